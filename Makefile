@@ -59,10 +59,10 @@ bench: env  ## time bpt against a plain PyTorch loop, and on 2 ranks against Dis
 	$(BIN)/python scripts/bench ddp
 
 combinations: env  ## write the page of what combines with what anew
-	$(BIN)/python -m bpt.plan.combinations > docs/combinations.md
+	$(BIN)/python -m bpt.train.rules.combinations > docs/combinations.md
 
-proto: env  ## compile bpt/proto/bpt.proto and bpt/trace/perfetto_trace.proto
-	$(BIN)/python -m bpt.proto.compile
+proto: env  ## compile bpt/config/proto/bpt.proto and bpt/perf/trace/perfetto_trace.proto
+	$(BIN)/python -m bpt.config.proto.compile
 
 docs: env  ## write the documentation as a site to build/site/, all warnings being errors
 	$(BIN)/python -m pip install --quiet --constraint scripts/constraints.txt --editable '.[docs]'

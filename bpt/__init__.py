@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import importlib
 import logging
+import sys
 from typing import TYPE_CHECKING, Any
 
-from bpt.version import VERSION
+from bpt.base import errors
+from bpt.base.version import VERSION
 
 __version__ = VERSION
 
@@ -21,29 +23,31 @@ logging.getLogger("bpt").addHandler(logging.NullHandler())
 TRAIN, TEST = 0, 1  # the values of the schema's enum Phase
 
 if TYPE_CHECKING:
-    from bpt.netspec import L, NetSpec, P
-    from bpt.pycaffe import Net, Solver, get_solver, launch, load_module
+    from bpt.caffe.core import Net, Solver, get_solver, launch, load_module
+    from bpt.caffe.netspec import L, NetSpec, P
 
 # Loaded when first asked for, so that "bpt --help" and "import bpt" do not wait for torch.
 _HOMES = {
-    "L": "bpt.netspec",
-    "P": "bpt.netspec",
-    "NetSpec": "bpt.netspec",
-    "Net": "bpt.pycaffe",
-    "Solver": "bpt.pycaffe",
-    "get_solver": "bpt.pycaffe",
-    "launch": "bpt.pycaffe",
-    "load_module": "bpt.pycaffe",
+    "L": "bpt.caffe.netspec",
+    "P": "bpt.caffe.netspec",
+    "NetSpec": "bpt.caffe.netspec",
+    "Net": "bpt.caffe.core",
+    "Solver": "bpt.caffe.core",
+    "get_solver": "bpt.caffe.core",
+    "launch": "bpt.caffe.core",
+    "load_module": "bpt.caffe.core",
 }
 
-_MODULES = frozenset({"caffe", "errors"})
+# Modules of the public face, and where they are; "import bpt.errors" finds its module in sys.modules.
+_MODULES = {"caffe": "bpt.caffe", "errors": "bpt.base.errors"}
+sys.modules["bpt.errors"] = errors
 
 __all__ = ["TEST", "TRAIN", "L", "Net", "NetSpec", "P", "Solver", "get_solver", "launch", "load_module"]
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return importlib.import_module(f"bpt.{name}")
+        return importlib.import_module(_MODULES[name])
     if name not in _HOMES:
         raise AttributeError(f"module 'bpt' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

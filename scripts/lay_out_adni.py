@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bpt.errors import BptError, FileError, UserError, WriteError
+from bpt.base.errors import BptError, FileError, UserError, WriteError
 
 COLUMNS = ("Image Data ID", "Subject", "Group")
 SAME = {"NC": "CN"}  # names of one group

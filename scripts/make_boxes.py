@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bpt.base.atomic import atomic_file
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.text import to_text
 from bpt.data.annotated import encode_annotated
 from bpt.data.lmdb_file import LmdbWriter
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.atomic import atomic_file
-from bpt.proto.text import to_text
 from scripts.make_shapes import NOISE, SHAPES, distance
 from scripts.make_shapes import main as make
 

@@ -23,9 +23,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bpt.base.errors import BptError, WriteError
 from bpt.data.nifti import import_nibabel
 from bpt.data.volume_source import resample
-from bpt.errors import BptError, WriteError
 
 Volume = NDArray[np.float32]
 Points = NDArray[np.float64]

@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.errors import BptError, UserError
-from bpt.proto.atomic import atomic_file, atomic_path
+from bpt.base.atomic import atomic_file, atomic_path
+from bpt.base.errors import BptError, UserError
 
 FRAMES, CLIPS, SIDE = 8, 16, 20  # of a group: FRAMES x CLIPS rows
 STEPS = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])  # of a frame, in (rows, columns): up, down, left, right

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bpt.base.errors import BptError, UserError
 from bpt.data.datum import encode_datum
 from bpt.data.lmdb_file import LmdbWriter
 from bpt.data.sampler import hash_samples
-from bpt.errors import BptError, UserError
 
 SIDE = 32
 WHITE = 16  # the largest value in the set

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
+from bpt.base.errors import BptError, FileError
 from bpt.data.datum import encode_datum
 from bpt.data.lmdb_file import LmdbSource, LmdbWriter
-from bpt.errors import BptError, FileError
 
 PARTS = ("train_lmdb", "test_lmdb")
 

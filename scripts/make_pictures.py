@@ -21,9 +21,9 @@ from typing import Any
 
 from PIL import Image
 
-from bpt.comm.launch import find_mpirun
 from bpt.data.lmdb_file import LmdbSource
-from bpt.report.outer.style import new_figure, save
+from bpt.system.comm.launch import find_mpirun
+from bpt.train.outer.report.style import new_figure, save
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs" / "pictures"

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bpt.base.errors import BptError
 from bpt.data.datum import encode_datum
 from bpt.data.lmdb_file import LmdbWriter
-from bpt.errors import BptError
 
 SIDE = 50
 SHAPES = ("circle", "square", "triangle")  # classes 1, 2, 3

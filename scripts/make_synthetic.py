@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bpt.base.errors import BptError
 from bpt.data.datum import encode_datum
 from bpt.data.lmdb_file import LmdbWriter
-from bpt.errors import BptError
 
 CELLS = 8  # a pattern has 8 x 8 cells of one value
 CONTRAST = 40  # standard deviation of the pattern, in grey values

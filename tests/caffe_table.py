@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from google.protobuf import text_format
 from google.protobuf.message import Message
 
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.fields import is_message, is_repeated
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.fields import is_message, is_repeated
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from google.protobuf import text_format
 
-from bpt.netspec import L, NetSpec, P, Top
-from bpt.proto import bpt_pb2
+from bpt.caffe.netspec import L, NetSpec, P, Top
+from bpt.config.proto import bpt_pb2
 
 FIXED = [{"lr_mult": 0, "decay_mult": 0}] * 3
 MSRA = {"type": "msra"}

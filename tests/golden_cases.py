@@ -14,17 +14,17 @@ import numpy as np
 import torch
 from google.protobuf import text_format
 
-from bpt.context import PassContext
-from bpt.execute.operator import SegmentOperator
+from bpt.config.plan.nets import make_state
+from bpt.config.precision import FLOAT32, Precision
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.operator import SegmentOperator
 from bpt.graph.build import build_graph
 from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.layer_specs import layer_specs
 from bpt.graph.segments import per_layer
-from bpt.graph.source import layer_specs
-from bpt.layers import LAYERS
-from bpt.net import Net
-from bpt.plan.nets import make_state
-from bpt.precision import FLOAT32, Precision
-from bpt.proto import bpt_pb2 as pb
+from bpt.nn.layers import LAYERS
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
 
 GOLDEN = Path(__file__).parent / "golden"
 LAYERS_OF = [GOLDEN / "layers", GOLDEN.with_name("golden_forks") / "layers"]

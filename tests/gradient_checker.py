@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bpt.context import PassContext
-from bpt.layers import Layer
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.layers import Layer
+from bpt.nn.pass_context import PassContext
 from tests.one_layer import Shape, one_layer, randomise, tops_of
 
 

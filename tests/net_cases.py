@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from bpt.execute.operator import SegmentOperator
+from bpt.config.plan.nets import make_state
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.text import read_text
+from bpt.engine.operator import SegmentOperator
 from bpt.graph.build import build_graph
 from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.layer_spec import Shape
+from bpt.graph.layer_specs import layer_specs
 from bpt.graph.segments import per_layer
-from bpt.graph.source import layer_specs
-from bpt.graph.spec import Shape
 from bpt.graph.state import filter_layers
-from bpt.layers import LAYERS
-from bpt.net import Net
-from bpt.plan.nets import make_state
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.text import read_text
+from bpt.nn.layers import LAYERS
+from bpt.nn.net import Net
 from tests.golden_cases import GOLDEN, assert_close
 
 PROTOTXT = Path(__file__).parents[1] / "prototxt"

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.context import PassContext
-from bpt.errors import LayerError
+from bpt.base.errors import LayerError
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
-from bpt.layers import Layer
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
+from bpt.nn.layers import Layer
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
 from tests.golden_cases import graph_of
 
 Shape = tuple[int, ...]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bpt.netspec import L, NetSpec, P, Top
-from bpt.proto import bpt_pb2 as pb
+from bpt.caffe.netspec import L, NetSpec, P, Top
+from bpt.config.proto import bpt_pb2 as pb
 
 
 def small_resnet() -> pb.NetParameter:

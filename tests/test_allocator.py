@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from bpt.allocator import keep_freed_memory
+from bpt.base.malloc_settings import keep_freed_memory
 
 # Pages that the system has to clear while 20 arrays of 32 MiB are made and freed, one after the other.
 PROGRAM = """
 import resource, numpy
-from bpt.allocator import keep_freed_memory
+from bpt.base.malloc_settings import keep_freed_memory
 if {keep}:
     keep_freed_memory({keep})
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -65,7 +65,7 @@ def test_no_library_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
 
 RELEASE = """
 import numpy
-from bpt.allocator import keep_freed_memory, release_free_memory
+from bpt.base.malloc_settings import keep_freed_memory, release_free_memory
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096
 keep_freed_memory()

@@ -12,15 +12,15 @@ import torch
 
 import bpt
 import bpt.caffe
+from bpt.base.errors import BptError
+from bpt.base.violation import refuse
 from bpt.cli.main import COMMANDS, make_parser
-from bpt.errors import BptError
-from bpt.layers import LAYERS
-from bpt.plan.resolve import read_plan
-from bpt.plan.violations import violations
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto import forks
-from bpt.proto.sources import read_net
-from bpt.violation import refuse
+from bpt.config.plan.resolve import read_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto import fork_fields
+from bpt.config.proto.sources import read_net
+from bpt.nn.layers import LAYERS
+from bpt.train.rules.violations import violations
 from tests.caffe_table import (
     CAFFE_TYPES,
     ROOT,
@@ -81,8 +81,8 @@ def test_every_field_of_a_fork_is_listed_once_with_its_state() -> None:
     assert len(listed) == len(set(listed))
     assert set(listed) == forks_schema()
     states = {(row.message, name): row.state for row in fork_rows() for name in row.names}
-    told = {(message, name) for message, fields in forks.NO_EFFECT.items() for name in fields}
-    refused = {(message, name) for message, fields in forks.REFUSED.items() for name in fields}
+    told = {(message, name) for message, fields in fork_fields.NO_EFFECT.items() for name in fields}
+    refused = {(message, name) for message, fields in fork_fields.REFUSED.items() for name in fields}
     assert {field for field in told if states[field] != "no effect"} == set()
     assert {field for field, state in states.items() if state == "refused"} == refused | {
         ("NetParameter", "bn_stats_batch_size"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bpt.collector import importing, keep_what_is_there
+from bpt.base.garbage_collection import importing, keep_what_is_there
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bpt.context import PassContext
-from bpt.seeds import derive_seed
-from bpt.share import Share
+from bpt.base.seeds import derive_seed
+from bpt.graph.share import Share
+from bpt.nn.pass_context import PassContext
 
 
 @pytest.mark.parametrize(

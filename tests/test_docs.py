@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 import bpt
+from bpt.base.errors import UserError
 from bpt.cli.main import make_parser
-from bpt.errors import UserError
 from tests.golden_cases import GOLDEN
 from tests.guides.bed import lay_pictures
 from tests.guides.blocks import GUIDES, ROOT, Block, blocks_of

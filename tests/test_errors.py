@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
-from bpt import errors
-from bpt.origin import Origin
+from bpt.base import errors
+from bpt.base.origin import Origin
 
 PLACE = Origin("nets/a.prototxt", 12, 5)
 

@@ -17,13 +17,13 @@ import torch
 from torch import Tensor, nn
 
 import bpt
-from bpt.export.parity import compare, runner_of_onnx
-from bpt.export.program import OPSET, Program, program_of, write_onnx
-from bpt.export.random_inputs import RandomInputs
-from bpt.layers.batch_norm import BatchNorm
-from bpt.net_graph import build_graph_of
-from bpt.plan.nets import file_plan
-from bpt.proto import bpt_pb2 as pb
+from bpt.apps.export.parity import compare, runner_of_onnx
+from bpt.apps.export.program import OPSET, Program, program_of, write_onnx
+from bpt.apps.export.random_inputs import RandomInputs
+from bpt.config.plan.nets import file_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.layers.batch_norm import BatchNorm
+from bpt.nn.net_graph import build_graph_of
 from tests.full_families import FAMILIES, text_for_use
 from tests.net_cases import PROTOTXT
 from tests.pycaffe.texts import inner_product, inputs, layer, write

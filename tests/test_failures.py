@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.errors import DataError, RunError
-from bpt.execute.operator import SegmentOperator
-from bpt.failures import is_out_of_memory, kernel_error
+from bpt.base.errors import DataError, RunError
+from bpt.engine.operator import SegmentOperator
 from bpt.graph.segments import Segment, cut, per_layer, whole
-from bpt.net import Net
+from bpt.nn.net import Net
+from bpt.system.device.torch_errors import is_out_of_memory, kernel_error
 from tests.golden_cases import graph_of
 
 NET = """

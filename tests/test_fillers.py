@@ -12,12 +12,12 @@ import torch
 from google.protobuf import text_format
 from torch import Tensor
 
-from bpt import fillers
-from bpt.errors import UserError
-from bpt.fillers import FILLERS, fill
+from bpt.base.errors import UserError
+from bpt.base.seeds import derive_seed
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.part import Slice, slice_bounds
-from bpt.proto import bpt_pb2 as pb
-from bpt.seeds import derive_seed
+from bpt.nn.layers import fillers
+from bpt.nn.layers.fillers import FILLERS, fill
 from tests.golden_cases import GOLDEN
 
 CASES = json.loads((GOLDEN / "fillers" / "fillers.json").read_text())

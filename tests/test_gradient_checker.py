@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from torch.autograd.gradcheck import GradcheckError
 
-from bpt.layers import LAYERS
-from bpt.layers.activation import ReLU
+from bpt.nn.layers import LAYERS
+from bpt.nn.layers.activation import ReLU
 from tests.gradient_checker import check_gradients, check_layer, spaced
 from tests.one_layer import one_layer
 

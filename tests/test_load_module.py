@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import bpt
-from bpt.errors import FileError, PrototxtError, UserError
+from bpt.base.errors import FileError, PrototxtError, UserError
 from tests.net_cases import PROTOTXT
 from tests.pycaffe.texts import inner_product, inputs, layer, numbers, write
 

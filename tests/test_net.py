@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bpt.context import PassContext
-from bpt.errors import LayerError, UserError
-from bpt.execute.operator import SegmentOperator
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
+from bpt.base.errors import LayerError, UserError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.operator import SegmentOperator
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
 from tests.golden_cases import graph_of
 
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from bpt.context import PassContext
-from bpt.errors import LayerError
+from bpt.base.errors import LayerError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.optim.gradients import learnable_params
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import Part, Slice, slice_bounds
-from bpt.net import Net, RemoteLayer
-from bpt.optim.gradients import learnable_params
-from bpt.proto import bpt_pb2 as pb
+from bpt.nn.net import Net, RemoteLayer
+from bpt.nn.pass_context import PassContext
 from tests.data.lmdbs import write_images
 from tests.golden_cases import graph_of
 from tests.test_net import inner_product, inputs, summed
@@ -146,8 +146,8 @@ MEMORY = """
 import json
 import torch
 from bpt.graph.part import Part, Slice
-from bpt.net import Net
-from bpt.optim.rules import make_rule
+from bpt.nn.net import Net
+from bpt.engine.optim.rules import make_rule
 from tests.golden_cases import graph_of
 from tests.solver.training import solver_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
 from tests.marks import slow
 from tests.net_cases import RecordedNet, check_structure, read_net, with_inputs
 from tests.recorded_nets import small_resnet

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from google.protobuf import text_format
 
-from bpt.errors import UserError
-from bpt.netspec import Function, L, NetSpec, P, to_proto
-from bpt.proto import bpt_pb2 as pb
+from bpt.base.errors import UserError
+from bpt.caffe.netspec import Function, L, NetSpec, P, to_proto
+from bpt.config.proto import bpt_pb2 as pb
 
 
 def text(expected: str) -> pb.NetParameter:

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 
+from bpt.caffe.netspec import L, NetSpec
+from bpt.config.plan.nets import make_state
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.text import read_text
 from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.source import layer_specs
+from bpt.graph.layer_specs import layer_specs
 from bpt.graph.state import filter_layers
-from bpt.net import Net
-from bpt.netspec import L, NetSpec
-from bpt.plan.nets import make_state
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.text import read_text
+from bpt.nn.net import Net
 from scripts.make_prototxt import generated
 from scripts.networks.resnet_cifar import downsampled
 from tests.net_cases import PROTOTXT, graph_in, read_net, with_inputs

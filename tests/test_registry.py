@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import UserError
-from bpt.registry import Registry
+from bpt.base.errors import UserError
+from bpt.base.registry import Registry
 
 
 @pytest.fixture

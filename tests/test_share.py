@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from bpt.share import ShardRotation, Share, rotation, whole_batch
+from bpt.graph.share import ShardRotation, Share, rotation, whole_batch
 
 
 def rows(share: Share, shift: int = 0) -> list[int]:

@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 import pytest
 
-from bpt.allocator import share_heap
+from bpt.base.malloc_settings import share_heap
 
 needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has such heaps")
 
 # Prints how many heaps the C library has when four threads hold memory, all at once.
 PROGRAM = """
 import ctypes, os, sys, tempfile, threading
-from bpt.allocator import share_heap
+from bpt.base.malloc_settings import share_heap
 
 if "share" in sys.argv:
     assert share_heap()

@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from bpt.errors import RunError
-from bpt.signals import STOP_SIGNAL, Action, SignalActions
+from bpt.base.errors import RunError
+from bpt.base.signals import STOP_SIGNAL, Action, SignalActions
 
 
 def test_each_signal_asks_for_its_action_once() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import bpt
+from bpt.base.terminal import allow_all_characters, say
 from bpt.cli.main import main
-from bpt.terminal import allow_all_characters, say
 
 
 class Full(io.StringIO):

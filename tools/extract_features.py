@@ -17,11 +17,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from bpt.apps.commands.features import extract_features
+from bpt.base.errors import UsageError
 from bpt.cli.options import Parser, add_missing_weights, check_backend, missing_weights_of, positive, words
 from bpt.cli.tool import run_tool
-from bpt.commands.features import extract_features
-from bpt.device import choose_device
-from bpt.errors import UsageError
+from bpt.system.device import choose_device
 
 
 def make_parser() -> Parser:

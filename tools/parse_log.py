@@ -19,11 +19,11 @@ import os
 import sys
 from collections.abc import Sequence
 
+from bpt.apps.plot.training_log import read_log, write_tables
+from bpt.base.atomic import check_place
+from bpt.base.errors import UsageError
 from bpt.cli.options import Parser
 from bpt.cli.tool import run_tool
-from bpt.errors import UsageError
-from bpt.plot.training_log import read_log, write_tables
-from bpt.proto.atomic import check_place
 
 
 def make_parser() -> Parser:

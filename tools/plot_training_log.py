@@ -23,9 +23,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from bpt.apps.plot.log_figure import plot_logs
 from bpt.cli.options import Parser
 from bpt.cli.tool import run_tool
-from bpt.plot.log_figure import plot_logs
 
 
 def make_parser() -> Parser:

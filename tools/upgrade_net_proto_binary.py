@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 
 from bpt.cli.tool import run_upgrade
-from bpt.proto.rewrite import rewrite_net_binary
+from bpt.config.proto.rewrite import rewrite_net_binary
 
 
 def main(words: Sequence[str] | None = None) -> int:

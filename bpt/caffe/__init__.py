@@ -5,7 +5,7 @@ So that ``import caffe`` finds it, too, in this file and in those that it import
     import bpt.caffe; bpt.caffe.install()
 
 and for a script that is to stay as it is ``python -m bpt.caffe script.py``. What is here is a face: nets and solvers
-are those of ``bpt.pycaffe``, NetSpec is that of ``bpt.netspec``. The guide is ``docs/pycaffe.md``.
+are those of ``bpt.caffe.core``, NetSpec is that of ``bpt.caffe.netspec``. The guide is ``docs/pycaffe.md``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from bpt.layers.caffe_import import install
+from bpt.nn.layers.caffe_import import install
 
 __version__ = "1.0.0"
 """Of the Caffe whose names these are."""
@@ -36,10 +36,7 @@ if TYPE_CHECKING:
         solver_rank,
     )
     from bpt.caffe.classifier import Classifier
-    from bpt.caffe.detector import Detector
-    from bpt.caffe.net_spec import NetSpec, layers, params, to_proto
-    from bpt.layers.python_pycaffe import PycaffeLayer as Layer
-    from bpt.pycaffe import (
+    from bpt.caffe.core import (
         AdaDeltaSolver,
         AdaGradSolver,
         AdamSolver,
@@ -49,7 +46,10 @@ if TYPE_CHECKING:
         SGDSolver,
         get_solver,
     )
-    from bpt.pycaffe.mode import set_device, set_mode_cpu, set_mode_gpu, set_random_seed
+    from bpt.caffe.core.mode import set_device, set_mode_cpu, set_mode_gpu, set_random_seed
+    from bpt.caffe.detector import Detector
+    from bpt.caffe.net_spec import NetSpec, layers, params, to_proto
+    from bpt.nn.layers.python_pycaffe import PycaffeLayer as Layer
 
 # Loaded when first asked for: a Python layer that imports caffe for its Layer alone does not wait for the rest.
 _MODULES = frozenset({"classifier", "coord_map", "detector", "draw", "io", "net_spec", "proto", "pycaffe"})
@@ -61,11 +61,11 @@ _NAMES = {
     "bpt.caffe.classifier": ("Classifier",),
     "bpt.caffe.detector": ("Detector",),
     "bpt.caffe.net_spec": ("NetSpec", "layers", "params", "to_proto"),
-    "bpt.pycaffe": (
+    "bpt.caffe.core": (
         "AdaDeltaSolver", "AdaGradSolver", "AdamSolver", "NesterovSolver", "Net", "RMSPropSolver", "SGDSolver",
         "get_solver",
     ),
-    "bpt.pycaffe.mode": ("set_device", "set_mode_cpu", "set_mode_gpu", "set_random_seed"),
+    "bpt.caffe.core.mode": ("set_device", "set_mode_cpu", "set_mode_gpu", "set_random_seed"),
 }  # fmt: skip
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
@@ -118,7 +118,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"bpt.caffe.{name}")
     if name == "Layer":
-        return importlib.import_module("bpt.layers.python_pycaffe").PycaffeLayer
+        return importlib.import_module("bpt.nn.layers.python_pycaffe").PycaffeLayer
     if name not in _HOMES:
         raise AttributeError(f"module 'caffe' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

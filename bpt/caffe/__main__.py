@@ -6,7 +6,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from bpt.layers.caffe_import import install
+from bpt.nn.layers.caffe_import import install
 
 
 def main(arguments: list[str]) -> int:

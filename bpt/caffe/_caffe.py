@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import time
 
-from bpt.arguments import checked_count, checked_kind
-from bpt.errors import UserError
-from bpt.layers import LAYERS
-from bpt.layers.python_pycaffe import PycaffeLayer as Layer
-from bpt.pycaffe import (
+from bpt.apps.arguments import checked_count, checked_kind
+from bpt.base.errors import UserError
+from bpt.base.log import start_logging
+from bpt.caffe.core import (
     AdaDeltaSolver,
     AdaGradSolver,
     AdamSolver,
@@ -19,8 +18,9 @@ from bpt.pycaffe import (
     SGDSolver,
     get_solver,
 )
-from bpt.pycaffe.mode import set_device, set_mode_cpu, set_mode_gpu, set_random_seed
-from bpt.report.log import start_logging
+from bpt.caffe.core.mode import set_device, set_mode_cpu, set_mode_gpu, set_random_seed
+from bpt.nn.layers import LAYERS
+from bpt.nn.layers.python_pycaffe import PycaffeLayer as Layer
 
 __all__ = [
     "NCCL",

@@ -9,11 +9,11 @@ from pathlib import Path
 from google.protobuf import text_format
 from google.protobuf.message import Message
 
-from bpt.arguments import checked_kind
-from bpt.draw.drawing import ALL, FORMATS, Request
-from bpt.draw.drawing import draw_net as write_picture
-from bpt.errors import UserError
-from bpt.proto import bpt_pb2 as pb
+from bpt.apps.arguments import checked_kind
+from bpt.apps.draw.net_drawing import ALL, FORMATS, Request
+from bpt.apps.draw.net_drawing import draw_net as write_picture
+from bpt.base.errors import UserError
+from bpt.config.proto import bpt_pb2 as pb
 
 
 def draw_net(

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from google.protobuf.message import DecodeError, Message
 
-from bpt.arguments import (
+from bpt.apps.arguments import (
     checked_image,
     checked_images,
     checked_kind,
@@ -27,12 +27,12 @@ from bpt.arguments import (
     floats,
     shown,
 )
+from bpt.base.errors import BptError, FileError, UserError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.blobs import array_to_blob, blob_to_array
 from bpt.data.datum import encode_datum, holds_image_file
 from bpt.data.image import decode_image
-from bpt.errors import BptError, FileError, UserError
-from bpt.graph.spec import count
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.blobs import array_to_blob, blob_to_array
+from bpt.graph.layer_spec import count
 
 Array = npt.NDArray[Any]
 Images = npt.NDArray[np.float32]

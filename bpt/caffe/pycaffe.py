@@ -11,7 +11,7 @@ from bpt.caffe._caffe import (
     SGDSolver,
     Timer,
 )
-from bpt.pycaffe import get_solver
+from bpt.caffe.core import get_solver
 
 __all__ = [
     "NCCL",

@@ -7,12 +7,12 @@ import logging
 import signal
 from typing import TYPE_CHECKING
 
+from bpt.base.errors import RunError
 from bpt.cli.options import Parser, add_gpu, add_solver, add_state, need, plan_of, positive
-from bpt.errors import RunError
 
 if TYPE_CHECKING:
-    from bpt.check.faults import DroppedLink, Fault, Slow
-    from bpt.commands.job import Job
+    from bpt.apps.check.faults import DroppedLink, Fault, Slow
+    from bpt.apps.commands.job import Job
 
 LOG = logging.getLogger("bpt")
 
@@ -97,7 +97,7 @@ def add_arguments(parser: Parser) -> None:
 
 def killed(text: str, kind: signal.Signals = signal.SIGKILL) -> Fault:
     """``RANK@ITERATION[:INSTRUCTION]``, for argparse."""
-    from bpt.check.faults import Fault
+    from bpt.apps.check.faults import Fault
 
     return Fault.parse(text, kind)
 
@@ -109,14 +109,14 @@ def stopped(text: str) -> Fault:
 
 def slow(text: str) -> Slow:
     """``RANK=FACTOR@ITERATION``, for argparse."""
-    from bpt.check.faults import Slow
+    from bpt.apps.check.faults import Slow
 
     return Slow.parse(text)
 
 
 def dropped(text: str) -> DroppedLink:
     """``RANK-RANK@ITERATION``, for argparse."""
-    from bpt.check.faults import DroppedLink
+    from bpt.apps.check.faults import DroppedLink
 
     return DroppedLink.parse(text)
 
@@ -136,10 +136,10 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     need(arguments, "solver", "the text file that says what to train and how")
 
     # Imported here so that --help does not wait for torch.
-    from bpt.check.comparison import compare, result_lines
-    from bpt.check.faults import check
-    from bpt.commands.choosing import choose
-    from bpt.precision import FLOAT32, FLOAT64
+    from bpt.apps.check.comparison import compare, result_lines
+    from bpt.apps.check.faults import check
+    from bpt.apps.commands.choosing import choose
+    from bpt.config.precision import FLOAT32, FLOAT64
 
     plan = plan_of(arguments)
     device = job.begin(plan, arguments.gpu)

@@ -9,7 +9,7 @@ from bpt.cli.options import Parser, positive
 from bpt.cli.pictures import add_how, add_network, check, loaded
 
 if TYPE_CHECKING:
-    from bpt.commands.job import Job
+    from bpt.apps.commands.job import Job
 
 HELP = "say what pictures show, by a trained network"
 DESCRIPTION = """\
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     check(arguments)
 
     # Imported here so that --help does not wait for torch.
-    from bpt.classify.classification import Classifier, told
+    from bpt.apps.classify.classification import Classifier, told
 
     network, asked = loaded(arguments, job, Classifier.of)
     for line in told(network, asked, arguments.top, arguments.json):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bpt.cli.options import Parser
 
 if TYPE_CHECKING:
-    from bpt.commands.job import Job
+    from bpt.apps.commands.job import Job
 
 HELP = "let a shell complete bpt's commands and flags"
 DESCRIPTION = """\

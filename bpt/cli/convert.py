@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from bpt.base.errors import RunError, UsageError
 from bpt.cli.converters import CONVERTERS
 from bpt.cli.options import Parser, need
-from bpt.errors import RunError, UsageError
 
 if TYPE_CHECKING:
-    from bpt.commands.job import Job
+    from bpt.apps.commands.job import Job
 
 HELP = "convert weights between formats, and data sets to LMDBs"
 DESCRIPTION = """\
@@ -73,8 +73,8 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     need(arguments, "output", "the file to write")
 
     # Imported here so that --help does not wait for numpy.
-    from bpt.convert.conversion import convert
-    from bpt.proto.dialect_settings import Dialect
+    from bpt.apps.convert.conversion import convert
+    from bpt.config.proto.dialect_settings import Dialect
 
     dialect = Dialect[arguments.dialect] if arguments.dialect else None
     for line in convert(arguments.weights, arguments.output, arguments.raw, dialect):

@@ -253,7 +253,7 @@ def _add_mean(parser: Parser) -> None:
 
 
 def _mean(arguments: argparse.Namespace) -> int:
-    from bpt.convert.image_mean import compute_image_mean
+    from bpt.apps.convert.image_mean import compute_image_mean
 
     check_backend(arguments.backend)
     compute_image_mean(arguments.database, arguments.mean_file, print)

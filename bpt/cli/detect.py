@@ -9,7 +9,7 @@ from bpt.cli.options import Parser, real
 from bpt.cli.pictures import add_how, add_network, check, loaded
 
 if TYPE_CHECKING:
-    from bpt.commands.job import Job
+    from bpt.apps.commands.job import Job
 
 HELP = "find objects in pictures, by a trained network"
 DESCRIPTION = """\
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     check(arguments)
 
     # Imported here so that --help does not wait for torch.
-    from bpt.detect.detection import Detector, told
+    from bpt.apps.detect.detection import Detector, told
 
     network, asked = loaded(arguments, job, Detector.of)
     for line in told(network, asked, arguments.threshold, arguments.json, arguments.output):

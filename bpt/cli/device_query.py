@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bpt.cli.options import Parser, add_gpu
 
 if TYPE_CHECKING:
-    from bpt.commands.job import Job
+    from bpt.apps.commands.job import Job
 
 HELP = "show what this machine can compute on"
 DESCRIPTION = """\
@@ -26,8 +26,8 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         return
 
     # Imported here so that --help does not wait for torch.
-    from bpt.device import choose_device, describe_devices
-    from bpt.report.log import start_logging
+    from bpt.base.log import start_logging
+    from bpt.system.device import choose_device, describe_devices
 
     start_logging()
     only = choose_device(gpu=arguments.gpu) if arguments.gpu not in ("", "all") else None

@@ -6,11 +6,11 @@ import argparse
 from functools import partial
 from typing import TYPE_CHECKING
 
+from bpt.base.errors import RunError, UsageError
 from bpt.cli.options import Parser, add_gpu, add_solver, add_state, add_weights, plan_of, weights_of
-from bpt.errors import RunError, UsageError
 
 if TYPE_CHECKING:
-    from bpt.commands.job import Job
+    from bpt.apps.commands.job import Job
 
 HELP = "examine ranks, machines and files before a run"
 DESCRIPTION = """\
@@ -72,11 +72,11 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     weights_of(arguments)  # which refuses a flag that names no file
 
     # Imported here so that --help does not wait for torch.
-    from bpt.doctor.examine import Wanted, examine
+    from bpt.apps.doctor.examine import Wanted, examine
 
     if arguments.cluster:
-        from bpt.comm.agreement import outcome_of_first
-        from bpt.proto.atomic import check_place
+        from bpt.base.atomic import check_place
+        from bpt.system.comm.agreement import outcome_of_first
 
         outcome_of_first(job.world, None if job.world.rank else partial(check_place, arguments.cluster))
     data = None if arguments.data is None else tuple(arguments.data)

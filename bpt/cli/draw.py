@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from bpt.base.errors import UsageError
 from bpt.cli.options import Parser, add_model, add_state, need, positive, shape, words
-from bpt.errors import UsageError
 
 if TYPE_CHECKING:
-    from bpt.commands.job import Job
+    from bpt.apps.commands.job import Job
 
 HELP = "draw a network"
 DESCRIPTION = """\
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 def draw(arguments: argparse.Namespace, model: str, output: str, level: int = 0, stages: tuple[str, ...] = ()) -> None:
     """Draw as the flags of add_drawing say, and print what there is to say about the picture."""
     # Imported here so that --help does not wait for torch.
-    from bpt.draw.drawing import Request, draw_net
+    from bpt.apps.draw.net_drawing import Request, draw_net
 
     request = Request(
         model=model,

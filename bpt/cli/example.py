@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bpt.cli.options import Parser
 
 if TYPE_CHECKING:
-    from bpt.commands.job import Job
+    from bpt.apps.commands.job import Job
 
 HELP = "copy a network that comes along into the current folder, ready to train"
 DESCRIPTION = """\
@@ -27,7 +27,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
-    from bpt.commands.examples import copy_example, list_examples
+    from bpt.apps.commands.examples import copy_example, list_examples
 
     for line in copy_example(arguments.name) if arguments.name else list_examples():
         print(line)

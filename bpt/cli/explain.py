@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from bpt.base.errors import UsageError
 from bpt.cli.options import (
     Parser,
     add_gpu,
@@ -18,10 +19,9 @@ from bpt.cli.options import (
     weights_of,
     words,
 )
-from bpt.errors import UsageError
 
 if TYPE_CHECKING:
-    from bpt.commands.job import Job
+    from bpt.apps.commands.job import Job
 
 HELP = "show where a net has found what speaks for a class (Grad-CAM)"
 DESCRIPTION = """\
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         raise UsageError("bpt explain runs on one process; leave mpirun out")
 
     # Imported here so that --help does not wait for torch.
-    from bpt.explain.explain_inputs import Request, explain
+    from bpt.apps.explain.explain_inputs import Request, explain
 
     request = Request(
         model=arguments.model,

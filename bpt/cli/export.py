@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from bpt.base.errors import UsageError
 from bpt.cli.options import (
     Parser,
     add_missing_weights,
@@ -17,10 +18,9 @@ from bpt.cli.options import (
     weights_of,
     words,
 )
-from bpt.errors import UsageError
 
 if TYPE_CHECKING:
-    from bpt.commands.job import Job
+    from bpt.apps.commands.job import Job
 
 HELP = "write a net as ONNX, or for torch, and check it"
 DESCRIPTION = """\
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         raise UsageError("bpt export runs on one process; leave mpirun out")
 
     # Imported here so that --help does not wait for torch.
-    from bpt.export.export_net import Request, export_net
+    from bpt.apps.export.export_net import Request, export_net
 
     job.begin()
     request = Request(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bpt.cli.options import Parser
 
 if TYPE_CHECKING:
-    from bpt.commands.job import Job
+    from bpt.apps.commands.job import Job
 
 HELP = "explain a command, or list them all"
 DESCRIPTION = """\

@@ -25,7 +25,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from bpt.commands.relaunch import join
+    from bpt.apps.commands.relaunch import join
 
     join(arguments.process, job_of(arguments))
     return 0

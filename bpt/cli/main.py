@@ -12,7 +12,11 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bpt.allocator import keep_freed_memory
+from bpt.base.errors import BptError
+from bpt.base.garbage_collection import importing
+from bpt.base.malloc_settings import keep_freed_memory
+from bpt.base.terminal import mend_streams
+from bpt.base.version import VERSION
 from bpt.cli import (
     check,
     classify,
@@ -39,14 +43,10 @@ from bpt.cli import (
     watch,
 )
 from bpt.cli.options import NO_PYTHON_LAYERS, Parser, add_no_python_layers
-from bpt.collector import importing
-from bpt.comm.proxy import divide
-from bpt.errors import BptError
-from bpt.terminal import mend_streams
-from bpt.version import VERSION
+from bpt.system.comm.proxy import divide
 
 if TYPE_CHECKING:
-    from bpt.comm.base import Communicator
+    from bpt.system.comm.base import Communicator
 
 COMMANDS = {
     "train": train,
@@ -155,7 +155,7 @@ def _main(argv: Sequence[str] | None) -> int:
         if arguments.command in ABOUT_JOBS:
             return int(ABOUT_JOBS[arguments.command].run(arguments))
     except BptError as error:
-        from bpt.comm.failure import tell_before_start  # only now, for the same reason as in _run
+        from bpt.system.comm.rank_failure import tell_before_start  # only now, for the same reason as in _run
 
         return tell_before_start(error)
     if arguments.command is None:
@@ -181,13 +181,13 @@ def _run(arguments: argparse.Namespace) -> int:
     # To look for other devices' packages torch would read what is said of each package that is installed.
     os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
     with importing():  # only now, so that --help does not wait for numpy and torch
-        from bpt.comm.neighbours import CpuTime, give_way
+        from bpt.system.comm.neighbours import CpuTime, give_way
 
         give_way()
         started = CpuTime.now()
-        from bpt.comm import failure
-        from bpt.commands.job import Job
-        from bpt.report.log import check_log
+        from bpt.apps.commands.job import Job
+        from bpt.base.log import check_log
+        from bpt.system.comm import rank_failure
 
     keep_freed_memory()
     if getattr(arguments, "no_python_layers", False):
@@ -197,7 +197,7 @@ def _run(arguments: argparse.Namespace) -> int:
         COMMANDS[arguments.command].run(arguments, Job.enter(world, started))
         check_log()
 
-    return failure.run(command)
+    return rank_failure.run(command)
 
 
 if __name__ == "__main__":

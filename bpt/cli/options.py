@@ -9,12 +9,12 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from bpt.errors import UsageError, did_you_mean
-from bpt.report.glog import take_flags
+from bpt.base.errors import UsageError, did_you_mean
+from bpt.base.glog import take_flags
 
 if TYPE_CHECKING:
-    from bpt.plan.spec import RunPlan
-    from bpt.state import MissingWeights
+    from bpt.config.plan.run_plan import RunPlan
+    from bpt.train.state import MissingWeights
 
 
 _FLAGS_OF = (
@@ -181,7 +181,7 @@ def add_solver(parser: Parser) -> None:
 
 
 NO_PYTHON_LAYERS = "BPT_NO_PYTHON_LAYERS"
-"""The environment variable that does the same as the flag; bpt.layers looks at it."""
+"""The environment variable that does the same as the flag; bpt.nn.layers looks at it."""
 
 
 def add_no_python_layers(parser: Parser) -> None:
@@ -216,8 +216,8 @@ def plan_of(arguments: argparse.Namespace) -> RunPlan:
         PrototxtError: the text, or that of ``--set``, is wrong.
     """
     # Imported here so that --help does not wait for torch.
-    from bpt.plan.resolve import resolve
-    from bpt.proto.sources import read_solver
+    from bpt.config.plan.resolve import resolve
+    from bpt.config.proto.sources import read_solver
 
     weights = weights_of(arguments) if "weights" in arguments else ()
     source = read_solver(arguments.solver, arguments.set)
@@ -265,7 +265,7 @@ def missing_weights_of(arguments: argparse.Namespace) -> MissingWeights:
     Raises:
         UsageError: they contradict each other.
     """
-    from bpt.state import MissingWeights
+    from bpt.train.state import MissingWeights
 
     if arguments.strict and arguments.allow_random:
         raise UsageError("--strict refuses layers that are in none of the weights, --allow-random takes them: give one")

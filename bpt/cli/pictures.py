@@ -20,8 +20,8 @@ from bpt.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from bpt.commands.job import Job
-    from bpt.pictures.named_pictures import Picture
+    from bpt.apps.commands.job import Job
+    from bpt.apps.pictures.named_pictures import Picture
 
 T = TypeVar("T")
 
@@ -47,10 +47,10 @@ def add_how(parser: Parser) -> None:
 def loaded(arguments: argparse.Namespace, job: Job, load: Callable[..., T]) -> tuple[T, list[Picture]]:
     """The network, by ``of`` of a Classifier or a Detector, and the pictures that it is asked about."""
     # Imported here so that --help does not wait for torch.
-    from bpt.pictures.named_pictures import pictures
-    from bpt.pictures.picture_net import BATCH
-    from bpt.plan.nets import file_plan
-    from bpt.proto import bpt_pb2 as pb
+    from bpt.apps.pictures.named_pictures import pictures
+    from bpt.apps.pictures.picture_net import BATCH
+    from bpt.config.plan.nets import file_plan
+    from bpt.config.proto import bpt_pb2 as pb
 
     device = job.begin(gpu=arguments.gpu)
     asked = pictures(arguments.pictures)

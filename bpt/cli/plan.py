@@ -6,12 +6,12 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from bpt.base.errors import UsageError
 from bpt.cli.options import Parser, add_gpu, add_solver, add_state, need, plan_of, positive, shape
-from bpt.errors import UsageError
 
 if TYPE_CHECKING:
-    from bpt.commands.job import Job
-    from bpt.plan.spec import RunPlan
+    from bpt.apps.commands.job import Job
+    from bpt.config.plan.run_plan import RunPlan
 
 HELP = "place the layers of a network on the devices of a pipeline"
 DESCRIPTION = """\
@@ -104,10 +104,10 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         return
 
     # Imported here so that --help does not wait for torch.
-    from bpt.planner.given_devices import blamed, choose_devices
-    from bpt.planner.plan_figure import draw
-    from bpt.planner.plan_layers import plan_solver, rehearse
-    from bpt.planner.plan_tables import lines
+    from bpt.perf.planner.given_devices import blamed, choose_devices
+    from bpt.perf.planner.plan_figure import draw
+    from bpt.perf.planner.plan_layers import plan_solver, rehearse
+    from bpt.perf.planner.plan_tables import lines
 
     run, stages, remarks = choose_devices(plan_of(arguments), arguments.devices)
     if not stages and not arguments.measure:
@@ -136,10 +136,10 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 def _search(arguments: argparse.Namespace) -> None:
     """``--auto`` and ``--dry-run``."""
     # Imported here so that --help does not wait for torch.
-    from bpt.forecast.forecast import forecast
-    from bpt.plan.chosen import text_of
-    from bpt.planner.auto import auto_lines, dry_lines, dry_run, subject
-    from bpt.planner.timeline import draw_timeline
+    from bpt.config.plan.chosen import text_of
+    from bpt.perf.forecast.forecast import forecast
+    from bpt.perf.planner.auto import auto_lines, dry_lines, dry_run, subject
+    from bpt.perf.planner.timeline import draw_timeline
 
     what = subject(plan_of(arguments), arguments.cluster, arguments.shape)
     if arguments.dry_run:
@@ -176,8 +176,8 @@ def _check(arguments: argparse.Namespace, job: Job) -> None:
             raise UsageError(f"--{flag} goes with --measure")
 
     # Imported here so that --help does not wait for torch.
-    from bpt.planner.plan_figure import check_figure
-    from bpt.simulate.simulation_report import check_file
+    from bpt.perf.planner.plan_figure import check_figure
+    from bpt.perf.simulate.simulation_report import check_file
 
     if arguments.figure:
         check_figure(arguments.figure)
@@ -189,7 +189,7 @@ def _check(arguments: argparse.Namespace, job: Job) -> None:
 def _measure(arguments: argparse.Namespace, job: Job, plan: RunPlan) -> RunPlan:
     """Measure costs; the plan that names their file."""
     # Imported here so that --help does not wait for torch.
-    from bpt.planner.measure import measure
+    from bpt.perf.planner.measure import measure
 
     device = job.begin(plan, arguments.gpu)
     costs = measure(plan, device, arguments.iterations or ITERATIONS, arguments.measure)

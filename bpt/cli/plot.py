@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from bpt.base.errors import UsageError
 from bpt.cli.options import Parser, need
-from bpt.errors import UsageError
 
 if TYPE_CHECKING:
-    from bpt.commands.job import Job
+    from bpt.apps.commands.job import Job
 
 HELP = "plot the logs of training runs"
 DESCRIPTION = """\
@@ -45,6 +45,6 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         raise UsageError("bpt plot runs on one process; leave mpirun out")
 
     # Imported here so that --help does not wait for torch.
-    from bpt.plot.log_figure import plot_logs
+    from bpt.apps.plot.log_figure import plot_logs
 
     print(plot_logs(arguments.output, arguments.log, seconds=arguments.against == "seconds"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import math
 
+from bpt.base.errors import UsageError
 from bpt.cli.options import Parser
-from bpt.errors import UsageError
 
 HELP = "start a job, and start it again when it fails"
 DESCRIPTION = """\
@@ -70,8 +70,8 @@ def seconds(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from bpt.commands.relaunch import Limits, Relaunch
-    from bpt.report.log import start_logging
+    from bpt.apps.commands.relaunch import Limits, Relaunch
+    from bpt.base.log import start_logging
 
     start_logging()
     return Relaunch(job_of(arguments), Limits(arguments.restarts, arguments.within, arguments.wait)).run()

@@ -6,11 +6,11 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from bpt.base.errors import UsageError
 from bpt.cli.options import Parser, add_solver, add_state, need, plan_of, positive, shape
-from bpt.errors import UsageError
 
 if TYPE_CHECKING:
-    from bpt.commands.job import Job
+    from bpt.apps.commands.job import Job
 
 HELP = "predict how a run of BPT-CNN's outer layer goes on a cluster"
 DESCRIPTION = """\
@@ -69,8 +69,8 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         raise UsageError("--shape does without the data set, so it needs --samples: how many samples there are")
 
     # Imported here so that --help does not wait for torch.
-    from bpt.simulate.simulation import simulate_solver, strategies_of
-    from bpt.simulate.simulation_report import (
+    from bpt.perf.simulate.simulation import simulate_solver, strategies_of
+    from bpt.perf.simulate.simulation_report import (
         check_figure,
         check_file,
         draw,

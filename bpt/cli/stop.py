@@ -27,10 +27,10 @@ def run(arguments: argparse.Namespace) -> int:
     need(arguments, "solver", "the text file that the run was started with")
 
     # Imported here so that --help does not wait for torch.
-    from bpt.commands.stop import stop
-    from bpt.plan.resolve import resolve
-    from bpt.proto.sources import read_solver
-    from bpt.report.log import start_logging
+    from bpt.apps.commands.stopping import stop
+    from bpt.base.log import start_logging
+    from bpt.config.plan.resolve import resolve
+    from bpt.config.proto.sources import read_solver
 
     start_logging()
     stop(resolve(read_solver(arguments.solver, arguments.set)))

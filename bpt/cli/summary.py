@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bpt.cli.options import Parser, add_model, add_state, need, positive, shape, words
 
 if TYPE_CHECKING:
-    from bpt.commands.job import Job
+    from bpt.apps.commands.job import Job
 
 HELP = "list the layers of a network, and what they cost"
 DESCRIPTION = """\
@@ -45,8 +45,8 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 def show(arguments: argparse.Namespace, model: str) -> None:
     """Print the table; notes of what had to be assumed go to stderr."""
     # Imported here so that --help does not wait for numpy.
-    from bpt.commands.summary import summarize
-    from bpt.report.summary import csv_text, text_lines
+    from bpt.apps.commands.net_summary import summarize
+    from bpt.apps.draw.layer_table import csv_text, text_lines
 
     summary, notes = summarize(
         model,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from bpt.base.errors import UsageError
 from bpt.cli.options import (
     Parser,
     add_gpu,
@@ -18,10 +19,9 @@ from bpt.cli.options import (
     weights_of,
     words,
 )
-from bpt.errors import UsageError
 
 if TYPE_CHECKING:
-    from bpt.commands.job import Job
+    from bpt.apps.commands.job import Job
 
 HELP = "score a model"
 DESCRIPTION = """\
@@ -73,9 +73,9 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     weights = weights_of(arguments)
 
     # Imported here so that --help does not wait for torch.
-    from bpt.score.metrics_report import Metrics
-    from bpt.score.score_model import score
-    from bpt.state import MissingWeights
+    from bpt.apps.score.metrics_report import Metrics
+    from bpt.apps.score.score_model import score
+    from bpt.train.state import MissingWeights
 
     top_k = tuple(_top_k(word) for word in words(arguments.top_k))
     metrics = Metrics(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from bpt.base.errors import UsageError
 from bpt.cli.options import Parser, add_gpu, add_model, add_precision, add_solver, add_state, plan_of, positive, words
-from bpt.errors import UsageError
 
 if TYPE_CHECKING:
-    from bpt.commands.job import Job
+    from bpt.apps.commands.job import Job
 
 HELP = "time every layer of a network"
 DESCRIPTION = """\
@@ -86,10 +86,10 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         check_roofline(arguments, job)
 
     # Imported here so that --help does not wait for torch.
-    from bpt.commands.choosing import choose
-    from bpt.speeds.profiling import profile
-    from bpt.timing.benchmark import time_model, time_solver
-    from bpt.timing.phases import time_ranks
+    from bpt.apps.commands.choosing import choose
+    from bpt.perf.speeds.profiling import profile
+    from bpt.perf.timing.benchmark import time_model, time_solver
+    from bpt.perf.timing.phases import time_ranks
 
     if arguments.model:
         device = job.begin(gpu=arguments.gpu)
@@ -116,6 +116,6 @@ def check_roofline(arguments: argparse.Namespace, job: Job) -> None:
     if job.world.size > 1:
         raise UsageError("--roofline is of one process: leave mpirun out")
     if arguments.roofline:
-        from bpt.timing.roofline_figure import check_roofline_figure
+        from bpt.perf.timing.roofline_figure import check_roofline_figure
 
         check_roofline_figure(arguments.roofline)

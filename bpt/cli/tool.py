@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bpt.base.terminal import mend_streams
 from bpt.cli.options import Parser
-from bpt.comm.failure import Failure, nobody_reads
-from bpt.proto.rewrite import report
-from bpt.proto.upgrade import Note
-from bpt.terminal import mend_streams
+from bpt.config.proto.rewrite import report
+from bpt.config.proto.upgrade import Note
+from bpt.system.comm.rank_failure import Failure, nobody_reads
 
 
 def run_tool(parser: Parser, action: Callable[[argparse.Namespace], int | None], words: Sequence[str] | None) -> int:

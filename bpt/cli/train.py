@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from bpt.base.errors import UsageError
 from bpt.cli.options import Parser, add_gpu, add_solver, add_state, add_weights, need, plan_of
-from bpt.errors import UsageError
 
 if TYPE_CHECKING:
-    from bpt.commands.job import Job
+    from bpt.apps.commands.job import Job
 
 HELP = "train or fine-tune a model"
 DESCRIPTION = """\
@@ -89,8 +89,8 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         raise UsageError("--snapshot resumes a run, --weights starts a new one from a model: give one of them")
 
     # Imported here so that --help does not wait for torch.
-    from bpt.commands.training import train
-    from bpt.signals import Action, SignalActions
+    from bpt.apps.commands.training import train
+    from bpt.base.signals import Action, SignalActions
 
     plan = plan_of(arguments)
     device = job.begin(plan, arguments.gpu)

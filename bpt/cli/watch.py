@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bpt.cli.options import Parser, need
 
 if TYPE_CHECKING:
-    from bpt.commands.job import Job
+    from bpt.apps.commands.job import Job
 
 HELP = "show a run in the terminal while it goes on"
 DESCRIPTION = """\
@@ -29,6 +29,6 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     need(arguments, "metrics", "the file that bpt train --metrics writes")
 
     # Imported here so that --help does not wait for torch.
-    from bpt.telemetry.live_view import watch
+    from bpt.train.telemetry.live_view import watch
 
     watch(arguments.metrics, arguments.once)

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bpt.base.errors import DataError, FileError, UsageError, excerpt
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.annotated import BOX, Objects, annotate
 from bpt.data.annotation_files import KINDS, read_labels, read_objects
 from bpt.data.image import Pixels, import_pillow
 from bpt.data.image_source import read_image
 from bpt.data.imageset import COLOUR, GREY, Tell, Wanted, image_datum, labelled_datum, labelled_images, write_listed
 from bpt.data.source import Sample, read_list, slash_hint
-from bpt.errors import DataError, FileError, UsageError, excerpt
-from bpt.proto import bpt_pb2 as pb
 
 NO_LABEL = -1
 """The label of a Datum whose image has objects."""

@@ -10,11 +10,11 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
+from bpt.base.errors import DataError
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.datum import decode_datum, encode_datum
 from bpt.data.lmdb_file import LmdbSource, Record
 from bpt.data.source import Image
-from bpt.errors import DataError
-from bpt.proto import bpt_pb2 as pb
 
 Objects = NDArray[np.float32]
 """Rows (label, instance, xmin, ymin, xmax, ymax, difficult), boxes in parts of the image: (G, 7)."""

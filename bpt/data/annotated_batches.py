@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bpt.base.errors import DataError, UserError
 from bpt.data.annotated import AnnotatedSample, AnnotatedSource, Objects
 from bpt.data.annotated_transform import AnnotatedTransform
 from bpt.data.batches import Batches, empty
 from bpt.data.prefetch import ALONE, Workers
 from bpt.data.sampler import Draw, Sampler
 from bpt.data.source import Sample
-from bpt.errors import DataError, UserError
-from bpt.graph.spec import Shape
-from bpt.share import Share
+from bpt.graph.layer_spec import Shape
+from bpt.graph.share import Share
 
 ROW = 8  # numbers: the image's place in the batch, then those of its object
 

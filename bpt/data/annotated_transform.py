@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bpt.base.errors import DataError, UserError
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.annotated import AnnotatedSample, Objects
 from bpt.data.batch_samplers import check_sampler, sampled_part
 from bpt.data.distortion import Distortion
@@ -16,9 +18,7 @@ from bpt.data.sample_draws import SampleDraws
 from bpt.data.sampler import Draw
 from bpt.data.source import Image, Sample
 from bpt.data.transform import Batch, Transform
-from bpt.errors import DataError, UserError
-from bpt.graph.spec import Shape
-from bpt.proto import bpt_pb2 as pb
+from bpt.graph.layer_spec import Shape
 
 _LEAST_EXPANSION = 1.01
 

@@ -10,13 +10,13 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from bpt.base.errors import DataError, FileError, did_you_mean, excerpt
+from bpt.base.user_files import UnreadableError, read_bytes
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.text import read_text
 from bpt.data.annotated import COLUMNS, Objects
 from bpt.data.image_source import LARGEST_LABEL
-from bpt.errors import DataError, FileError, did_you_mean, excerpt
-from bpt.graph.spec import Shape
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.files import UnreadableError, read_bytes
-from bpt.proto.text import read_text
+from bpt.graph.layer_spec import Shape
 
 Labels = Mapping[str, int]
 """Name of a class → its label."""

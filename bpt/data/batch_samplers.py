@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bpt.base.errors import UserError
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.annotated import BOX, Objects
+from bpt.data.detection.boxes import coverage, jaccard
 from bpt.data.object_boxes import Box
 from bpt.data.sample_draws import SampleDraws
-from bpt.detection.boxes import coverage, jaccard
-from bpt.errors import UserError
-from bpt.proto import bpt_pb2 as pb
 
 
 def check_sampler(sampler: pb.BatchSampler) -> None:

@@ -11,20 +11,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bpt.balance.allocation import Run
-from bpt.data.allocated import AllocatedSampler
+from bpt.base.errors import DataError
+from bpt.data.assigned_samples import AllocatedSampler
 from bpt.data.augment import Augment
 from bpt.data.finite import FiniteWatch, all_finite
 from bpt.data.hdf5_file import Hdf5Source
 from bpt.data.prefetch import ALONE, Workers
+from bpt.data.sample_partition import Run
 from bpt.data.sampler import Draw, Integers, Sampler
 from bpt.data.source import Comparable, Sample, Source, digest_of
 from bpt.data.transform import Transform
-from bpt.errors import DataError
-from bpt.events.bus import EventBus
-from bpt.events.event import Activity
-from bpt.graph.spec import Shape
-from bpt.share import ShardRotation, Share
+from bpt.graph.layer_spec import Shape
+from bpt.graph.share import ShardRotation, Share
+from bpt.system.events.bus import EventBus
+from bpt.system.events.event import Activity
 
 
 class Batches(ABC):

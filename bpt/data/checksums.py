@@ -20,7 +20,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.errors import FileError, WriteError
+from bpt.base.errors import FileError, WriteError
 
 PIECE = 4096
 """Bytes: a page of an LMDB."""

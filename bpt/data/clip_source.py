@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
+from bpt.base.errors import DataError, FileError, excerpt
 from bpt.data.batches import ImageBatches
 from bpt.data.image import import_pillow, resize
 from bpt.data.image_source import LARGEST_LABEL
@@ -16,9 +17,8 @@ from bpt.data.sampler import Draw, Sampler
 from bpt.data.source import Sample, a_few, ends_of, read_list, slash_hint
 from bpt.data.transform import Transform
 from bpt.data.video_frames import Frames
-from bpt.errors import DataError, FileError, excerpt
-from bpt.graph.spec import Shape
-from bpt.share import Share
+from bpt.graph.layer_spec import Shape
+from bpt.graph.share import Share
 
 
 class ClipSource:

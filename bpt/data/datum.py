@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from bpt.base.errors import DataError
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.image import decode_image
 from bpt.data.source import Image
-from bpt.errors import DataError
-from bpt.proto import bpt_pb2 as pb
 
 # Of Datum's fields channels, height, width and data, which come first and in this order, and of label.
 _TAGS, _LABEL_TAG = b"\x08\x10\x18\x22", 0x28

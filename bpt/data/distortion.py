@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from bpt.base.errors import UserError
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.image import Pixels
 from bpt.data.sample_draws import SampleDraws
-from bpt.errors import UserError
-from bpt.proto import bpt_pb2 as pb
 
 Floats = NDArray[np.float32]
 

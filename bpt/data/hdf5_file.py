@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from bpt.base.errors import BptError, FileError, UserError, WriteError, did_you_mean
+from bpt.base.native_paths import native_path, windows_hint
+from bpt.base.user_files import UnreadableError, read_lines, refuse_file
 from bpt.data.checksums import add_checksums
 from bpt.data.sampler import Integers
 from bpt.data.source import a_few
-from bpt.device import CPU
-from bpt.device.memory_use import obtainable
-from bpt.errors import BptError, FileError, UserError, WriteError, did_you_mean
-from bpt.graph.spec import Shape, count
-from bpt.proto.files import UnreadableError, read_lines, refuse_file
-from bpt.proto.native_paths import native_path, windows_hint
+from bpt.graph.layer_spec import Shape, count
+from bpt.system.device import CPU
+from bpt.system.device.memory_use import obtainable
 
 if TYPE_CHECKING:
     import h5py

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from bpt.base.errors import BptError, DataError, UserError
+from bpt.base.formats import HEAD, recognise
 from bpt.data.png_gray import gray_of_color
-from bpt.errors import BptError, DataError, UserError
-from bpt.proto.formats import HEAD, recognise
 
 if TYPE_CHECKING:
     from PIL.Image import Image

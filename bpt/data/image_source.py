@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
+from bpt.base.errors import DataError, FileError, UserError, excerpt
+from bpt.base.user_files import UnreadableError, read_bytes
 from bpt.data.image import Pixels, decode_image, import_pillow, resize
 from bpt.data.source import Sample, a_few, ends_of, read_list, slash_hint
-from bpt.errors import DataError, FileError, UserError, excerpt
-from bpt.graph.spec import Shape
-from bpt.proto.files import UnreadableError, read_bytes
+from bpt.graph.layer_spec import Shape
 
 LARGEST = 2**28  # bytes of an image; a digit too many in a text would else take all memory
 LARGEST_LABEL = 2**24  # float32, which labels become, has all integers up to here

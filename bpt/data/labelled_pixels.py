@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bpt.base.errors import DataError, FileError, UserError, excerpt
+from bpt.base.seeds import derive_seed
 from bpt.data.batches import Batches, empty
 from bpt.data.image import Pixels, import_pillow, resize
 from bpt.data.image_source import read_image
@@ -18,10 +20,8 @@ from bpt.data.prefetch import Workers
 from bpt.data.sampler import Draw, Sampler, below, hash_samples
 from bpt.data.source import a_few, ends_of, read_list, slash_hint
 from bpt.data.transform import check_mean, read_mean
-from bpt.errors import DataError, FileError, UserError, excerpt
-from bpt.graph.spec import Shape
-from bpt.seeds import derive_seed
-from bpt.share import Share
+from bpt.graph.layer_spec import Shape
+from bpt.graph.share import Share
 
 
 class LabelsOf(enum.Enum):

@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bpt.base.errors import DataError, FileError, UserError, WriteError
+from bpt.base.formats import LMDB
+from bpt.base.native_paths import windows_hint
+from bpt.base.user_files import refuse_file
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.checksums import add_checksums
 from bpt.data.datum import decode_datum, is_encoded
 from bpt.data.lmdb_pages import DamagedError, Entry, Leaf, LmdbFile, NotLmdbError
 from bpt.data.sampler import Integers
 from bpt.data.source import Sample
-from bpt.errors import DataError, FileError, UserError, WriteError
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.files import refuse_file
-from bpt.proto.formats import LMDB
-from bpt.proto.native_paths import windows_hint
 
 _LEVELDB = (
     "is a LevelDB, which bpt does not read but wants converted: make the data set again with "

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bpt.base.errors import FileError
 from bpt.data.datum import encode_datum
 from bpt.data.lmdb_file import LmdbWriter
-from bpt.errors import FileError
 
 _SMALL, _LARGE = 2**20, 2**31  # bytes
 BYTES = 8  # the type code of unsigned bytes

@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.device import CPU
-from bpt.device.memory_use import obtainable
-from bpt.errors import FileError, UserError, did_you_mean
-from bpt.proto.files import refuse_file
-from bpt.proto.native_paths import native_path, windows_hint
+from bpt.base.errors import FileError, UserError, did_you_mean
+from bpt.base.native_paths import native_path, windows_hint
+from bpt.base.user_files import refuse_file
+from bpt.system.device import CPU
+from bpt.system.device.memory_use import obtainable
 
 Volume: TypeAlias = NDArray[np.float32]
 """A volume (D, H, W)."""

@@ -7,10 +7,10 @@ import io
 import numpy as np
 from numpy.typing import NDArray
 
+from bpt.base.errors import UserError
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.image import Pixels, import_pillow
 from bpt.data.sample_draws import SampleDraws
-from bpt.errors import UserError
-from bpt.proto import bpt_pb2 as pb
 
 _LUMA = np.array((0.114, 0.587, 0.299), np.float32)  # of blue, green, red (ITU-R BT.601)
 _STEP = 64  # of a posterised image

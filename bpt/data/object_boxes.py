@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.annotated import BOX, Objects
-from bpt.detection.boxes import coverage
-from bpt.proto import bpt_pb2 as pb
+from bpt.data.detection.boxes import coverage
 
 Box = NDArray[np.float32]
 """(xmin, ymin, xmax, ymax), in parts of an image; it may reach beyond."""

@@ -7,11 +7,11 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
+from bpt.base.errors import UserError
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.annotated import BOX, Objects
 from bpt.data.image import Pixels, import_pillow, resize
 from bpt.data.sample_draws import SampleDraws
-from bpt.errors import UserError
-from bpt.proto import bpt_pb2 as pb
 
 P = pb.ResizeParameter
 _PADDING = {P.CONSTANT: "constant", P.MIRRORED: "reflect", P.REPEAT_NEAREST: "edge"}

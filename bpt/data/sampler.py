@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.seeds import derive_seed
+from bpt.base.seeds import derive_seed
 
 Hashes = NDArray[np.uint64]
 

@@ -21,14 +21,14 @@ from typing import IO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.balance.allocation import Run
+from bpt.base.errors import DataError, FileError, WriteError
+from bpt.base.user_files import UnreadableError, read_bytes
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.datum import is_encoded
 from bpt.data.lmdb_file import LmdbSource, Record
+from bpt.data.sample_partition import Run
 from bpt.data.sampler import Integers, Sampler
 from bpt.data.source import Sample
-from bpt.errors import DataError, FileError, WriteError
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.files import UnreadableError, read_bytes
 
 PIECE = 2**23  # bytes
 

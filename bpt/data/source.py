@@ -11,10 +11,10 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.errors import BptError, FileError
-from bpt.graph.spec import Shape
-from bpt.proto.files import UnreadableError, read_lines
-from bpt.proto.native_paths import native_path
+from bpt.base.errors import BptError, FileError
+from bpt.base.native_paths import native_path
+from bpt.base.user_files import UnreadableError, read_lines
+from bpt.graph.layer_spec import Shape
 
 _END = 2**16  # bytes
 

@@ -9,16 +9,16 @@ from copy import copy
 import numpy as np
 from numpy.typing import NDArray
 
+from bpt.base.errors import BptError, DataError, FileError, UserError
+from bpt.base.seeds import derive_seed
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.binary_files import read_binary, write_binary
+from bpt.config.proto.blobs import array_to_blob, blob_to_array
+from bpt.config.proto.fields import without
 from bpt.data.finite import all_finite
 from bpt.data.sampler import Draw, below, hash_samples
 from bpt.data.source import Image, Sample
-from bpt.errors import BptError, DataError, FileError, UserError
-from bpt.graph.spec import Shape
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.binary import read_binary, write_binary
-from bpt.proto.blobs import array_to_blob, blob_to_array
-from bpt.proto.fields import without
-from bpt.seeds import derive_seed
+from bpt.graph.layer_spec import Shape
 
 
 def read_mean(path: str, frames: int = 0) -> NDArray[np.float32]:

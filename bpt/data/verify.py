@@ -12,12 +12,12 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
+from bpt.base.errors import BptError, DataError
+from bpt.base.user_files import refuse_file
 from bpt.data.checksums import PIECE, Tell, damaged_pieces
 from bpt.data.hdf5_file import import_h5py
 from bpt.data.lmdb_file import Record, open_lmdb
 from bpt.data.lmdb_pages import DamagedError, LmdbFile
-from bpt.errors import BptError, DataError
-from bpt.proto.files import refuse_file
 
 _MOST = 5  # that are named
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
+from bpt.base.errors import DataError, UserError
 from bpt.data.image import Pixels
 from bpt.data.image_source import read_image
-from bpt.errors import DataError, UserError
 
 FRAME = "{:06d}.jpg"
 """The name of a frame's file in the folder of its video."""

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bpt.base.errors import DataError, FileError, excerpt
+from bpt.base.user_files import UnreadableError, read_bytes
 from bpt.data.image import Pixels, decode_image, import_pillow
 from bpt.data.source import a_few, ends_of, read_list, slash_hint
-from bpt.errors import DataError, FileError, excerpt
-from bpt.proto.files import UnreadableError, read_bytes
 
 CHANNELS = 3  # every image is read as color
 _HEAD = ("image index", "path", "channels", "height", "width", "number of windows")

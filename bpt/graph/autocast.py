@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph, Node
-from bpt.graph.spec import Autocast
-from bpt.proto import bpt_pb2 as pb
+from bpt.graph.layer_spec import Autocast
 
 if TYPE_CHECKING:
-    from bpt.precision import Precision
+    from bpt.config.precision import Precision
 
 
 @dataclass(frozen=True)

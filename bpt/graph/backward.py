@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bpt.graph.spec import LayerSpec
+from bpt.graph.layer_spec import LayerSpec
 
 
 @dataclass

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from bpt.errors import LayerError, UnknownNameError, UserError, did_you_mean
+from bpt.base.errors import LayerError, UnknownNameError, UserError, did_you_mean
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto import fork_fields
+from bpt.config.proto.fields import must_be_number, not_numbers
+from bpt.config.proto.parse import SETTINGS, type_today, unknown_settings
 from bpt.graph.backward import mark_backward
 from bpt.graph.layer_graph import AUTOMATIC, Edge, LayerGraph, Node
+from bpt.graph.layer_spec import LayerShapes, LayerSpec, LayerType, LayerTypes, Shape, check_arity
 from bpt.graph.left_out import explain_left_out
 from bpt.graph.sharing import place_params
-from bpt.graph.spec import LayerShapes, LayerSpec, LayerType, LayerTypes, Shape, check_arity
 from bpt.graph.splits import insert_splits
 from bpt.graph.state import filter_layers
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto import forks
-from bpt.proto.fields import must_be_number, not_numbers
-from bpt.proto.parse import SETTINGS, type_today, unknown_settings
 
 _MOST_AXES = 32  # as in Caffe
 
@@ -194,7 +194,7 @@ def _check_settings(spec: LayerSpec) -> None:
         raise spec.error(f'there are no settings "{unknown}"{hint}', unknown)
     for way, number in not_numbers(spec.param):
         raise spec.error(must_be_number(way, number), *way)
-    for where, words in forks.refused(spec.param):
+    for where, words in fork_fields.refused(spec.param):
         raise spec.error(words, *where)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from bpt.graph.spec import LayerSpec, LayerType, Shape, count
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.fields import without
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.fields import without
+from bpt.graph.layer_spec import LayerSpec, LayerType, Shape, count
 
 AUTOMATIC = "(automatic)"  # Caffe's name for a top that the text leaves out
 

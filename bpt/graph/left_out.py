@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
-from bpt.graph.spec import LayerSpec
+from bpt.config.plan.nets import make_state
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.graph.layer_spec import LayerSpec
 from bpt.graph.state import is_in, show_state
-from bpt.plan.nets import make_state
-from bpt.proto import bpt_pb2 as pb
 
 _MOST_CHANGES = 3  # that are tried together to escape a layer's exclude rules
 _MOST_TRIED = 16  # changes of which these are taken

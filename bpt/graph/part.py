@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from bpt.graph.layer_graph import Param
-from bpt.graph.spec import Shape
+from bpt.graph.layer_spec import Shape
 
 
 @dataclass(frozen=True)

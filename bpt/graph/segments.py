@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.spec import count
+from bpt.graph.layer_spec import count
 
 
 @dataclass(frozen=True)

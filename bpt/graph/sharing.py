@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import Param
-from bpt.graph.spec import LayerSpec, ParamSpec, count
-from bpt.proto import bpt_pb2 as pb
+from bpt.graph.layer_spec import LayerSpec, ParamSpec, count
 
 
 def place_params(specs: Sequence[LayerSpec], owned: Sequence[Sequence[ParamSpec]]) -> tuple[Param, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from bpt.errors import did_you_mean
-from bpt.graph.spec import LayerSpec
-from bpt.proto import bpt_pb2 as pb
+from bpt.base.errors import did_you_mean
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.graph.layer_spec import LayerSpec
 
 Writer = tuple[int, int]  # layer index, top index: one version of a blob
 

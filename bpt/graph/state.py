@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bpt.graph.spec import LayerSpec
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.graph.layer_spec import LayerSpec
 
 
 def show_state(state: pb.NetState) -> str:

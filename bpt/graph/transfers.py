@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.graph.layer_spec import Shape
 from bpt.graph.segments import Segment
-from bpt.graph.spec import Shape
 
 
 @dataclass(frozen=True)

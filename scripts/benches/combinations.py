@@ -29,20 +29,20 @@ from typing import Any
 
 import torch
 
-from bpt.balance.profile import Profile, RankSpeed, write_profile
-from bpt.balance.speed import Estimate
-from bpt.check.comparison import compare
-from bpt.comm.base import Communicator
-from bpt.device import CPU
-from bpt.errors import UserError
-from bpt.net_graph import build_graph_of
-from bpt.plan.combinations import BALANCES
-from bpt.plan.resolve import resolve
-from bpt.plan.spec import RunPlan
-from bpt.proto.sources import read_solver
-from bpt.proto.text import to_text
-from bpt.runtime.rank_facts import facts
-from bpt.server import train
+from bpt.apps.check.comparison import compare
+from bpt.base.errors import UserError
+from bpt.config.plan.resolve import resolve
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto.sources import read_solver
+from bpt.config.proto.text import to_text
+from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.balance.profile import Profile, RankSpeed, write_profile
+from bpt.parallel.balance.rank_facts import facts
+from bpt.parallel.balance.speed import Estimate
+from bpt.system.comm.base import Communicator
+from bpt.system.device import CPU
+from bpt.train.outer import train
+from bpt.train.rules.combinations import BALANCES
 from scripts.benches.harness.arguments import explain, some_of
 from scripts.benches.harness.launch import JobError, run_worker
 from scripts.benches.harness.nets import reading_net, solver_param, write_images

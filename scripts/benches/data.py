@@ -13,17 +13,17 @@ from statistics import median
 import numpy as np
 from PIL import Image
 
-from bpt.allocator import keep_freed_memory
-from bpt.context import PassContext
+from bpt.base.malloc_settings import keep_freed_memory
+from bpt.config.plan.nets import make_state
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.lmdb_file import LmdbWriter
 from bpt.graph.build import build_graph
-from bpt.graph.source import layer_specs
-from bpt.layers import LAYERS
-from bpt.layers.prefetching import PrefetchingDataLayer
-from bpt.net import Net
-from bpt.plan.nets import make_state
-from bpt.proto import bpt_pb2 as pb
-from bpt.solver.solver import Solver
+from bpt.graph.layer_specs import layer_specs
+from bpt.nn.layers import LAYERS
+from bpt.nn.layers.prefetching import PrefetchingDataLayer
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
+from bpt.train.solver.solver import Solver
 from scripts.benches.data_loader import loader
 from scripts.benches.harness.sides import solver_source
 from scripts.benches.harness.turns import ratio

@@ -14,7 +14,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
 
 Sizes = tuple[int, int, float]  # resized to, crop, mean
 

@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from bpt.comm.launch import world as mpi_world
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.system.comm.launch import world as mpi_world
 from scripts.benches.harness.arguments import explain
 from scripts.benches.harness.launch import environment, mpirun, worker
 from scripts.benches.harness.sides import Side, batch_of, bpt_side, plain_side, solver_source

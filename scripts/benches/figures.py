@@ -39,17 +39,17 @@ from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
-from bpt.plan.resolve import resolve
-from bpt.plan.spec import ParallelSpec, RunPlan
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_solver
-from bpt.report.outer import check_matplotlib, draw_lines
-from bpt.schedule.cluster import Cluster, Node, Server, alike
-from bpt.schedule.outer.exchanges import make_schedule
-from bpt.schedule.outer.simulation.outcome import Outcome
-from bpt.schedule.outer.simulation.simulator import Job, simulate
-from bpt.simulate.simulation import THE_FOUR, Strategy
-from bpt.simulate.simulation_net import Facts, facts_of
+from bpt.config.plan.resolve import resolve
+from bpt.config.plan.run_plan import ParallelSpec, RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.sources import read_solver
+from bpt.parallel.cluster.cluster import Cluster, Node, Server, alike
+from bpt.parallel.outer.exchanges import make_schedule
+from bpt.parallel.outer.simulation.outcome import Outcome
+from bpt.parallel.outer.simulation.simulator import Job, simulate
+from bpt.perf.simulate.simulation import THE_FOUR, Strategy
+from bpt.perf.simulate.simulation_net import Facts, facts_of
+from bpt.train.outer.report import check_matplotlib, draw_lines
 
 HELP = "execution time, bytes and balance of BPT-CNN after Fig. 12, 14 and 15 of its paper, simulated"
 ROOT = Path(__file__).resolve().parents[2]

@@ -27,14 +27,14 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from bpt.comm.base import Communicator
-from bpt.device import CPU
-from bpt.errors import LostRankError
-from bpt.plan.resolve import read_plan
-from bpt.proto.text import to_text
-from bpt.runtime.healing import hosts_of, outlive
-from bpt.runtime.runtime import Runtime, bind
-from bpt.schedule.instructions import Instruction
+from bpt.base.errors import LostRankError
+from bpt.config.plan.resolve import read_plan
+from bpt.config.proto.text import to_text
+from bpt.engine.instructions import Instruction
+from bpt.system.comm.base import Communicator
+from bpt.system.device import CPU
+from bpt.train.runtime.healing import hosts_of, outlive
+from bpt.train.runtime.runtime import Runtime, bind
 from scripts.benches.harness.arguments import at_least, explain, some_of
 from scripts.benches.harness.launch import JobError, run_worker
 from scripts.benches.harness.nets import reading_net, solver_param, write_images

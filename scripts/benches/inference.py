@@ -31,19 +31,19 @@ import numpy.typing as npt
 import torch
 
 import bpt
-from bpt.allocator import keep_freed_memory
-from bpt.device import CPU
-from bpt.device.memory_use import Memory
-from bpt.execute.operator import SegmentOperator
+from bpt.base.malloc_settings import keep_freed_memory
+from bpt.config.plan.nets import file_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.sources import read_net
+from bpt.config.proto.text import to_text
+from bpt.engine.operator import SegmentOperator
 from bpt.graph.layer_graph import LayerGraph
-from bpt.net_graph import build_graph_of
-from bpt.plan.nets import file_plan
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_net
-from bpt.proto.text import to_text
-from bpt.runtime.net_on_device import make_net
-from bpt.runtime.testing import run_test
-from bpt.runtime.trained_weights import load_trained
+from bpt.nn.net_graph import build_graph_of
+from bpt.system.device import CPU
+from bpt.system.device.memory_use import Memory
+from bpt.train.runtime.net_on_device import make_net
+from bpt.train.runtime.testing import run_test
+from bpt.train.runtime.trained_weights import load_trained
 from scripts.benches.harness.arguments import explain, some_of
 from scripts.benches.harness.launch import PROTOTXT
 from scripts.benches.harness.plain_net import PlainNet

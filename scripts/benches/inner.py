@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bpt.allocator import keep_freed_memory
-from bpt.execute.operator import SegmentOperator
-from bpt.execute.task_dag import TaskDagCompute
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
-from bpt.schedule.task_dag import Timeline
-from bpt.solver.solver import Solver
+from bpt.base.malloc_settings import keep_freed_memory
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.operator import SegmentOperator
+from bpt.nn.net import Net
+from bpt.parallel.task_dag import TaskDagCompute
+from bpt.parallel.task_dag.task_dag import Timeline
+from bpt.train.solver.solver import Solver
 from scripts.benches.harness.nets import CASES
 from scripts.benches.harness.sides import batch_of, fed, solver_source
 from scripts.benches.harness.turns import Side, compete, serve_turns

@@ -24,11 +24,11 @@ from pathlib import Path
 import torch
 
 import bpt
-from bpt.allocator import keep_freed_memory
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_solver
-from bpt.proto.text import to_text
-from bpt.solver.solver import Solver
+from bpt.base.malloc_settings import keep_freed_memory
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.sources import read_solver
+from bpt.config.proto.text import to_text
+from bpt.train.solver.solver import Solver
 from scripts.benches.harness.arguments import explain, some_of
 from scripts.benches.harness.nets import reading_net, solver_param, write_images
 from scripts.benches.harness.sides import PLAIN, RATE, Side, batch_of, bpt_side, plain_side, solver_source

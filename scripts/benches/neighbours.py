@@ -1,6 +1,6 @@
 """Trainings beside others on the same cores: what each takes there, by what it takes alone.
 
-bpt        as bpt train waits for its threads (bpt/comm/neighbours.py)
+bpt        as bpt train waits for its threads (bpt/system/comm/neighbours.py)
 defaults   the same, but threads wait as OpenMP's library does by itself
 plain      the eager PyTorch loop
 
@@ -19,7 +19,7 @@ from statistics import median
 
 import torch
 
-from bpt.comm.neighbours import WAITING
+from bpt.system.comm.neighbours import WAITING
 from scripts.benches.harness.arguments import at_least, explain
 from scripts.benches.harness.sides import batch_of, bpt_side, plain_side, solver_source
 from scripts.benches.harness.turns import Side, serve_turns

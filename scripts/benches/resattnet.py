@@ -14,9 +14,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bpt.comm.base import Communicator
-from bpt.proto.sources import SolverSource, read_solver
-from bpt.solver.solver import Solver
+from bpt.config.proto.sources import SolverSource, read_solver
+from bpt.system.comm.base import Communicator
+from bpt.train.solver.solver import Solver
 from scripts.benches.harness.curve import accuracy_of
 from scripts.benches.harness.launch import JobError, run_worker
 from scripts.benches.harness.turns import in_turn

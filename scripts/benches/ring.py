@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from bpt.comm.base import Buffer, Communicator
-from bpt.comm.ring import ring_allreduce
-from bpt.comm.tree import tree_bcast, tree_reduce
+from bpt.system.comm.base import Buffer, Communicator
+from bpt.system.comm.ring_reduction import ring_allreduce
+from bpt.system.comm.tree_collectives import tree_bcast, tree_reduce
 from scripts.benches.harness.arguments import some_of
 from scripts.benches.harness.launch import JobError, run_worker
 from scripts.benches.harness.turns import in_turn, ratio

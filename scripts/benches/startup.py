@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean, median
 
-from bpt.proto.text import to_text
+from bpt.config.proto.text import to_text
 from scripts.benches.harness.arguments import at_least
 from scripts.benches.harness.launch import ROOT, environment, mpirun, reason
 from scripts.benches.harness.nets import reading_net, solver_param, write_images

@@ -31,9 +31,9 @@ _OF_PACKAGE = {
 }  # fmt: skip
 # Calls of bpt that begin another phase, by module: (class or "", function, phase); what lies between them is PLAN.
 _CALLS = {
-    "bpt.comm.launch": ("", "world", MPI),
-    "bpt.commands.training": ("", "train", BIND),
-    "bpt.runtime.runtime": ("Runtime", "iterate", ITERATION),
+    "bpt.system.comm.launch": ("", "world", MPI),
+    "bpt.apps.commands.training": ("", "train", BIND),
+    "bpt.train.runtime.runtime": ("Runtime", "iterate", ITERATION),
 }
 
 

@@ -9,10 +9,10 @@ from contextlib import nullcontext
 
 import torch
 
-from bpt.allocator import keep_freed_memory
-from bpt.plan.resolve import resolve
-from bpt.runtime.runtime import bind
-from bpt.trace.recorder import Recorder
+from bpt.base.malloc_settings import keep_freed_memory
+from bpt.config.plan.resolve import resolve
+from bpt.perf.trace.recorder import Recorder
+from bpt.train.runtime.runtime import bind
 from scripts.benches.harness.sides import batch_of, fed, solver_source
 
 HELP = "training with --trace against training without"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bpt.netspec import L, NetSpec, P, Top
+from bpt.caffe.netspec import L, NetSpec, P, Top
 from scripts.networks.common import IMAGENET, Network, classify, imagenet_solver
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bpt.netspec import L, NetSpec, P, Top
+from bpt.caffe.netspec import L, NetSpec, P, Top
 from scripts.networks.common import (
     TEST,
     TRAIN,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bpt.netspec import L, NetSpec, P, Top
+from bpt.caffe.netspec import L, NetSpec, P, Top
 from scripts.networks.common import TEST, TRAIN, Network, solver
 
 SIDE = 50

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bpt.netspec import L, NetSpec, P, Top
+from bpt.caffe.netspec import L, NetSpec, P, Top
 from scripts.networks.common import IMAGENET, TEST, WEIGHT_AND_BIAS, Network, imagenet_solver
 
 # Channels of each inception module: 1x1, 3x3 after its reduction, 5x5 after its reduction, projection of the pool.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.text import to_text
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.text import to_text
 
 WIDTH = 115
 

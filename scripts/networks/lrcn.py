@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bpt.netspec import L, NetSpec, Top
+from bpt.caffe.netspec import L, NetSpec, Top
 from scripts.networks.common import TEST, TRAIN, Network, solver
 
 FRAMES, CLIPS, SIDE = 8, 16, 20  # as scripts/make_clips.py writes them

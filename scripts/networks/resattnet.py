@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from bpt.netspec import L, NetSpec, P, Top
+from bpt.caffe.netspec import L, NetSpec, P, Top
 from scripts.networks.common import TEST, TRAIN, Network, classify, solver
 
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}  # residual blocks of each stage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from bpt.netspec import L, NetSpec, P, Top
+from bpt.caffe.netspec import L, NetSpec, P, Top
 from scripts.networks.common import CIFAR10, Network, classify, solver
 
 PARAMETERS = {20: "269,722", 32: "464,154", 44: "658,586", 56: "853,018", 110: "1,727,962"}

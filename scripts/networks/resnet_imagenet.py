@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from bpt.netspec import L, NetSpec, P, Top
+from bpt.caffe.netspec import L, NetSpec, P, Top
 from scripts.networks.common import IMAGENET, Network, classify, imagenet_solver
 
 BLOCKS = {50: (3, 4, 6, 3), 152: (3, 8, 36, 3)}  # residual blocks of each stage

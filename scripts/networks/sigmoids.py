@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from bpt.netspec import L, NetSpec, P, Top
+from bpt.caffe.netspec import L, NetSpec, P, Top
 from scripts.networks.common import CIFAR10, WEIGHT_ONLY, Network, classify, solver
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bpt.netspec import L, NetSpec, P, Top
+from bpt.caffe.netspec import L, NetSpec, P, Top
 from scripts.networks.common import TEST, TRAIN, Network, solver
 
 SIDE = 64

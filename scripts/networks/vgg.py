@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bpt.netspec import L, NetSpec, P, Top
+from bpt.caffe.netspec import L, NetSpec, P, Top
 from scripts.networks.common import IMAGENET, WEIGHT_AND_BIAS, Network, classify, imagenet_solver
 
 STAGES = ((2, 64), (2, 128), (3, 256), (3, 512), (3, 512))  # convolutions, channels

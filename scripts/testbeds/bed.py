@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 
-from bpt.errors import RunError, UsageError
+from bpt.base.errors import RunError, UsageError
 from scripts.testbeds import cgroups, network, programs
 from scripts.testbeds.hosts import Host, hosts_file
 from scripts.testbeds.link import Link

@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from bpt.errors import RunError
+from bpt.base.errors import RunError
 from scripts.testbeds.names import PREFIX
 
 # The kernel hands out time once a period. Its usual 100 ms would let a host run at full speed for 25 ms and then stand

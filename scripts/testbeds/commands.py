@@ -17,7 +17,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from bpt.errors import BptError, UsageError
+from bpt.base.errors import BptError, UsageError
 from scripts.testbeds import bed, cgroups, job, mpirun
 from scripts.testbeds.hosts import find_host, parse_hosts, parse_slots
 from scripts.testbeds.link import Link, parse_bandwidth, parse_latency

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bpt.errors import UsageError, did_you_mean
+from bpt.base.errors import UsageError, did_you_mean
 
 _SUBNET = "10.77.0"  # seen by the hosts only: they have no way out, so it cannot collide with a real network
 PREFIX_LENGTH = 24

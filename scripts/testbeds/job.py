@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bpt.errors import RunError
+from bpt.base.errors import RunError
 from scripts.testbeds import cgroups
 from scripts.testbeds.bed import TestBed, load, locked
 from scripts.testbeds.enter import script

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bpt.errors import RunError, UsageError
+from bpt.base.errors import RunError, UsageError
 from scripts.testbeds.programs import call, search_path
 
 _CHECKOUT = Path(__file__).resolve().parents[2]

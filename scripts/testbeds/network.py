@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bpt.errors import RunError
+from bpt.base.errors import RunError
 from scripts.testbeds.hosts import PREFIX_LENGTH, Host
 from scripts.testbeds.link import Link
 from scripts.testbeds.names import NAMESPACES, PREFIX, SWITCH, namespace

@@ -7,7 +7,7 @@ import platform
 import shutil
 import subprocess
 
-from bpt.errors import RunError
+from bpt.base.errors import RunError
 
 _PACKAGES = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux", "unshare": "util-linux", "mount": "mount"}
 _SYSTEM_FOLDERS = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from bpt.balance.profile import Facts, Profile, RankFacts, RankSpeed
-from bpt.balance.speed import Estimate
+from bpt.parallel.balance.profile import Facts, Profile, RankFacts, RankSpeed
+from bpt.parallel.balance.speed import Estimate
 
 FACTS = Facts(
     network="0123abcd",

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.balance.allocation import Allocation, as_printed, by_frequency, deal, harmonic, nothing, size
+from bpt.data.sample_partition import Allocation, as_printed, by_frequency, deal, harmonic, nothing, size
 
 
 def test_runs_are_dealt_out_in_order() -> None:

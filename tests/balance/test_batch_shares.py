@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.balance import Static, Uniform, imbalance
-from bpt.balance.batch_shares import fastest, lines
-from bpt.balance.speed import SpeedFunction
-from bpt.errors import UserError
-from bpt.share import Share
+from bpt.base.errors import UserError
+from bpt.graph.share import Share
+from bpt.parallel.balance import Static, Uniform, imbalance
+from bpt.parallel.balance.batch_shares import fastest, lines
+from bpt.parallel.balance.speed import SpeedFunction
 
 
 @pytest.mark.parametrize(

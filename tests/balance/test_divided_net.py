@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 
-from bpt.balance import Static
-from bpt.balance.batch_shares import fastest
-from bpt.balance.divided_net import Division, peer_seconds, pipelined, sharing
-from bpt.balance.speed import SpeedFunction
-from bpt.share import Share
+from bpt.graph.share import Share
+from bpt.parallel.balance import Static
+from bpt.parallel.balance.batch_shares import fastest
+from bpt.parallel.balance.divided_net import Division, peer_seconds, pipelined, sharing
+from bpt.parallel.balance.speed import SpeedFunction
 
 
 def linear(seconds: float, cap: int | None = None) -> SpeedFunction:

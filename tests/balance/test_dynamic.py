@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.balance.dynamic import Dynamic
+from bpt.parallel.balance.dynamic import Dynamic
 
 AMPLE = [1000, 1000]
 

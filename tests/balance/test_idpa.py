@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.balance.allocation import Allocation
-from bpt.balance.idpa import Idpa, Rule, Udpa, total_iterations, work
+from bpt.base.errors import RunError
+from bpt.data.sample_partition import Allocation
 from bpt.data.sampler import Sampler
-from bpt.errors import RunError
+from bpt.parallel.outer.idpa import Idpa, Rule, Udpa, total_iterations, work
 
 
 def test_four_batches_worked_by_hand() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bpt.balance.quantities import PassTimes
+from bpt.parallel.outer.quantities import PassTimes
 
 
 def test_several_submissions_a_pass_and_several_passes_a_submission() -> None:

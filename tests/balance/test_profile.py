@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from bpt.balance.divided_net import Division
-from bpt.balance.profile import (
+from bpt.base.errors import FileError, UserError, WriteError
+from bpt.graph.share import Share
+from bpt.parallel.balance.divided_net import Division
+from bpt.parallel.balance.profile import (
     Facts,
     RankFacts,
     check,
@@ -20,9 +22,7 @@ from bpt.balance.profile import (
     work_digest,
     write_profile,
 )
-from bpt.balance.speed import SpeedFunction
-from bpt.errors import FileError, UserError, WriteError
-from bpt.share import Share
+from bpt.parallel.balance.speed import SpeedFunction
 from tests.balance.profiles import FACTS, PROFILE
 from tests.golden_cases import graph_of
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.balance.batch_shares import imbalance
-from bpt.balance.quantities import balance_index, bytes_moved, waiting_time, waiting_times
+from bpt.parallel.balance.batch_shares import imbalance
+from bpt.parallel.outer.quantities import balance_index, bytes_moved, waiting_time, waiting_times
 
 # Two iterations of three nodes: the slowest takes 4, then 3.
 DURATIONS = [[1.0, 4.0, 2.0], [3.0, 2.0, 2.5]]

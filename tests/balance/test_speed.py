@@ -11,7 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.balance.speed import MOST, Estimate, Growth, SpeedFunction, estimate, estimate_runs, ladder, pooled, student
+from bpt.parallel.balance.speed import (
+    MOST,
+    Estimate,
+    Growth,
+    SpeedFunction,
+    estimate,
+    estimate_runs,
+    ladder,
+    pooled,
+    student,
+)
 
 
 def test_trimmed_mean_by_hand() -> None:

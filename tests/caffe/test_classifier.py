@@ -9,8 +9,8 @@ import PIL.Image
 import pytest
 
 import bpt
+from bpt.base.errors import UserError
 from bpt.caffe import Classifier, Detector
-from bpt.errors import UserError
 from tests.pycaffe.texts import inputs, layer, write
 
 MEAN = "reduction_param { operation: MEAN axis: 2 }"

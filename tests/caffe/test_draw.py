@@ -8,9 +8,9 @@ import pytest
 from google.protobuf import text_format
 
 import bpt
+from bpt.base.errors import UserError
 from bpt.caffe import draw
 from bpt.caffe.proto import caffe_pb2
-from bpt.errors import UserError
 from tests.net_cases import PROTOTXT
 
 pytest.importorskip("matplotlib")

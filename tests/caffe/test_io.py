@@ -8,9 +8,9 @@ import numpy as np
 import PIL.Image
 import pytest
 
+from bpt.base.errors import FileError, UserError
 from bpt.caffe import io
-from bpt.errors import FileError, UserError
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
 
 
 def test_load_image(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ import pytest
 
 import bpt
 import bpt.caffe
+from bpt.base.errors import UserError
 from bpt.caffe.__main__ import main
-from bpt.errors import UserError
-from bpt.layers import LAYERS
-from bpt.layers.caffe_import import CaffeFinder, install
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.layers import LAYERS
+from bpt.nn.layers.caffe_import import CaffeFinder, install
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from bpt.execute.executor import Executor
+from bpt.engine.executor import Executor
 from tests.chaos.losses import ALONE, COPIES, SHARDS, STAGES, solve
 from tests.doubles.meeting import Group
 from tests.doubles.thread_ranks import Killed

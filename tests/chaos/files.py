@@ -14,17 +14,17 @@ from pathlib import Path
 
 import numpy as np
 
-from bpt import state as snapshot
-from bpt.comm.base import Communicator
+from bpt.base.errors import FileError
+from bpt.config.plan.resolve import read_plan
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.datum import encode_datum
 from bpt.data.hdf5_file import Hdf5Writer
 from bpt.data.lmdb_file import LmdbWriter
 from bpt.data.verify import verify_hdf5, verify_lmdb
-from bpt.errors import FileError
-from bpt.plan.resolve import read_plan
-from bpt.proto import bpt_pb2 as pb
-from bpt.solver.solver import Solver
-from bpt.state.binary import read_state, read_weights
+from bpt.system.comm.base import Communicator
+from bpt.train import state as snapshot
+from bpt.train.solver.solver import Solver
+from bpt.train.state.caffe_binary import read_state, read_weights
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.spread_runs import set_up
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from bpt.comm.base import Communicator
-from bpt.execute.executor import Executor
-from bpt.plan.resolve import read_plan
-from bpt.runtime.runtime import Runtime
-from bpt.solver import tester
-from bpt.solver.solver import Solver
+from bpt.config.plan.resolve import read_plan
+from bpt.engine.executor import Executor
+from bpt.system.comm.base import Communicator
+from bpt.train.runtime.runtime import Runtime
+from bpt.train.solver import tester
+from bpt.train.solver.solver import Solver
 from tests.doubles.thread_ranks import Killed, run_ranks
 from tests.runtime.test_many_ranks import write_speeds
 from tests.solver.spread_runs import Saved, remove_snapshots, set_up, train

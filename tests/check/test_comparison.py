@@ -11,25 +11,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.balance import Uniform
-from bpt.balance.batch_shares import tile
-from bpt.balance.profile import Profile, RankSpeed, write_profile
-from bpt.balance.speed import Estimate
-from bpt.check import comparison
-from bpt.check.comparison import Compared, compare
-from bpt.comm.base import Communicator
-from bpt.device import CPU
-from bpt.errors import LayerError
-from bpt.exchange import Bucket
-from bpt.exchange.local import Local
-from bpt.exchange.tree import Tree
-from bpt.net import Net
-from bpt.net_graph import build_graph_of
-from bpt.plan.resolve import read_plan
-from bpt.precision import FLOAT32, FLOAT64, Precision
-from bpt.runtime import rank_facts
-from bpt.runtime.parallel import Parallel
-from bpt.share import Share
+from bpt.apps.check import comparison
+from bpt.apps.check.comparison import Compared, compare
+from bpt.base.errors import LayerError
+from bpt.config.plan.resolve import read_plan
+from bpt.config.precision import FLOAT32, FLOAT64, Precision
+from bpt.graph.share import Share
+from bpt.nn.net import Net
+from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.balance import Uniform, rank_facts
+from bpt.parallel.balance.batch_shares import tile
+from bpt.parallel.balance.profile import Profile, RankSpeed, write_profile
+from bpt.parallel.balance.speed import Estimate
+from bpt.parallel.exchange import Bucket
+from bpt.parallel.exchange.local import Local
+from bpt.parallel.exchange.tree import Tree
+from bpt.system.comm.base import Communicator
+from bpt.system.device import CPU
+from bpt.train.runtime.parallel import Parallel
 from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import graph_of
 from tests.solver.small_solver import NET, SOLVER, small_solver
@@ -267,7 +266,7 @@ def count_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forget_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Losses are divided by a rank's own number of samples."""
-    monkeypatch.setattr("bpt.layers.base.Layer.of_whole_batch", lambda self, number: number)
+    monkeypatch.setattr("bpt.nn.layers.base.Layer.of_whole_batch", lambda self, number: number)
 
 
 def forget_averages(monkeypatch: pytest.MonkeyPatch) -> None:

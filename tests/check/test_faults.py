@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bpt.check import faults
-from bpt.check.comparison import compare
-from bpt.check.faults import DroppedLink, Fault, Slow, drop_links
-from bpt.comm.base import Communicator
-from bpt.device import CPU
-from bpt.errors import LostRankError, RunError, UsageError
-from bpt.plan.resolve import read_plan
-from bpt.plan.spec import FaultSpec
-from bpt.proto import bpt_pb2 as pb
-from bpt.schedule import instructions as do
+from bpt.apps.check import faults
+from bpt.apps.check.comparison import compare
+from bpt.apps.check.faults import DroppedLink, Fault, Slow, drop_links
+from bpt.base.errors import LostRankError, RunError, UsageError
+from bpt.config.plan.resolve import read_plan
+from bpt.config.plan.run_plan import FaultSpec
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine import instructions as do
+from bpt.system.comm.base import Communicator
+from bpt.system.device import CPU
 from tests.doubles.thread_ranks import Killed, run_ranks
 from tests.solver.spread_runs import set_up
 

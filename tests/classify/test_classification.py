@@ -12,18 +12,18 @@ import torch
 from PIL import Image
 
 import bpt
-from bpt.classify.classifier_net import classifier_net
+from bpt.apps.classify.classifier_net import classifier_net
+from bpt.apps.pictures.image_input import image_input
+from bpt.apps.pictures.named_pictures import Picture, pictures
+from bpt.base.errors import FileError, UsageError, UserError
 from bpt.cli.main import main
+from bpt.config.plan.nets import file_plan
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.lmdb_file import LmdbSource
 from bpt.data.transform import write_mean
-from bpt.errors import FileError, UsageError, UserError
-from bpt.net import Net
-from bpt.net_graph import build_graph_of
-from bpt.pictures.image_input import image_input
-from bpt.pictures.named_pictures import Picture, pictures
-from bpt.plan.nets import file_plan
-from bpt.proto import bpt_pb2 as pb
-from bpt.state.preprocessing import read_preprocessing, write_preprocessing
+from bpt.nn.net import Net
+from bpt.nn.net_graph import build_graph_of
+from bpt.train.state.preprocessing import read_preprocessing, write_preprocessing
 from tests.golden_cases import GOLDEN
 
 PROTOTXT = Path(__file__).parents[2] / "prototxt"

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from bpt.check import comparison
-from bpt.check.comparison import Compared, Difference
+from bpt.apps.check import comparison
+from bpt.apps.check.comparison import Compared, Difference
+from bpt.apps.commands.job import Job
+from bpt.base.errors import RunError
 from bpt.cli.main import COMMANDS, make_parser
-from bpt.comm.base import Communicator
-from bpt.commands.job import Job
-from bpt.errors import RunError
-from bpt.exchange import Bucket
-from bpt.precision import FLOAT32, FLOAT64, Precision
+from bpt.config.precision import FLOAT32, FLOAT64, Precision
+from bpt.parallel.exchange import Bucket
+from bpt.system.comm.base import Communicator
 from tests.cli.conftest import Bpt
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.small_solver import SOLVER, small_solver

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from bpt.apps.commands.job import Job
+from bpt.base.errors import UsageError
 from bpt.cli.main import COMMANDS, make_parser
-from bpt.commands.job import Job
-from bpt.errors import UsageError
 from tests.cli.conftest import Bpt
 from tests.doubles.thread_ranks import run_ranks
 from tests.draw.test_drawing import size

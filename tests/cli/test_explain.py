@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from bpt.apps.commands.job import Job
+from bpt.base.errors import UsageError
 from bpt.cli import explain
 from bpt.cli.explain import INTENSITIES, numbers
 from bpt.cli.main import make_parser
-from bpt.commands.job import Job
-from bpt.errors import UsageError
-from bpt.proto import bpt_pb2 as pb
-from bpt.state import save_weights
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.train.state import save_weights
 from tests.cli.conftest import Bpt
 from tests.doubles.thread_ranks import run_ranks
 from tests.explain.explain_nets import SOFTMAX, conv, explained, input_layer, made, pool, scores, set_values

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import bpt
-from bpt import errors
+from bpt.base import errors
 from bpt.cli import main as cli
 from bpt.cli.options import words
 from tests.cli.conftest import Bpt

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bpt.net import Net
-from bpt.net_graph import build_graph_of
-from bpt.plan.nets import file_plan
-from bpt.proto import bpt_pb2 as pb
-from bpt.state import save_weights
+from bpt.config.plan.nets import file_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.net import Net
+from bpt.nn.net_graph import build_graph_of
+from bpt.train.state import save_weights
 from tests.cli.conftest import Bpt, Outcome
 from tools import extract_features
 

@@ -19,7 +19,7 @@ import torch
 
 from bpt.data import batches
 from bpt.data.transform import write_mean
-from bpt.runtime import net_on_device as making
+from bpt.train.runtime import net_on_device as making
 from tests.cli.conftest import Bpt
 from tests.data.lmdbs import write_images
 

@@ -14,8 +14,8 @@ from types import ModuleType
 
 import pytest
 
+from bpt.apps.commands.examples import copy_example, examples
 from bpt.cli.main import COMMANDS, main, make_parser
-from bpt.commands.examples import copy_example, examples
 from tests.cli.conftest import Bpt
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt import state as snapshot
+from bpt.train import state as snapshot
 from tests.cli.conftest import Bpt
 
 BPT = (sys.executable, "-m", "bpt")

@@ -29,12 +29,14 @@ json.dump([status, sorted(sys.modules)], open("modules.json", "w"))
 LARGE = {"torch._dynamo", "torch._inductor", "torch.onnx", "sympy", "matplotlib", "scipy", "PIL", "onnx"}
 # Rooms of bpt that serve other runs.
 OF_OTHERS = {
-    "bpt.check", "bpt.data.nifti", "bpt.doctor", "bpt.draw", "bpt.exchange.cgdp.exchange",
-    "bpt.execute.task_dag", "bpt.explain", "bpt.layers.attention", "bpt.layers.lstm", "bpt.layers.python",
-    "bpt.metrics", "bpt.optim.rules.adam", "bpt.placement", "bpt.plan.stage_placement", "bpt.planner", "bpt.predict",
-    "bpt.pycaffe", "bpt.report.outer", "bpt.runtime.chunks.choice_file", "bpt.runtime.chunks.layer_costs",
-    "bpt.schedule.outer.base", "bpt.schedule.outer.simulation", "bpt.schedule.pipeline.simulation", "bpt.score",
-    "bpt.server", "bpt.simulate", "bpt.timing", "bpt.trace", "mpi4py",
+    "bpt.apps.check", "bpt.data.nifti", "bpt.apps.doctor", "bpt.apps.draw", "bpt.parallel.cgdp.exchange",
+    "bpt.parallel.task_dag", "bpt.apps.explain", "bpt.nn.layers.attention", "bpt.nn.layers.lstm",
+    "bpt.nn.layers.python",
+    "bpt.train.metrics", "bpt.engine.optim.rules.adam", "bpt.parallel.pipeline.placement",
+    "bpt.parallel.pipeline.stage_placement", "bpt.perf.planner",
+    "bpt.caffe.core", "bpt.train.outer.report", "bpt.parallel.cgdp.choice_file", "bpt.parallel.cgdp.layer_costs",
+    "bpt.parallel.outer.base", "bpt.parallel.outer.simulation", "bpt.parallel.pipeline.simulation", "bpt.apps.score",
+    "bpt.train.outer", "bpt.perf.simulate", "bpt.perf.timing", "bpt.perf.trace", "mpi4py",
 }  # fmt: skip
 
 
@@ -59,7 +61,7 @@ def test_training_imports_what_the_net_and_the_solver_need(inputs: Path) -> None
         inputs, "train", "--solver", "solver.prototxt", "--set", "max_iter: 1 snapshot_after_train: false"
     )
     assert not found(LARGE | OF_OTHERS, modules)
-    assert "bpt.layers.inner_product" in modules
+    assert "bpt.nn.layers.inner_product" in modules
 
 
 def test_all_that_is_named_here_exists() -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from bpt.apps.commands.job import Job
+from bpt.base.errors import PrototxtError, UsageError
+from bpt.base.log import start_logging
 from bpt.cli.main import COMMANDS, make_parser
-from bpt.commands.job import Job
-from bpt.errors import PrototxtError, UsageError
-from bpt.report.log import start_logging
-from bpt.speeds import profiling
-from bpt.timing import benchmark, peaks, phases
+from bpt.perf.speeds import profiling
+from bpt.perf.timing import benchmark, peaks, phases
 from tests.cli.conftest import Bpt
 from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import GOLDEN
@@ -222,7 +222,7 @@ def test_the_tables_of_many_ranks(bpt: Bpt, tmp_path: Path, capsys: pytest.Captu
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "set_num_threads", lambda number: None)
         # Ranks that are threads have one log; the last one to begin must not close it.
-        patch.setattr("bpt.commands.job.start_logging", lambda first: start_logging())
+        patch.setattr("bpt.apps.commands.job.start_logging", lambda first: start_logging())
         on_ranks(2, f"--solver={source.path}", "--iterations=2")
     texts = [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()]
     assert texts.count("Training, mean of 2 iterations in ms:") == 2  # one a thread

@@ -6,9 +6,9 @@ import argparse
 
 import pytest
 
+from bpt.base.errors import RunError, UsageError, UserError
 from bpt.cli.options import Parser, check_backend
 from bpt.cli.tool import run_tool
-from bpt.errors import RunError, UsageError, UserError
 
 
 @pytest.fixture

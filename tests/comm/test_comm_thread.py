@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from bpt.comm.comm_thread import CommThread
-from bpt.comm.serial import SerialCommunicator
-from bpt.schedule.instructions import Backward, Exchange
+from bpt.engine.instructions import Backward, Exchange
+from bpt.system.comm.comm_thread import CommThread
+from bpt.system.comm.serial import SerialCommunicator
 from tests.doubles.seen import Seen
 
 

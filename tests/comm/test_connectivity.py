@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from bpt.comm import connectivity
-from bpt.comm.base import Buffer, Communicator, Request
-from bpt.comm.connectivity import check_connectivity
-from bpt.comm.serial import SerialCommunicator
-from bpt.errors import RunError
+from bpt.base.errors import RunError
+from bpt.system.comm import connectivity
+from bpt.system.comm.base import Buffer, Communicator, Request
+from bpt.system.comm.connectivity import check_connectivity
+from bpt.system.comm.serial import SerialCommunicator
 from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
 
 HOSTS = ("a", "a", "b", "c", "c")

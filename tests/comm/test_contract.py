@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.comm.serial import SerialCommunicator
+from bpt.system.comm.serial import SerialCommunicator
 from tests.comm.contract import CHECKS, Check
 from tests.doubles.thread_ranks import run_ranks
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bpt.comm import cores
-from bpt.comm.base import Communicator
-from bpt.comm.cores import are_scarce, cpu_time, frequency, physical, power, powers, share_cores
-from bpt.comm.serial import SerialCommunicator
-from bpt.errors import UserError
+from bpt.base.errors import UserError
+from bpt.system.comm import cores
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.cores import are_scarce, cpu_time, frequency, physical, power, powers, share_cores
+from bpt.system.comm.serial import SerialCommunicator
 from tests.doubles.thread_ranks import run_ranks
 
 V1 = "30 23 0:26 {at} /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct\n"

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bpt.comm.device_memory import device_memory
+from bpt.system.comm.device_memory import device_memory
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from bpt.comm import failure
-from bpt.comm.base import Communicator
-from bpt.comm.failure import Failure, run, run_on
-from bpt.comm.serial import SerialCommunicator
-from bpt.errors import BptError, DataError, FileError, LostRankError, UsageError
+from bpt.base.errors import BptError, DataError, FileError, LostRankError, UsageError
+from bpt.system.comm import rank_failure as failure
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.rank_failure import Failure, run, run_on
+from bpt.system.comm.serial import SerialCommunicator
 from tests.doubles.thread_ranks import Killed, run_ranks
 
 Command = Callable[[Communicator], None]

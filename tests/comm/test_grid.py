@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.comm.base import Communicator
-from bpt.comm.grid import ProcessGrid
-from bpt.errors import UsageError
+from bpt.base.errors import UsageError
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.grid import ProcessGrid
 from tests.doubles.thread_ranks import run_ranks
 
 

@@ -8,9 +8,9 @@ import threading
 
 import pytest
 
-from bpt.comm.launch import launched, launchers_rank, local_ranks, world
-from bpt.comm.serial import SerialCommunicator
-from bpt.errors import UserError
+from bpt.base.errors import UserError
+from bpt.system.comm.launch import launched, launchers_rank, local_ranks, world
+from bpt.system.comm.serial import SerialCommunicator
 from tests.doubles.thread_ranks import run_ranks
 
 LAUNCHERS = {
@@ -55,9 +55,8 @@ def test_tasks_that_do_not_know_of_each_other_are_refused(monkeypatch: pytest.Mo
 
 
 def test_alone_mpi_is_not_loaded() -> None:
-    code = (
-        "import sys, bpt.cli.main, bpt.comm.launch as l; l.world(); sys.exit(any('mpi4py' in m for m in sys.modules))"
-    )
+    start = "import sys, bpt.cli.main, bpt.system.comm.launch as l; l.world()"
+    code = f"{start}; sys.exit(any('mpi4py' in m for m in sys.modules))"
     environment = {"PATH": "/bin", "PYTHONPATH": ":".join(sys.path)}
     assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0
 

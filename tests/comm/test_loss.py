@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from bpt.comm.base import Communicator
-from bpt.errors import LostRankError
+from bpt.base.errors import LostRankError
+from bpt.system.comm.base import Communicator
 from tests.doubles.thread_ranks import Killed, run_ranks
 
 Call = Callable[[Communicator], object]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt.comm.neighbours import CpuTime, Load, give_way, host_loads, load_since, remarks
+from bpt.system.comm.neighbours import CpuTime, Load, give_way, host_loads, load_since, remarks
 
 ALONE = Load("a", "m", 4, 4.0, 4, busy=3.0, own=3.0)
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from bpt.comm import pieces
-from bpt.comm.pieces import Transfers, flat, is_long, runs
+from bpt.system.comm import pieces
+from bpt.system.comm.pieces import Transfers, flat, is_long, runs
 
 
 def test_runs_are_views_in_order() -> None:

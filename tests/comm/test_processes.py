@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bpt.comm import window
-from bpt.comm.processes import Peers, ProcessWindow, folder, identity, refusal, shortage, take
-from bpt.errors import LostRankError
+from bpt.base.errors import LostRankError
+from bpt.system.comm import window
+from bpt.system.comm.processes import Peers, ProcessWindow, folder, identity, refusal, shortage, take
 
 MIB = 2**20
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bpt.comm import ring
-from bpt.comm.base import Buffer, Communicator, Request
-from bpt.comm.ring import ring_allreduce
-from bpt.comm.serial import SerialCommunicator
+from bpt.system.comm import ring_reduction as ring
+from bpt.system.comm.base import Buffer, Communicator, Request
+from bpt.system.comm.ring_reduction import ring_allreduce
+from bpt.system.comm.serial import SerialCommunicator
 from tests.comm.ring_checks import CHECKS, Check
 from tests.doubles.thread_ranks import run_ranks
 

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from bpt.comm.base import Communicator
+from bpt.system.comm.base import Communicator
 from tests.doubles.meeting import AnotherRankError
 from tests.doubles.thread_ranks import run_ranks
 

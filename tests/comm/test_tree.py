@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.comm import tree
-from bpt.comm.serial import SerialCommunicator
+from bpt.system.comm import tree_collectives as tree
+from bpt.system.comm.serial import SerialCommunicator
 from tests.comm.tree_checks import CHECKS, PARENTS, Check
 from tests.doubles.thread_ranks import run_ranks
 

@@ -7,8 +7,8 @@ import threading
 import numpy as np
 import pytest
 
-from bpt.comm.serial import SerialCommunicator
-from bpt.comm.window import SLACK, aligned
+from bpt.system.comm.serial import SerialCommunicator
+from bpt.system.comm.window import SLACK, aligned
 from tests.doubles.seen import Seen
 
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.testing import assert_array_equal
 
-from bpt.comm import tree
-from bpt.comm.base import Communicator
-from bpt.comm.tree import tree_bcast, tree_reduce
-from bpt.events.event import Event
+from bpt.system.comm import tree_collectives
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.tree_collectives import tree_bcast, tree_reduce
+from bpt.system.events.event import Event
 from tests.comm.contract.values import MOVED, SUMMED, run_of
 
 Check = Callable[[Communicator], None]
@@ -99,7 +99,7 @@ def check_trees_one_after_the_other_with_no_rank_in_step(comm: Communicator) -> 
 
 
 def check_trees_of_large_buffers(comm: Communicator) -> None:
-    buffer = np.full(2 * tree.CHUNK // 4 + 3, comm.rank + 1, np.float32)  # of several messages
+    buffer = np.full(2 * tree_collectives.CHUNK // 4 + 3, comm.rank + 1, np.float32)  # of several messages
     tree_reduce(comm, buffer)
     tree_bcast(comm, buffer)
     assert_array_equal(buffer, np.full_like(buffer, comm.size * (comm.size + 1) / 2))

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from bpt.comm.base import Communicator
-from bpt.comm.serial import SerialCommunicator
-from bpt.commands import choosing
-from bpt.commands.choosing import choose
-from bpt.device import CPU
-from bpt.errors import UserError
-from bpt.plan.chosen import text_of
-from bpt.plan.resolve import read_plan
-from bpt.plan.spec import RunPlan
-from bpt.proto import bpt_pb2 as pb
-from bpt.schedule.cluster import Cluster
-from bpt.solver.solver import Solver
-from bpt.state import in_memory
+from bpt.apps.commands import choosing
+from bpt.apps.commands.choosing import choose
+from bpt.base.errors import UserError
+from bpt.config.plan.chosen import text_of
+from bpt.config.plan.resolve import read_plan
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.cluster.cluster import Cluster
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.serial import SerialCommunicator
+from bpt.system.device import CPU
+from bpt.train.solver.solver import Solver
+from bpt.train.state import in_memory
 from tests.doubles.thread_ranks import run_ranks
 from tests.forecast.small import BYTES, nodes
 from tests.solver.small_solver import small_solver

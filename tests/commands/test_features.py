@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from bpt.commands.features import extract_features
-from bpt.errors import UserError
-from bpt.proto import bpt_pb2 as pb
+from bpt.apps.commands.features import extract_features
+from bpt.base.errors import UserError
+from bpt.config.proto import bpt_pb2 as pb
 
 CPU = torch.device("cpu")
 NET = """

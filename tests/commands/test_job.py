@@ -9,13 +9,13 @@ import threading
 import pytest
 import torch
 
-from bpt.collector import keep_what_is_there
-from bpt.comm.base import Communicator
-from bpt.comm.serial import SerialCommunicator
-from bpt.commands import job as module
-from bpt.commands.job import Job
-from bpt.device import CPU
-from bpt.plan.spec import RunPlan
+from bpt.apps.commands import job as module
+from bpt.apps.commands.job import Job
+from bpt.base.garbage_collection import keep_what_is_there
+from bpt.config.plan.run_plan import RunPlan
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.serial import SerialCommunicator
+from bpt.system.device import CPU
 from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
 from tests.solver.training import solver_of
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from bpt.apps.commands.relaunch import Limits, Relaunch, check_goes_on, join
+from bpt.base.errors import UsageError, WriteError
 from bpt.cli.main import main
-from bpt.commands.relaunch import Limits, Relaunch, check_goes_on, join
-from bpt.errors import UsageError, WriteError
 
 
 @pytest.fixture(autouse=True)

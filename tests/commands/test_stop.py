@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bpt.cli.main import main
-from bpt.state.prefix_lock import PrefixLock, holder_of
+from bpt.train.state.prefix_lock import PrefixLock, holder_of
 
 SOLVER = """
 net_param { name: "n" layer { name: "d" type: "DummyData" top: "x" dummy_data_param { shape { dim: 1 } } } }
@@ -22,7 +22,7 @@ snapshot_prefix: "small" max_iter: 1 base_lr: 0.1 lr_policy: "fixed"
 RUN = """
 import signal, sys
 from pathlib import Path
-from bpt.state.prefix_lock import PrefixLock
+from bpt.train.state.prefix_lock import PrefixLock
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
 with PrefixLock("small"):
     print("ready", flush=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.commands.summary import summarize
+from bpt.apps.commands.net_summary import summarize
 from tests.net_cases import PROTOTXT
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import bpt
-from bpt.convert.conversion import convert
-from bpt.errors import FileError, UsageError
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.blobs import array_to_blob, blob_to_array
+from bpt.apps.convert.conversion import convert
+from bpt.base.errors import FileError, UsageError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.blobs import array_to_blob, blob_to_array
 from tests.golden_cases import GOLDEN
 
 VALUES = {"conv": [np.linspace(-2, 2, 24).reshape(2, 3, 2, 2), [0.1, -0.1]], "group/fc": [np.eye(3, 2), [1, 2, 3]]}

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bpt.convert.image_mean import compute_image_mean
+from bpt.apps.convert.image_mean import compute_image_mean
+from bpt.base.errors import FileError
 from bpt.data.transform import read_mean
-from bpt.errors import FileError
 from tests.data.lmdbs import write_images
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.balance.allocation import Run
-from bpt.data.allocated import AllocatedSampler
+from bpt.data.assigned_samples import AllocatedSampler
+from bpt.data.sample_partition import Run
 from bpt.data.sampler import Sampler
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from bpt.base.errors import DataError, FileError, UserError
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.annoset import Annotations, convert_annoset
 from bpt.data.annotated import AnnotatedSource, decode_annotated
 from bpt.data.imageset import Wanted
 from bpt.data.lmdb_file import LmdbSource
-from bpt.errors import DataError, FileError, UserError
-from bpt.proto import bpt_pb2 as pb
 
 MAP = 'item { name: "none" label: 0 } item { name: "cat" label: 7 } item { name: "18" label: 3 display_name: "dog" }'
 XML = """<annotation><size><width>40</width><height>20</height><depth>3</depth></size>

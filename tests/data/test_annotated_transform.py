@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
+from bpt.base.errors import UserError
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.annotated import AnnotatedSample
 from bpt.data.annotated_transform import AnnotatedTransform
 from bpt.data.batch_samplers import sampled_part
@@ -17,8 +19,6 @@ from bpt.data.object_boxes import cut
 from bpt.data.resizing import Resizing
 from bpt.data.sample_draws import SampleDraws
 from bpt.data.sampler import Draw
-from bpt.errors import UserError
-from bpt.proto import bpt_pb2 as pb
 
 HEIGHT, WIDTH = 40, 60
 TOP, LEFT, BOTTOM, RIGHT = 12, 18, 30, 48  # of an object, in pixels

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
+from bpt.base.errors import DataError, LayerError, UserError
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.augment import Augment, turned
 from bpt.data.batches import ImageBatches
 from bpt.data.colour import jitter, turned_hue
@@ -18,11 +20,9 @@ from bpt.data.lmdb_file import LmdbSource
 from bpt.data.sampler import Draw, Sampler
 from bpt.data.source import Sample
 from bpt.data.transform import Transform
-from bpt.errors import DataError, LayerError, UserError
-from bpt.graph.source import layer_specs
-from bpt.layers.transform_param import transform_of
-from bpt.proto import bpt_pb2 as pb
-from bpt.share import whole_batch
+from bpt.graph.layer_specs import layer_specs
+from bpt.graph.share import whole_batch
+from bpt.nn.layers.transform_param import transform_of
 from tests.golden_cases import GOLDEN
 from tests.solver.spread_runs import Saved, train
 

@@ -11,12 +11,12 @@ import lmdb
 import numpy as np
 import pytest
 
+from bpt.base.errors import FileError
 from bpt.data.checksums import PIECE, add_checksums, damaged_pieces
 from bpt.data.datum import encode_datum
 from bpt.data.hdf5_file import Hdf5Writer
 from bpt.data.lmdb_file import LmdbSource, LmdbWriter
 from bpt.data.verify import Verified, verify_hdf5, verify_lmdb
-from bpt.errors import FileError
 from tests.golden_cases import GOLDEN
 
 

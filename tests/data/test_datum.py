@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bpt.base.errors import DataError
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data import datum as module
 from bpt.data.datum import decode_datum, encode_datum
-from bpt.errors import DataError
-from bpt.proto import bpt_pb2 as pb
 
 # channels 1, height 2, width 3, six bytes of data, label 300
 PLAIN = b"\x08\x01\x10\x02\x18\x03\x22\x06\x00\x01\x02\xfd\xfe\xff\x28\xac\x02"
@@ -94,7 +94,7 @@ def test_reading_leaves_freed_memory_to_the_process() -> None:
     """Once protobuf read the records, and had the C library give back all free memory every 10,000 blocks or so."""
     program = (
         "import resource, numpy as np, torch\n"
-        "from bpt.allocator import keep_freed_memory\n"
+        "from bpt.base.malloc_settings import keep_freed_memory\n"
         "from bpt.data.datum import decode_datum, encode_datum\n"
         "keep_freed_memory()\n"
         "record = encode_datum(np.zeros((1, 2, 3), np.uint8), 1).SerializeToString()\n"

@@ -9,11 +9,11 @@ import h5py
 import numpy as np
 import pytest
 
-from bpt.context import PassContext
 from bpt.data.datum import encode_datum
 from bpt.data.finite import FiniteWatch, all_finite
 from bpt.data.lmdb_file import LmdbWriter
-from bpt.net import Net
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
 from tests.golden_cases import graph_of
 
 NAN, INF = float("nan"), float("inf")

@@ -9,8 +9,8 @@ import h5py
 import numpy as np
 import pytest
 
+from bpt.base.errors import FileError, UserError, WriteError
 from bpt.data.hdf5_file import Hdf5Writer, listed
-from bpt.errors import FileError, UserError, WriteError
 
 
 def content(path: Path) -> dict[str, np.ndarray]:

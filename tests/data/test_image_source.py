@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from bpt.base.errors import DataError, FileError, UserError
 from bpt.data.image_source import ImageSource
-from bpt.errors import DataError, FileError, UserError
 
 
 def write(path: Path, pixels: np.ndarray) -> None:

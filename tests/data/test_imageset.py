@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from bpt.base.errors import DataError, FileError
 from bpt.data.imageset import Wanted, convert_imageset
 from bpt.data.lmdb_file import LmdbSource
-from bpt.errors import DataError, FileError
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ import lmdb
 import numpy as np
 import pytest
 
+from bpt.base.errors import DataError, FileError, UserError, WriteError
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.datum import encode_datum
 from bpt.data.lmdb_file import LmdbSource, LmdbWriter
-from bpt.errors import DataError, FileError, UserError, WriteError
-from bpt.proto import bpt_pb2 as pb
 from tests.data.lmdbs import write_images, write_records
 from tests.golden_cases import GOLDEN
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bpt.base.errors import FileError
 from bpt.data.mnist_cifar10 import TEST, TRAIN, convert_cifar10, convert_mnist, read_batch, read_batches, read_idx
-from bpt.errors import FileError
 
 
 def idx(values: np.ndarray) -> bytes:

@@ -12,8 +12,8 @@ import nibabel
 import numpy as np
 import pytest
 
+from bpt.base.errors import FileError, UserError
 from bpt.data.nifti import open_nifti, read_nifti
-from bpt.errors import FileError, UserError
 
 VOXELS = np.arange(24, dtype=np.float32).reshape(2, 3, 4) ** 2
 ENDS = {"R": (0, 1), "L": (0, -1), "A": (1, 1), "P": (1, -1), "S": (2, 1), "I": (2, -1)}  # axis of space, direction

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bpt.base.errors import DataError, FileError, WriteError
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data import shipped
 from bpt.data.lmdb_file import LmdbSource, Record
 from bpt.data.sampler import Sampler
 from bpt.data.shipped import Header, Parcel, Shipment, Spool, SpoolSource, pack, spool_of
-from bpt.errors import DataError, FileError, WriteError
-from bpt.proto import bpt_pb2 as pb
 from tests.data.lmdbs import write_images, write_records
 
 RECORDS = {f"{index:03d}".encode(): bytes([index]) * (index + 1) for index in range(20)}

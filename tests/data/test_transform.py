@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
+from bpt.base.errors import DataError, FileError, UserError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.binary_files import write_binary
 from bpt.data.sampler import Draw
 from bpt.data.source import Sample
 from bpt.data.transform import Transform, mean_image, read_mean, write_mean
-from bpt.errors import DataError, FileError, UserError
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.binary import write_binary
 from tests.golden_cases import GOLDEN
 
 CONTENTS = dict(np.load(GOLDEN / "lmdb" / "lmdb_contents.npz"))

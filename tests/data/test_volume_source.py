@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bpt.base.errors import BptError, DataError, FileError, UserError
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data import volume_source
 from bpt.data.sampler import Draw
 from bpt.data.volume_source import Entry, VolumeSource, VolumeTransform, list_volumes, normalise, resample
-from bpt.errors import BptError, DataError, FileError, UserError
-from bpt.proto import bpt_pb2 as pb
 from tests.data.test_nifti import VOXELS, write
 
 Kinds = pb.VolumeDataParameter

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bpt.base.errors import DataError
 from bpt.data.image import resize
 from bpt.data.window_batches import WindowCrop
 from bpt.data.window_source import Window
-from bpt.errors import DataError
 
 IMAGE = np.random.default_rng(1).integers(0, 256, (3, 20, 30), dtype=np.uint8)
 

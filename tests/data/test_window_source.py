@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from bpt.base.errors import DataError, FileError, UserError
 from bpt.data.window_source import WindowSource
-from bpt.errors import DataError, FileError, UserError
 
 TEXT = """# 0
 a b.png

@@ -10,17 +10,17 @@ import pytest
 import torch
 from PIL import Image
 
+from bpt.apps.detect.detection import Detector
+from bpt.apps.pictures.named_pictures import Picture
 from bpt.cli.main import main
+from bpt.config.plan.nets import file_plan
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.annotated import AnnotatedSource
 from bpt.data.resizing import Resizing
-from bpt.detect.detection import Detector
-from bpt.net import Net
-from bpt.net_graph import build_graph_of
-from bpt.pictures.named_pictures import Picture
-from bpt.plan.nets import file_plan
-from bpt.proto import bpt_pb2 as pb
-from bpt.state import save_weights
-from bpt.state.preprocessing import write_preprocessing
+from bpt.nn.net import Net
+from bpt.nn.net_graph import build_graph_of
+from bpt.train.state import save_weights
+from bpt.train.state.preprocessing import write_preprocessing
 from scripts.make_boxes import write
 
 PROTOTXT = Path(__file__).parents[2] / "prototxt"

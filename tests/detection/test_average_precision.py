@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bpt.detection.average_precision import AP_VERSIONS, average_precision, precision_and_recall
+from bpt.data.detection.average_precision import AP_VERSIONS, average_precision, precision_and_recall
 
 SCORES = np.array([0.5, 0.9, 0.7, 0.8, 0.6])
 RIGHT = np.array([0.0, 1, 1, 0, 1])

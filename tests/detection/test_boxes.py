@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from bpt.detection.boxes import BoxCode, areas, coverage, decode, encode, jaccard
+from bpt.data.detection.boxes import BoxCode, areas, coverage, decode, encode, jaccard
 
 UNIT = torch.tensor([[0.0, 0, 1, 1]])
 RIGHT_HALF = torch.tensor([[0.5, 0, 1, 1]])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from bpt.detection.matching import LEFT_OUT, NOTHING, hardest, match
+from bpt.data.detection.matching import LEFT_OUT, NOTHING, hardest, match
 
 
 def columns(*spans: tuple[float, float]) -> torch.Tensor:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bpt.detection.boxes import jaccard
-from bpt.detection.suppression import ALL, Suppression, detect
+from bpt.data.detection.boxes import jaccard
+from bpt.data.detection.suppression import ALL, Suppression, detect
 
 
 def greedy(boxes: torch.Tensor, threshold: float, eta: float) -> list[int]:

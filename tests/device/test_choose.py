@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bpt.device import CPU, choose, choose_device, describe_devices, memory_of, synchronize, use_line
-from bpt.errors import UserError
-from bpt.proto import bpt_pb2 as pb
+from bpt.base.errors import UserError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.system.device import CPU, choose, choose_device, describe_devices, memory_of, synchronize, use_line
 from tests.solver.training import solver_of
 
 GPUS = [

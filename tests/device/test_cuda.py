@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from bpt.device import CPU, computing_stream, new_stream
-from bpt.errors import RunError
+from bpt.base.errors import RunError
+from bpt.system.device import CPU, computing_stream, new_stream
 from tests.device.fake_cuda import FakeCuda, FakeEvent, FakeStream, pretended_cuda
 
 MINUTE = 60.0

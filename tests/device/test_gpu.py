@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.device import CPU, computing_stream, new_stream, pin
+from bpt.system.device import CPU, computing_stream, new_stream, pin
 
 pytestmark = pytest.mark.gpu
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from bpt.device import memory_use as room
-from bpt.device.memory_use import Memory, available, installed
+from bpt.system.device import memory_use as room
+from bpt.system.device.memory_use import Memory, available, installed
 
 MIB = 2**20
 CPU = torch.device("cpu")
@@ -85,7 +85,7 @@ def test_a_process() -> None:
     count = 64 * MIB // 4
     text = f"""
 import torch
-from bpt.device.memory_use import Memory
+from bpt.system.device.memory_use import Memory
 memory = Memory(torch.device("cpu"))
 memory.reset()
 before = memory.peak

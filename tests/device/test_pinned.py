@@ -11,7 +11,7 @@ from typing import NoReturn
 import pytest
 import torch
 
-from bpt.device import CPU, pin
+from bpt.system.device import CPU, pin
 
 CUDA = torch.device("cuda", 1)
 MEMORY = torch.zeros(2**18)  # 1 MiB

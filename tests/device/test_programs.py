@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.device import CPU, Event, Stream, computing_stream, new_stream
+from bpt.system.device import CPU, Event, Stream, computing_stream, new_stream
 from tests.device.fake_cuda import FakeCuda, pretended_cuda
 
 MINUTE = 60.0

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from bpt.device import CPU, Event, Stream, computing_stream, new_stream
-from bpt.errors import RunError
+from bpt.base.errors import RunError
+from bpt.system.device import CPU, Event, Stream, computing_stream, new_stream
 
 MINUTE = 60.0
 

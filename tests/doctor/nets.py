@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bpt.plan.resolve import read_plan
-from bpt.plan.spec import RunPlan
+from bpt.config.plan.resolve import read_plan
+from bpt.config.plan.run_plan import RunPlan
 
 DATA = 'layer { name: "data" type: "DummyData" top: "data" top: "label" dummy_data_param { %s } }'
 BODY = """

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from bpt.apps.doctor import cluster_report as described
+from bpt.apps.doctor.cluster_report import describe_cluster
+from bpt.apps.doctor.findings import Kind
 from bpt.cli.main import main
-from bpt.device import CPU
-from bpt.doctor import cluster as described
-from bpt.doctor.cluster import describe_cluster
-from bpt.doctor.findings import Kind
-from bpt.predict.cluster_file import ClusterSource
-from bpt.schedule.cluster import Cluster, Node, NodeLink
-from bpt.speeds import job_cluster
+from bpt.parallel.cluster.cluster import Cluster, Node, NodeLink
+from bpt.parallel.cluster.cluster_file import ClusterSource
+from bpt.perf.speeds import job_cluster
+from bpt.system.device import CPU
 from tests.doctor.world import on_hosts, same, texts_of
 from tests.solver.small_solver import small_solver
 

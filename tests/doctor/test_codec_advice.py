@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.doctor.codec_advice import codec_advice
-from bpt.doctor.findings import Finding, Kind
-from bpt.plan.spec import CompressionSpec
-from bpt.proto import bpt_pb2 as pb
-from bpt.speeds.links import Link
+from bpt.apps.doctor.codec_advice import codec_advice
+from bpt.apps.doctor.findings import Finding, Kind
+from bpt.config.plan.run_plan import CompressionSpec
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.perf.speeds.ping_pong import Link
 
 ALEXNET = 61_000_000 * 4  # bytes
 BF16 = CompressionSpec(codec=pb.CompressionParameter.BF16)

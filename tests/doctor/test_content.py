@@ -11,9 +11,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from bpt.apps.doctor.content import (
+    file_content,
+    hdf5_content,
+    image_content,
+    lmdb_content,
+    mean_content,
+    volume_content,
+)
+from bpt.base.errors import FileError, UserError
 from bpt.data.transform import write_mean
-from bpt.doctor.content import file_content, hdf5_content, image_content, lmdb_content, mean_content, volume_content
-from bpt.errors import FileError, UserError
 from tests.data.lmdbs import write_records
 from tests.golden_cases import GOLDEN
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bpt.comm.base import Communicator
-from bpt.comm.serial import SerialCommunicator
-from bpt.commands.job import Job
-from bpt.doctor import leftovers, versions
-from bpt.doctor.examine import Report, Wanted, Watchdog, examine
-from bpt.plan.resolve import read_plan
-from bpt.proto.sources import SolverSource
+from bpt.apps.commands.job import Job
+from bpt.apps.doctor import leftovers
+from bpt.apps.doctor import library_versions as versions
+from bpt.apps.doctor.examine import Report, Wanted, Watchdog, examine
+from bpt.config.plan.resolve import read_plan
+from bpt.config.proto.sources import SolverSource
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.serial import SerialCommunicator
 from tests.cli.conftest import Bpt, bpt, inputs  # noqa: F401  fixtures
 from tests.data.lmdbs import write_images
 from tests.doctor.nets import data_net, write_run

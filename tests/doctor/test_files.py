@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from bpt.doctor import files
-from bpt.doctor.content import file_content, image_content, lmdb_content, volume_content
-from bpt.doctor.files import Input, check_inputs, check_snapshots, inputs_of, look_at
-from bpt.doctor.findings import Finding, Kind, Ranks, Section
-from bpt.doctor.texts import Texts
-from bpt.plan.resolve import read_plan
-from bpt.plan.spec import ParallelSpec, RunPlan
-from bpt.proto import bpt_pb2 as pb
+from bpt.apps.doctor import read_files as files
+from bpt.apps.doctor.content import file_content, image_content, lmdb_content, volume_content
+from bpt.apps.doctor.findings import Finding, Kind, Ranks, Section
+from bpt.apps.doctor.read_files import Input, check_inputs, check_snapshots, inputs_of, look_at
+from bpt.apps.doctor.texts import Texts
+from bpt.config.plan.resolve import read_plan
+from bpt.config.plan.run_plan import ParallelSpec, RunPlan
+from bpt.config.proto import bpt_pb2 as pb
 from tests.data.lmdbs import write_records
 from tests.doctor.nets import write_run
 from tests.doctor.world import on_hosts, only, same, texts_of, this_rank

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.comm.serial import SerialCommunicator
-from bpt.doctor.findings import Ranks, Section, attempt, grouped, note, ok, problem, spans, summary, warning
-from bpt.errors import FileError
+from bpt.apps.doctor.findings import Ranks, Section, attempt, grouped, note, ok, problem, spans, summary, warning
+from bpt.base.errors import FileError
+from bpt.system.comm.serial import SerialCommunicator
 from tests.doctor.world import on_hosts, same
 
 SECTION = Section("Hosts", (ok("fine"), warning("slow", "buy another")), ("a  b", "1  2"))

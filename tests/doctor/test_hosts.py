@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from bpt.comm.neighbours import Load
-from bpt.doctor import hosts
-from bpt.doctor.findings import Attempt, Kind, Section, attempt
-from bpt.doctor.hosts import Place, check_hosts, place_here
-from bpt.errors import UserError
+from bpt.apps.doctor import hosts
+from bpt.apps.doctor.findings import Attempt, Kind, Section, attempt
+from bpt.apps.doctor.hosts import Place, check_hosts, place_here
+from bpt.base.errors import UserError
+from bpt.system.comm.neighbours import Load
 from tests.doctor.world import on_hosts, same, texts_of, this_rank
 
 FOUR = frozenset(range(4))

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from bpt.comm.base import Communicator
-from bpt.doctor import leftovers
-from bpt.doctor.findings import Kind, Ranks, Section
-from bpt.state.prefix_lock import PrefixLock
+from bpt.apps.doctor import leftovers
+from bpt.apps.doctor.findings import Kind, Ranks, Section
+from bpt.system.comm.base import Communicator
+from bpt.train.state.prefix_lock import PrefixLock
 from tests.doubles.thread_ranks import run_ranks
 
 HOST = socket.gethostname().split(".")[0]

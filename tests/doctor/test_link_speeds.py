@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bpt.comm.serial import SerialCommunicator
-from bpt.doctor.findings import Kind, Ranks
-from bpt.doctor.link_speeds import check_links
-from bpt.speeds.links import Link, Measured
+from bpt.apps.doctor.findings import Kind, Ranks
+from bpt.apps.doctor.link_speeds import check_links
+from bpt.perf.speeds.ping_pong import Link, Measured
+from bpt.system.comm.serial import SerialCommunicator
 from tests.doctor.world import on_hosts, only, same, texts_of
 
 

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from bpt.comm.base import Communicator
-from bpt.doctor import outer_plan, outer_work
-from bpt.doctor.findings import Finding, Kind, Ranks
-from bpt.doctor.outer_plan import check_outer_plan
-from bpt.doctor.parallel_plan import Plan
-from bpt.doctor.texts import Texts
-from bpt.errors import LayerError, PrototxtError, UserError
-from bpt.net import Net
-from bpt.net_graph import build_graph_of
-from bpt.plan.resolve import read_plan
-from bpt.server.flat_weights import FlatWeights
+from bpt.apps.doctor import outer_plan, outer_work
+from bpt.apps.doctor.findings import Finding, Kind, Ranks
+from bpt.apps.doctor.outer_plan import check_outer_plan
+from bpt.apps.doctor.parallel_plan import Plan
+from bpt.apps.doctor.texts import Texts
+from bpt.base.errors import LayerError, PrototxtError, UserError
+from bpt.config.plan.resolve import read_plan
+from bpt.nn.net import Net
+from bpt.nn.net_graph import build_graph_of
+from bpt.system.comm.base import Communicator
+from bpt.train.outer.flat_weights import FlatWeights
 from tests.data.lmdbs import write_images
 from tests.doctor.nets import data_net, net_text, write_run
 from tests.doctor.test_parallel_plan import check as check_inner

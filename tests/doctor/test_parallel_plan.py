@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from bpt.doctor import parallel_plan as plan
-from bpt.doctor.findings import Kind, Ranks
-from bpt.doctor.parallel_plan import Plan, check_plan
-from bpt.doctor.texts import Texts
-from bpt.errors import LayerError
-from bpt.plan.resolve import read_plan
-from bpt.speeds.links import Measured
+from bpt.apps.doctor import parallel_plan as plan
+from bpt.apps.doctor.findings import Kind, Ranks
+from bpt.apps.doctor.parallel_plan import Plan, check_plan
+from bpt.apps.doctor.texts import Texts
+from bpt.base.errors import LayerError
+from bpt.config.plan.resolve import read_plan
+from bpt.perf.speeds.ping_pong import Measured
 from tests.doctor.nets import BATCH_NORM, net_text, write_run
 from tests.doctor.world import on_hosts, texts_of
 

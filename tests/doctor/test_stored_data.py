@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bpt.comm.base import Communicator
+from bpt.apps.doctor.findings import Kind, Ranks, Section
+from bpt.apps.doctor.stored_data import check_stored_data, stored_at
+from bpt.base.errors import FileError
 from bpt.data.datum import encode_datum
 from bpt.data.hdf5_file import Hdf5Writer
 from bpt.data.lmdb_file import LmdbWriter
-from bpt.doctor.findings import Kind, Ranks, Section
-from bpt.doctor.stored_data import check_stored_data, stored_at
-from bpt.errors import FileError
+from bpt.system.comm.base import Communicator
 from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
 from tests.golden_cases import GOLDEN
 

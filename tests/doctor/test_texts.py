@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from bpt.doctor.findings import Kind, Ranks, Section
-from bpt.doctor.texts import Texts, check_texts
-from bpt.errors import PrototxtError
-from bpt.plan.resolve import read_plan
-from bpt.proto.sources import SolverSource
+from bpt.apps.doctor.findings import Kind, Ranks, Section
+from bpt.apps.doctor.texts import Texts, check_texts
+from bpt.base.errors import PrototxtError
+from bpt.config.plan.resolve import read_plan
+from bpt.config.proto.sources import SolverSource
 from tests.doctor.nets import net_text, write_run
 from tests.doctor.world import on_hosts, only, texts_of
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import bpt
-from bpt.comm.serial import SerialCommunicator
-from bpt.doctor import versions
-from bpt.doctor.findings import Kind, Ranks
-from bpt.doctor.versions import check_mpi, check_versions, source_digest, versions_here
+from bpt.apps.doctor import library_versions as versions
+from bpt.apps.doctor.findings import Kind, Ranks
+from bpt.apps.doctor.library_versions import check_mpi, check_versions, source_digest, versions_here
+from bpt.system.comm.serial import SerialCommunicator
 from tests.doctor.world import on_hosts, only, same, texts_of, this_rank
 from tests.doubles.thread_ranks import ThreadCommunicator
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from bpt.doctor.findings import Finding, Kind, Ranks, Section
+from bpt.apps.doctor.findings import Finding, Kind, Ranks, Section
 from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
 
 T = TypeVar("T")

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bpt.comm.base import Buffer
-from bpt.comm.connectivity import lost_rank_error, name_of
-from bpt.comm.pieces import flat
-from bpt.errors import LostRankError, RunError
+from bpt.base.errors import LostRankError, RunError
+from bpt.system.comm.base import Buffer
+from bpt.system.comm.connectivity import lost_rank_error, name_of
+from bpt.system.comm.pieces import flat
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bpt.comm.base import Communicator
-from bpt.events.event import Activity
-from bpt.events.totals import Key, Totals, Traffic
-from bpt.schedule import instructions as do
-from bpt.schedule.instructions import Step
+from bpt.engine import instructions as do
+from bpt.engine.instructions import Step
+from bpt.system.comm.base import Communicator
+from bpt.system.events.event import Activity
+from bpt.system.events.totals import Key, Totals, Traffic
 
 LETTERS = {kind.letter: kind for kind in do.InstructionBase.__subclasses__()}
 DIFFS = {kind.letter.lower(): kind for kind in (do.Send, do.Recv)}

@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bpt.comm.base import Buffer, Cartesian, Communicator, Counts, Request
-from bpt.comm.pieces import flat, runs
-from bpt.comm.window import SLACK, Call, Memory, Window, aligned
-from bpt.errors import LostRankError
-from bpt.events.bus import EventBus
-from bpt.events.flight_recorder import FlightRecorder
+from bpt.base.errors import LostRankError
+from bpt.system.comm.base import Buffer, Cartesian, Communicator, Counts, Request
+from bpt.system.comm.pieces import flat, runs
+from bpt.system.comm.window import SLACK, Call, Memory, Window, aligned
+from bpt.system.events.bus import EventBus
+from bpt.system.events.flight_recorder import FlightRecorder
 from tests.doubles.meeting import Group, Job, Message
 
 T = TypeVar("T")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bpt.draw.drawing import Request, check_drawing, draw, draw_net
-from bpt.draw.drawing_boxes import Arrow, Box, Drawing, Row
-from bpt.errors import PrototxtError, UsageError
+from bpt.apps.draw.drawing_boxes import Arrow, Box, Drawing, Row
+from bpt.apps.draw.net_drawing import Request, check_drawing, draw, draw_net
+from bpt.base.errors import PrototxtError, UsageError
 from tests.net_cases import PROTOTXT
 
 pytest.importorskip("matplotlib")

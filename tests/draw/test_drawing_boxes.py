@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from google.protobuf import text_format
 
-from bpt.draw.drawing_boxes import COLOURS, KINDS, Arrow, Part, Row, detail_of, drawing_of, kind_of
-from bpt.graph.source import layer_specs
-from bpt.graph.spec import LayerSpec, Shape
+from bpt.apps.draw.drawing_boxes import COLOURS, KINDS, Arrow, Part, Row, detail_of, drawing_of, kind_of
+from bpt.config.plan.nets import make_state
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.graph.layer_spec import LayerSpec, Shape
+from bpt.graph.layer_specs import layer_specs
 from bpt.graph.state import filter_layers
-from bpt.layers import LAYERS
-from bpt.plan.nets import make_state
-from bpt.proto import bpt_pb2 as pb
+from bpt.nn.layers import LAYERS
 
 
 def spec(text: str) -> LayerSpec:

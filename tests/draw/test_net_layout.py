@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.draw.net_layout import Link, columns_needed, crossing, crossings, fold, layers_of, longest_paths, places
+from bpt.apps.draw.net_layout import Link, columns_needed, crossing, crossings, fold, layers_of, longest_paths, places
 
 
 def chain(*boxes: int) -> list[Link]:

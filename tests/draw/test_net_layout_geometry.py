@@ -7,8 +7,8 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.draw.net_layout import Link
-from bpt.draw.net_layout_geometry import Geometry, Style, geometry
+from bpt.apps.draw.net_layout import Link
+from bpt.apps.draw.net_layout_geometry import Geometry, Style, geometry
 from tests.draw.test_net_layout import chain, graphs
 
 STYLE = Style(gap=30.0, stem=10.0, page=1000.0, aspect=1.3)

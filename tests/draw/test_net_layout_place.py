@@ -6,8 +6,8 @@ from itertools import pairwise
 
 from hypothesis import given, settings
 
-from bpt.draw.net_layout import Layers, Link, layers_of
-from bpt.draw.net_layout_place import blocks, place
+from bpt.apps.draw.net_layout import Layers, Link, layers_of
+from bpt.apps.draw.net_layout_place import blocks, place
 from tests.draw.test_net_layout import chain, graphs
 
 

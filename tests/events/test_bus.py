@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from bpt.events import bus as module
-from bpt.events.bus import EventBus
-from bpt.events.event import Activity, Event
-from bpt.schedule.instructions import Exchange, Forward, Send, Wait
+from bpt.engine.instructions import Exchange, Forward, Send, Wait
+from bpt.system.events import bus as module
+from bpt.system.events.bus import EventBus
+from bpt.system.events.event import Activity, Event
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from bpt.events.bus import EventBus
-from bpt.events.event import Activity
-from bpt.events.flight_recorder import WAIT, FlightRecorder
-from bpt.schedule.instructions import Exchange, Forward, Wait
+from bpt.engine.instructions import Exchange, Forward, Wait
+from bpt.system.events.bus import EventBus
+from bpt.system.events.event import Activity
+from bpt.system.events.flight_recorder import WAIT, FlightRecorder
 
 LAYERS = ["conv1", "conv2 … pool2"]
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from bpt.events.event import Activity, Event
-from bpt.events.totals import PHASES, Key, Totals, Traffic, computing, phase_seconds, traffic_of
-from bpt.schedule.instructions import (
+from bpt.engine.instructions import (  # fmt: skip
     Backward,
     Broadcast,
     Draw,
@@ -16,7 +14,9 @@ from bpt.schedule.instructions import (
     Step,
     Update,
     Wait,
-)  # fmt: skip
+)
+from bpt.system.events.event import Activity, Event
+from bpt.system.events.totals import PHASES, Key, Totals, Traffic, computing, phase_seconds, traffic_of
 from tests.doubles.seen import key_of
 
 

@@ -8,10 +8,10 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from bpt.comm.base import Communicator
-from bpt.comm.comm_thread import CommThread
-from bpt.device import CPU
-from bpt.exchange import Bucket, Exchange
+from bpt.parallel.exchange import Bucket, Exchange
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.comm_thread import CommThread
+from bpt.system.device import CPU
 
 SEGMENTS = (("a", "b"), ("c",))
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from bpt.comm.base import Communicator
-from bpt.comm.comm_thread import CommThread
-from bpt.exchange import EXCHANGES, Bucket
-from bpt.schedule.instructions import Wait
+from bpt.engine.instructions import Wait
+from bpt.parallel.exchange import EXCHANGES, Bucket
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.comm_thread import CommThread
 from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import run_ranks
 from tests.exchange.groups import Rank

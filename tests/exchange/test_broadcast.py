@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from bpt.comm.base import Communicator
-from bpt.errors import UserError
-from bpt.exchange import EXCHANGES, broadcast
+from bpt.base.errors import UserError
+from bpt.parallel.exchange import EXCHANGES, broadcast
+from bpt.system.comm.base import Communicator
 from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import run_ranks
 from tests.exchange.groups import Rank

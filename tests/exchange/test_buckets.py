@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bpt.comm.serial import SerialCommunicator
-from bpt.exchange import Bucket, buckets
+from bpt.parallel.exchange import Bucket, buckets
+from bpt.system.comm.serial import SerialCommunicator
 
 
 @pytest.fixture(autouse=True)

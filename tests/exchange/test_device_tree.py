@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from bpt.comm.base import Communicator
-from bpt.device import CPU
-from bpt.exchange import EXCHANGES, device_tree, tree
-from bpt.exchange.device_tree import DeviceTree
-from bpt.plan.resolve import read_plan
-from bpt.runtime.runtime import bind
+from bpt.config.plan.resolve import read_plan
+from bpt.parallel.exchange import EXCHANGES, device_tree, tree
+from bpt.parallel.exchange.device_tree import DeviceTree
+from bpt.system.comm.base import Communicator
+from bpt.system.device import CPU
+from bpt.train.runtime.runtime import bind
 from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import run_ranks
 from tests.exchange.groups import Rank

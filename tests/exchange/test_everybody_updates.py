@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bpt.comm.base import Communicator
-from bpt.exchange import EXCHANGES
+from bpt.parallel.exchange import EXCHANGES
+from bpt.system.comm.base import Communicator
 from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import run_ranks
 from tests.exchange.groups import Rank

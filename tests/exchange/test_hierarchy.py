@@ -8,11 +8,11 @@ from functools import partial
 import pytest
 import torch
 
-from bpt.comm.base import Communicator
-from bpt.exchange import EXCHANGES, Exchange
-from bpt.exchange.codec import CODECS
-from bpt.plan.spec import CompressionSpec, ParallelSpec, TreeSpec
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.plan.run_plan import CompressionSpec, ParallelSpec, TreeSpec
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.exchange import EXCHANGES, Exchange
+from bpt.parallel.exchange.codec import CODECS
+from bpt.system.comm.base import Communicator
 from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import run_ranks
 from tests.exchange.groups import Rank

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bpt.comm.base import Communicator
-from bpt.exchange import EXCHANGES
-from bpt.exchange.local import Local
-from bpt.exchange.replicas import Followed, Replicas
-from bpt.plan.spec import LocalSpec, ParallelSpec
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.plan.run_plan import LocalSpec, ParallelSpec
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.exchange import EXCHANGES
+from bpt.parallel.exchange.local import Local
+from bpt.parallel.exchange.replicas import Followed, Replicas
+from bpt.system.comm.base import Communicator
 from tests.doubles.thread_ranks import run_ranks
 from tests.exchange.groups import Rank
 

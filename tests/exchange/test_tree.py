@@ -7,11 +7,11 @@ from functools import partial
 
 import pytest
 
-from bpt.comm.base import Communicator
-from bpt.events.totals import Traffic
-from bpt.exchange import EXCHANGES, Exchange
-from bpt.plan.spec import ParallelSpec, TreeSpec
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.plan.run_plan import ParallelSpec, TreeSpec
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.exchange import EXCHANGES, Exchange
+from bpt.system.comm.base import Communicator
+from bpt.system.events.totals import Traffic
 from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import run_ranks
 from tests.exchange.groups import Rank

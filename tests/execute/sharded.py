@@ -9,20 +9,20 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from bpt.comm.base import Communicator
-from bpt.comm.grid import ProcessGrid
-from bpt.context import PassContext
-from bpt.events.totals import Traffic
-from bpt.execute.master_slave import MasterSlave
-from bpt.execute.operator import SegmentOperator
-from bpt.execute.peer import Peer
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.operator import SegmentOperator
 from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.model_parallel import blocks, parts, starts
 from bpt.graph.part import slice_bounds
 from bpt.graph.segments import cut, per_layer
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
-from bpt.share import Share
+from bpt.graph.share import Share
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
+from bpt.parallel.model_parallel.master_slave import MasterSlave
+from bpt.parallel.model_parallel.model_parallel import blocks, parts, starts
+from bpt.parallel.model_parallel.peer import Peer
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.grid import ProcessGrid
+from bpt.system.events.totals import Traffic
 from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import graph_of

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from bpt.comm.base import Communicator
-from bpt.context import PassContext
-from bpt.execute.operator import SegmentOperator
-from bpt.execute.stage import Stage
-from bpt.execute.stage_links import Links
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine import instructions as do
+from bpt.engine.operator import SegmentOperator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import cut, per_layer
 from bpt.graph.stages import part_of
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
-from bpt.schedule import instructions as do
-from bpt.schedule.pipeline import Pipeline, instructions
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
+from bpt.parallel.pipeline import Pipeline, instructions
+from bpt.parallel.pipeline.stage import Stage
+from bpt.parallel.pipeline.stage_links import Links
+from bpt.system.comm.base import Communicator
 from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import graph_of
 

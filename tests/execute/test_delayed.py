@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.comm.base import Communicator
-from bpt.context import PassContext
-from bpt.execute.operator import SegmentOperator
-from bpt.execute.stage import Stage
-from bpt.execute.stage_links import Links
+from bpt.engine.instructions import Expect, Recv, Send
+from bpt.engine.operator import SegmentOperator
 from bpt.graph.segments import cut
 from bpt.graph.stages import part_of
-from bpt.net import Net
-from bpt.schedule.instructions import Expect, Recv, Send
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
+from bpt.parallel.pipeline.stage import Stage
+from bpt.parallel.pipeline.stage_links import Links
+from bpt.system.comm.base import Communicator
 from tests.doubles.thread_ranks import run_ranks
 from tests.execute.sharded import fc, layer
 from tests.execute.stages import SEED, grads_of

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.execute import differentiate
-from bpt.execute.differentiate import add_gradients, engine, gradients
+from bpt.engine import differentiate
+from bpt.engine.differentiate import add_gradients, engine, gradients
 
 WITHOUT_SYMPY = """
 import sys, torch
-from bpt.execute.differentiate import add_gradients, gradients
+from bpt.engine.differentiate import add_gradients, gradients
 leaf = torch.ones(3, requires_grad=True)
 add_gradients([leaf * 2], [torch.ones(3)])
 gradients([leaf * 2], [torch.ones(3)], [leaf])

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from bpt.comm.comm_thread import CommThread
-from bpt.comm.serial import SerialCommunicator
-from bpt.events.bus import EventBus
-from bpt.events.totals import Totals, phase_seconds
-from bpt.execute.executor import Executor
-from bpt.execute.status import Status
-from bpt.schedule.schedulers import Scheduler
+from bpt.engine.executor import Executor
+from bpt.engine.scheduler import Scheduler
+from bpt.engine.status import Status
+from bpt.system.comm.comm_thread import CommThread
+from bpt.system.comm.serial import SerialCommunicator
+from bpt.system.events.bus import EventBus
+from bpt.system.events.totals import Totals, phase_seconds
 
 
 class Notes:

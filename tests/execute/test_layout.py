@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bpt.execute.engine_choice import MARGIN, WARM_UP, LayoutChoice
-from bpt.execute.layout import laid_out
-from bpt.kernels.channels_last import FORMATS
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.memory_format import laid_out
+from bpt.engine.memory_format_choice import MARGIN, WARM_UP, LayoutChoice
+from bpt.nn.kernels.channels_last import FORMATS
 
 AUTO, NCHW, NHWC = (
     pb.SolverParameter.AUTO,

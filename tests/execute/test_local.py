@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bpt.context import PassContext
-from bpt.execute.operator import SegmentOperator
+from bpt.engine.operator import SegmentOperator
 from bpt.graph.segments import cut
-from bpt.net import Net
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
 from tests.golden_cases import graph_of
 
 INPUT = """layer { name: "in" type: "Input" top: "x" top: "y"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.events.totals import Traffic
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.system.events.totals import Traffic
 from tests.execute.sharded import MASTER_SLAVE, NETS, Job, Result, assert_equal, conv, fc, fed, layer
 
 FLOAT = 4  # bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
 from tests.execute.sharded import NETS, PEER, Job, assert_equal, conv, fc, fed, layer
 
 FLOAT = 4  # bytes

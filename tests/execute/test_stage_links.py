@@ -8,9 +8,9 @@ from typing import TypeVar
 import pytest
 import torch
 
-from bpt.comm.base import Communicator
-from bpt.execute.stage_links import Links
-from bpt.schedule.instructions import Send
+from bpt.engine.instructions import Send
+from bpt.parallel.pipeline.stage_links import Links
+from bpt.system.comm.base import Communicator
 from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
 
 T = TypeVar("T")

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bpt.comm.base import Communicator
-from bpt.context import PassContext
-from bpt.execute.executor import Executor
-from bpt.execute.operator import SegmentOperator
-from bpt.execute.stage import Stage
-from bpt.execute.stage_links import Links
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine import instructions as do
+from bpt.engine.executor import Executor
+from bpt.engine.operator import SegmentOperator
 from bpt.graph.segments import cut, whole
 from bpt.graph.stages import borders, part_of
 from bpt.graph.transfers import transfers
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
-from bpt.schedule import instructions as do
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
+from bpt.parallel.pipeline.stage import Stage
+from bpt.parallel.pipeline.stage_links import Links
+from bpt.system.comm.base import Communicator
 from tests.doubles.thread_ranks import run_ranks
 from tests.execute.sharded import conv, fc, layer
 from tests.execute.stages import SEED, Job, Result, assert_equal

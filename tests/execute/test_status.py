@@ -7,10 +7,10 @@ import signal
 
 import pytest
 
-from bpt.comm.base import Communicator
-from bpt.comm.comm_thread import CommThread
-from bpt.execute.status import Status
-from bpt.signals import Action, SignalActions
+from bpt.base.signals import Action, SignalActions
+from bpt.engine.status import Status
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.comm_thread import CommThread
 from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import run_ranks
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import torch
 
-from bpt.classify.classifier_net import ClassifierNet, classifier_net
-from bpt.device import CPU
-from bpt.net import Net
-from bpt.plan.nets import file_plan
-from bpt.proto import bpt_pb2 as pb
-from bpt.runtime.net_on_device import make_net
+from bpt.apps.classify.classifier_net import ClassifierNet, classifier_net
+from bpt.config.plan.nets import file_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.net import Net
+from bpt.system.device import CPU
+from bpt.train.runtime.net_on_device import make_net
 
 
 def input_layer(*shape: int) -> str:

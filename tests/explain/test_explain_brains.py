@@ -12,8 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 import bpt
-from bpt.device import CPU
-from bpt.explain.explain_inputs import Request, explain
+from bpt.apps.explain.explain_inputs import Request, explain
+from bpt.system.device import CPU
 from tests.net_cases import PROTOTXT
 
 SIZE = 24

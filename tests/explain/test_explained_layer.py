@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bpt.classify.classifier_net import classifier_net
-from bpt.errors import LayerError, UserError
-from bpt.explain.explained_layer import find_layer, layer_of
-from bpt.plan.nets import file_plan
-from bpt.proto import bpt_pb2 as pb
+from bpt.apps.classify.classifier_net import classifier_net
+from bpt.apps.explain.explained_layer import find_layer, layer_of
+from bpt.base.errors import LayerError, UserError
+from bpt.config.plan.nets import file_plan
+from bpt.config.proto import bpt_pb2 as pb
 from tests.explain.explain_nets import SOFTMAX, conv, explained, input_layer, pool, relu, scores
 from tests.net_cases import PROTOTXT
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bpt.errors import RunError, UserError
-from bpt.explain.explained_layer import find_layer
-from bpt.explain.grad_cam import grad_cam, spread
-from bpt.net import Net
+from bpt.apps.explain.explained_layer import find_layer
+from bpt.apps.explain.grad_cam import grad_cam, spread
+from bpt.base.errors import RunError, UserError
+from bpt.nn.net import Net
 from tests.explain.explain_nets import SOFTMAX, conv, explained, input_layer, made, pool, relu, scores, set_values
 
 SHAPES = {1: (4,), 2: (2, 2), 3: (1, 2, 2)}  # four places on one, two and three axes

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bpt.apps.explain.model_input import Preprocessing, check_outputs, peak, prefix_of, preprocessing_of
+from bpt.base.errors import FileError, LayerError, UsageError
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.transform import write_mean
-from bpt.errors import FileError, LayerError, UsageError
-from bpt.explain.model_input import Preprocessing, check_outputs, peak, prefix_of, preprocessing_of
-from bpt.proto import bpt_pb2 as pb
 from tests.data.lmdbs import write_images
 from tests.explain.explain_nets import conv, explained, input_layer, pool, scores
 

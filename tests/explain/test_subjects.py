@@ -16,13 +16,13 @@ from PIL import Image
 from torch import from_numpy
 from torch.nn import functional
 
+from bpt.apps.explain import subjects
+from bpt.apps.explain.grad_cam import spread
+from bpt.apps.explain.model_input import Preprocessing
+from bpt.apps.explain.subjects import Panel, Picture, Scan, draw
+from bpt.base.errors import FileError, UserError, WriteError
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.volume_source import VolumeSource
-from bpt.errors import FileError, UserError, WriteError
-from bpt.explain import subjects
-from bpt.explain.grad_cam import spread
-from bpt.explain.model_input import Preprocessing
-from bpt.explain.subjects import Panel, Picture, Scan, draw
-from bpt.proto import bpt_pb2 as pb
 from tests.marks import slow
 
 RAW = Preprocessing(pb.VolumeDataParameter.RAW)

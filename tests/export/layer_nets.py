@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bpt.layers.type_table import TYPES_OF
+from bpt.nn.layers.type_table import TYPES_OF
 from tests.pycaffe.texts import inputs, layer
 
 Shape = tuple[int, ...]

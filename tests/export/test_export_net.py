@@ -11,14 +11,14 @@ import pytest
 import torch
 
 import bpt
+from bpt.apps.export import export_net as exporting
+from bpt.apps.export.export_net import Request, export_net
+from bpt.apps.export.parity import Difference, Runner, compare
+from bpt.apps.export.random_inputs import RandomInputs
+from bpt.base.errors import RunError
 from bpt.cli.main import main
-from bpt.errors import RunError
-from bpt.export import export_net as exporting
-from bpt.export.export_net import Request, export_net
-from bpt.export.parity import Difference, Runner, compare
-from bpt.export.random_inputs import RandomInputs
-from bpt.net_graph import build_graph_of
-from bpt.plan.nets import file_plan
+from bpt.config.plan.nets import file_plan
+from bpt.nn.net_graph import build_graph_of
 from tests.pycaffe.texts import inner_product, inputs, layer, numbers, write
 
 NET = inputs(x=(2, 3)) + inner_product("x", "ip", 4) + layer("Softmax", "ip", "prob")

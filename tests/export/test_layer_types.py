@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import UserError
-from bpt.export.export_net import Request, export_net
-from bpt.layers import LAYERS
-from bpt.layers.base import DataLayer
+from bpt.apps.export.export_net import Request, export_net
+from bpt.base.errors import UserError
+from bpt.nn.layers import LAYERS
+from bpt.nn.layers.base import DataLayer
 from tests.export.layer_nets import NETS, TYPES, Sample
 from tests.pycaffe.texts import inputs, layer, write
 

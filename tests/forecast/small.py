@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bpt.net_graph import build_graph_of
-from bpt.placement.problem import costs_of
-from bpt.plan.spec import RunPlan
-from bpt.predict.costs import Costs
-from bpt.schedule.cluster import Cluster, Node
+from bpt.config.plan.run_plan import RunPlan
+from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.cluster.cluster import Cluster, Node
+from bpt.parallel.pipeline.placement.problem import costs_of
+from bpt.perf.forecast.net_costs import Costs
 from tests.solver.small_solver import NET, small_solver
 
 BYTES = 1228.0

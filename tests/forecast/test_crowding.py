@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bpt.forecast.arrangement import arranged
-from bpt.forecast.crowding import slowdowns
-from bpt.forecast.forecast import forecast
-from bpt.schedule.cluster import Cluster, Node
-from bpt.schedule.instructions import Forward
-from bpt.schedule.pipeline.simulation.trace import COMPUTE, EXCHANGE, Event
+from bpt.engine.instructions import Forward
+from bpt.parallel.cluster.cluster import Cluster, Node
+from bpt.parallel.pipeline.simulation.trace import COMPUTE, EXCHANGE, Event
+from bpt.perf.forecast.arrangement import arranged
+from bpt.perf.forecast.crowding import slowdowns
+from bpt.perf.forecast.forecast import forecast
 from tests.forecast.small import nodes, small
 
 STAGES = "parallel_param {{ num_stages: 2 pipeline_param {{ micro_batches: {} schedule: GPIPE }} }}"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from bpt.forecast.forecast import Forecast
-from bpt.forecast.search import Search, _OnCluster
-from bpt.plan.spec import RunPlan
-from bpt.predict.costs import Costs
-from bpt.proto import bpt_pb2 as pb
-from bpt.schedule.cluster import Cluster, Within
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.cluster.cluster import Cluster, Within
+from bpt.perf.forecast.forecast import Forecast
+from bpt.perf.forecast.net_costs import Costs
+from bpt.perf.forecast.search import Search, _OnCluster
 from tests.forecast.small import BYTES, NORM, branches, nodes, small
 
 BF16 = pb.CompressionParameter.BF16

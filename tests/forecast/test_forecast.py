@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from bpt.forecast.forecast import STATUS, forecast
-from bpt.forecast.holding import HOLES, LIBRARIES
-from bpt.placement.problem import Device, Link, problem_of
-from bpt.plan.stage_placement import place
-from bpt.predict.pipeline_clock import Clock
-from bpt.proto import bpt_pb2 as pb
-from bpt.schedule.cluster import Cluster, Within
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.cluster.cluster import Cluster, Within
+from bpt.parallel.pipeline.pipeline_clock import Clock
+from bpt.parallel.pipeline.placement.problem import Device, Link, problem_of
+from bpt.parallel.pipeline.stage_placement import place
+from bpt.perf.forecast.forecast import STATUS, forecast
+from bpt.perf.forecast.holding import HOLES, LIBRARIES
 from tests.forecast.small import BYTES, TIMES, nodes, small
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from bpt.forecast.latest import expected_latest
+from bpt.perf.forecast.latest import expected_latest
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bpt.forecast.links import Links
-from bpt.proto import bpt_pb2 as pb
-from bpt.schedule.cluster import Cluster, Node, NodeLink, Within
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.cluster.cluster import Cluster, Node, NodeLink, Within
+from bpt.perf.forecast.rank_links import Links
 
 RING, TREE, CGDP, ALLREDUCE = (getattr(pb.ParallelParameter, name) for name in ("RING", "TREE", "CGDP", "ALLREDUCE"))
 FOUR = Links(Cluster((Node("n", 1.0, latency=0.05, bandwidth=100),) * 4))

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import UserError
-from bpt.forecast import search as module
-from bpt.forecast.forecast import Iteration
-from bpt.forecast.search import search
-from bpt.proto import bpt_pb2 as pb
-from bpt.schedule.cluster import Cluster
+from bpt.base.errors import UserError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.cluster.cluster import Cluster
+from bpt.perf.forecast import search as module
+from bpt.perf.forecast.forecast import Iteration
+from bpt.perf.forecast.search import search
 from tests.forecast.small import BYTES, NORM, branches, nodes, small
 
 CLUSTERS = [

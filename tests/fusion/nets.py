@@ -7,11 +7,11 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from bpt.context import PassContext
-from bpt.fusion.steps import Step
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
+from bpt.nn.fusion.fusion_steps import Step
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
 from tests.golden_cases import graph_of
 
 

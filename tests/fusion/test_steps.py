@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn.modules.module import register_module_forward_hook
 
-from bpt.fusion.operations import PreparedConvolution
-from bpt.fusion.steps import plan_steps
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.autocast import half_precision
-from bpt.kernels import packed
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
+from bpt.nn.fusion.fusion_steps import plan_steps
+from bpt.nn.fusion.operations import PreparedConvolution
+from bpt.nn.kernels import packed
+from bpt.nn.net import Net
 from tests.fusion.nets import a_pass, assert_same, edge_of, names, net_of, outputs, steps_of
 
 

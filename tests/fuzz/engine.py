@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from bpt.errors import RunError, UserError
+from bpt.base.errors import RunError, UserError
 
 MIB = 2**20
 _ROOM = 4 * 2**30  # bytes of addresses that a case may reserve: above, allocations fail instead of filling the machine

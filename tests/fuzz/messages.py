@@ -9,8 +9,8 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from bpt.proto.fields import fields_of, is_message, is_repeated
-from bpt.proto.tokens import RANGES
+from bpt.config.proto.fields import fields_of, is_message, is_repeated
+from bpt.config.proto.tokens import RANGES
 
 _FLOATS = (0.0, 1.0, -1.0, 0.5, 2.0, 1e-30, 1e30, -1e30, float("inf"), float("-inf"), float("nan"))
 _INTEGERS = (0, 1, 2, 3, 4, 5, -1, -2, 7, 100, 1000, 65536, 2**24 + 1, 2**31 - 1, -(2**31), 2**32 - 1, 2**63 - 1)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from google.protobuf.descriptor import Descriptor
 
-from bpt.layers import LAYERS
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.layers import LAYERS
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"

@@ -15,12 +15,12 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from bpt import state as snapshot
+from bpt.base.errors import FileError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.rewrite import rewrite_net_binary
 from bpt.data.mnist_cifar10 import RECORD, read_batch, read_idx
 from bpt.data.transform import read_mean
-from bpt.errors import FileError
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.rewrite import rewrite_net_binary
+from bpt.train import state as snapshot
 from tests.fuzz import seeds
 from tests.fuzz.engine import MIB, Target, run_cases, run_one
 from tests.fuzz.messages import Changer

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from bpt.convert.layer_arrays import read_weights
+from bpt.apps.convert.layer_arrays import read_weights
+from bpt.apps.pictures.class_names import ClassNames, class_names
+from bpt.base.errors import RunError, UserError
+from bpt.config.proto.sources import read_net, read_solver
 from bpt.data.hdf5_file import listed
 from bpt.data.image_source import read_image
 from bpt.data.lmdb_file import open_lmdb
 from bpt.data.source import read_list
 from bpt.data.transform import read_mean
-from bpt.errors import RunError, UserError
-from bpt.pictures.class_names import ClassNames, class_names
-from bpt.proto.sources import read_net, read_solver
-from bpt.state.resuming import read_state
-from bpt.state.weights import open_weights
+from bpt.train.state.resuming import read_state
+from bpt.train.state.weights import open_weights
 from tests.fuzz import seeds
 from tests.fuzz.engine import Target, run_cases
 from tests.fuzz.mutations import mutate_bytes

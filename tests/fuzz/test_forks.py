@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bpt.convert.layer_arrays import read_weights
+from bpt.apps.convert.layer_arrays import read_weights
+from bpt.apps.pictures.class_names import class_names
+from bpt.base.errors import UserError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.blobs import array_to_raw_blob, blob_to_array
+from bpt.config.proto.dialects import read_net
+from bpt.config.proto.rewrite import rewrite_net_binary
+from bpt.config.proto.text import parse_text
 from bpt.data.annoset import Annotations, convert_annoset
 from bpt.data.annotated import AnnotatedSample, decode_annotated, encode_annotated
 from bpt.data.annotated_transform import AnnotatedTransform
@@ -21,13 +28,6 @@ from bpt.data.clip_source import ClipSource
 from bpt.data.imageset import Wanted
 from bpt.data.labelled_pixels import LabelledSource, LabelsOf
 from bpt.data.video_frames import FrameFolder
-from bpt.errors import UserError
-from bpt.pictures.class_names import class_names
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.blobs import array_to_raw_blob, blob_to_array
-from bpt.proto.dialects import read_net
-from bpt.proto.rewrite import rewrite_net_binary
-from bpt.proto.text import parse_text
 from tests.data.test_annoset import JSON, MAP, TEXT, XML
 from tests.fuzz import seeds
 from tests.fuzz.engine import Target, run_cases, run_one

@@ -10,12 +10,12 @@ import h5py
 import numpy as np
 import pytest
 
+from bpt.apps.plot.training_log import read_log, write_tables
 from bpt.data.hdf5_file import Hdf5Source
 from bpt.data.image_source import ImageSource
 from bpt.data.volume_source import list_volumes
 from bpt.data.window_batches import WindowCrop
 from bpt.data.window_source import Window, WindowSource
-from bpt.plot.training_log import read_log, write_tables
 from tests.fuzz import seeds
 from tests.fuzz.engine import Target, run_cases, run_one
 from tests.fuzz.mutations import mutate_bytes, mutate_text

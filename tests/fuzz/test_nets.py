@@ -10,20 +10,20 @@ import pytest
 import torch
 from google.protobuf.descriptor import FieldDescriptor
 
-from bpt.context import PassContext
-from bpt.device import CPU
-from bpt.errors import RunError
-from bpt.execute.operator import SegmentOperator
+from bpt.base.errors import RunError
+from bpt.config.plan.nets import NetPlan, file_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.parse import parse_text
+from bpt.config.proto.text import to_text
+from bpt.engine.operator import SegmentOperator
 from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.layer_spec import count
 from bpt.graph.segments import per_layer
-from bpt.graph.spec import count
-from bpt.layers import LAYERS
-from bpt.net_graph import build_graph_of
-from bpt.plan.nets import NetPlan, file_plan
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.parse import parse_text
-from bpt.proto.text import to_text
-from bpt.runtime import net_on_device as making
+from bpt.nn.layers import LAYERS
+from bpt.nn.net_graph import build_graph_of
+from bpt.nn.pass_context import PassContext
+from bpt.system.device import CPU
+from bpt.train.runtime import net_on_device as making
 from tests.fuzz import seeds
 from tests.fuzz.engine import Target, run_cases
 from tests.fuzz.messages import Changer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
 from tests.fuzz.engine import Target, run_one
 from tests.fuzz.test_binary import States
 from tests.fuzz.test_lists import Hdf5Lists, Logs, WindowFiles

@@ -11,13 +11,13 @@ import lmdb
 import numpy as np
 import pytest
 
+from bpt.config.plan.nets import file_plan
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.datum import encode_datum
 from bpt.data.lmdb_file import LmdbSource, Record
-from bpt.device import CPU
-from bpt.net_graph import build_graph_of
-from bpt.plan.nets import file_plan
-from bpt.proto import bpt_pb2 as pb
-from bpt.runtime.net_on_device import make_net
+from bpt.nn.net_graph import build_graph_of
+from bpt.system.device import CPU
+from bpt.train.runtime.net_on_device import make_net
 from tests.data.lmdbs import write_records
 from tests.fuzz import seeds
 from tests.fuzz.engine import Target, run_cases, run_one

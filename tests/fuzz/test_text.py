@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from bpt.net_graph import build_graph_of
-from bpt.plan.nets import file_plan
-from bpt.plan.resolve import resolve
-from bpt.plan.violations import violations
-from bpt.predict.cluster_file import ClusterSource
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.merge import apply_set
-from bpt.proto.parse import parse_text
-from bpt.proto.rewrite import rewrite_net_text
-from bpt.proto.sources import read_solver
-from bpt.proto.text import to_text
-from bpt.violation import refuse
+from bpt.base.violation import refuse
+from bpt.config.plan.nets import file_plan
+from bpt.config.plan.resolve import resolve
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.merge import apply_set
+from bpt.config.proto.parse import parse_text
+from bpt.config.proto.rewrite import rewrite_net_text
+from bpt.config.proto.sources import read_solver
+from bpt.config.proto.text import to_text
+from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.cluster.cluster_file import ClusterSource
+from bpt.train.rules.violations import violations
 from tests.fuzz import seeds
 from tests.fuzz.engine import Target, run_cases, run_one
 from tests.fuzz.mutations import mutate_text

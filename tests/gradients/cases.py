@@ -10,11 +10,11 @@ import torch
 from hypothesis import strategies as some
 from torch import Tensor
 
-from bpt.context import PassContext
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
-from bpt.layers import Layer
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
+from bpt.nn.layers import Layer
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
 from tests.golden_cases import graph_of
 from tests.gradient_checker import spaced
 from tests.one_layer import Shape, randomise

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bpt.context import PassContext
-from bpt.layers import Layer
-from bpt.layers.recurrent import Recurrent
+from bpt.nn.layers import Layer
+from bpt.nn.layers.recurrent import Recurrent
+from bpt.nn.pass_context import PassContext
 from tests.gradient_checker import check_layer, spaced
 from tests.gradients.cases import Case
 from tests.layers.ranks import SEED, on_ranks, rows_of, shares_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as some
 
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
 from tests.gradients.cases import Case, body, cases, filled, positive
 from tests.gradients.strategies import axes_of, factors, flags, shapes
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as some
 
-from bpt.errors import LayerError
-from bpt.layers import LAYERS
+from bpt.base.errors import LayerError
+from bpt.nn.layers import LAYERS
 from tests.gradients import (  # noqa: F401  (they enter their cases)
     blobs,
     forks_losses,

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from bpt.errors import LayerError
+from bpt.base.errors import LayerError
+from bpt.base.registry import Registry
+from bpt.config.plan.nets import make_state
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.text import parse_text
 from bpt.graph.build import build_graph
 from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.source import layer_specs
-from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, LayerType, LayerTypes, ParamSpec, Shape
-from bpt.plan.nets import make_state
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.text import parse_text
-from bpt.registry import Registry
+from bpt.graph.layer_spec import Arity, FileKind, LayerShapes, LayerSpec, LayerType, LayerTypes, ParamSpec, Shape
+from bpt.graph.layer_specs import layer_specs
 
 ONE_TO_ONE = Arity()
 

@@ -1,4 +1,4 @@
-"""Which layers and blobs are in half precision; expected by hand, from the rules of bpt.graph.spec.Autocast."""
+"""Which layers and blobs are in half precision; expected by hand, from the rules of bpt.graph.layer_spec.Autocast."""
 
 from __future__ import annotations
 

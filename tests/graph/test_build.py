@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from bpt.errors import LayerError, PrototxtError, UserError
+from bpt.base.errors import LayerError, PrototxtError, UserError
+from bpt.config.plan.nets import make_state
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.sources import read_net
+from bpt.config.proto.text import parse_text
+from bpt.config.proto.upgrade import upgrade_net
 from bpt.graph.build import build_graph
 from bpt.graph.layer_graph import AUTOMATIC, LayerGraph
-from bpt.graph.source import layer_specs
-from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
-from bpt.layers import LAYERS
-from bpt.plan.nets import make_state
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_net
-from bpt.proto.text import parse_text
-from bpt.proto.upgrade import upgrade_net
+from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape
+from bpt.graph.layer_specs import layer_specs
+from bpt.nn.layers import LAYERS
 from tests.golden_cases import GOLDEN
 from tests.graph.stand_ins import TYPES, StandIn, build, error_of, registry, unmarked
 

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_blocks import conv_blocks, named_blocks
 from bpt.graph.layer_graph import LayerGraph
-from bpt.proto import bpt_pb2 as pb
 from tests.golden_cases import graph_of
 from tests.test_prototxt import train_val
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import LayerError, UserError
+from bpt.apps.pictures.fed_net import fed_net
+from bpt.base.errors import LayerError, UserError
+from bpt.config.plan.nets import file_plan, make_state
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.build import build_graph
 from bpt.graph.left_out import admitting_state
 from bpt.graph.state import is_in
-from bpt.net_graph import build_graph_of
-from bpt.pictures.fed_net import fed_net
-from bpt.plan.nets import file_plan, make_state
-from bpt.proto import bpt_pb2 as pb
+from bpt.nn.net_graph import build_graph_of
 from tests.graph.stand_ins import registry, specs_of
 
 

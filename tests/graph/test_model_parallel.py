@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.execute.split_pass import Block
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.split_pass import Block
 from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.model_parallel import blocks, inside, parts, split_layers, starts, violations
 from bpt.graph.part import Part, Slice
-from bpt.layers import LAYERS
-from bpt.proto import bpt_pb2 as pb
+from bpt.nn.layers import LAYERS
+from bpt.parallel.model_parallel.model_parallel import blocks, inside, parts, split_layers, starts, violations
 from tests.graph.stand_ins import build, unmarked
 
 PEER, MASTER_SLAVE = pb.FcParameter.PEER, pb.FcParameter.MASTER_SLAVE

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from bpt.errors import LayerError, PrototxtError
+from bpt.base.errors import LayerError, PrototxtError
+from bpt.config.plan.nets import make_state
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.fields import not_numbers
+from bpt.config.proto.parse import parse_text
+from bpt.config.proto.sources import read_solver
 from bpt.graph.build import build_graph
-from bpt.plan.nets import make_state
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.fields import not_numbers
-from bpt.proto.parse import parse_text
-from bpt.proto.sources import read_solver
 from tests.graph.stand_ins import registry, specs_of
 
 Way = tuple[str, ...]

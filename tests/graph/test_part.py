@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import Param
 from bpt.graph.part import WHOLE, Part, Slice, holders, slice_bounds
-from bpt.proto import bpt_pb2 as pb
 
 
 def param(index: int = 3, layer: int = 1, shape: tuple[int, ...] = (7, 4)) -> Param:

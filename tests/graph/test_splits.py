@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from google.protobuf import text_format
 
-from bpt.errors import LayerError
-from bpt.graph.source import layer_specs
+from bpt.base.errors import LayerError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.graph.layer_specs import layer_specs
 from bpt.graph.splits import insert_splits
-from bpt.proto import bpt_pb2 as pb
 from tests.graph.stand_ins import specs_of
 
 DATA = 'layer { name: "data" type: "Data" top: "data" top: "label" }'

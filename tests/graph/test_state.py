@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.errors import LayerError
+from bpt.base.errors import LayerError
+from bpt.config.plan.nets import make_state
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.state import filter_layers
-from bpt.plan.nets import make_state
-from bpt.proto import bpt_pb2 as pb
 from tests.graph.stand_ins import specs_of
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 import bpt
-from bpt.convert.conversion import convert
+from bpt.apps.convert.conversion import convert
 from tests.data.test_annoset import XML
 
 _CONVOLUTION = """

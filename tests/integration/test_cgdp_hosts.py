@@ -41,7 +41,7 @@ def test_the_hosts_are_told_apart(tmp_path: Path) -> None:
     """Ranks of one host share memory, and those of two do not, whatever machine the hosts are on."""
     driver = tmp_path / "hosts.py"
     driver.write_text(
-        "from bpt.comm.launch import world\n"
+        "from bpt.system.comm.launch import world\n"
         "comm = world()\n"
         "found = comm.allgather((comm.host, comm.Split_type_shared().size))\n"
         "if comm.rank == 0: print(found)\n"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import RunError
+from bpt.base.errors import RunError
 from scripts.testbeds import bed, cgroups, commands
 from scripts.testbeds.hosts import parse_hosts
 from scripts.testbeds.link import Link

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bpt.kernels import by_channel
-from bpt.kernels.channels_last import FORMATS
+from bpt.nn.kernels import by_channel
+from bpt.nn.kernels.channels_last import FORMATS
 
 IMAGES = [(4, 16, 8, 8), (3, 5, 7, 3), (2, 300, 3, 3), (1, 3, 2, 1)]
 VOLUMES = [(3, 16, 4, 6, 5), (3, 5, 7, 3, 5), (2, 300, 3, 1, 3), (1, 3, 1, 2, 1), (6, 8, 16, 16, 16)]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.kernels.channels_last import FORMATS, channels_last, format_of, is_channels_last, places
+from bpt.nn.kernels.channels_last import FORMATS, channels_last, format_of, is_channels_last, places
 
 
 def blob(*shape: int) -> Tensor:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bpt.kernels import packed
+from bpt.nn.kernels import packed
 
 
 @pytest.mark.parametrize("last", [False, True])

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from bpt.comm.base import Communicator
-from bpt.context import PassContext
-from bpt.layers import Layer
-from bpt.share import Share
+from bpt.graph.share import Share
+from bpt.nn.layers import Layer
+from bpt.nn.pass_context import PassContext
+from bpt.system.comm.base import Communicator
 from tests.doubles.thread_ranks import run_ranks
 from tests.one_layer import tops_of
 

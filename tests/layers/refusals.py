@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bpt.layers import LAYERS
+from bpt.nn.layers import LAYERS
 from tests.graph.stand_ins import error_of, unmarked
 
 Shape = tuple[int, ...]

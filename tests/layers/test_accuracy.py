@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.errors import DataError
+from bpt.base.errors import DataError
 from tests.layers.refusals import check_refusal
 from tests.one_layer import flops_of, one_layer, one_layer_graph, shapes_of, tops_of
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from bpt.errors import LayerError
-from bpt.net import Net
+from bpt.base.errors import LayerError
+from bpt.nn.net import Net
 from tests.golden_cases import graph_of
 from tests.gradient_checker import check_gradients
 from tests.layers.refusals import check_refusal

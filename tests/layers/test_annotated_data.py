@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from bpt.base.errors import DataError, LayerError
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.lmdb_file import LmdbWriter
-from bpt.errors import DataError, LayerError
-from bpt.proto import bpt_pb2 as pb
-from bpt.share import Share
+from bpt.graph.share import Share
 from tests.data.lmdbs import write_annotated, write_images
 from tests.golden_cases import graph_of
 from tests.layers.ranks import rows_of, shares_of

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.layers import Layer
+from bpt.nn.layers import Layer
 from tests.golden_cases import GOLDEN
 from tests.marks import few
 from tests.one_layer import one_layer, tops_of

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.layers import Layer
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.layers import Layer
 from tests.marks import few
 from tests.one_layer import one_layer, randomise, tops_of
 

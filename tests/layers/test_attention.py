@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.layers import Layer, attention
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.layers import Layer, attention
 from tests.gradient_checker import check_gradients, spaced
 from tests.layers.refusals import check_refusal
 from tests.one_layer import flops_of, one_layer, shapes_of

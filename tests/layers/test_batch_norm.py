@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
 from tests.gradient_checker import check_gradients
 from tests.one_layer import error_of, flops_of, one_layer, one_layer_graph, randomise
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bpt.errors import DataError
+from bpt.base.errors import DataError
 from tests.golden_cases import graph_of
 from tests.gradient_checker import check_gradients, spaced
 from tests.layers.refusals import check_refusal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
 from tests.golden_cases import recorded
 from tests.gradient_checker import check_gradients
 from tests.one_layer import error_of, one_layer, randomise, tops_of

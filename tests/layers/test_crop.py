@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bpt.net import Net
+from bpt.nn.net import Net
 from tests.golden_cases import graph_of
 from tests.gradient_checker import check_gradients, spaced
 from tests.layers.refusals import check_refusal

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.dialects import read_net
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.dialects import read_net
 from tests.gradient_checker import check_gradients
 from tests.one_layer import error_of, one_layer
 

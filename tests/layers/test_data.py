@@ -13,13 +13,13 @@ import pytest
 import torch
 from google.protobuf import text_format
 
-from bpt.context import PassContext
+from bpt.base.errors import DataError, LayerError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.upgrade import upgrade_net
 from bpt.data.lmdb_file import LmdbWriter
-from bpt.errors import DataError, LayerError
-from bpt.layers import DataLayer
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.upgrade import upgrade_net
+from bpt.nn.layers import DataLayer
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
 from tests.data.lmdbs import write_images
 from tests.golden_cases import GOLDEN, graph_of
 
@@ -201,7 +201,7 @@ def test_wrong_texts_name_the_layer(text: str, message: str, reader: type[Reader
 
 def test_how_long_a_pass_waits(reader: type[Reader], monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([1.0, 3.5, 10.0, 10.25])
-    monkeypatch.setattr("bpt.layers.prefetching.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("bpt.nn.layers.prefetching.time.perf_counter", lambda: next(clock))
     net = reader(data("digits_test_lmdb"))
     assert net.layer.waited == 0
     net.next()

@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.balance.allocation import Run
+from bpt.base.errors import LayerError
 from bpt.data.hdf5_file import Hdf5Source
 from bpt.data.lmdb_file import LmdbSource
-from bpt.errors import LayerError
+from bpt.data.sample_partition import Run
 from tests.data.lmdbs import write_images
 from tests.layers.ranks import shares_of, whole_of
 from tests.layers.test_data_shares import RANDOM, Make, data, images, reader  # noqa: F401

@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.context import PassContext
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.hdf5_file import Hdf5Source
 from bpt.data.lmdb_file import LmdbSource
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
-from bpt.share import Share, rotation
+from bpt.graph.share import Share, rotation
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
 from tests.data.lmdbs import write_images
 from tests.golden_cases import graph_of
 from tests.layers.ranks import shares_of, whole_of

@@ -12,12 +12,12 @@ import pytest
 import torch
 from google.protobuf import text_format
 
-from bpt.balance.allocation import Run
+from bpt.base.errors import LayerError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.data.sample_partition import Run
 from bpt.data.shipped import Spool
 from bpt.data.transform import write_mean
-from bpt.errors import LayerError
-from bpt.layers.data import shipment_of
-from bpt.proto import bpt_pb2 as pb
+from bpt.nn.layers.data import shipment_of
 from tests.data.lmdbs import write_images
 from tests.layers.test_data_shares import RANDOM, Make, data, images, reader  # noqa: F401
 from tests.layers.test_hdf5_data import numbered, text, write

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.layers.convolution import Convolution
+from bpt.nn.layers.convolution import Convolution
 from tests.gradient_checker import check_gradients, spaced
 from tests.layers.refusals import check_refusal
 from tests.one_layer import error_of, flops_of, one_layer, randomise, shapes_of

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.context import PassContext
-from bpt.layers.draw import BLOCKS, draw_uniform
-from bpt.share import Share, whole_batch
+from bpt.graph.share import Share, whole_batch
+from bpt.nn.layers.random_masks import BLOCKS, draw_uniform
+from bpt.nn.pass_context import PassContext
 from tests.layers.ranks import rows_of, shares_of
 
 CPU = torch.device("cpu")

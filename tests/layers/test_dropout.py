@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bpt.context import CurrentPass, PassContext
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.pass_context import CurrentPass, PassContext
 from tests.golden_cases import assert_close, recorded
 from tests.gradient_checker import check_gradients
 from tests.one_layer import error_of, one_layer

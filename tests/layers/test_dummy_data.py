@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from bpt.context import PassContext
-from bpt.errors import LayerError
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
-from bpt.share import Share
+from bpt.base.errors import LayerError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.graph.share import Share
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
 from tests.golden_cases import GOLDEN, graph_of
 from tests.layers.ranks import rows_of, shares_of
 from tests.layers.refusals import check_refusal

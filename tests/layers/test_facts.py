@@ -8,13 +8,13 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as some
 from torch import Tensor
 
-from bpt.context import PassContext
-from bpt.errors import LayerError
-from bpt.layers import LAYERS, Layer
-from bpt.layers.layer_text import settings_of
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto import forks
-from bpt.share import Share
+from bpt.base.errors import LayerError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto import fork_fields
+from bpt.graph.share import Share
+from bpt.nn.layers import LAYERS, Layer
+from bpt.nn.layers.layer_text import settings_of
+from bpt.nn.pass_context import PassContext
 from tests.gradients import (  # noqa: F401  (they enter their cases)
     blobs,
     forks_losses,
@@ -248,7 +248,7 @@ def test_every_field_of_the_schema_that_says_where_a_file_lies_is_some_layers() 
     read = {field for kind in LAYERS for field in (settings_of(kind), *LAYERS[kind].reads)}
     passed_over = {
         (message, name)
-        for table in (forks.NO_EFFECT, forks.REFUSED)
+        for table in (fork_fields.NO_EFFECT, fork_fields.REFUSED)
         for message, fields in table.items()
         for name in fields
     }

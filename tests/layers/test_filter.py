@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.errors import LayerError
-from bpt.execute.operator import SegmentOperator
+from bpt.base.errors import LayerError
+from bpt.engine.operator import SegmentOperator
 from bpt.graph.segments import per_layer
-from bpt.layers.filter import behind_filters
-from bpt.net import Net
+from bpt.nn.layers.filter import behind_filters
+from bpt.nn.net import Net
 from tests.golden_cases import graph_of
 from tests.gradient_checker import check_gradients, spaced
 from tests.layers.refusals import check_refusal

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bpt.errors import LayerError
+from bpt.base.errors import LayerError
 from tests.one_layer import one_layer, tops_of
 
 GENERATOR = torch.Generator().manual_seed(1)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import bpt
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.blobs import array_to_raw_blob
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.blobs import array_to_raw_blob
 from tests.gradient_checker import check_gradients
 from tests.one_layer import error_of, one_layer, one_layer_graph, randomise
 

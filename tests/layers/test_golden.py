@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bpt.layers import LAYERS
-from bpt.precision import FLOAT64
+from bpt.config.precision import FLOAT64
+from bpt.nn.layers import LAYERS
 from tests.golden_cases import GOLDEN, LayerRun, recorded, recorded_kinds
 
 EXCEPT = {

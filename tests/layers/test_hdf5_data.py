@@ -9,10 +9,10 @@ import h5py
 import numpy as np
 import pytest
 
-from bpt.context import PassContext
+from bpt.base.errors import LayerError
 from bpt.data import hdf5_file
-from bpt.errors import LayerError
-from bpt.net import Net
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
 from tests.golden_cases import graph_of
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from bpt.context import PassContext
-from bpt.errors import LayerError
-from bpt.net import Net
+from bpt.base.errors import LayerError
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
 from tests.golden_cases import GOLDEN, graph_of
 from tests.layers.refusals import check_refusal
 from tests.one_layer import one_layer

@@ -16,10 +16,10 @@ import pytest
 import torch
 from PIL import Image
 
+from bpt.base.errors import DataError, LayerError
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.image_source import ImageSource
-from bpt.errors import DataError, LayerError
-from bpt.proto import bpt_pb2 as pb
-from bpt.share import Share, rotation
+from bpt.graph.share import Share, rotation
 from tests.golden_cases import graph_of
 from tests.layers.ranks import shares_of, whole_of
 from tests.layers.test_data_shares import Make, reader  # noqa: F401

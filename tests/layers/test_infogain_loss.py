@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.proto.binary import write_binary
-from bpt.proto.blobs import array_to_blob
+from bpt.config.proto.binary_files import write_binary
+from bpt.config.proto.blobs import array_to_blob
 from tests.gradient_checker import check_gradients, spaced
 from tests.layers.refusals import check_refusal
 from tests.one_layer import one_layer, tops_of

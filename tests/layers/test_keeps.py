@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.layers import Layer
+from bpt.nn.layers import Layer
 from tests.one_layer import one_layer, tops_of
 
 BOTTOM = (2, 4, 6, 6)

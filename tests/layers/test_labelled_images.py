@@ -11,8 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-from bpt.errors import LayerError
-from bpt.proto.blobs import array_to_blob
+from bpt.base.errors import LayerError
+from bpt.config.proto.blobs import array_to_blob
 from tests.golden_cases import graph_of
 from tests.layers.test_data_shares import Make, reader  # noqa: F401
 

@@ -7,11 +7,11 @@ import logging
 import pytest
 import torch
 
-from bpt.errors import LayerError
+from bpt.base.errors import LayerError
 from bpt.graph.part import Part, Slice
-from bpt.layers import LAYERS
-from bpt.layers.layer_text import settings_of
-from bpt.net import Net
+from bpt.nn.layers import LAYERS
+from bpt.nn.layers.layer_text import settings_of
+from bpt.nn.net import Net
 from tests.graph.stand_ins import build, unmarked
 from tests.one_layer import one_layer, one_layer_graph
 

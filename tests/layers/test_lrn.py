@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bpt.kernels import lrn as kernel
+from bpt.nn.kernels import lrn_kernel as kernel
 from tests.gradient_checker import check_gradients
 from tests.one_layer import error_of, flops_of, one_layer
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from bpt.context import PassContext
-from bpt.errors import LayerError, UserError
-from bpt.layers.memory_data import MemoryData
-from bpt.net import Net
-from bpt.share import whole_batch
+from bpt.base.errors import LayerError, UserError
+from bpt.graph.share import whole_batch
+from bpt.nn.layers.memory_data import MemoryData
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
 from tests.golden_cases import GOLDEN, graph_of
 from tests.layers.refusals import check_refusal
 

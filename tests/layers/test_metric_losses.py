@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bpt.errors import DataError
+from bpt.base.errors import DataError
 from tests.one_layer import error_of, one_layer
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from bpt.errors import DataError
-from bpt.proto import bpt_pb2 as pb
+from bpt.base.errors import DataError
+from bpt.config.proto import bpt_pb2 as pb
 from tests.one_layer import error_of, one_layer
 
 Box = list[float]

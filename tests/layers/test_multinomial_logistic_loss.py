@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from bpt.errors import DataError
+from bpt.base.errors import DataError
 from tests.gradient_checker import check_gradients, spaced
 from tests.layers.refusals import check_refusal
 from tests.one_layer import one_layer

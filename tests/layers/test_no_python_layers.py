@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from bpt.base.errors import LayerError
 from bpt.cli.main import BUILD_NETS, COMMANDS, make_parser
-from bpt.errors import LayerError
-from bpt.layers.python_class import REFUSED
-from bpt.net_graph import build_graph_of
-from bpt.plan.nets import file_plan
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.plan.nets import file_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.layers.python_class import REFUSED
+from bpt.nn.net_graph import build_graph_of
 
 
 @pytest.fixture(autouse=True)

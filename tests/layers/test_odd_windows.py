@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from bpt.errors import LayerError
+from bpt.base.errors import LayerError
 from tests.gradient_checker import check_gradients, spaced
 from tests.one_layer import one_layer, randomise, shapes_of
 

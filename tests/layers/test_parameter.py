@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bpt.errors import LayerError
-from bpt.execute.operator import SegmentOperator
+from bpt.base.errors import LayerError
+from bpt.engine.operator import SegmentOperator
 from bpt.graph.segments import per_layer
-from bpt.layers import Layer
-from bpt.net import Net
+from bpt.nn.layers import Layer
+from bpt.nn.net import Net
 from tests.golden_cases import graph_of
 from tests.layers.refusals import check_refusal
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.context import CurrentPass, PassContext
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.pass_context import CurrentPass, PassContext
 from tests.gradient_checker import check_gradients, spaced
 from tests.one_layer import error_of, flops_of, one_layer, shapes_of, tops_of
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from bpt.errors import LayerError
+from bpt.base.errors import LayerError
 from tests.golden_cases import graph_of
 from tests.one_layer import one_layer, tops_of
 

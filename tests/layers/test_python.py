@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import bpt
-from bpt.context import CurrentPass, PassContext
-from bpt.errors import LayerError
-from bpt.layers import LAYERS
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
+from bpt.base.errors import LayerError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.layers import LAYERS
+from bpt.nn.net import Net
+from bpt.nn.pass_context import CurrentPass, PassContext
 from tests.golden_cases import graph_of
 from tests.gradient_checker import check_gradients
 from tests.layers.written import CLASS, NN, Write, body

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from bpt.errors import RunError
-from bpt.execute.operator import SegmentOperator
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
+from bpt.base.errors import RunError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.operator import SegmentOperator
+from bpt.nn.net import Net
 from tests.golden_cases import graph_of
 from tests.layers.written import CLASS, NN, Write, body, run_error
 from tests.one_layer import error_of, one_layer

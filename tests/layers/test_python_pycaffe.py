@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import bpt
-from bpt.context import PassContext
-from bpt.errors import LayerError, RunError
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
+from bpt.base.errors import LayerError, RunError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
 from tests.golden_cases import graph_of
 from tests.layers.written import Write, body, run_error
 from tests.one_layer import error_of, one_layer

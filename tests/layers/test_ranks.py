@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.context import PassContext
-from bpt.layers import LAYERS, Layer
-from bpt.net import Net
-from bpt.share import Share
+from bpt.graph.share import Share
+from bpt.nn.layers import LAYERS, Layer
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
 from tests.golden_cases import graph_of
 from tests.layers.ranks import SEED, on_ranks, rows_of, run_layer, whole_of
 from tests.layers.test_any_bottoms import CASES, Case

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.layers import LAYERS, Layer
-from bpt.layers.recurrent import Recurrent
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.layers import LAYERS, Layer
+from bpt.nn.layers.recurrent import Recurrent
 from tests.gradient_checker import check_gradients, spaced
 from tests.layers.refusals import check_refusal
 from tests.one_layer import flops_of, one_layer, randomise, tops_of

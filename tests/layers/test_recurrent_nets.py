@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bpt.comm.base import Communicator
-from bpt.errors import LayerError
-from bpt.plan.resolve import read_plan
-from bpt.solver.solver import Solver
+from bpt.base.errors import LayerError
+from bpt.config.plan.resolve import read_plan
+from bpt.system.comm.base import Communicator
+from bpt.train.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 
 # The third word of a sentence is the same in both; what comes then only the first one tells.

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.context import PassContext
+from bpt.nn.pass_context import PassContext
 from tests.gradient_checker import check_gradients
 from tests.layers.ranks import on_ranks, rows_of, run_layer, whole_of
 from tests.layers.refusals import check_refusal

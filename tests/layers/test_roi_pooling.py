@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.errors import DataError
+from bpt.base.errors import DataError
 from tests.one_layer import error_of, one_layer, shapes_of, tops_of
 
 POOL = "roi_pooling_param { pooled_h: 3 pooled_w: 2 spatial_scale: 0.5 }"

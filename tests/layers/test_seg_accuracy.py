@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.errors import DataError
+from bpt.base.errors import DataError
 from tests.one_layer import error_of, one_layer, tops_of
 
 

@@ -14,13 +14,13 @@ import torch
 from google.protobuf import text_format
 from torch import Tensor
 
-from bpt.errors import BptError
+from bpt.base.errors import BptError
+from bpt.config.plan.nets import make_state
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.build import build_graph
-from bpt.graph.source import layer_specs
-from bpt.layers import LAYERS
-from bpt.net import Net
-from bpt.plan.nets import make_state
-from bpt.proto import bpt_pb2 as pb
+from bpt.graph.layer_specs import layer_specs
+from bpt.nn.layers import LAYERS
+from bpt.nn.net import Net
 from tests.golden_cases import GOLDEN, recorded
 
 FOLDER = GOLDEN / "layers"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bpt.errors import LayerError
+from bpt.base.errors import LayerError
 from tests.one_layer import one_layer, tops_of
 
 SCORES = torch.tensor([[1.0, -0.5, 2.0], [0.3, 0.1, -1.0], [0.0, 1.5, 0.5], [-2.0, 0.4, 1.0]])

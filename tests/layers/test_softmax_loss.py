@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bpt.errors import DataError
-from bpt.layers import Layer
+from bpt.base.errors import DataError
+from bpt.nn.layers import Layer
 from tests.layers.refusals import check_refusal
 from tests.one_layer import flops_of, one_layer, shapes_of, tops_of
 

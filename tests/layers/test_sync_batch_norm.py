@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.context import PassContext
+from bpt.nn.pass_context import PassContext
 from tests.layers.ranks import on_ranks, rows_of, run_layer, whole_of
 from tests.one_layer import one_layer
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
 from tests.gradient_checker import check_gradients, spaced
 from tests.layers.test_any_input import run
 from tests.one_layer import one_layer, randomise, shapes_of, tops_of

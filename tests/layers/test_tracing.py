@@ -16,7 +16,7 @@ from tests.pycaffe.texts import inner_product, inputs, layer, write
 
 def test_the_compiler_is_loaded_by_those_who_compile_only() -> None:
     """It takes longer to load than all of bpt."""
-    program = "import sys, bpt.solver.solver; sys.exit('torch._dynamo' in sys.modules)"
+    program = "import sys, bpt.train.solver.solver; sys.exit('torch._dynamo' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

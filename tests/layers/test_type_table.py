@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from bpt import layers
-from bpt.exchange import EXCHANGES
-from bpt.layers import LAYERS
-from bpt.layers.type_table import TYPES_OF
-from bpt.optim.rules import UPDATE_RULES
-from bpt.registry import Registry
+from bpt.base.registry import Registry
+from bpt.engine.optim.rules import UPDATE_RULES
+from bpt.nn import layers
+from bpt.nn.layers import LAYERS
+from bpt.nn.layers.type_table import TYPES_OF
+from bpt.parallel.exchange import EXCHANGES
 
 
 def test_every_file_that_registers_types_stands_in_the_table() -> None:
@@ -36,4 +36,4 @@ def test_every_name_is_found_where_the_table_says(registry: Registry[Any]) -> No
 
 def test_every_module_of_a_table_can_be_imported_first() -> None:
     for file in TYPES_OF:
-        import_module(f"bpt.layers.{file}")
+        import_module(f"bpt.nn.layers.{file}")

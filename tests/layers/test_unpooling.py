@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bpt.errors import RunError
+from bpt.base.errors import RunError
 from tests.one_layer import error_of, one_layer, shapes_of, tops_of
 
 X = torch.tensor([[1.0, 2], [3, 4]]).view(1, 1, 2, 2)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bpt.context import PassContext
-from bpt.errors import RunError
-from bpt.net import Net
+from bpt.base.errors import RunError
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
 from tests.golden_cases import graph_of
 from tests.gradient_checker import check_gradients, spaced
 from tests.layers.refusals import check_refusal

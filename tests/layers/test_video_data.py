@@ -12,8 +12,8 @@ import pytest
 import torch
 from PIL import Image
 
-from bpt.errors import DataError, LayerError, PrototxtError
-from bpt.proto.blobs import array_to_blob
+from bpt.base.errors import DataError, LayerError, PrototxtError
+from bpt.config.proto.blobs import array_to_blob
 from tests.golden_cases import graph_of
 from tests.layers.ranks import shares_of, whole_of
 from tests.layers.test_data_shares import Make, reader  # noqa: F401

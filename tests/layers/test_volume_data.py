@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
+from bpt.base.errors import DataError, LayerError
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.volume_source import VolumeSource
-from bpt.errors import DataError, LayerError
-from bpt.proto import bpt_pb2 as pb
-from bpt.share import Share, rotation
+from bpt.graph.share import Share, rotation
 from tests.data.test_nifti import write
 from tests.golden_cases import graph_of
 from tests.layers.ranks import shares_of, whole_of

@@ -11,10 +11,10 @@ import pytest
 import torch
 from PIL import Image
 
+from bpt.base.errors import DataError, LayerError
 from bpt.data.image import resize
 from bpt.data.transform import write_mean
-from bpt.errors import DataError, LayerError
-from bpt.share import Share, rotation
+from bpt.graph.share import Share, rotation
 from tests.golden_cases import graph_of
 from tests.layers.ranks import shares_of, whole_of
 from tests.layers.test_data_shares import Make, reader  # noqa: F401

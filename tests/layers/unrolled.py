@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from bpt.layers import Layer
+from bpt.nn.layers import Layer
 
 Plain = Callable[[Tensor, Tensor, Sequence[Tensor]], Tensor]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from bpt.errors import RunError
-from bpt.layers import Layer
+from bpt.base.errors import RunError
+from bpt.nn.layers import Layer
 
 Write = Callable[[str], str]
 NN = "import torch\nfrom torch import nn\n"

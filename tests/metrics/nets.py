@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from bpt.execute.operator import SegmentOperator
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.operator import SegmentOperator
+from bpt.nn.net import Net
 from tests.golden_cases import graph_of
 
 # Of these four samples, the first two are right; in the last, the label's score is only as good as another.

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from bpt.metrics import macro_auc
+from bpt.train.metrics import macro_auc
 
 
 def auc(scores: npt.ArrayLike, labels: npt.ArrayLike) -> float:

@@ -9,10 +9,10 @@ import pytest
 import torch
 from sklearn.metrics import confusion_matrix, top_k_accuracy_score
 
-from bpt.comm.base import Communicator
-from bpt.comm.serial import SerialCommunicator
-from bpt.metrics import Confusion, ConfusionWatch, ScoreWatch, macro_auc
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.serial import SerialCommunicator
+from bpt.train.metrics import Confusion, ConfusionWatch, ScoreWatch, macro_auc
 from tests.doubles.thread_ranks import run_ranks
 from tests.metrics.nets import ACCURACY, LABELS, LOSS, SCORES, operator_of, run
 

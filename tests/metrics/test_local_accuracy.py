@@ -8,12 +8,12 @@ import weakref
 import pytest
 import torch
 
-from bpt.execute.operator import SegmentOperator
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.operator import SegmentOperator
 from bpt.graph.part import Part
-from bpt.metrics import LocalAccuracy, Tally
-from bpt.metrics.classifier import classifying_node, find_classifier
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
+from bpt.nn.net import Net
+from bpt.train.metrics import LocalAccuracy, Tally
+from bpt.train.metrics.classifier_layer import classifying_node, find_classifier
 from tests.execute.task_dag.nets import INCEPTION, assert_same, dag_operator, image_net, net_of, pass_over
 from tests.metrics.nets import ACCURACY, CORRECT, LABELS, LOSS, SCORES, operator_of, run
 from tests.net_cases import graph_in, read_net, with_inputs

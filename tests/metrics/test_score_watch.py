@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.execute.operator import SegmentOperator
-from bpt.metrics import ClassScores, ScoreWatch, macro_auc
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
-from bpt.runtime.testing import run_test
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.operator import SegmentOperator
+from bpt.nn.net import Net
+from bpt.train.metrics import ClassScores, ScoreWatch, macro_auc
+from bpt.train.runtime.testing import run_test
 from tests.golden_cases import graph_of
 from tests.metrics.nets import ACCURACY, CORRECT, LABELS, LOSS, SCORES, operator_of, run
 

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import torch
 
-from bpt.balance.profile import Profile, RankSpeed, write_profile
-from bpt.balance.speed import Estimate
-from bpt.check.comparison import Compared, compare
-from bpt.comm.base import Communicator
-from bpt.comm.launch import world
-from bpt.errors import BptError
-from bpt.net_graph import build_graph_of
-from bpt.plan.resolve import read_plan
-from bpt.plan.spec import RunPlan
-from bpt.precision import FLOAT32, FLOAT64, Precision
-from bpt.proto import bpt_pb2 as pb
-from bpt.runtime.rank_facts import facts
+from bpt.apps.check.comparison import Compared, compare
+from bpt.base.errors import BptError
+from bpt.config.plan.resolve import read_plan
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.precision import FLOAT32, FLOAT64, Precision
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.balance.profile import Profile, RankSpeed, write_profile
+from bpt.parallel.balance.rank_facts import facts
+from bpt.parallel.balance.speed import Estimate
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.launch import world
 
 PROTOTXT = Path(__file__).parents[2] / "prototxt"
 CPU = torch.device("cpu")

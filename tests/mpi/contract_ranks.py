@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 import traceback
 
-from bpt.comm import pieces
-from bpt.comm.launch import world
+from bpt.system.comm import pieces
+from bpt.system.comm.launch import world
 from tests.comm.contract import CHECKS
 
 

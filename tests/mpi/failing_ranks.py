@@ -1,4 +1,4 @@
-"""Fails in the way that its first argument names, inside of ``bpt.comm.failure.run``.
+"""Fails in the way that its first argument names, inside of ``bpt.system.comm.rank_failure.run``.
 
 A second argument gives the rank that it is about. When all ranks are there, each prints "at <time> <process>".
 """
@@ -14,12 +14,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bpt.comm import failure
-from bpt.comm.base import Communicator
-from bpt.comm.comm_thread import CommThread
+from bpt.base.errors import DataError, UsageError
 from bpt.data.prefetch import Prefetcher
-from bpt.errors import DataError, UsageError
-from bpt.schedule.instructions import Exchange
+from bpt.engine.instructions import Exchange
+from bpt.system.comm import rank_failure
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.comm_thread import CommThread
 
 WAYS: dict[str, Callable[[Communicator, int], None]] = {}
 
@@ -99,4 +99,4 @@ def main(comm: Communicator) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(failure.run(main))
+    sys.exit(rank_failure.run(main))

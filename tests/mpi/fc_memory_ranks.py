@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 
-from bpt.comm.launch import world
-from bpt.plan.resolve import read_plan
-from bpt.solver.solver import Solver
+from bpt.config.plan.resolve import read_plan
+from bpt.system.comm.launch import world
+from bpt.train.solver.solver import Solver
 
 SOLVER = """
 net_param {{

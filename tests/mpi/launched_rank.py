@@ -6,10 +6,10 @@ import json
 import os
 import sys
 
-from bpt.comm import failure
-from bpt.comm.base import Communicator
-from bpt.comm.cores import allowed, share_cores
-from bpt.comm.launch import local_ranks
+from bpt.system.comm import rank_failure
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.cores import allowed, share_cores
+from bpt.system.comm.launch import local_ranks
 
 SET = "OMPI_MCA_mpi_yield_when_idle", "OMPI_MCA_btl"  # by bpt, unless the user has
 
@@ -21,4 +21,4 @@ def main(comm: Communicator) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(failure.run(main))
+    sys.exit(rank_failure.run(main))

@@ -1,4 +1,4 @@
-"""A server, rank 0, and workers that talk to it alone, of which two are killed; inside of ``bpt.comm.failure.run``.
+"""A server, rank 0, and workers that talk to it alone, of which two are killed; inside of ``rank_failure.run``.
 
 Rank 1 kills itself between two rounds, rank 2 is killed while it computes. The others go on for many rounds, shrink,
 agree, and end one after the other; the last thing that each does is to write a file, "<rank>", in the folder that the
@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bpt.comm import failure
-from bpt.comm.base import Communicator, Request
-from bpt.errors import LostRankError
+from bpt.base.errors import LostRankError
+from bpt.system.comm import rank_failure
+from bpt.system.comm.base import Communicator, Request
 
 ROUNDS = 40
 DEATHS = {1: 5, 2: 8}  # rank → round
@@ -100,4 +100,4 @@ def main(comm: Communicator) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(failure.run(main))
+    sys.exit(rank_failure.run(main))

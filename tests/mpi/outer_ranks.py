@@ -12,12 +12,12 @@ import sys
 import time
 from unittest import mock
 
+from bpt.apps.commands.job import Job
 from bpt.cli.main import COMMANDS, make_parser
-from bpt.comm import failure
-from bpt.comm.base import Communicator
-from bpt.commands.job import Job
-from bpt.report.outer import RunRecord
-from bpt.server import serving
+from bpt.system.comm import rank_failure
+from bpt.system.comm.base import Communicator
+from bpt.train.outer import serving
+from bpt.train.outer.report import RunRecord
 
 
 def no_figures(record: RunRecord, folder: str) -> list[str]:
@@ -38,4 +38,4 @@ def main(world: Communicator) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(failure.run(main))
+    sys.exit(rank_failure.run(main))

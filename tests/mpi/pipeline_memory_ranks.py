@@ -10,10 +10,10 @@ from pathlib import Path
 
 import torch
 
-from bpt.comm.launch import world
-from bpt.commands.training import keep_memory
-from bpt.plan.resolve import read_plan
-from bpt.solver.solver import Solver
+from bpt.apps.commands.training import keep_memory
+from bpt.config.plan.resolve import read_plan
+from bpt.system.comm.launch import world
+from bpt.train.solver.solver import Solver
 
 NET = Path(__file__).parents[2] / "prototxt" / "vgg16" / "train_val.prototxt"
 DATA = """layer {{ name: "data" type: "DummyData" top: "data" top: "label"

@@ -9,15 +9,15 @@ from __future__ import annotations
 import sys
 import traceback
 
-from bpt.comm import ring, tree
-from bpt.comm.launch import world
+from bpt.system.comm import ring_reduction, tree_collectives
+from bpt.system.comm.launch import world
 from tests.comm import ring_checks, tree_checks
 
 
 def main() -> None:
     if "--chunks" in sys.argv:
-        ring.CHUNK = 24  # bytes
-        tree.CHUNK = 2**18
+        ring_reduction.CHUNK = 24  # bytes
+        tree_collectives.CHUNK = 2**18
     everybody = world()
     everybody.patient = "--patient" in sys.argv
     for size in range(2, everybody.size + 1):

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from bpt.cli.main import main
-from bpt.comm.base import Communicator
-from bpt.net import Net
-from bpt.runtime import runtime
-from bpt.runtime.runtime import Runtime
+from bpt.nn.net import Net
+from bpt.system.comm.base import Communicator
+from bpt.train.runtime import runtime
+from bpt.train.runtime.runtime import Runtime
 
 STANDS_STILL, IS_KILLED = 1, 2
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bpt.comm.cores import allowed, physical
+from bpt.system.comm.cores import allowed, physical
 from tests.mpi.mpirun import mpi_environment, mpirun, needs_mpi
 
 pytestmark = needs_mpi

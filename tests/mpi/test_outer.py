@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bpt.proto import bpt_pb2 as pb
-from bpt.report.outer import RunRecord, read_csv
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.train.outer.report import RunRecord, read_csv
 from tests.golden_cases import GOLDEN
 from tests.mpi.mpirun import all_end, in_session, mpirun, needs_mpi, started
 

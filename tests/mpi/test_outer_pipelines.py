@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt.report.outer import read_csv
+from bpt.train.outer.report import read_csv
 from tests.mpi.mpirun import mpirun, needs_mpi
 from tests.mpi.test_outer import NET, SAMPLES, TRAIN, folder, has_learnt, program, running, texts, write
 

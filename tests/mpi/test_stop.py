@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt import state as snapshot
+from bpt.train import state as snapshot
 from tests.mpi.mpirun import all_end, mpi_environment, needs_mpi, started
 
 pytestmark = needs_mpi

@@ -1,4 +1,4 @@
-"""Uses a window in the way that its first argument names, inside of ``bpt.comm.failure.run``.
+"""Uses a window in the way that its first argument names, inside of ``bpt.system.comm.rank_failure.run``.
 
 When all ranks are there, each prints "at <time> <process>".
 """
@@ -12,8 +12,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from bpt.comm import failure
-from bpt.comm.base import Communicator
+from bpt.system.comm import rank_failure
+from bpt.system.comm.base import Communicator
 
 WAYS: dict[str, Callable[[Communicator], None]] = {}
 
@@ -73,4 +73,4 @@ def main(comm: Communicator) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(failure.run(main))
+    sys.exit(rank_failure.run(main))

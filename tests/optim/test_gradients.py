@@ -7,7 +7,7 @@ import logging
 import pytest
 import torch
 
-from bpt.optim.gradients import gradient_scale, l2_norm
+from bpt.engine.optim.gradients import gradient_scale, l2_norm
 from tests.solver.training import optim_of
 
 

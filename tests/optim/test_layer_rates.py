@@ -11,10 +11,10 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from bpt.comm.base import Communicator
-from bpt.optim.gradients import LearnableParam
-from bpt.optim.rules import UPDATE_RULES, UpdateRule
-from bpt.optim.shard_info import Numbers, ShardInfo
+from bpt.engine.optim.gradients import LearnableParam
+from bpt.engine.optim.rules import UPDATE_RULES, UpdateRule
+from bpt.engine.optim.shard_info import Numbers, ShardInfo
+from bpt.system.comm.base import Communicator
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.training import optim_of
 

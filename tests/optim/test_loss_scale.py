@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from bpt.optim import loss_scale
-from bpt.optim.loss_scale import LossScale
+from bpt.engine.optim import loss_scale
+from bpt.engine.optim.loss_scale import LossScale
 
 
 @pytest.fixture(autouse=True)

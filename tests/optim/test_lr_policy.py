@@ -8,8 +8,8 @@ import logging
 import numpy as np
 import pytest
 
-from bpt.optim.lr_policy import current_step, learning_rate, log_step, violations
-from bpt.violation import Violation
+from bpt.base.violation import Violation
+from bpt.engine.optim.lr_policy import current_step, learning_rate, log_step, violations
 from tests.golden_cases import GOLDEN, assert_close
 from tests.solver.training import SOLVERS, optim_of
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch.optim import lr_scheduler
 
-from bpt.optim import momentum_policy
-from bpt.optim.lr_policy import learning_rate, violations
-from bpt.optim.momentum_policy import momentum_at, weight_decay_at
-from bpt.optim.rates import NO_LOSS, Plateau, Rates
-from bpt.optim.rules import violations as rule_violations
-from bpt.optim.unused_settings import unused
+from bpt.engine.optim import momentum_policy
+from bpt.engine.optim.lr_policy import learning_rate, violations
+from bpt.engine.optim.momentum_policy import momentum_at, weight_decay_at
+from bpt.engine.optim.rates import NO_LOSS, Plateau, Rates
+from bpt.engine.optim.rules import violations as rule_violations
+from bpt.engine.optim.unused_settings import unused
 from tests.solver.training import optim_of
 
 FIXED = 'base_lr: 0.1 lr_policy: "fixed" '

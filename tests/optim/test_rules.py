@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from bpt.optim.optim_spec import OptimSpec
-from bpt.optim.rules import UPDATE_RULES, LearnableParam, UpdateRule, violations
-from bpt.optim.tensor_group import PIECE
+from bpt.config.optim_spec import OptimSpec
+from bpt.engine.optim.rules import UPDATE_RULES, LearnableParam, UpdateRule, violations
+from bpt.engine.optim.tensor_group import PIECE
 from tests.golden_cases import assert_close
 from tests.marks import slow
 from tests.solver.reference import Reference

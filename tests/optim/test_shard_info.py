@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from bpt.comm.base import Communicator
-from bpt.optim.gradients import LearnableParam
-from bpt.optim.rules import UPDATE_RULES, UpdateRule
-from bpt.optim.shard_info import ALONE, ShardInfo
+from bpt.engine.optim.gradients import LearnableParam
+from bpt.engine.optim.rules import UPDATE_RULES, UpdateRule
+from bpt.engine.optim.shard_info import ALONE, ShardInfo
+from bpt.system.comm.base import Communicator
 from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import assert_close
 from tests.solver.reference import Reference

@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import bpt
+from bpt.apps.export.export_net import Request, export_net
+from bpt.apps.export.random_inputs import RandomInputs
+from bpt.apps.pictures.fed_net import fed_net
+from bpt.apps.pictures.image_input import image_input
 from bpt.cli.main import main
+from bpt.config.plan.nets import file_plan
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.transform import write_mean
-from bpt.export.export_net import Request, export_net
-from bpt.export.random_inputs import RandomInputs
-from bpt.net import Net
-from bpt.net_graph import build_graph_of
-from bpt.pictures.fed_net import fed_net
-from bpt.pictures.image_input import image_input
-from bpt.plan.nets import file_plan
-from bpt.proto import bpt_pb2 as pb
-from bpt.state import save_weights, write_preprocessing
+from bpt.nn.net import Net
+from bpt.nn.net_graph import build_graph_of
+from bpt.train.state import save_weights, write_preprocessing
 from tools import extract_features
 
 Scores = NDArray[np.float64]

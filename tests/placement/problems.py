@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from bpt.placement.problem import Cost, Crossing, Device, Link, Placement, Problem
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.pipeline.placement.problem import Cost, Crossing, Device, Link, Placement, Problem
 
 Param = pb.PipelineParameter
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from bpt.errors import LayerError, PrototxtError
-from bpt.placement.allocate import allocate
-from bpt.placement.partition import partitions
-from bpt.placement.problem import Device, Link, Placement, Problem, joined
-from bpt.proto import bpt_pb2 as pb
+from bpt.base.errors import LayerError, PrototxtError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.pipeline.placement.device_placement import allocate
+from bpt.parallel.pipeline.placement.partition import partitions
+from bpt.parallel.pipeline.placement.problem import Device, Link, Placement, Problem, joined
 from tests.placement.problems import Param, capped, chain, fits, random_problem, stages_of, step_time, uneven, working
 
 BOTH = [Param.GABRA, Param.EXACT]

@@ -10,13 +10,13 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from bpt.errors import PrototxtError
-from bpt.placement.allocate import allocate
-from bpt.placement.block import fastest_cut, genes_of
-from bpt.placement.loads import Loads
-from bpt.placement.objective import StepTime
-from bpt.placement.problem import Cost, Crossing, Device, Link, Problem
-from bpt.proto import bpt_pb2 as pb
+from bpt.base.errors import PrototxtError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.pipeline.placement.block import fastest_cut, genes_of
+from bpt.parallel.pipeline.placement.device_placement import allocate
+from bpt.parallel.pipeline.placement.loads import Loads
+from bpt.parallel.pipeline.placement.objective import StepTime
+from bpt.parallel.pipeline.placement.problem import Cost, Crossing, Device, Link, Problem
 from tests.placement.problems import Param, capped, fills, fits, random_problem, stages_of, step_time, uneven
 
 RULES = [Param.GPIPE, Param.ONE_F_ONE_B, Param.SEQUENTIAL, Param.DELAYED]

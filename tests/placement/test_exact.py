@@ -8,13 +8,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from bpt.errors import PrototxtError
-from bpt.placement import exact
-from bpt.placement.exact import best_placement
-from bpt.placement.gabra import good_placement
-from bpt.placement.loads import Loads
-from bpt.placement.objective import UNFIT, Objective, Profit, StepTime, score
-from bpt.placement.problem import Device, Link
+from bpt.base.errors import PrototxtError
+from bpt.parallel.pipeline.placement import exact
+from bpt.parallel.pipeline.placement.exact import best_placement
+from bpt.parallel.pipeline.placement.gabra import good_placement
+from bpt.parallel.pipeline.placement.loads import Loads
+from bpt.parallel.pipeline.placement.objective import UNFIT, Objective, Profit, StepTime, score
+from bpt.parallel.pipeline.placement.problem import Device, Link
 from tests.placement.problems import Param, capped, chain, fits, random_problem, step_time
 
 

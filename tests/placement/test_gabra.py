@@ -10,16 +10,16 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from bpt.placement.allocate import allocate
-from bpt.placement.block import fastest_cut
-from bpt.placement.exact import best_placement
-from bpt.placement.gabra import _children, _invert, _Population, _roulette, evolve, good_placement
-from bpt.placement.loads import Loads
-from bpt.placement.objective import Profit, StepTime, score
-from bpt.placement.partition import partitions
-from bpt.placement.problem import Device, Link, Placement, Problem, problem_of
-from bpt.precision import FLOAT32
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.precision import FLOAT32
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.pipeline.placement.block import fastest_cut
+from bpt.parallel.pipeline.placement.device_placement import allocate
+from bpt.parallel.pipeline.placement.exact import best_placement
+from bpt.parallel.pipeline.placement.gabra import _children, _invert, _Population, _roulette, evolve, good_placement
+from bpt.parallel.pipeline.placement.loads import Loads
+from bpt.parallel.pipeline.placement.objective import Profit, StepTime, score
+from bpt.parallel.pipeline.placement.partition import partitions
+from bpt.parallel.pipeline.placement.problem import Device, Link, Placement, Problem, problem_of
 from tests.placement.problems import Param, chain, fits, memory, random_problem, stages_of, step_time
 from tests.test_prototxt import train_val
 
@@ -140,7 +140,9 @@ def test_convergence_never_falls_and_the_seed_decides() -> None:
 
 def test_a_start_that_is_alone_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no random chromosome fits, the population grows from the one there is."""
-    monkeypatch.setattr("bpt.placement.gabra.first_population", lambda objective, size, seeds, rng: seeds)
+    monkeypatch.setattr(
+        "bpt.parallel.pipeline.placement.gabra.first_population", lambda objective, size, seeds, rng: seeds
+    )
     param = pb.GabraParameter(generations=64, population=8)
     for seed in range(12):
         problem = random_problem(seed, 12, 4)
@@ -176,8 +178,8 @@ def test_midpoint_crossover() -> None:
     family = population_of([0, 0, 1, 2, 0], [1, 2, 2, 2, 0])
     halves = {(0, 0, 1, 2, 0), (0, 0, 2, 2, 0), (1, 2, 1, 2, 0), (1, 2, 2, 2, 0)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bpt.placement.gabra._invert", lambda children, rng: None)
-        patch.setattr("bpt.placement.gabra.fill", lambda children, m, rng: None)
+        patch.setattr("bpt.parallel.pipeline.placement.gabra._invert", lambda children, rng: None)
+        patch.setattr("bpt.parallel.pipeline.placement.gabra.fill", lambda children, m, rng: None)
         rng = np.random.default_rng(0)
         assert {tuple(row) for row in _children(family, 64, 1.0, rng).tolist()} == halves
         assert {tuple(row) for row in _children(family, 64, 0.0, rng).tolist()} == {(0, 0, 1, 2, 0), (1, 2, 2, 2, 0)}

@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from bpt.placement.loads import AT_ONCE, Loads, idle_stages
-from bpt.placement.partition import partitions
-from bpt.placement.problem import Cost, Crossing, Device, Link, Placement, Problem
+from bpt.parallel.pipeline.placement.loads import AT_ONCE, Loads, idle_stages
+from bpt.parallel.pipeline.placement.partition import partitions
+from bpt.parallel.pipeline.placement.problem import Cost, Crossing, Device, Link, Placement, Problem
 from tests.placement.problems import Param, chain, memory, random_problem, received, stages_of, working
 
 

@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from bpt.placement.loads import Loads
-from bpt.placement.objective import UNFIT, Profit, StepTime, guided_score, score
-from bpt.placement.problem import Device, Link
+from bpt.parallel.pipeline.placement.loads import Loads
+from bpt.parallel.pipeline.placement.objective import UNFIT, Profit, StepTime, guided_score, score
+from bpt.parallel.pipeline.placement.problem import Device, Link
 from tests.placement.problems import Param, chain, random_problem
 
 

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from bpt.errors import PrototxtError
-from bpt.placement.partition import partitions
-from bpt.placement.problem import Device
+from bpt.base.errors import PrototxtError
+from bpt.parallel.pipeline.placement.partition import partitions
+from bpt.parallel.pipeline.placement.problem import Device
 from tests.placement.problems import chain, random_problem
 
 ONE, TWO = (Device("a"),), (Device("a"), Device("b"))

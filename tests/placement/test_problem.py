@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from bpt.errors import UserError
+from bpt.base.errors import UserError
+from bpt.config.precision import FLOAT32
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.text import parse_text
 from bpt.graph.layer_graph import LayerGraph
-from bpt.placement.problem import Cost, Crossing, Device, Link, costs_of, problem_of
-from bpt.precision import FLOAT32
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.text import parse_text
+from bpt.parallel.pipeline.placement.problem import Cost, Crossing, Device, Link, costs_of, problem_of
 from tests.graph.stand_ins import build
 from tests.net_cases import graph_in
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bpt.plan.chosen import change_of, chosen_of, text_of, with_chosen
-from bpt.plan.violations import violations_in_step
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.plan.chosen import change_of, chosen_of, text_of, with_chosen
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.train.rules.violations import violations_in_step
 from tests.solver.small_solver import small_solver
 
 PIPELINE = "num_stages: 2 exchange: RING pipeline_param { schedule: ONE_F_ONE_B micro_batches: 8 }"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt.plan.combinations import Combination, page
+from bpt.train.rules.combinations import Combination, page
 
 PAGE = Path(__file__).parents[2] / "docs/combinations.md"
 

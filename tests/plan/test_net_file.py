@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import PrototxtError, UserError
-from bpt.plan.net_file import read_net_file
-from bpt.proto import bpt_pb2 as pb
+from bpt.base.errors import PrototxtError, UserError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.net_file import read_net_file
 from tests.golden_cases import GOLDEN
 
 NET = """

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import PrototxtError
-from bpt.net_graph import build_graph_of
-from bpt.plan import nets
-from bpt.plan.resolve import read_plan
-from bpt.plan.spec import RunPlan
-from bpt.proto import bpt_pb2 as pb
+from bpt.base.errors import PrototxtError
+from bpt.config.plan import nets
+from bpt.config.plan.resolve import read_plan
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.net_graph import build_graph_of
 
 INPUT = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 } } }'
 NETS = {

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from bpt.errors import PrototxtError
-from bpt.origin import Origin
-from bpt.plan.nets import NetFields
-from bpt.plan.resolve import plan_of, read_plan, resolve
-from bpt.plan.spec import OptimSpec, ParallelSpec, RunPlan
-from bpt.plan.violations import violations
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto import forks
-from bpt.proto.sources import SolverSource, read_solver
-from bpt.violation import refuse
+from bpt.base.errors import PrototxtError
+from bpt.base.origin import Origin
+from bpt.base.violation import refuse
+from bpt.config.plan.nets import NetFields
+from bpt.config.plan.resolve import plan_of, read_plan, resolve
+from bpt.config.plan.run_plan import OptimSpec, ParallelSpec, RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto import fork_fields
+from bpt.config.proto.sources import SolverSource, read_solver
+from bpt.train.rules.violations import violations
 
 TEXT = """net: "net.prototxt" base_lr: 0.1 lr_policy: "step" gamma: 0.5 stepsize: 3
 test_iter: 2 test_interval: 5 max_iter: 10 snapshot: 4 display: 1
@@ -56,8 +56,8 @@ def test_all_of_a_solver_is_in_a_plan() -> None:
     known = {field.name for field in pb.SolverParameter.DESCRIPTOR.fields}
     held = names(RunPlan()) | names(OptimSpec()) | names(NetFields())
     # The old form of type, which reading replaces; and what has no effect, of which only its being set counts.
-    without_effect = {"layer_wise_reduce", *forks.NO_EFFECT["SolverParameter"]}
-    refused = forks.REFUSED["SolverParameter"]
+    without_effect = {"layer_wise_reduce", *fork_fields.NO_EFFECT["SolverParameter"]}
+    refused = fork_fields.REFUSED["SolverParameter"]
     # Where "precision" is not set, the net's text counts.
     assert known - held == {"solver_type", "precision", *without_effect, *refused}
     assert "asked_precision" in names(RunPlan())

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import FileError, PrototxtError
-from bpt.net_graph import build_graph_of
-from bpt.placement.partition import TooManyStagesError
-from bpt.plan.dividing import gathering
-from bpt.plan.spec import PipelineSpec
-from bpt.plan.stage_placement import described, manual_stages, stage
-from bpt.plan.staging import Staging
-from bpt.plan.violations import violations_of_net
-from bpt.proto import bpt_pb2 as pb
-from bpt.violation import refuse
+from bpt.base.errors import FileError, PrototxtError
+from bpt.base.violation import refuse
+from bpt.config.plan.run_plan import PipelineSpec
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.graph.staging import Staging
+from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.balance.divisible_batches import gathering
+from bpt.parallel.pipeline.placement.partition import TooManyStagesError
+from bpt.parallel.pipeline.stage_placement import described, manual_stages, stage
+from bpt.train.rules.violations import violations_of_net
 from tests.golden_cases import graph_of
 from tests.solver.small_solver import NET, small_solver
 from tests.typed import at

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import PrototxtError
-from bpt.plan.resolve import read_plan
-from bpt.plan.spec import RunPlan
-from bpt.plan.violations import violations, violations_in_step
-from bpt.violation import refuse
+from bpt.base.errors import PrototxtError
+from bpt.base.violation import refuse
+from bpt.config.plan.resolve import read_plan
+from bpt.config.plan.run_plan import RunPlan
+from bpt.train.rules.violations import violations, violations_in_step
 
 GOOD = {"base_lr": "0.1", "lr_policy": '"fixed"', "max_iter": "10"}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from bpt.plan.spec import RunPlan
-from bpt.predict.costs_file import write_costs
+from bpt.config.plan.run_plan import RunPlan
+from bpt.parallel.cluster.costs_file import write_costs
 from tests.predict.costs import COSTS
 from tests.solver.small_solver import NET, SOLVER, small_solver
 

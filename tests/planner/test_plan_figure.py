@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bpt.errors import UsageError, UserError
-from bpt.planner.plan_figure import Bar, bars, check_figure, colour, draw, draw_convergence, draw_layers, draw_timeline
-from bpt.planner.plan_layers import plan_solver
-from bpt.planner.plan_report import Plan
+from bpt.base.errors import UsageError, UserError
+from bpt.perf.planner.plan_figure import (
+    Bar,
+    bars,
+    check_figure,
+    colour,
+    draw,
+    draw_convergence,
+    draw_layers,
+    draw_timeline,
+)
+from bpt.perf.planner.plan_layers import plan_solver
+from bpt.perf.planner.plan_report import Plan
 from tests.planner.plans import two_unlike
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import BptError
-from bpt.plan.resolve import read_plan
-from bpt.planner.given_devices import choose_devices
-from bpt.planner.plan_layers import plan_solver, rehearse
-from bpt.planner.plan_tables import lines as tables
-from bpt.proto import bpt_pb2 as pb
+from bpt.base.errors import BptError
+from bpt.config.plan.resolve import read_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.perf.planner.given_devices import choose_devices
+from bpt.perf.planner.plan_layers import plan_solver, rehearse
+from bpt.perf.planner.plan_tables import lines as tables
 from tests.marks import slow
 from tests.planner.plans import two_unlike
 from tests.solver.small_solver import NET

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bpt.planner.plan_layers import plan_solver
-from bpt.planner.plan_report import outlook
-from bpt.predict.pipeline_clock import Clock
+from bpt.parallel.pipeline.pipeline_clock import Clock
+from bpt.perf.planner.plan_layers import plan_solver
+from bpt.perf.planner.plan_report import outlook
 from tests.planner.plans import two_unlike
 
 

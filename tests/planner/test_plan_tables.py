@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bpt.placement.problem import Link
-from bpt.planner.plan_layers import plan_solver
-from bpt.planner.plan_report import outlook
-from bpt.planner.plan_tables import lines, milestones, span
-from bpt.predict.pipeline_clock import Clock
+from bpt.parallel.pipeline.pipeline_clock import Clock
+from bpt.parallel.pipeline.placement.problem import Link
+from bpt.perf.planner.plan_layers import plan_solver
+from bpt.perf.planner.plan_report import outlook
+from bpt.perf.planner.plan_tables import lines, milestones, span
 from tests.planner.plans import CLUSTER, two_unlike
 
 # The numbers are worked out in tests/planner/test_plan_layers.py.

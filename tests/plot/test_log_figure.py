@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bpt.errors import UsageError, UserError
-from bpt.plot import log_figure
-from bpt.plot.log_figure import CHARTS, Curve, check_figure, draw, panels, plot_logs
-from bpt.plot.training_log import TrainingLog, parse_log
+from bpt.apps.plot import log_figure
+from bpt.apps.plot.log_figure import CHARTS, Curve, check_figure, draw, panels, plot_logs
+from bpt.apps.plot.training_log import TrainingLog, parse_log
+from bpt.base.errors import UsageError, UserError
 from tests.draw.test_drawing import texts
 from tests.golden_cases import GOLDEN
 

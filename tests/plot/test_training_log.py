@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import FileError
-from bpt.plot.training_log import parse_log, read_log, table
+from bpt.apps.plot.training_log import parse_log, read_log, table
+from bpt.base.errors import FileError
 from tests.golden_cases import GOLDEN
 
 LOG = """\

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bpt.predict.costs_file import LayerCost, MeasuredCosts
+from bpt.parallel.cluster.costs_file import LayerCost, MeasuredCosts
 
 # conv works twice as long as ip and loss; in one piece the net is as fast as layer by layer.
 COSTS = MeasuredCosts(

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import FileError, PrototxtError
-from bpt.net_graph import build_graph_of
-from bpt.predict.devices import devices_of
+from bpt.base.errors import FileError, PrototxtError
+from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.pipeline.devices import devices_of
 from tests.solver.small_solver import small_solver
 from tests.typed import at
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import PrototxtError
-from bpt.predict.cluster_file import ClusterSource, cluster_text
-from bpt.schedule.cluster import Cluster, Node, NodeLink, Server, Within
+from bpt.base.errors import PrototxtError
+from bpt.parallel.cluster.cluster import Cluster, Node, NodeLink, Server, Within
+from bpt.parallel.cluster.cluster_file import ClusterSource, cluster_text
 from tests.net_cases import PROTOTXT
 
 AB = 'node { name: "a" gflops: 1 count: 2 }\nnode { name: "b" gflops: 1 }\n'

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import bpt
-from bpt.errors import FileError, WriteError
+from bpt.base.errors import FileError, WriteError
 from bpt.graph.layer_graph import LayerGraph
-from bpt.net_graph import build_graph_of
-from bpt.predict.costs_file import MeasuredCosts, check_costs, read_costs, write_costs
+from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.cluster.costs_file import MeasuredCosts, check_costs, read_costs, write_costs
 from tests.predict.costs import COSTS
 from tests.solver.small_solver import NET, small_solver
 

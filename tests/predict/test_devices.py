@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from bpt.balance.profile import work_digest, write_profile
-from bpt.errors import FileError, PrototxtError
-from bpt.net_graph import build_graph_of
-from bpt.placement.problem import Device, Link
-from bpt.predict.costs_file import write_costs
-from bpt.predict.devices import NOMINAL_LINK, count_devices, devices_of
-from bpt.proto.sources import SolverSource
+from bpt.base.errors import FileError, PrototxtError
+from bpt.config.proto.sources import SolverSource
+from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.balance.profile import work_digest, write_profile
+from bpt.parallel.cluster.costs_file import write_costs
+from bpt.parallel.pipeline.devices import NOMINAL_LINK, count_devices, devices_of
+from bpt.parallel.pipeline.placement.problem import Device, Link
 from tests.balance.profiles import FACTS, PROFILE
 from tests.predict.costs import COSTS
 from tests.solver.small_solver import small_solver

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import FileError, PrototxtError
-from bpt.net_graph import build_graph_of
-from bpt.predict.costs_file import write_costs
-from bpt.predict.measured_costs import by_layer, measured_costs
-from bpt.proto.sources import SolverSource
+from bpt.base.errors import FileError, PrototxtError
+from bpt.config.proto.sources import SolverSource
+from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.cluster.costs_file import write_costs
+from bpt.parallel.cluster.measured_costs import by_layer, measured_costs
 from tests.predict.costs import COSTS
 from tests.solver.small_solver import small_solver
 from tests.typed import at

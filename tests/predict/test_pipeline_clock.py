@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from bpt.config.precision import FLOAT32
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
-from bpt.net_graph import build_graph_of
-from bpt.placement.allocate import allocate
-from bpt.placement.block import ALIKE
-from bpt.placement.problem import Device, Link, problem_of
-from bpt.plan.stage_placement import place
-from bpt.planner.plan_layers import plan_solver
-from bpt.precision import FLOAT32
-from bpt.predict.pipeline_clock import PASSES, Clock, StageTimes, clock_of, size_of
-from bpt.proto import bpt_pb2 as pb
+from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.pipeline.pipeline_clock import PASSES, Clock, StageTimes, clock_of, size_of
+from bpt.parallel.pipeline.placement.block import ALIKE
+from bpt.parallel.pipeline.placement.device_placement import allocate
+from bpt.parallel.pipeline.placement.problem import Device, Link, problem_of
+from bpt.parallel.pipeline.stage_placement import place
+from bpt.perf.planner.plan_layers import plan_solver
 from tests.net_cases import graph_in, read_net, with_inputs
 from tests.planner.plans import two_unlike
 

@@ -8,8 +8,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from hypothesis import strategies as st
 
-from bpt.proto.fields import fields_of, is_message, is_repeated
-from bpt.proto.tokens import RANGES
+from bpt.config.proto.fields import fields_of, is_message, is_repeated
+from bpt.config.proto.tokens import RANGES
 
 M = TypeVar("M", bound=Message)
 

@@ -10,9 +10,9 @@ from typing import BinaryIO
 
 import pytest
 
-from bpt.errors import FileError, WriteError
-from bpt.proto import atomic
-from bpt.proto.atomic import atomic_file, atomic_path, check_place
+from bpt.base import atomic
+from bpt.base.atomic import atomic_file, atomic_path, check_place
+from bpt.base.errors import FileError, WriteError
 
 
 def test_writes_a_new_file(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.errors import FileError, WriteError
-from bpt.proto import binary
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.binary import (
+from bpt.base.errors import FileError, WriteError
+from bpt.config.proto import binary_files as binary
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.binary_files import (
     MalformedError,
     WireField,
     kind_of,
@@ -25,7 +25,7 @@ from bpt.proto.binary import (
     write_binary,
     write_varint,
 )
-from bpt.proto.fields import field_by_number
+from bpt.config.proto.fields import field_by_number
 from tests.proto.golden import GOLDEN, INPUTS, UPGRADE
 from tests.proto.messages import messages
 

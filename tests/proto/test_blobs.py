@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from bpt.errors import BptError
-from bpt.proto import blobs
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.binary import read_binary
-from bpt.proto.blobs import array_to_blob, blob_shape, blob_to_array
+from bpt.base.errors import BptError
+from bpt.config.proto import blobs
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.binary_files import read_binary
+from bpt.config.proto.blobs import array_to_blob, blob_shape, blob_to_array
 from tests.proto.golden import GOLDEN, INPUTS
 
 

@@ -11,13 +11,13 @@ from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.errors import FileError
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.binary import LENGTH, VARINT, outline, write_varint
-from bpt.proto.dialect_settings import Dialect
-from bpt.proto.dialects import NetOfDialect, read_net
-from bpt.proto.rewrite import rewrite_net_binary
-from bpt.proto.text import parse_text
+from bpt.base.errors import FileError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.binary_files import LENGTH, VARINT, outline, write_varint
+from bpt.config.proto.dialect_settings import Dialect
+from bpt.config.proto.dialects import NetOfDialect, read_net
+from bpt.config.proto.rewrite import rewrite_net_binary
+from bpt.config.proto.text import parse_text
 
 Value = int | float | str | bytes
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from google.protobuf import text_format
 
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.fields import different_fields
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.fields import different_fields
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import bpt
-from bpt.errors import PrototxtError
-from bpt.plan.resolve import read_plan
-from bpt.plan.violations import unused
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_net
-from bpt.proto.text import to_text
+from bpt.base.errors import PrototxtError
+from bpt.config.plan.resolve import read_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.sources import read_net
+from bpt.config.proto.text import to_text
+from bpt.train.rules.violations import unused
 
 NET = """
 name: "resnet" default_forward_type: FLOAT16 default_backward_type: FLOAT16 default_forward_math: FLOAT

@@ -17,17 +17,17 @@ import numpy as np
 import pytest
 import torch
 
-from bpt.convert.layer_arrays import read_weights as read_arrays
+from bpt.apps.convert.layer_arrays import read_weights as read_arrays
+from bpt.base.errors import BptError, FileError
+from bpt.base.formats import recognise
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.binary_files import kind_of, recognise_format
+from bpt.config.proto.sources import read_net, read_solver
 from bpt.data.image_source import ImageSource
 from bpt.data.lmdb_file import open_lmdb
 from bpt.data.transform import read_mean
-from bpt.errors import BptError, FileError
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.binary import kind_of, recognise_format
-from bpt.proto.formats import recognise
-from bpt.proto.sources import read_net, read_solver
-from bpt.state.resuming import read_state
-from bpt.state.weights import open_weights
+from bpt.train.state.resuming import read_state
+from bpt.train.state.weights import open_weights
 from tests.proto.golden import GOLDEN
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from bpt.errors import PrototxtError
-from bpt.origin import FieldPath, Origin
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.merge import apply_set
-from bpt.proto.parse import parse_text
-from bpt.proto.text import to_text
+from bpt.base.errors import PrototxtError
+from bpt.base.origin import FieldPath, Origin
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.merge import apply_set
+from bpt.config.proto.parse import parse_text
+from bpt.config.proto.text import to_text
 from tests.proto.messages import messages
 
 TEXT = """

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from bpt.base.errors import BptError
+from bpt.base.native_paths import base_name, native_path, native_prefix, windows_hint
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.native_fields import use_native_paths
+from bpt.config.proto.sources import read_net, read_solver
 from bpt.data.hdf5_file import listed
 from bpt.data.image_source import ImageSource
-from bpt.errors import BptError
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.native_fields import use_native_paths
-from bpt.proto.native_paths import base_name, native_path, native_prefix, windows_hint
-from bpt.proto.sources import read_net, read_solver
-from bpt.state.resuming import learned_net
+from bpt.train.state.resuming import learned_net
 
 BACKSLASHED = "in\\deep\\a.txt"
 

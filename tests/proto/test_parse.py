@@ -15,11 +15,11 @@ from google.protobuf.descriptor_pb2 import DescriptorProto
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.errors import PrototxtError
-from bpt.origin import Origin
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.parse import parse_text
-from bpt.proto.text import to_text
+from bpt.base.errors import PrototxtError
+from bpt.base.origin import Origin
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.parse import parse_text
+from bpt.config.proto.text import to_text
 from tests.proto.golden import GOLDEN
 from tests.proto.messages import messages
 

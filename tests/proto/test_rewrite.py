@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import FileError, PrototxtError
-from bpt.origin import Origin
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.rewrite import report, rewrite_net_binary, rewrite_net_text, rewrite_solver_text
-from bpt.proto.upgrade import Note
+from bpt.base.errors import FileError, PrototxtError
+from bpt.base.origin import Origin
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.rewrite import report, rewrite_net_binary, rewrite_net_text, rewrite_solver_text
+from bpt.config.proto.upgrade import Note
 from tests.proto.golden import UPGRADE
 from tests.proto.upgrade.test_steps import NAMES
 

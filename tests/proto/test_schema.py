@@ -11,10 +11,10 @@ import pytest
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-import bpt.proto
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.compile import SCHEMAS, compile_schema
-from bpt.proto.fields import is_message, is_own, is_repeated
+import bpt.config.proto
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.compile import SCHEMAS, compile_schema
+from bpt.config.proto.fields import is_message, is_own, is_repeated
 
 SCHEMA = Path(__file__).with_name("caffe_schema.tsv")
 ROWS = list(csv.DictReader(SCHEMA.read_text().splitlines(), delimiter="\t"))
@@ -230,8 +230,8 @@ def test_compiled_schema_is_up_to_date(schema: str) -> None:
 
 
 def test_schema_is_installed_with_the_package() -> None:
-    folder = Path(bpt.proto.__file__).parent
-    assert {"bpt.proto", "bpt.desc", "bpt_pb2.pyi"} <= {file.name for file in folder.iterdir()}
+    folder = Path(bpt.config.proto.__file__).parent
+    assert {"bpt.config.proto", "bpt.desc", "bpt_pb2.pyi"} <= {file.name for file in folder.iterdir()}
 
 
 def test_module_looks_like_a_generated_one() -> None:
@@ -239,7 +239,7 @@ def test_module_looks_like_a_generated_one() -> None:
     assert pb.Phase.Name(1) == "TEST"
     assert pb.PoolingParameter.AVE == 1
     assert pb.SolverParameter.Engine.items() == [("AUTO", 0), ("CONTIGUOUS", 1), ("CHANNELS_LAST", 2)]
-    assert pb.LayerParameter.__module__ == "bpt.proto.bpt_pb2"
+    assert pb.LayerParameter.__module__ == "bpt.config.proto.bpt_pb2"
     solver = pb.SolverParameter(net="a.prototxt", parallel_param={"exchange": "CGDP"})
     assert pickle.loads(pickle.dumps(solver)) == solver
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import PrototxtError
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_net, read_solver, resolve_path
+from bpt.base.errors import PrototxtError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.sources import read_net, read_solver, resolve_path
 from tests.proto.golden import INPUTS
 
 

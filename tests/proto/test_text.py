@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.errors import PrototxtError
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.text import parse_text, read_text, to_text
+from bpt.base.errors import PrototxtError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.text import parse_text, read_text, to_text
 from tests.proto.golden import GOLDEN, INPUTS, UPGRADE
 
 

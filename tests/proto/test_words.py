@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import PrototxtError
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.text import read_text
-from bpt.proto.words import _OF_LAYERS, _OF_SOLVERS
+from bpt.base.errors import PrototxtError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.text import read_text
+from bpt.config.proto.words import _OF_LAYERS, _OF_SOLVERS
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from torch import Tensor
 
-from bpt.pycaffe.mirror import Mirror
+from bpt.caffe.core.mirror import Mirror
 
 
 @pytest.fixture(params=["one memory", "copies"])

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 import bpt
-from bpt.errors import UserError
-from bpt.report.progress import Progress
-from bpt.solver import milestones
+from bpt.base.errors import UserError
+from bpt.base.progress import Progress
+from bpt.train.solver import milestones
 from tests.pycaffe.texts import inner_product, inputs, layer, write
 
 # The loss is Σ (W x + b) of an input that stays 0: the sum of the biases, each of which falls by the rate in each step.
@@ -76,7 +76,7 @@ def test_a_notebook_has_a_progress_bar(monkeypatch: pytest.MonkeyPatch, capsys: 
     kernel = SimpleNamespace(config={"IPKernelApp": {}})
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: kernel))
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
-    monkeypatch.setattr("bpt.report.progress.find_spec", lambda name: None)
+    monkeypatch.setattr("bpt.base.progress.find_spec", lambda name: None)
     with Progress(10, label="training") as progress:
         progress.to(4, 0.25)
     assert "training:  40%" in capsys.readouterr().err

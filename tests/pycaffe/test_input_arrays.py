@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bpt
-from bpt.errors import LayerError, UserError
+from bpt.base.errors import LayerError, UserError
 from tests.pycaffe.texts import inner_product, inputs, layer, numbers, write
 
 pytestmark = pytest.mark.usefixtures("mirrors")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import bpt
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
 from tests.pycaffe.texts import inner_product, inputs, layer, numbers, write
 
 pytestmark = pytest.mark.usefixtures("mirrors")

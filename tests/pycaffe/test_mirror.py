@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.pycaffe.mirror import Mirror
+from bpt.caffe.core.mirror import Mirror
 
 
 class Source:

@@ -11,7 +11,7 @@ import pytest
 
 import bpt
 from bpt import caffe
-from bpt.errors import FileError
+from bpt.base.errors import FileError
 from tests.pycaffe.texts import inner_product, inputs, write
 
 NET = inputs(x=(2, 3)) + inner_product("x", "ip", 4) + inner_product("ip", "out", 2)

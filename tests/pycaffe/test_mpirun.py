@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import bpt
-from bpt.errors import PrototxtError, RunError, UserError
-from bpt.pycaffe import mpirun
+from bpt.base.errors import PrototxtError, RunError, UserError
+from bpt.caffe.core import mpirun
 from tests.pycaffe.test_history import NET, SOLVER
 from tests.pycaffe.texts import write
 

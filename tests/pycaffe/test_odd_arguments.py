@@ -12,7 +12,7 @@ from PIL import Image
 
 import bpt
 from bpt import caffe
-from bpt.errors import BptError, UserError
+from bpt.base.errors import BptError, UserError
 
 NET = """
 layer { name: "in" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 4 dim: 4 } } }

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import bpt
-from bpt.arguments import checked_count, checked_device
-from bpt.errors import FileError, UserError
+from bpt.apps.arguments import checked_count, checked_device
+from bpt.base.errors import FileError, UserError
 from tests.data.lmdbs import write_images
 from tests.golden_cases import GOLDEN
 from tests.pycaffe.texts import inner_product, inputs, layer, numbers, write

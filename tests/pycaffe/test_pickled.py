@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize, prune
 
 import bpt
-from bpt.errors import LayerError, UserError
+from bpt.base.errors import LayerError, UserError
 from tests.pycaffe.texts import inner_product, inputs, layer, numbers, write
 
 NET = (

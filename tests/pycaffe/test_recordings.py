@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import bpt
-from bpt.layers import LAYERS
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.layers import LAYERS
 from tests.golden_cases import assert_close, recorded
 from tests.net_cases import NETS, formula, read_net, with_inputs
 from tests.pycaffe.texts import write

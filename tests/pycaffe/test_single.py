@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import bpt
-from bpt.errors import UserError
+from bpt.base.errors import UserError
 from tests.pycaffe.texts import inner_product, inputs, layer, write
 
 NET = inputs(x=(2, 3), t=(2, 1)) + inner_product("x", "y", 1) + layer("EuclideanLoss", "y t", "loss")

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import bpt
-from bpt import pycaffe
-from bpt.errors import UserError
-from bpt.pycaffe import mode
+from bpt.base.errors import UserError
+from bpt.caffe import core as pycaffe
+from bpt.caffe.core import mode
 from tests.pycaffe.texts import inner_product, inputs, layer, numbers, write
 
 NET = inputs(x=(2, 3)) + inner_product("x", "ip", 2, "param { lr_mult: 1 } param { lr_mult: 0 }")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bpt
-from bpt.errors import UserError
+from bpt.base.errors import UserError
 from tests.pycaffe.texts import inner_product, inputs, layer, numbers, write
 
 # x is read twice, so a Split stands between; "ip" is shared by name with other nets.

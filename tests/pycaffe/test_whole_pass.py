@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import bpt
-from bpt.layers.data import DataLayer
+from bpt.nn.layers.data import DataLayer
 from tests.pycaffe.texts import inner_product, inputs, layer, numbers, write
 
 pytestmark = pytest.mark.usefixtures("mirrors")
@@ -241,7 +241,7 @@ def test_batches_are_drawn_once(tmp_path: Path) -> None:
 def test_samples_of_a_source(tmp_path: Path) -> None:
     memory = "memory_data_param { batch_size: 1 channels: 3 height: 6 width: 6 }"
     nets = [made(tmp_path, True, layer("MemoryData", "", "x y", memory, name="m") + LAYERS) for _ in range(2)]
-    nets[0]._operator.whole = bpt.pycaffe.net.WholePass(nets[0]._operator.net)
+    nets[0]._operator.whole = bpt.caffe.core.net.WholePass(nets[0]._operator.net)
     for net in nets:
         net.set_input_arrays(X, np.arange(2))
     assert any(isinstance(each, DataLayer) for each in nets[0]._operator.net.layers)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from bpt.base.errors import UsageError
+from bpt.base.glog import GlogSettings, take_flags
+from bpt.base.log import LOG, start_logging
 from bpt.cli.main import main
-from bpt.errors import UsageError
-from bpt.report.glog import GlogSettings, take_flags
-from bpt.report.log import LOG, start_logging
 
 
 @pytest.mark.parametrize(

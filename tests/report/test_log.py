@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from bpt.report.log import GlogFormatter, columns, number, start_logging
+from bpt.base.log import GlogFormatter, columns, number, start_logging
 
 
 def line(message: str, level: int = logging.INFO) -> str:

@@ -13,8 +13,8 @@ import termios
 
 import pytest
 
-from bpt.report.log import StderrHandler
-from bpt.report.progress import Progress
+from bpt.base.log import StderrHandler
+from bpt.base.progress import Progress
 
 WIDTH = 80
 MESSAGES = [f"Iteration {number}, loss = {number / 8}" for number in range(5)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bpt.report.summary import csv_text, summary_of, text_lines
+from bpt.apps.draw.layer_table import csv_text, summary_of, text_lines
 from tests.golden_cases import graph_of
 
 NET = """

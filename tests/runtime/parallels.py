@@ -7,13 +7,13 @@ from typing import TypeVar
 
 import torch
 
-from bpt.balance import Balance, Uniform
-from bpt.balance.batch_shares import tile
-from bpt.comm.base import Communicator
-from bpt.comm.grid import ProcessGrid
-from bpt.net import Net
-from bpt.runtime.parallel import Parallel
-from bpt.share import Share
+from bpt.graph.share import Share
+from bpt.nn.net import Net
+from bpt.parallel.balance import Balance, Uniform
+from bpt.parallel.balance.batch_shares import tile
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.grid import ProcessGrid
+from bpt.train.runtime.parallel import Parallel
 from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import graph_of
 from tests.solver.training import solver_of

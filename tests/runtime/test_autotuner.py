@@ -7,10 +7,10 @@ from typing import cast
 
 import pytest
 
-from bpt.device import CPU
-from bpt.runtime.autotuner import Autotuner
-from bpt.runtime.chunks.tuner import Chunks
-from bpt.runtime.tuned_settings import TunedSetting
+from bpt.parallel.cgdp.tuner import Chunks
+from bpt.system.device import CPU
+from bpt.train.runtime.autotuner import Autotuner
+from bpt.train.runtime.tuned_settings import TunedSetting
 
 
 class Choice:

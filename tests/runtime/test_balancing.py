@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from bpt.balance import Static
-from bpt.balance.divided_net import Division
-from bpt.balance.profile import Facts, Profile, RankSpeed, write_profile
-from bpt.balance.speed import Estimate
-from bpt.comm.base import Communicator
-from bpt.comm.grid import ProcessGrid
-from bpt.comm.serial import SerialCommunicator
-from bpt.device import CPU
-from bpt.errors import FileError
-from bpt.net_graph import build_graph_of
-from bpt.plan.spec import RunPlan
-from bpt.runtime.balancing import division_of, static_balance
-from bpt.runtime.rank_facts import facts
+from bpt.base.errors import FileError
+from bpt.config.plan.run_plan import RunPlan
+from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.balance import Static
+from bpt.parallel.balance.divided_net import Division
+from bpt.parallel.balance.load_balance import division_of, static_balance
+from bpt.parallel.balance.profile import Facts, Profile, RankSpeed, write_profile
+from bpt.parallel.balance.rank_facts import facts
+from bpt.parallel.balance.speed import Estimate
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.grid import ProcessGrid
+from bpt.system.comm.serial import SerialCommunicator
+from bpt.system.device import CPU
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.small_solver import SOLVER, small_solver
 

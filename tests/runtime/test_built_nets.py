@@ -10,16 +10,16 @@ from typing import TypeVar
 import pytest
 import torch
 
-from bpt.device import CPU
-from bpt.execute.operator import SegmentOperator
-from bpt.execute.peer import Peer
-from bpt.net import Net
-from bpt.net_graph import build_graph_of
-from bpt.plan.nets import file_plan
-from bpt.precision import FLOAT32
-from bpt.proto import bpt_pb2 as pb
-from bpt.runtime.built_nets import Builder, Built
-from bpt.runtime.parallel import Parallel
+from bpt.config.plan.nets import file_plan
+from bpt.config.precision import FLOAT32
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.operator import SegmentOperator
+from bpt.nn.net import Net
+from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.model_parallel.peer import Peer
+from bpt.system.device import CPU
+from bpt.train.runtime.built_nets import Builder, Built
+from bpt.train.runtime.parallel import Parallel
 from tests.runtime.parallels import NET, PEER, named, on_ranks
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ def test_a_test_net_shares_its_parameters() -> None:
 
 
 def test_only_training_nets_are_cut_to_overlap_the_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bpt.runtime.parallel.SEGMENT", 25)
+    monkeypatch.setattr("bpt.train.runtime.parallel.SEGMENT", 25)
 
     def cuts(parallel: Parallel) -> list[int]:
         builder = builder_of(parallel)

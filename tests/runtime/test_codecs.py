@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bpt.check.comparison import compare
-from bpt.device import CPU
-from bpt.errors import PrototxtError
-from bpt.exchange.allreduce import Allreduce
-from bpt.optim import loss_scale
-from bpt.plan.resolve import read_plan
-from bpt.plan.violations import violations
-from bpt.runtime.runtime import Runtime
-from bpt.solver.solver import Solver
+from bpt.apps.check.comparison import compare
+from bpt.base.errors import PrototxtError
+from bpt.config.plan.resolve import read_plan
+from bpt.engine.optim import loss_scale
+from bpt.parallel.exchange.allreduce import Allreduce
+from bpt.system.device import CPU
+from bpt.train.rules.violations import violations
+from bpt.train.runtime.runtime import Runtime
+from bpt.train.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.spread_runs import NET, Saved, read_model, read_state, remove_snapshots, set_up, train
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from bpt.comm.base import Communicator
-from bpt.comm.serial import SerialCommunicator
-from bpt.context import PassContext
-from bpt.detection.average_precision import precisions_of
-from bpt.execute.operator import SegmentOperator
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.data.detection.average_precision import precisions_of
+from bpt.engine.operator import SegmentOperator
 from bpt.graph.segments import whole
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
-from bpt.runtime.outputs import Outputs
-from bpt.runtime.testing import Scores, run_test
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.serial import SerialCommunicator
+from bpt.train.runtime.outputs import Outputs
+from bpt.train.runtime.testing import Scores, run_test
 from tests.data.lmdbs import write_annotated
 from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import graph_of

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bpt.comm.base import Communicator
-from bpt.errors import DivergedError
-from bpt.plan.resolve import read_plan
-from bpt.solver.solver import Solver
+from bpt.base.errors import DivergedError
+from bpt.config.plan.resolve import read_plan
+from bpt.system.comm.base import Communicator
+from bpt.train.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 from tests.runtime.test_ranks_data import folder, set_up, steps
 

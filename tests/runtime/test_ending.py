@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.runtime.ending import Ending
+from bpt.train.runtime.cleanup import Ending
 
 
 @pytest.mark.parametrize("failed", [False, True])

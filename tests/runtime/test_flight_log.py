@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from bpt.comm.base import Communicator
-from bpt.errors import DataError, LostRankError, UsageError
-from bpt.events.flight_recorder import FlightRecorder
-from bpt.plan.resolve import read_plan
-from bpt.runtime.flight_log import FlightLog
-from bpt.runtime.standings import Standings
-from bpt.schedule.instructions import Instruction
-from bpt.solver.solver import Solver
+from bpt.base.errors import DataError, LostRankError, UsageError
+from bpt.config.plan.resolve import read_plan
+from bpt.engine.instructions import Instruction
+from bpt.system.comm.base import Communicator
+from bpt.system.events.flight_recorder import FlightRecorder
+from bpt.train.runtime.flight_log import FlightLog
+from bpt.train.runtime.rank_status import Standings
+from bpt.train.solver.solver import Solver
 from tests.doubles.thread_ranks import Killed, run_ranks
 from tests.solver.spread_runs import set_up
 

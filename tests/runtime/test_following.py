@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bpt.events.event import Event
-from bpt.runtime import following
-from bpt.schedule.instructions import Forward
-from bpt.solver.solver import Solver
+from bpt.engine.instructions import Forward
+from bpt.parallel.balance import dynamic_balancer as following
+from bpt.system.events.event import Event
+from bpt.train.solver.solver import Solver
 from tests.solver.spread_runs import assert_same_lines, read_model, read_state, remove_snapshots, set_up, train
 
 DYNAMIC = "parallel_param { balance: DYNAMIC }"

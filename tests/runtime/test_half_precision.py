@@ -16,24 +16,25 @@ import torch
 from torch.nn import functional
 
 import bpt
+from bpt.apps.score.score_model import score
+from bpt.base.errors import PrototxtError, UserError
 from bpt.cli import options
-from bpt.comm.base import Communicator
-from bpt.comm.serial import SerialCommunicator
-from bpt.device import CPU, half
-from bpt.errors import PrototxtError, UserError
-from bpt.execute.stage_links import Links
+from bpt.config.plan.resolve import read_plan
+from bpt.config.precision import AUTO, BFLOAT16, FLOAT32, PRECISIONS
 from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_graph import Node
-from bpt.net import Net
-from bpt.net_graph import build_graph_of
-from bpt.placement.problem import costs_of
-from bpt.plan.resolve import read_plan
-from bpt.precision import AUTO, BFLOAT16, FLOAT32, PRECISIONS
-from bpt.runtime import half_precision as module
-from bpt.runtime.half_precision import precision_here, times_of
-from bpt.score.score_model import score
-from bpt.solver.solver import Solver
-from bpt.timing.benchmark import time_model
+from bpt.nn.net import Net
+from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.pipeline.placement.problem import costs_of
+from bpt.parallel.pipeline.stage_links import Links
+from bpt.perf.timing.benchmark import time_model
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.serial import SerialCommunicator
+from bpt.system.device import CPU
+from bpt.system.device import half_support as half
+from bpt.train.runtime import half_precision as module
+from bpt.train.runtime.half_precision import precision_here, times_of
+from bpt.train.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.spread_runs import set_up, train
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from bpt.comm.base import Communicator
-from bpt.events.event import Activity
-from bpt.events.flight_recorder import FlightRecorder, Position
-from bpt.runtime.flight_log import FlightLog
-from bpt.runtime.heartbeat import SPARE, Heartbeat, _Alarm, end_it, watched_by
-from bpt.schedule.instructions import Exchange, Forward
+from bpt.engine.instructions import Exchange, Forward
+from bpt.system.comm.base import Communicator
+from bpt.system.events.event import Activity
+from bpt.system.events.flight_recorder import FlightRecorder, Position
+from bpt.train.runtime.flight_log import FlightLog
+from bpt.train.runtime.heartbeat import SPARE, Heartbeat, _Alarm, end_it, watched_by
 from tests.doubles.thread_ranks import Killed, run_ranks
 from tests.marks import slow
 

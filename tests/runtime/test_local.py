@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bpt.check.comparison import compare
-from bpt.check.faults import Fault
-from bpt.device import CPU
-from bpt.errors import UserError
-from bpt.plan.resolve import read_plan
-from bpt.plan.violations import unused, violations
+from bpt.apps.check.comparison import compare
+from bpt.apps.check.faults import Fault
+from bpt.base.errors import UserError
+from bpt.config.plan.resolve import read_plan
+from bpt.system.device import CPU
+from bpt.train.rules.violations import unused, violations
 from tests.chaos.losses import Kill, Kills, injected, solve
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.spread_runs import Saved, read_model, read_state, remove_snapshots, set_up, train

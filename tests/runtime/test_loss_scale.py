@@ -13,14 +13,14 @@ import pytest
 import torch
 
 import bpt
-from bpt.device import CPU
-from bpt.errors import PrototxtError
-from bpt.optim import loss_scale
-from bpt.plan.resolve import read_plan
-from bpt.proto import bpt_pb2 as pb
-from bpt.runtime import half_precision
-from bpt.server import train as train_outer
-from bpt.solver.solver import Solver
+from bpt.base.errors import PrototxtError
+from bpt.config.plan.resolve import read_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.optim import loss_scale
+from bpt.system.device import CPU
+from bpt.train.outer import train as train_outer
+from bpt.train.runtime import half_precision
+from bpt.train.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 from tests.marks import slow
 from tests.solver.spread_runs import NET, read_model, read_state, remove_snapshots, set_up, train

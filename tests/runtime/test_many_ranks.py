@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bpt.balance.profile import Profile, RankSpeed, write_profile
-from bpt.balance.speed import Estimate
-from bpt.comm.base import Communicator
-from bpt.device import CPU
-from bpt.exchange import buckets
-from bpt.net_graph import build_graph_of
-from bpt.plan.resolve import read_plan
-from bpt.runtime import parallel
-from bpt.runtime.rank_facts import facts
-from bpt.solver.solver import Solver
+from bpt.config.plan.resolve import read_plan
+from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.balance.profile import Profile, RankSpeed, write_profile
+from bpt.parallel.balance.rank_facts import facts
+from bpt.parallel.balance.speed import Estimate
+from bpt.parallel.exchange import buckets
+from bpt.system.comm.base import Communicator
+from bpt.system.device import CPU
+from bpt.train.runtime import parallel
+from bpt.train.solver.solver import Solver
 from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
 from tests.exchange.cgdp.delays import delay_streams
 from tests.marks import slow

@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import nn
 
-from bpt.context import PassContext
-from bpt.device import CPU
-from bpt.errors import RunError
+from bpt.base.errors import RunError
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.part import Part, Slice
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
-from bpt.runtime import net_on_device as making
-from bpt.runtime.net_on_device import make_net
-from bpt.share import Share
+from bpt.graph.share import Share
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
+from bpt.system.device import CPU
+from bpt.train.runtime import net_on_device as making
+from bpt.train.runtime.net_on_device import make_net
 from tests.golden_cases import graph_of
 
 NET = """

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from bpt.device import half
-from bpt.plan.resolve import read_plan
-from bpt.precision import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
-from bpt.runtime import half_precision
-from bpt.solver.solver import Solver
+from bpt.config.plan.resolve import read_plan
+from bpt.config.precision import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
+from bpt.system.device import half_support
+from bpt.train.runtime import half_precision
+from bpt.train.solver.solver import Solver
 from tests.solver.spread_runs import NET, read_model, set_up, train
 
 FC = 'layer { name: "fc" '
@@ -92,7 +92,7 @@ def test_plans() -> None:
 
 @pytest.mark.parametrize("asks", ["default", "layer"])
 def test_a_cpu_goes_on_in_float32(asks: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(half_precision, "without_half", half.without_half)
+    monkeypatch.setattr(half_precision, "without_half", half_support.without_half)
     layer = NET.replace(FC, f"{FC} forward_type: FLOAT16 ")
     train(2)
     plain = {name: values.tolist() for name, values in read_model(9).items()}

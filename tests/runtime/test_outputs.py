@@ -8,12 +8,12 @@ from typing import TypeVar
 import pytest
 import torch
 
-from bpt.comm.base import Communicator
-from bpt.comm.serial import SerialCommunicator
-from bpt.context import PassContext
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
-from bpt.runtime.outputs import Outputs
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.serial import SerialCommunicator
+from bpt.train.runtime.outputs import Outputs
 from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import graph_of
 from tests.layers.ranks import rows_of, shares_of

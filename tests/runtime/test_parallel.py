@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bpt.balance import Static, Uniform
-from bpt.balance.speed import SpeedFunction
-from bpt.comm.base import Communicator
-from bpt.device import CPU
-from bpt.errors import UserError
-from bpt.execute.compute import LibraryCompute
-from bpt.execute.master_slave import MasterSlave
-from bpt.execute.peer import Peer
-from bpt.execute.task_dag import TaskDagCompute
+from bpt.base.errors import UserError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.compute import LibraryCompute
 from bpt.graph.part import WHOLE, Slice
-from bpt.plan import cutting
-from bpt.proto import bpt_pb2 as pb
-from bpt.runtime import parallel as module
-from bpt.runtime.parallel import Parallel
-from bpt.share import Share
+from bpt.graph.share import Share
+from bpt.parallel.balance import Static, Uniform
+from bpt.parallel.balance.speed import SpeedFunction
+from bpt.parallel.model_parallel.master_slave import MasterSlave
+from bpt.parallel.model_parallel.peer import Peer
+from bpt.parallel.task_dag import TaskDagCompute
+from bpt.system.comm.base import Communicator
+from bpt.system.device import CPU
+from bpt.train.runtime import cutting
+from bpt.train.runtime import parallel as module
+from bpt.train.runtime.parallel import Parallel
 from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import graph_of
 from tests.runtime.parallels import MASTER, NET, PEER, Given, net_of, on_ranks, parallel_of

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bpt.exchange import Exchange
 from bpt.graph.segments import cut
-from bpt.net import Net
-from bpt.runtime import parallel as module
-from bpt.runtime.parallel import Parallel, last_segments
+from bpt.nn.net import Net
+from bpt.parallel.exchange import Exchange
+from bpt.train.runtime import parallel as module
+from bpt.train.runtime.parallel import Parallel, last_segments
 from tests.golden_cases import graph_of
 from tests.runtime.parallels import MASTER, NET, PEER, Given, named, net_of, on_ranks
 

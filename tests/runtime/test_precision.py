@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from bpt.comm.base import Communicator
-from bpt.exchange.buckets import Bucket, Message
-from bpt.net import Net
-from bpt.plan.resolve import read_plan
-from bpt.solver.solver import Solver
+from bpt.config.plan.resolve import read_plan
+from bpt.nn.net import Net
+from bpt.parallel.exchange.buckets import Bucket, Message
+from bpt.system.comm.base import Communicator
+from bpt.train.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.spread_runs import Saved, set_up, train
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from torch import Tensor
 
-from bpt.comm.base import Communicator
-from bpt.layers.prefetching import PrefetchingDataLayer
-from bpt.plan.resolve import read_plan
-from bpt.solver.solver import Solver
+from bpt.config.plan.resolve import read_plan
+from bpt.nn.layers.prefetching import PrefetchingDataLayer
+from bpt.system.comm.base import Communicator
+from bpt.train.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 from tests.layers.test_hdf5_data import write
 from tests.runtime.test_many_ranks import write_speeds

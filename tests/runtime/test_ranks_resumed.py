@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import FileError, UserError, WriteError
-from bpt.runtime import checkpoint
-from bpt.signals import SignalActions
+from bpt.base.errors import FileError, UserError, WriteError
+from bpt.base.signals import SignalActions
+from bpt.train.runtime import checkpoint
 from tests.solver.spread_runs import Saved, assert_same_lines, set_up, train
 from tests.state.test_writing import contents, full_disk
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bpt.proto import bpt_pb2 as pb
-from bpt.signals import Action, SignalActions
-from bpt.solver.solver import Solver
+from bpt.base.signals import Action, SignalActions
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.train.solver.solver import Solver
 from tests.marks import slow
 from tests.solver.spread_runs import Run, Saved, assert_same_lines, remove_snapshots, set_up, train
 

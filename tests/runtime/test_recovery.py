@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from bpt.comm.base import Communicator
-from bpt.events.totals import Totals
-from bpt.net_graph import build_graph_of
-from bpt.plan.resolve import read_plan
-from bpt.runtime.recovery import Copies, Record, recovered
-from bpt.state.train_state import TrainState, blob_of
+from bpt.config.plan.resolve import read_plan
+from bpt.nn.net_graph import build_graph_of
+from bpt.system.comm.base import Communicator
+from bpt.system.events.totals import Totals
+from bpt.train.runtime.recovery import Copies, Record, recovered
+from bpt.train.state.train_state import TrainState, blob_of
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.spread_runs import set_up
 

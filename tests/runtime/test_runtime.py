@@ -13,15 +13,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.comm.base import Communicator
-from bpt.comm.serial import SerialCommunicator
-from bpt.errors import RunError, UserError
-from bpt.exchange.allreduce import Allreduce
-from bpt.plan.resolve import read_plan
-from bpt.plan.spec import RunPlan
-from bpt.runtime.parallel import Parallel
-from bpt.runtime.runtime import Runtime, bind
-from bpt.state.train_state import TrainState
+from bpt.base.errors import RunError, UserError
+from bpt.config.plan.resolve import read_plan
+from bpt.config.plan.run_plan import RunPlan
+from bpt.parallel.exchange.allreduce import Allreduce
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.serial import SerialCommunicator
+from bpt.train.runtime.parallel import Parallel
+from bpt.train.runtime.runtime import Runtime, bind
+from bpt.train.state.train_state import TrainState
 from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
 from tests.pycaffe.test_opening import prefetchers
 from tests.solver.spread_runs import SOLVER, set_up
@@ -312,6 +312,6 @@ def test_after_a_failure_nobody_waits_for_the_others() -> None:
 def test_who_goes_on_from_a_state_draws_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them are the state's; of large nets drawing takes most of the time in which a run heals."""
     state = trained(bind(plan_of()), 2)
-    monkeypatch.setattr("bpt.net.fill", lambda *drawn: pytest.fail("weights were drawn"))
+    monkeypatch.setattr("bpt.nn.net.fill", lambda *drawn: pytest.fail("weights were drawn"))
     with bind(plan_of(), state) as runtime:
         assert not list(differences(runtime.state(), state))

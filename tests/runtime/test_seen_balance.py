@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from bpt.balance import Balance, Static
-from bpt.balance.speed import SpeedFunction
-from bpt.events.bus import EventBus
-from bpt.events.event import Event
-from bpt.runtime.balancing import SeenBalance
-from bpt.schedule.instructions import Backward, Forward, Update
+from bpt.engine.instructions import Backward, Forward, Update
+from bpt.parallel.balance import Balance, Static
+from bpt.parallel.balance.load_balance import SeenBalance
+from bpt.parallel.balance.speed import SpeedFunction
+from bpt.system.events.bus import EventBus
+from bpt.system.events.event import Event
 from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import graph_of
 from tests.runtime.parallels import MASTER, PEER, parallel_of

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from bpt.runtime.smoothed_loss import SmoothedLoss
+from bpt.train.runtime.smoothed_loss import SmoothedLoss
 
 
 def test_mean_of_the_last_few() -> None:

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from bpt.balance import Static, Uniform
-from bpt.comm.base import Communicator
-from bpt.device import CPU
-from bpt.errors import BptError, FileError, LayerError, PrototxtError
+from bpt.base.errors import BptError, FileError, LayerError, PrototxtError
+from bpt.config.plan.nets import file_plan
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.part import WHOLE
-from bpt.net_graph import build_graph_of
-from bpt.plan.nets import file_plan
-from bpt.proto import bpt_pb2 as pb
-from bpt.runtime.spreading import spread
-from bpt.solver.solver import Solver
+from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.balance import Static, Uniform
+from bpt.system.comm.base import Communicator
+from bpt.system.device import CPU
+from bpt.train.runtime.parallel_setup import spread
+from bpt.train.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 from tests.runtime.test_balancing import facts_of, write
 from tests.solver.small_solver import NET, SOLVER, small_solver

@@ -6,9 +6,9 @@ from unittest.mock import patch
 
 import pytest
 
-from bpt.events.flight_recorder import Position
-from bpt.runtime import standings as module
-from bpt.runtime.standings import Standings
+from bpt.system.events.flight_recorder import Position
+from bpt.train.runtime import rank_status as module
+from bpt.train.runtime.rank_status import Standings
 
 
 @pytest.fixture

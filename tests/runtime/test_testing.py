@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.execute.operator import SegmentOperator
+from bpt.engine.operator import SegmentOperator
 from bpt.graph.segments import per_layer, whole
-from bpt.net import Net
-from bpt.runtime.testing import Scores, run_test
+from bpt.nn.net import Net
+from bpt.train.runtime.testing import Scores, run_test
 from tests.golden_cases import graph_of
 
 # y = 2 x in shape (2,); the loss is 0.5 · Σ y, a shared number that is an output, too.

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from bpt.device import CPU
-from bpt.errors import FileError
-from bpt.net import Net
-from bpt.net_graph import build_graph_of
-from bpt.plan.nets import file_plan
-from bpt.proto import bpt_pb2 as pb
-from bpt.runtime.net_on_device import make_net
-from bpt.runtime.trained_weights import load_trained
-from bpt.state import save_weights
+from bpt.base.errors import FileError
+from bpt.config.plan.nets import file_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.net import Net
+from bpt.nn.net_graph import build_graph_of
+from bpt.system.device import CPU
+from bpt.train.runtime.net_on_device import make_net
+from bpt.train.runtime.trained_weights import load_trained
+from bpt.train.state import save_weights
 
 INPUT = 'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 2 } } }'
 LAYER = """

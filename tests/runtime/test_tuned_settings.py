@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from bpt.comm.base import Communicator
-from bpt.comm.serial import SerialCommunicator
-from bpt.execute.engine_choice import WARM_UP, InnerChoice, LayoutChoice
-from bpt.execute.operator import SegmentOperator
-from bpt.plan.spec import InnerSpec, ParallelSpec
-from bpt.proto import bpt_pb2 as pb
-from bpt.runtime import tuned_settings as module
-from bpt.runtime.tuned_settings import Engine, Inner
+from bpt.config.plan.run_plan import InnerSpec, ParallelSpec
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.memory_format_choice import WARM_UP, InnerChoice, LayoutChoice
+from bpt.engine.operator import SegmentOperator
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.serial import SerialCommunicator
+from bpt.train.runtime import tuned_settings as module
+from bpt.train.runtime.tuned_settings import Engine, Inner
 from tests.doubles.thread_ranks import run_ranks
 from tests.execute.task_dag.nets import INCEPTION, dag_operator, image_net, net_of, pass_over, tasks_of
 

@@ -14,15 +14,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bpt.check.comparison import Compared, compare
-from bpt.comm.base import Communicator
-from bpt.comm.serial import SerialCommunicator
-from bpt.device import CPU
-from bpt.errors import LayerError
-from bpt.plan.dividing import is_dividable
-from bpt.plan.resolve import read_plan
-from bpt.solver.solver import Solver
-from bpt.speeds.profiling import profile
+from bpt.apps.check.comparison import Compared, compare
+from bpt.base.errors import LayerError
+from bpt.config.plan.resolve import read_plan
+from bpt.parallel.balance.divisible_batches import is_dividable
+from bpt.perf.speeds.profiling import profile
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.serial import SerialCommunicator
+from bpt.system.device import CPU
+from bpt.train.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 from tests.layers.test_hdf5_data import write
 from tests.marks import slow

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from bpt.schedule.chunks import chunks
-from bpt.schedule.cost_model import Costs, LayerCost
+from bpt.parallel.cgdp.chunks import chunks
+from bpt.parallel.cgdp.cost_model import Costs, LayerCost
 
 # From layer 3 down to layer 1. The tests work with these numbers.
 THREE = Costs(

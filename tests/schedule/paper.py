@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from bpt.schedule.cost_model import Costs, LayerCost, synchronisation_time
-from bpt.schedule.weight_update import Normalizer, gamma, recency
+from bpt.parallel.cgdp.cost_model import Costs, LayerCost, synchronisation_time
+from bpt.parallel.outer.weight_update import Normalizer, gamma, recency
 
 # Table 3, from layer 8 down to layer 1: parameters in millions; copy to the CPU, accumulation, copy back in
 # milliseconds.

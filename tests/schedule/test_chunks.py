@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.schedule.chunks import CandidateSearch, ChunkSearch, Search, Trial, chunks, describe
+from bpt.parallel.cgdp.chunks import CandidateSearch, ChunkSearch, Search, Trial, chunks, describe
 
 
 @pytest.mark.parametrize(

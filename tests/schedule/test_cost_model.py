@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.schedule.chunks import chunks
-from bpt.schedule.cost_model import (
+from bpt.parallel.cgdp.chunks import chunks
+from bpt.parallel.cgdp.cost_model import (
     Costs,
     LayerCost,
     backward_time,

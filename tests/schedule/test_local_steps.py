@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bpt.schedule.local_steps import LocalSteps, LocalUpdates
-from bpt.schedule.schedulers import Synchronous
+from bpt.engine.scheduler import Synchronous
+from bpt.parallel.exchange.local_steps import LocalSteps, LocalUpdates
 
 
 def test_iterations_that_end_with_an_average() -> None:

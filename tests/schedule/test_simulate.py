@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.schedule.chunks import chunks
-from bpt.schedule.cost_model import (
+from bpt.engine.synchronous import synchronous
+from bpt.parallel.cgdp.chunks import chunks
+from bpt.parallel.cgdp.cost_model import (
     Costs,
     LayerCost,
     backward_time,
@@ -17,8 +18,7 @@ from bpt.schedule.cost_model import (
     serial_backward_time,
     synchronisation_time,
 )
-from bpt.schedule.simulate import Event, Trace, simulate
-from bpt.schedule.synchronous import synchronous
+from bpt.parallel.cgdp.virtual_clock import Event, Trace, simulate
 from tests.schedule.made_costs import THREE, costs_and_cut, hidden
 from tests.schedule.paper import alexnet
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.schedule.synchronous import synchronous
+from bpt.engine.synchronous import synchronous
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bpt.schedule.task_dag import Dispatcher, Task, TaskDag, Timeline, replay
+from bpt.parallel.task_dag.task_dag import Dispatcher, Task, TaskDag, Timeline, replay
 
 # a (2) ── b (3) ── d (1) ── f (2)
 #    └──── c (4) ── e (1) ──┘        g (5) needs nothing, nothing needs it

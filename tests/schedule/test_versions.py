@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from bpt.schedule.versions import Versions
-from bpt.schedule.weight_update import Normalizer, Update
+from bpt.parallel.outer.global_versions import Versions
+from bpt.parallel.outer.weight_update import Normalizer, Update
 from tests.schedule.paper import attenuation
 
 

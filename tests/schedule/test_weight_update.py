@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.schedule.weight_update import Normalizer, Update, gamma, recency, sgwu_factors
+from bpt.parallel.outer.weight_update import Normalizer, Update, gamma, recency, sgwu_factors
 from tests.schedule.paper import attenuation
 
 

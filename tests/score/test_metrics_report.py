@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bpt.apps.score import metrics_report
+from bpt.apps.score.metrics_report import Metrics, check_confusion_path, write_confusion
+from bpt.apps.score.score_model import score
+from bpt.base.errors import UserError, WriteError
 from bpt.cli.main import main
-from bpt.comm.base import Communicator
-from bpt.device import CPU
-from bpt.errors import UserError, WriteError
-from bpt.net_graph import build_graph_of
-from bpt.plan.nets import file_plan
-from bpt.proto import bpt_pb2 as pb
-from bpt.runtime.net_on_device import make_net
-from bpt.score import metrics_report
-from bpt.score.metrics_report import Metrics, check_confusion_path, write_confusion
-from bpt.score.score_model import score
-from bpt.state import save_weights
+from bpt.config.plan.nets import file_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.net_graph import build_graph_of
+from bpt.system.comm.base import Communicator
+from bpt.system.device import CPU
+from bpt.train.runtime.net_on_device import make_net
+from bpt.train.state import save_weights
 from tests.data.lmdbs import write_images
 from tests.doubles.thread_ranks import run_ranks
 

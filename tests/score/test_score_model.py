@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from bpt.comm.base import Communicator
+from bpt.apps.score.metrics_report import Metrics
+from bpt.apps.score.score_model import score
+from bpt.base.errors import FileError, LayerError
+from bpt.config.plan.nets import file_plan
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data import lmdb_file
 from bpt.data.lmdb_file import open_lmdb
 from bpt.data.lmdb_pages import LmdbFile
-from bpt.device import CPU
-from bpt.errors import FileError, LayerError
-from bpt.net_graph import build_graph_of
-from bpt.plan.nets import file_plan
-from bpt.proto import bpt_pb2 as pb
-from bpt.runtime.net_on_device import make_net
-from bpt.runtime.testing import Scores
-from bpt.score.metrics_report import Metrics
-from bpt.score.score_model import score
-from bpt.state import save_weights
+from bpt.nn.net_graph import build_graph_of
+from bpt.system.comm.base import Communicator
+from bpt.system.device import CPU
+from bpt.train.runtime.net_on_device import make_net
+from bpt.train.runtime.testing import Scores
+from bpt.train.state import save_weights
 from tests.data.lmdbs import write_images
 from tests.doubles.thread_ranks import run_ranks
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from bpt.net_graph import build_graph_of
-from bpt.plan.resolve import read_plan
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.plan.resolve import read_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.net_graph import build_graph_of
 from scripts.benches.balance import bench, nets, ranks
 from scripts.benches.balance.bench import Place
 from scripts.benches.balance.nets import NETS, parameters, write_solver

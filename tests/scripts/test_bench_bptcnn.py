@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bpt.config.plan.resolve import read_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.sources import read_solver
 from bpt.data.datum import encode_datum
 from bpt.data.lmdb_file import LmdbSource, LmdbWriter
-from bpt.graph.spec import count
-from bpt.net_graph import build_graph_of
-from bpt.plan.resolve import read_plan
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_solver
-from bpt.report.outer import NodeRow, RunRecord, UpdateRow, write_csv
-from bpt.report.outer import record as rows
-from bpt.simulate.simulation import Strategy
+from bpt.graph.layer_spec import count
+from bpt.nn.net_graph import build_graph_of
+from bpt.perf.simulate.simulation import Strategy
+from bpt.train.outer.report import NodeRow, RunRecord, UpdateRow, write_csv
+from bpt.train.outer.report import record as rows
 from scripts.benches.bptcnn import bench as bptcnn
 from scripts.benches.bptcnn import data as bptcnn_data
 from scripts.benches.bptcnn import jobs as bptcnn_jobs

@@ -9,10 +9,10 @@ from typing import cast
 
 import pytest
 
-from bpt.comm.base import Communicator
-from bpt.plan.resolve import resolve
-from bpt.proto.sources import read_solver
-from bpt.simulate.simulation import THE_FOUR
+from bpt.config.plan.resolve import resolve
+from bpt.config.proto.sources import read_solver
+from bpt.perf.simulate.simulation import THE_FOUR
+from bpt.system.comm.base import Communicator
 from scripts.benches.bptcnn import jobs
 from scripts.benches.bptcnn.calibration import trained
 from scripts.benches.bptcnn.jobs import Work

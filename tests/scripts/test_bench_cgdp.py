@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from bpt.config.plan.resolve import resolve
 from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.spec import count
-from bpt.net_graph import build_graph_of
-from bpt.plan.resolve import resolve
-from bpt.runtime.autotuner import WARM_UP
+from bpt.graph.layer_spec import count
+from bpt.nn.net_graph import build_graph_of
+from bpt.train.runtime.autotuner import WARM_UP
 from scripts.benches.cgdp import bench as cgdp
 from scripts.benches.cgdp import figures
 from scripts.benches.cgdp import scaling as scaling_file

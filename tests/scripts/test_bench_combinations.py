@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import RunError
+from bpt.base.errors import RunError
 from scripts.benches import combinations
 from scripts.benches.combinations import ALL, FAILED, REFUSED, WORKS, Combination, attempt, attempt_by_mpirun
 from tests.mpi.mpirun import needs_mpi

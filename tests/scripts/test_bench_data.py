@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.lmdb_file import LmdbSource
-from bpt.proto import bpt_pb2 as pb
 from scripts.benches import data, data_loader
 from tests.golden_cases import graph_of
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from bpt.net_graph import build_graph_of
-from bpt.plan.resolve import read_plan
-from bpt.plan.violations import violations_in_step, violations_of_net, violations_of_ranks
+from bpt.config.plan.resolve import read_plan
+from bpt.nn.net_graph import build_graph_of
+from bpt.train.rules.violations import violations_in_step, violations_of_net, violations_of_ranks
 from scripts.benches.forecast import bench, memory, ranks, results
 from scripts.benches.forecast.cases import ACCURACY, AUTO, CASES, CHOSEN, MEMORY, PLAIN, QUICK, WAYS, Case, Place
 from scripts.benches.forecast.nets import write_solver
@@ -191,8 +191,8 @@ def test_the_forecast_of_memory_is_that_of_the_plan(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", [ACCURACY, AUTO])
 def test_ranks_measure_forecast_and_train(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bpt.speeds.job_cluster.SECONDS", 0.0)
-    monkeypatch.setattr("bpt.speeds.job_cluster._LINKS", 0.01)
+    monkeypatch.setattr("bpt.perf.speeds.job_cluster.SECONDS", 0.0)
+    monkeypatch.setattr("bpt.perf.speeds.job_cluster._LINKS", 0.01)
     monkeypatch.setattr(ranks, "FEWEST", 2)
     monkeypatch.setattr(ranks, "PASSES", 1)
     solver = str(write_solver("lenet", Images(28, 8), tmp_path))

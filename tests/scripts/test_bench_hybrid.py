@@ -9,14 +9,14 @@ from typing import cast
 
 import pytest
 
-from bpt.comm.serial import SerialCommunicator
-from bpt.graph.spec import count
-from bpt.net_graph import build_graph_of
-from bpt.plan.resolve import read_plan
-from bpt.planner.plan_layers import plan_solver
-from bpt.predict.cluster_file import ClusterSource
-from bpt.proto import bpt_pb2 as pb
-from bpt.solver.solver import Solver
+from bpt.config.plan.resolve import read_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.graph.layer_spec import count
+from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.cluster.cluster_file import ClusterSource
+from bpt.perf.planner.plan_layers import plan_solver
+from bpt.system.comm.serial import SerialCommunicator
+from bpt.train.solver.solver import Solver
 from scripts.benches.harness.nets import Images
 from scripts.benches.harness.peaks import Peak
 from scripts.benches.hybrid import bench as hybrid

@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from bpt.execute.compute import LibraryCompute
+from bpt.engine.compute import LibraryCompute
 from scripts.benches import inner
 from tests.execute.task_dag.nets import plan_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt.proto.sources import read_solver
+from bpt.config.proto.sources import read_solver
 from scripts.benches import loop
 from scripts.benches.harness.turns import Side, in_turn
 

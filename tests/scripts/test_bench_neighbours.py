@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from bpt.comm.neighbours import WAITING
+from bpt.system.comm.neighbours import WAITING
 from scripts.benches import neighbours
 from scripts.benches.harness.turns import Side
 

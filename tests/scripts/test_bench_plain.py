@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bpt.execute.operator import SegmentOperator
-from bpt.net import Net
-from bpt.net_graph import build_graph_of
-from bpt.plan.resolve import resolve
+from bpt.config.plan.resolve import resolve
+from bpt.engine.operator import SegmentOperator
+from bpt.nn.net import Net
+from bpt.nn.net_graph import build_graph_of
 from scripts.benches.harness.plain_net import PlainNet
 from scripts.benches.harness.sides import batch_of, fed, solver_source
 

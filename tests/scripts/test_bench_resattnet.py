@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bpt.comm.serial import SerialCommunicator
-from bpt.plan.resolve import read_plan
-from bpt.proto.sources import read_solver
+from bpt.config.plan.resolve import read_plan
+from bpt.config.proto.sources import read_solver
+from bpt.system.comm.serial import SerialCommunicator
 from scripts.benches import resattnet
 from scripts.benches.resattnet import Seen, Way
 from tests.doubles.thread_ranks import run_ranks

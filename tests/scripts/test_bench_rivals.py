@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from bpt.net import Net
-from bpt.plan.resolve import read_plan
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.plan.resolve import read_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.net import Net
 from scripts.benches.harness.tables import Tables
 from scripts.benches.hybrid import bench, rival_figures, rivals
 from scripts.benches.hybrid.plain_ranks import Volumes, classifier

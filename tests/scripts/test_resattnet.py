@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional
 
 import bpt
-from bpt.net import Net
-from bpt.netspec import L, NetSpec
-from bpt.proto import bpt_pb2 as pb
+from bpt.caffe.netspec import L, NetSpec
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.net import Net
 from scripts.networks.resattnet import self_attention
 from tests.net_cases import PROTOTXT, graph_in, read_net, with_inputs
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import RunError, UsageError
+from bpt.base.errors import RunError, UsageError
 from scripts.testbeds import bed, cgroups, commands, enter, link, mpirun, programs
 from scripts.testbeds.hosts import Host, hosts_file, parse_hosts, parse_slots
 

@@ -6,11 +6,11 @@ from fractions import Fraction
 
 import pytest
 
-from bpt.balance.idpa import Udpa
-from bpt.report.outer import read_csv
-from bpt.schedule.outer.instructions import Average, Order, Report, Send
-from bpt.schedule.outer.strategies import Agwu, Sgwu
-from bpt.server.trainer import Trainer
+from bpt.parallel.outer.idpa import Udpa
+from bpt.parallel.outer.outer_instructions import Average, Order, Report, Send
+from bpt.parallel.outer.strategies import Agwu, Sgwu
+from bpt.train.outer.report import read_csv
+from bpt.train.outer.trainer import Trainer
 from tests.server.test_training import assert_equal, folder, outer, weights
 
 __all__ = ["folder"]  # a fixture

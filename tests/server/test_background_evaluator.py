@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bpt.errors import WriteError
-from bpt.plan.resolve import read_plan
-from bpt.proto import bpt_pb2 as pb
-from bpt.report.outer import TestRow as Row
-from bpt.server.background_evaluator import BackgroundEvaluator, Moment
-from bpt.solver.solver import Solver
+from bpt.base.errors import WriteError
+from bpt.config.plan.resolve import read_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.train.outer.background_evaluator import BackgroundEvaluator, Moment
+from bpt.train.outer.report import TestRow as Row
+from bpt.train.solver.solver import Solver
 from tests.layers.test_hdf5_data import write
 
 NET = """

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from bpt.exchange.codec.half import Half
-from bpt.exchange.codec.top_k import Largest
-from bpt.plan.spec import CompressionSpec, ParallelSpec
-from bpt.proto import bpt_pb2 as pb
-from bpt.report.outer import read_csv
-from bpt.server.coded_submissions import Coding, codings
+from bpt.config.plan.run_plan import CompressionSpec, ParallelSpec
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.exchange.codec.half_codec import Half
+from bpt.parallel.exchange.codec.top_k import Largest
+from bpt.train.outer.coded_submissions import Coding, codings
+from bpt.train.outer.report import read_csv
 from tests.server.test_training import alone, assert_equal, folder, outer, weights
 
 __all__ = ["folder"]  # a fixture

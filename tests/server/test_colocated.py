@@ -8,11 +8,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from bpt.errors import DataError
-from bpt.schedule.outer.instructions import Order, Report, Settled
-from bpt.server.colocated import Colocated
-from bpt.server.links import Event, Submission, ToServer
-from bpt.server.messages import Progress
+from bpt.base.errors import DataError
+from bpt.parallel.outer.outer_instructions import Order, Report, Settled
+from bpt.train.outer.colocated import Colocated
+from bpt.train.outer.messages import Progress
+from bpt.train.outer.worker_links import Event, Submission, ToServer
 
 STOP = Order(0, 2, weights=False, stop=True)
 

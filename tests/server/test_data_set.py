@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bpt.errors import LayerError, PrototxtError
-from bpt.net import Net
-from bpt.plan.dividing import samples_together
-from bpt.proto import bpt_pb2 as pb
-from bpt.server.data_set import samples_of
+from bpt.base.errors import LayerError, PrototxtError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.net import Net
+from bpt.parallel.balance.divisible_batches import samples_together
+from bpt.train.outer.data_set import samples_of
 from tests.golden_cases import graph_of
 from tests.layers.test_hdf5_data import write
 

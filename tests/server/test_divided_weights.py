@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bpt.comm.base import Communicator
-from bpt.comm.grid import ProcessGrid
-from bpt.graph import model_parallel
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import Part
 from bpt.graph.stages import part_of
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
-from bpt.server.divided_weights import DividedWeights
-from bpt.server.flat_weights import FlatWeights
+from bpt.nn.net import Net
+from bpt.parallel.model_parallel import model_parallel
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.grid import ProcessGrid
+from bpt.train.outer.divided_weights import DividedWeights
+from bpt.train.outer.flat_weights import FlatWeights
 from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import graph_of

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from bpt.net import Net
-from bpt.server.flat_weights import FlatWeights
+from bpt.nn.net import Net
+from bpt.train.outer.flat_weights import FlatWeights
 from tests.golden_cases import graph_of
 
 # A BatchNorm, whose three blobs passes leave, stands in the middle; and "fixed" does not learn.

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bpt.schedule.outer.instructions import Average, Merge
-from bpt.schedule.weight_update import Update
-from bpt.server.global_weights import GlobalWeights
+from bpt.parallel.outer.outer_instructions import Average, Merge
+from bpt.parallel.outer.weight_update import Update
+from bpt.train.outer.global_weights import GlobalWeights
 
 Array = NDArray[np.float32]
 

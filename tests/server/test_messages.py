@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.schedule.outer.instructions import Order, Report, Settled
-from bpt.server import messages as wire
-from bpt.server.messages import Kind, Progress
-from bpt.signals import Action
-from bpt.solver.solver import Outcome
+from bpt.base.signals import Action
+from bpt.parallel.outer.outer_instructions import Order, Report, Settled
+from bpt.train.outer import messages as wire
+from bpt.train.outer.messages import Kind, Progress
+from bpt.train.solver.solver import Outcome
 
 whole = st.integers(0, 2**53)
 parts = st.fractions(0, 1000, max_denominator=2**40)

@@ -8,13 +8,13 @@ from fractions import Fraction
 
 import pytest
 
-from bpt.optim.optim_spec import OptimSpec
-from bpt.plan.spec import RunPlan
-from bpt.proto import bpt_pb2 as pb
-from bpt.report.outer import AllocationRow, NodeRow, RunRecord, UpdateRow
-from bpt.schedule.outer.instructions import Average, Order, Report, Settled
-from bpt.schedule.weight_update import Update
-from bpt.server.monitor import Monitor
+from bpt.config.optim_spec import OptimSpec
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.outer.outer_instructions import Average, Order, Report, Settled
+from bpt.parallel.outer.weight_update import Update
+from bpt.train.outer.monitor import Monitor
+from bpt.train.outer.report import AllocationRow, NodeRow, RunRecord, UpdateRow
 
 NAMES, HOSTS = ("worker 0 (rank 1, host a)", "worker 1 (rank 2, host b)"), ("a", "b")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bpt.server.nodes import NodeFacts
+from bpt.train.outer.nodes import NodeFacts
 
 
 def test_a_node_has_the_power_of_its_ranks() -> None:

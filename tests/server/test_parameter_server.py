@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bpt.errors import UserError
-from bpt.report.outer import read_csv
-from bpt.server.parameter_server import Part, parts_of
+from bpt.base.errors import UserError
+from bpt.train.outer.parameter_server import Part, parts_of
+from bpt.train.outer.report import read_csv
 from tests.server.test_training import UNWEIGHED, alone, assert_equal, folder, outer, weights
 
 __all__ = ["folder"]  # a fixture

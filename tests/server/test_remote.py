@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bpt.comm.base import Communicator
+from bpt.base.errors import DataError, LostRankError
+from bpt.base.signals import Action
 from bpt.data import shipped
 from bpt.data.lmdb_file import Record
 from bpt.data.sampler import Sampler
 from bpt.data.shipped import Shipment, Spool
-from bpt.errors import DataError, LostRankError
-from bpt.schedule.outer.instructions import Order, Report, Settled
-from bpt.server.links import Event, Gone, Submission
-from bpt.server.messages import LENGTH, Progress
-from bpt.server.remote import RemoteServer, RemoteWorker
-from bpt.signals import Action
+from bpt.parallel.outer.outer_instructions import Order, Report, Settled
+from bpt.system.comm.base import Communicator
+from bpt.train.outer.messages import LENGTH, Progress
+from bpt.train.outer.remote import RemoteServer, RemoteWorker
+from bpt.train.outer.worker_links import Event, Gone, Submission
 from tests.data.lmdbs import write_records
 from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import Killed, run_ranks

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import FileError, UserError, WriteError
-from bpt.schedule.outer.instructions import Average, Cut, Descend, Instruction, Lost, Merge, Order, Send, Settled
-from bpt.schedule.weight_update import Update
-from bpt.server.replay_log import RecordedRun, RunFacts, check_replay, read_log, remarks, writing
+from bpt.base.errors import FileError, UserError, WriteError
+from bpt.parallel.outer.outer_instructions import Average, Cut, Descend, Instruction, Lost, Merge, Order, Send, Settled
+from bpt.parallel.outer.weight_update import Update
+from bpt.train.outer.replay_log import RecordedRun, RunFacts, check_replay, read_log, remarks, writing
 
 SOLVER = "max_iter: 9\nparallel_param {\n  exchange: AGWU\n}\n"
 FACTS = RunFacts(SOLVER, "def", "012", 60_000, 2, 2**63 + 1, (1, 4))

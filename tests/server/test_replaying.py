@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bpt.signals import Action, SignalActions
-from bpt.solver.solver import Outcome
+from bpt.base.signals import Action, SignalActions
+from bpt.train.solver.solver import Outcome
 from tests.server.test_training import assert_equal, outer, weights
 from tests.solver.spread_runs import set_up
 
@@ -18,7 +18,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The current one has a small net and its data."""
     monkeypatch.chdir(tmp_path)
     set_up(tmp_path)
-    monkeypatch.setattr("bpt.server.serving.draw", lambda record, folder: [])  # takes seconds
+    monkeypatch.setattr("bpt.train.outer.serving.draw", lambda record, folder: [])  # takes seconds
 
 
 def replay_of(lines: int, caplog: pytest.LogCaptureFixture) -> Outcome:

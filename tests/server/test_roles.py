@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.comm.base import Communicator
-from bpt.comm.serial import SerialCommunicator
-from bpt.server.roles import Roles
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.serial import SerialCommunicator
+from bpt.train.outer.roles import Roles
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.training import solver_of
 

@@ -12,18 +12,18 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from bpt.comm.base import Communicator
-from bpt.comm.serial import SerialCommunicator
-from bpt.device import CPU
-from bpt.errors import FileError, LayerError, RunError, UserError
-from bpt.plan.resolve import read_plan
-from bpt.proto import bpt_pb2 as pb
-from bpt.report.outer import read_csv
-from bpt.schedule.outer.instructions import Average, Send
-from bpt.server import train, worker
-from bpt.server.replay_log import read_log
-from bpt.signals import SignalActions
-from bpt.solver.solver import Outcome, Solver
+from bpt.base.errors import FileError, LayerError, RunError, UserError
+from bpt.base.signals import SignalActions
+from bpt.config.plan.resolve import read_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.outer.outer_instructions import Average, Send
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.serial import SerialCommunicator
+from bpt.system.device import CPU
+from bpt.train.outer import train, worker
+from bpt.train.outer.replay_log import read_log
+from bpt.train.outer.report import read_csv
+from bpt.train.solver.solver import Outcome, Solver
 from tests.doubles.thread_ranks import Killed, run_ranks
 from tests.golden_cases import GOLDEN
 from tests.solver.spread_runs import ROWS, set_up
@@ -36,7 +36,7 @@ UNWEIGHED = "weigh_by_accuracy: false"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     set_up(tmp_path)
-    monkeypatch.setattr("bpt.server.serving.draw", lambda record, folder: [])  # takes seconds
+    monkeypatch.setattr("bpt.train.outer.serving.draw", lambda record, folder: [])  # takes seconds
     return tmp_path
 
 
@@ -112,7 +112,7 @@ def test_sgwu_is_the_mean_of_what_the_workers_have_trained(monkeypatch: pytest.M
             submitted[self._number] = weights.copy()
             return weights
 
-    monkeypatch.setattr("bpt.server.training.Worker", Watched)
+    monkeypatch.setattr("bpt.train.outer.outer_training.Worker", Watched)
     # 22 samples are 1 pass: 11 for each of the workers, in 1 iteration of 2 * 6.
     outer(3, f"exchange: SGWU agwu_param {{ {UNWEIGHED} }}", "max_iter: 1")
     mean = (submitted[0].astype(np.float64) + submitted[1]) / 2
@@ -168,7 +168,7 @@ def test_a_worker_that_dies_is_replaced_by_the_others(
                 raise Killed
             return super()._iterate()
 
-    monkeypatch.setattr("bpt.server.training.Worker", Mortal)
+    monkeypatch.setattr("bpt.train.outer.outer_training.Worker", Mortal)
     with caplog.at_level(logging.INFO, "bpt"):
         outcome = outer(4, "exchange: AGWU", "max_iter: 30")
     assert outcome.iterations == 30
@@ -196,7 +196,7 @@ def test_a_worker_slowed_tenfold_never_stops_the_other(monkeypatch: pytest.Monke
                 change.notify_all()
             return loss
 
-    monkeypatch.setattr("bpt.server.training.Worker", Slowed)
+    monkeypatch.setattr("bpt.train.outer.outer_training.Worker", Slowed)
     outcome = outer(3, "exchange: AGWU", "max_iter: 80")
     assert outcome.iterations == 80
     updates = [row.worker for row in read_csv("small_run").updates]
@@ -212,7 +212,7 @@ def test_what_was_submitted_is_saved_when_all_workers_die(monkeypatch: pytest.Mo
                 raise Killed
             return super()._iterate()
 
-    monkeypatch.setattr("bpt.server.training.Worker", Mortal)
+    monkeypatch.setattr("bpt.train.outer.outer_training.Worker", Mortal)
     with pytest.raises(RunError, match="the last computing node has left"):
         outer(2, "exchange: AGWU", "max_iter: 30")
     (model,) = Path().glob("small_iter_*.caffemodel")

@@ -9,14 +9,14 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from bpt.comm.base import Communicator
-from bpt.comm.serial import SerialCommunicator
-from bpt.device import CPU
-from bpt.errors import LayerError
-from bpt.plan.resolve import read_plan
-from bpt.report.outer import read_csv
-from bpt.server import train, worker
-from bpt.solver.solver import Solver
+from bpt.base.errors import LayerError
+from bpt.config.plan.resolve import read_plan
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.serial import SerialCommunicator
+from bpt.system.device import CPU
+from bpt.train.outer import train, worker
+from bpt.train.outer.report import read_csv
+from bpt.train.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 from tests.marks import slow
 from tests.runtime.test_whole_batches import BATCHES, NET, ROWS, folder, loss_by_hand, put
@@ -31,7 +31,7 @@ MASTER = "num_shards: 3 fc_param { scheme: MASTER_SLAVE }"
 
 @pytest.fixture(autouse=True)
 def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bpt.server.serving.draw", lambda record, folder: [])  # takes seconds
+    monkeypatch.setattr("bpt.train.outer.serving.draw", lambda record, folder: [])  # takes seconds
 
 
 def outer(ranks: int, parallel: str, *overrides: str) -> None:
@@ -105,7 +105,7 @@ def test_workers_get_whole_batches(exchange: str, balance: str, monkeypatch: pyt
             seen.extend(run for run in order.runs)
             super()._allocate(order)
 
-    monkeypatch.setattr("bpt.server.training.Worker", Watched)
+    monkeypatch.setattr("bpt.train.outer.outer_training.Worker", Watched)
     # Small steps: ranks that run by chance in any order stay near one curve.
     outer(4, f"exchange: {exchange} balance: {balance}", "max_iter: 60 base_lr: 0.02 momentum: 0.5")
     assert all(start % ROWS == stop % ROWS == 0 for start, stop in seen)

@@ -13,17 +13,17 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from bpt.comm.base import Communicator
-from bpt.comm.serial import SerialCommunicator
-from bpt.device import CPU
-from bpt.errors import LayerError, LostRankError, PrototxtError
-from bpt.plan.resolve import read_plan
-from bpt.precision import FLOAT64
-from bpt.proto import bpt_pb2 as pb
-from bpt.report.outer import read_csv
-from bpt.server import train, worker_ranks
-from bpt.signals import Action, SignalActions
-from bpt.solver.solver import Outcome, Solver
+from bpt.base.errors import LayerError, LostRankError, PrototxtError
+from bpt.base.signals import Action, SignalActions
+from bpt.config.plan.resolve import read_plan
+from bpt.config.precision import FLOAT64
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.serial import SerialCommunicator
+from bpt.system.device import CPU
+from bpt.train.outer import train, worker_ranks
+from bpt.train.outer.report import read_csv
+from bpt.train.solver.solver import Outcome, Solver
 from tests.doubles.thread_ranks import Killed, ThreadCommunicator, run_ranks
 from tests.marks import slow
 from tests.solver.spread_runs import NET, ROWS, set_up
@@ -51,7 +51,7 @@ def put(net: str, *first: str) -> None:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     set_up(tmp_path)
-    monkeypatch.setattr("bpt.server.serving.draw", lambda record, folder: [])  # takes seconds
+    monkeypatch.setattr("bpt.train.outer.serving.draw", lambda record, folder: [])  # takes seconds
     return tmp_path
 
 
@@ -339,7 +339,7 @@ def test_a_worker_that_misses_a_rank_is_lost(
             return super()._meet(words)
 
     put(NET, "bn")
-    monkeypatch.setattr("bpt.server.training.WorkerRanks", Mortal)
+    monkeypatch.setattr("bpt.train.outer.outer_training.WorkerRanks", Mortal)
     with caplog.at_level(logging.INFO, "bpt"):
         outcomes = outer(5, f"exchange: AGWU {arrangement}", "max_iter: 20")
     assert [outcome.iterations for outcome in outcomes] == [20] * 3

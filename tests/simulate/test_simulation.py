@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import PrototxtError, UsageError, WriteError
-from bpt.simulate.simulation import THE_FOUR, Simulated, Strategy, simulate_solver, strategies_of
-from bpt.simulate.simulation_report import draw, lines, node_rows, strategy_rows, write_csv
+from bpt.base.errors import PrototxtError, UsageError, WriteError
+from bpt.perf.simulate.simulation import THE_FOUR, Simulated, Strategy, simulate_solver, strategies_of
+from bpt.perf.simulate.simulation_report import draw, lines, node_rows, strategy_rows, write_csv
 from tests.solver.small_solver import small_solver
 from tests.typed import at
 

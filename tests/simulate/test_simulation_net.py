@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import LayerError, PrototxtError, UserError
-from bpt.plan.spec import RunPlan
-from bpt.simulate.simulation_net import Facts, facts_of
+from bpt.base.errors import LayerError, PrototxtError, UserError
+from bpt.config.plan.run_plan import RunPlan
+from bpt.perf.simulate.simulation_net import Facts, facts_of
 from tests.golden_cases import GOLDEN
 from tests.solver.small_solver import small_solver
 

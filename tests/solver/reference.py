@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bpt.optim.optim_spec import OptimSpec
+from bpt.config.optim_spec import OptimSpec
 
 Array = np.ndarray
 

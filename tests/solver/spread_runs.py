@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from bpt.comm.base import Communicator
-from bpt.plan.resolve import read_plan
-from bpt.proto import bpt_pb2 as pb
-from bpt.signals import SignalActions
-from bpt.solver.solver import Solver
+from bpt.base.signals import SignalActions
+from bpt.config.plan.resolve import read_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.system.comm.base import Communicator
+from bpt.train.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 from tests.layers.test_hdf5_data import write
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bpt.check.comparison import Compared, Difference, result_lines
+from bpt.apps.check.comparison import Compared, Difference, result_lines
 
 
 def test_differences_by_hand() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from bpt.plan.resolve import read_plan
-from bpt.solver.solver import Solver
+from bpt.config.plan.resolve import read_plan
+from bpt.train.solver.solver import Solver
 from tests.golden_cases import GOLDEN
 
 

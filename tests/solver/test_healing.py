@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from bpt.comm.base import Communicator
-from bpt.errors import LostRankError, PrototxtError, RunError
-from bpt.plan.resolve import read_plan
-from bpt.signals import Action, SignalActions
-from bpt.solver.solver import Solver
+from bpt.base.errors import LostRankError, PrototxtError, RunError
+from bpt.base.signals import Action, SignalActions
+from bpt.config.plan.resolve import read_plan
+from bpt.system.comm.base import Communicator
+from bpt.train.solver.solver import Solver
 from tests.chaos import losses
 from tests.chaos.losses import CASES, COPIES, SHARDS, STAGES, STATIC, Case, Kill, Kills, injected, solve, undisturbed
 from tests.doubles.thread_ranks import run_ranks

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bpt.comm.base import Communicator
-from bpt.plan.resolve import read_plan
-from bpt.signals import Action, SignalActions
-from bpt.solver.solver import Solver
-from bpt.state import in_memory
+from bpt.base.signals import Action, SignalActions
+from bpt.config.plan.resolve import read_plan
+from bpt.system.comm.base import Communicator
+from bpt.train.solver.solver import Solver
+from bpt.train.state import in_memory
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.spread_runs import Saved, set_up, train
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from bpt.errors import PrototxtError
-from bpt.net import Net
-from bpt.net_graph import build_graph_of
-from bpt.plan.nets import file_plan
-from bpt.proto import bpt_pb2 as pb
+from bpt.base.errors import PrototxtError
+from bpt.config.plan.nets import file_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.net import Net
+from bpt.nn.net_graph import build_graph_of
 from tests.solver.training import SNAPSHOTS
 
 UPGRADE = SNAPSHOTS / "upgrade"

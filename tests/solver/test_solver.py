@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from bpt.errors import PrototxtError
-from bpt.plan.resolve import read_plan
-from bpt.pycaffe.operator import BlobOperator
-from bpt.solver.solver import Solver
+from bpt.base.errors import PrototxtError
+from bpt.caffe.core.operator import BlobOperator
+from bpt.config.plan.resolve import read_plan
+from bpt.train.solver.solver import Solver
 from tests.golden_cases import GOLDEN
 
 NET = """

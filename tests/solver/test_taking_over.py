@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from bpt import state as snapshot
-from bpt.errors import FileError
-from bpt.net_graph import build_graph_of
-from bpt.plan.nets import file_plan
-from bpt.plan.resolve import read_plan
-from bpt.proto import bpt_pb2 as pb
-from bpt.solver.solver import Solver
+from bpt.base.errors import FileError
+from bpt.config.plan.nets import file_plan
+from bpt.config.plan.resolve import read_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.net_graph import build_graph_of
+from bpt.train import state as snapshot
+from bpt.train.solver.solver import Solver
 
 NET = """
 name: "small"

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
 from tests.solver.spread_runs import Saved, assert_same_lines, read_model, set_up, train
 
 DOUBLE = "precision: FLOAT64 max_iter: 6 iter_size: 1"

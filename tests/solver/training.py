@@ -10,20 +10,20 @@ import numpy as np
 import torch
 from google.protobuf import text_format
 
-from bpt.context import PassContext
-from bpt.execute.operator import SegmentOperator
+from bpt.config.optim_spec import OptimSpec
+from bpt.config.plan.nets import make_state
+from bpt.config.plan.resolve import resolve
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.sources import SolverSource
+from bpt.engine.operator import SegmentOperator
+from bpt.engine.optim.lr_policy import learning_rate
+from bpt.engine.optim.rules import UpdateRule, make_rule
 from bpt.graph.build import build_graph
-from bpt.graph.source import layer_specs
-from bpt.layers import LAYERS
-from bpt.net import Net
-from bpt.optim.lr_policy import learning_rate
-from bpt.optim.optim_spec import OptimSpec
-from bpt.optim.rules import UpdateRule, make_rule
-from bpt.plan.nets import make_state
-from bpt.plan.resolve import resolve
-from bpt.plan.spec import RunPlan
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource
+from bpt.graph.layer_specs import layer_specs
+from bpt.nn.layers import LAYERS
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
 from tests.golden_cases import GOLDEN
 
 SOLVERS = GOLDEN / "solvers"

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.comm.base import Communicator
-from bpt.exchange.codec.half import Half
-from bpt.net_graph import build_graph_of
-from bpt.proto import bpt_pb2 as pb
-from bpt.schedule.cluster import Cluster, Node
-from bpt.speeds import coding
-from bpt.speeds.coding import with_coding
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.cluster.cluster import Cluster, Node
+from bpt.parallel.exchange.codec.half_codec import Half
+from bpt.perf.speeds import coding
+from bpt.perf.speeds.coding import with_coding
+from bpt.system.comm.base import Communicator
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.small_solver import small_solver
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from bpt.comm.base import Communicator
-from bpt.device import CPU
-from bpt.net_graph import build_graph_of
-from bpt.schedule.cluster import Cluster, NodeLink, Within
-from bpt.speeds import job_cluster
-from bpt.speeds.job_cluster import RankSpeed, Sums, cluster_of, measured_cluster, speed_of
-from bpt.speeds.links import Link, Measured
+from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.cluster.cluster import Cluster, NodeLink, Within
+from bpt.perf.speeds import job_cluster
+from bpt.perf.speeds.job_cluster import RankSpeed, Sums, cluster_of, measured_cluster, speed_of
+from bpt.perf.speeds.ping_pong import Link, Measured
+from bpt.system.comm.base import Communicator
+from bpt.system.device import CPU
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.small_solver import small_solver
 

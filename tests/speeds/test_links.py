@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from bpt.comm.serial import SerialCommunicator
-from bpt.speeds.links import Measured, measure, pairs, shared_by
+from bpt.perf.speeds.ping_pong import Measured, measure, pairs, shared_by
+from bpt.system.comm.serial import SerialCommunicator
 from tests.doubles.thread_ranks import run_ranks
 
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from bpt.balance.profile import Profile, check, read_profile
-from bpt.comm.base import Communicator
-from bpt.comm.serial import SerialCommunicator
-from bpt.device import CPU
-from bpt.errors import FileError, PrototxtError
-from bpt.net_graph import build_graph_of
-from bpt.runtime.rank_facts import facts
-from bpt.speeds import profiling
-from bpt.speeds.profiling import profile, whole_batch
-from bpt.speeds.survey import Limits
+from bpt.base.errors import FileError, PrototxtError
+from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.balance.profile import Profile, check, read_profile
+from bpt.parallel.balance.rank_facts import facts
+from bpt.perf.speeds import profiling
+from bpt.perf.speeds.profiling import profile, whole_batch
+from bpt.perf.speeds.survey import Limits
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.serial import SerialCommunicator
+from bpt.system.device import CPU
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.small_solver import small_solver
 

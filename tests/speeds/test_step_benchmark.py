@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 import torch
 
-from bpt.device import CPU
-from bpt.execute.engine_choice import LayoutChoice
-from bpt.execute.operator import SegmentOperator
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.precision import FLOAT32
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.memory_format_choice import LayoutChoice
+from bpt.engine.operator import SegmentOperator
 from bpt.graph.layer_graph import LayerGraph
-from bpt.layers.base import batch_of
-from bpt.layers.data import Data
-from bpt.net import Net
-from bpt.net_graph import build_graph_of
-from bpt.plan.spec import RunPlan
-from bpt.precision import FLOAT32
-from bpt.proto import bpt_pb2 as pb
-from bpt.speeds.step_benchmark import StepBenchmark
+from bpt.nn.layers.base import batch_of
+from bpt.nn.layers.data import Data
+from bpt.nn.net import Net
+from bpt.nn.net_graph import build_graph_of
+from bpt.perf.speeds.step_benchmark import StepBenchmark
+from bpt.system.device import CPU
 from tests.data.lmdbs import write_images
 from tests.golden_cases import graph_of
 from tests.solver.small_solver import NET, small_solver

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from bpt.balance.profile import RankSpeed
-from bpt.comm.base import Communicator
-from bpt.comm.serial import SerialCommunicator
-from bpt.execute.engine_choice import LayoutChoice
-from bpt.proto import bpt_pb2 as pb
-from bpt.speeds.survey import Limits, measure_speed
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.memory_format_choice import LayoutChoice
+from bpt.parallel.balance.profile import RankSpeed
+from bpt.perf.speeds.survey import Limits, measure_speed
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.serial import SerialCommunicator
 from tests.doubles.thread_ranks import run_ranks
 
 ENGINE = pb.SolverParameter.CONTIGUOUS

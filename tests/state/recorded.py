@@ -10,11 +10,11 @@ import torch
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
 
-from bpt.net import Net
-from bpt.optim.rules import UpdateRule, make_rule
-from bpt.plan.spec import RunPlan
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.fields import FIRST_OWN_NUMBER
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.fields import FIRST_OWN_NUMBER
+from bpt.engine.optim.rules import UpdateRule, make_rule
+from bpt.nn.net import Net
 from tests.golden_cases import graph_of
 from tests.solver.training import SNAPSHOTS, Trainer, solver_of
 

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bpt import state as snapshot
-from bpt.comm.base import Communicator
-from bpt.context import PassContext
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.optim.rules import UpdateRule, make_rule
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import Part, Slice, slice_bounds
-from bpt.net import Net
-from bpt.optim.rules import UpdateRule, make_rule
-from bpt.proto import bpt_pb2 as pb
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
+from bpt.system.comm.base import Communicator
+from bpt.train import state as snapshot
 from tests.golden_cases import graph_of
 from tests.solver.training import solver_of
 from tests.state.small import SOLVER

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bpt import state as snapshot
-from bpt.context import PassContext
-from bpt.net import Net
-from bpt.optim.rules import UpdateRule, make_rule
-from bpt.plan.spec import RunPlan
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.optim.rules import UpdateRule, make_rule
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
+from bpt.train import state as snapshot
 from tests.golden_cases import graph_of
 from tests.solver.training import solver_of
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from bpt import state as snapshot
-from bpt.errors import FileError, LayerError
-from bpt.optim.rules import make_rule
-from bpt.proto import bpt_pb2 as pb
-from bpt.solver.solver import Solver
-from bpt.state.hdf5 import open_weights
-from bpt.state.hdf5_names import check_names
+from bpt.base.errors import FileError, LayerError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.optim.rules import make_rule
+from bpt.train import state as snapshot
+from bpt.train.solver.solver import Solver
+from bpt.train.state.hdf5 import open_weights
+from bpt.train.state.hdf5_names import check_names
 from tests.solver import small_solver
 from tests.solver.training import solver_of
 from tests.state.small import NET, Small, net_of, values

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from bpt import state as snapshot
-from bpt.errors import FileError
-from bpt.proto import bpt_pb2 as pb
-from bpt.state.resuming import learned_net
+from bpt.base.errors import FileError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.train import state as snapshot
+from bpt.train.state.resuming import learned_net
 from tests.state.small import Small
 
 HDF5 = "snapshot_format: HDF5"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import FileError
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
-from bpt.state import MissingWeights, WeightCoverage, load_to_run, save_weights
+from bpt.base.errors import FileError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.net import Net
+from bpt.train.state import MissingWeights, WeightCoverage, load_to_run, save_weights
 from tests.state.small import NET, net_of
 
 SHARING = """

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import UserError, WriteError
-from bpt.plan.resolve import read_plan
-from bpt.state.prefix_lock import PrefixLock, held_for
+from bpt.base.errors import UserError, WriteError
+from bpt.config.plan.resolve import read_plan
+from bpt.train.state.prefix_lock import PrefixLock, held_for
 
 HOLD = """
 import sys
-from bpt.state.prefix_lock import PrefixLock
+from bpt.train.state.prefix_lock import PrefixLock
 with PrefixLock(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.read()

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from bpt import state as snapshot
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.blobs import blob_to_array
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.blobs import blob_to_array
+from bpt.train import state as snapshot
 from tests.golden_cases import assert_close
 from tests.solver.training import SNAPSHOTS
 from tests.state.recorded import NAMES, bring, built, caffe_class, trainer

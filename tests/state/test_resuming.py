@@ -10,12 +10,12 @@ from pathlib import Path
 import h5py
 import pytest
 
-from bpt import state as snapshot
-from bpt.context import PassContext
-from bpt.errors import FileError
+from bpt.base.errors import FileError
+from bpt.engine.optim.rules import make_rule
 from bpt.graph.part import Part
-from bpt.net import Net
-from bpt.optim.rules import make_rule
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
+from bpt.train import state as snapshot
 from tests.golden_cases import GOLDEN, graph_of
 from tests.state.small import NET, Small, values
 

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from bpt import state as snapshot
-from bpt.comm.base import Communicator
-from bpt.comm.serial import SerialCommunicator
-from bpt.errors import FileError, WriteError
-from bpt.state import gathering, hdf5
+from bpt.base.errors import FileError, WriteError
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.serial import SerialCommunicator
+from bpt.train import state as snapshot
+from bpt.train.state import blob_gathering as gathering
+from bpt.train.state import hdf5
 from tests.doubles.thread_ranks import run_ranks
 from tests.state.sharded import MASTER_SLAVE, NET, PEER, Rank, equal
 from tests.state.test_writing import contents, full_disk, small_files_only

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from bpt.comm.base import Communicator
 from bpt.graph.part import Part
-from bpt.state.train_state import TrainState
+from bpt.system.comm.base import Communicator
+from bpt.train.state.train_state import TrainState
 from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import graph_of
 from tests.state.small import NET

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from bpt.errors import FileError
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
-from bpt.state import load_weights, save_weights
+from bpt.base.errors import FileError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.net import Net
+from bpt.train.state import load_weights, save_weights
 from tests.golden_cases import GOLDEN
 from tests.solver.training import SNAPSHOTS
 from tests.state.small import NET, Small, net_of, values

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from bpt import state as snapshot
-from bpt.errors import FileError, WriteError
-from bpt.violation import Violation
+from bpt.base.errors import FileError, WriteError
+from bpt.base.violation import Violation
+from bpt.train import state as snapshot
 from tests.solver.training import solver_of
 from tests.state.small import Small, net_of, values
 

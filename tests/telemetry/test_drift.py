@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bpt.telemetry.drift import Basis, Drift
-from bpt.telemetry.rank_loads import Load, Predicted
+from bpt.perf.forecast.drift import Basis, Drift
+from bpt.train.telemetry.rank_loads import Load, Predicted
 from tests.forecast.small import BYTES, nodes, small
 
 EVEN = (4, 4)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bpt.events.event import Activity
-from bpt.events.totals import Key, Traffic
-from bpt.schedule.instructions import Backward, Forward, Update, Wait
-from bpt.telemetry.rank_loads import Load, Scores, load_of, straggler_lines
+from bpt.engine.instructions import Backward, Forward, Update, Wait
+from bpt.system.events.event import Activity
+from bpt.system.events.totals import Key, Traffic
+from bpt.train.telemetry.rank_loads import Load, Scores, load_of, straggler_lines
 
 MIB = 2**20
 

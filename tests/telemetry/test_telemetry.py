@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from bpt.cli.main import main
-from bpt.comm.base import Communicator
-from bpt.net_graph import build_graph_of
-from bpt.plan.resolve import read_plan
-from bpt.predict.costs import costs_for
-from bpt.solver.solver import Solver
-from bpt.telemetry.drift import Basis, Drift
-from bpt.telemetry.live_view import view
-from bpt.telemetry.metrics_file import MetricsFile
-from bpt.telemetry.telemetry import Telemetry
+from bpt.config.plan.resolve import read_plan
+from bpt.nn.net_graph import build_graph_of
+from bpt.perf.forecast.drift import Basis, Drift
+from bpt.perf.forecast.net_costs import costs_for
+from bpt.system.comm.base import Communicator
+from bpt.train.solver.solver import Solver
+from bpt.train.telemetry.live_view import view
+from bpt.train.telemetry.metrics_file import MetricsFile
+from bpt.train.telemetry.telemetry import Telemetry
 from tests.doubles.thread_ranks import run_ranks
 from tests.forecast.small import nodes
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bpt.device import CPU
-from bpt.layers.prefetching import PrefetchingDataLayer
-from bpt.timing.benchmark import time_model
+from bpt.nn.layers.prefetching import PrefetchingDataLayer
+from bpt.perf.timing.benchmark import time_model
+from bpt.system.device import CPU
 from tests.golden_cases import GOLDEN
 
 SOURCE = f'source: "{GOLDEN}/lmdb/digits_test_lmdb" backend: LMDB batch_size: 4'

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from bpt.device import CPU
-from bpt.runtime.chunks.calibration import Kind
-from bpt.runtime.chunks.layer_costs import Measured, Seen
-from bpt.schedule.cost_model import LayerCost
-from bpt.timing.cgdp_times import cuts, layer_table, phase_table, summary, total_table
-from bpt.timing.phases import time_ranks
+from bpt.parallel.cgdp.calibration import Kind
+from bpt.parallel.cgdp.cost_model import LayerCost
+from bpt.parallel.cgdp.layer_costs import Measured, Seen
+from bpt.perf.timing.cgdp_times import cuts, layer_table, phase_table, summary, total_table
+from bpt.perf.timing.phases import time_ranks
+from bpt.system.device import CPU
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.small_solver import SOLVER, small_solver
 

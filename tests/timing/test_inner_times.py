@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from bpt.comm.base import Communicator
-from bpt.execute import task_dag
-from bpt.execute.operator import SegmentOperator
-from bpt.execute.task_dag import TaskDagCompute
-from bpt.net import Net
-from bpt.schedule.task_dag import Event, Task, TaskDag, Timeline
-from bpt.solver.solver import Solver
-from bpt.timing.inner_times import LIBRARY, TASK_DAG, Pass, log_inner_times, pass_of, side_by_side, task_tables
+from bpt.engine.operator import SegmentOperator
+from bpt.nn.net import Net
+from bpt.parallel import task_dag
+from bpt.parallel.task_dag import TaskDagCompute
+from bpt.parallel.task_dag.task_dag import Event, Task, TaskDag, Timeline
+from bpt.perf.timing.inner_times import LIBRARY, TASK_DAG, Pass, log_inner_times, pass_of, side_by_side, task_tables
+from bpt.system.comm.base import Communicator
+from bpt.train.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 from tests.execute.task_dag.nets import TINY, dag_operator, tasks_of
 from tests.execute.task_dag.test_operator import dag_threads

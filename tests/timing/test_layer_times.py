@@ -7,13 +7,13 @@ import itertools
 import pytest
 import torch
 
-from bpt.execute.engine_choice import LayoutChoice
-from bpt.execute.operator import SegmentOperator
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.memory_format_choice import LayoutChoice
+from bpt.engine.operator import SegmentOperator
 from bpt.graph.segments import per_layer
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
-from bpt.timing import layer_times as timing
-from bpt.timing.layer_times import WARM_UP, Stopwatch, Times, choose_layout, time_layers, time_passes
+from bpt.nn.net import Net
+from bpt.perf.timing import layer_times as timing
+from bpt.perf.timing.layer_times import WARM_UP, Stopwatch, Times, choose_layout, time_layers, time_passes
 from tests.golden_cases import graph_of
 
 NET = """

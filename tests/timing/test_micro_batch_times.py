@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import torch
 
-from bpt.comm.serial import SerialCommunicator
-from bpt.context import PassContext
-from bpt.execute.operator import SegmentOperator
-from bpt.execute.stage import Stage
-from bpt.execute.stage_links import Links
+from bpt.engine.operator import SegmentOperator
 from bpt.graph.segments import cut
-from bpt.net import Net
-from bpt.timing import layer_times as timing
-from bpt.timing.layer_times import WARM_UP
-from bpt.timing.micro_batch_times import time_parts
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
+from bpt.parallel.pipeline.stage import Stage
+from bpt.parallel.pipeline.stage_links import Links
+from bpt.perf.timing import layer_times as timing
+from bpt.perf.timing.layer_times import WARM_UP
+from bpt.perf.timing.micro_batch_times import time_parts
+from bpt.system.comm.serial import SerialCommunicator
 from tests.golden_cases import graph_of
 
 NET = """

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from bpt.device import CPU
-from bpt.timing import peaks
-from bpt.timing.peaks import Peak, PeakMeter, Peaks
+from bpt.perf.timing import peaks
+from bpt.perf.timing.peaks import Peak, PeakMeter, Peaks
+from bpt.system.device import CPU
 
 
 @pytest.fixture

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from bpt.comm.base import Communicator
-from bpt.device import CPU
-from bpt.events.totals import Traffic
+from bpt.config.proto.sources import SolverSource
 from bpt.graph.segments import cut
-from bpt.proto.sources import SolverSource
-from bpt.runtime import parallel
-from bpt.solver.solver import Solver
-from bpt.timing.phases import WARM_UP, RankTimes, link_table, phase_table, time_phases, time_ranks, traffic_table
+from bpt.perf.timing.phases import WARM_UP, RankTimes, link_table, phase_table, time_phases, time_ranks, traffic_table
+from bpt.system.comm.base import Communicator
+from bpt.system.device import CPU
+from bpt.system.events.totals import Traffic
+from bpt.train.runtime import parallel
+from bpt.train.solver.solver import Solver
 from tests.doubles.seen import key_of, printed
 from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import graph_of

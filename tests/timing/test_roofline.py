@@ -6,11 +6,11 @@ import math
 
 import pytest
 
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
-from bpt.proto import bpt_pb2 as pb
-from bpt.timing.layer_times import LayerTimes, Times
-from bpt.timing.peaks import Peak, Peaks
-from bpt.timing.roofline import Direction, Itemsizes, Work, backward_work, forward_work, points
+from bpt.perf.timing.layer_times import LayerTimes, Times
+from bpt.perf.timing.peaks import Peak, Peaks
+from bpt.perf.timing.roofline import Direction, Itemsizes, Work, backward_work, forward_work, points
 from tests.golden_cases import graph_of
 
 FLOAT = 4  # bytes

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import UsageError, UserError
-from bpt.timing.layer_times import LayerTimes, Times
-from bpt.timing.roofline import Itemsizes, points
-from bpt.timing.roofline_figure import check_roofline_figure, draw_roofline
+from bpt.base.errors import UsageError, UserError
+from bpt.perf.timing.layer_times import LayerTimes, Times
+from bpt.perf.timing.roofline import Itemsizes, points
+from bpt.perf.timing.roofline_figure import check_roofline_figure, draw_roofline
 from tests.draw.test_drawing import texts
 from tests.golden_cases import graph_of
 from tests.timing.test_roofline_table import NET, PEAKS

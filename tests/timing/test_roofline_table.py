@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bpt.timing.layer_times import LayerTimes, PassTimes, Times
-from bpt.timing.peaks import Peak, Peaks
-from bpt.timing.roofline import Itemsizes, points
-from bpt.timing.roofline_table import roof_lines, roofline_lines
+from bpt.perf.timing.layer_times import LayerTimes, PassTimes, Times
+from bpt.perf.timing.peaks import Peak, Peaks
+from bpt.perf.timing.roofline import Itemsizes, points
+from bpt.perf.timing.roofline_table import roof_lines, roofline_lines
 from tests.golden_cases import graph_of
 
 # 4 samples of 5 to 3: 4·3·(2·5 + 1) = 132 operations; 20 + 18 + 12 floats are 200 bytes.

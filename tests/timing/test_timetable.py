@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bpt.graph.layer_graph import LayerGraph
-from bpt.timing.layer_times import LayerTimes, PassTimes, Times
-from bpt.timing.timetable import caffe_lines, table
+from bpt.perf.timing.layer_times import LayerTimes, PassTimes, Times
+from bpt.perf.timing.timetable import caffe_lines, table
 from tests.golden_cases import graph_of
 
 LENET = """

@@ -10,7 +10,7 @@ import lmdb
 import pytest
 from PIL import Image
 
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
 from tests.golden_cases import GOLDEN
 from tests.tools.conftest import Tool
 

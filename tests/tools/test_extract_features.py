@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bpt
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
 from tests.cli.conftest import inputs  # noqa: F401  a fixture
 from tests.tools.conftest import Tool
 

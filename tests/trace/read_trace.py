@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bpt.trace import perfetto_trace_pb2 as pf
+from bpt.perf.trace import perfetto_trace_pb2 as pf
 
 
 @dataclass

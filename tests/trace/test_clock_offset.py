@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from bpt.comm.base import Communicator
-from bpt.trace.clock_offset import ROUNDS, Offset, answer, ask, to_first
+from bpt.perf.trace.clock_offset import ROUNDS, Offset, answer, ask, to_first
+from bpt.system.comm.base import Communicator
 from tests.doubles.thread_ranks import run_ranks
 
 

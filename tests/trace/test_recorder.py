@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bpt.events.bus import EventBus
-from bpt.events.event import Activity, Event
-from bpt.schedule.instructions import Backward, Exchange, Forward, Send
-from bpt.trace import recorder as module
-from bpt.trace.recorder import COMPUTE, DATA, DISK, EXCHANGE, MESSAGES, WITHIN, Recorder, Span, read, span_of
+from bpt.engine.instructions import Backward, Exchange, Forward, Send
+from bpt.perf.trace import recorder as module
+from bpt.perf.trace.recorder import COMPUTE, DATA, DISK, EXCHANGE, MESSAGES, WITHIN, Recorder, Span, read, span_of
+from bpt.system.events.bus import EventBus
+from bpt.system.events.event import Activity, Event
 
 
 def kept(recorder: Recorder) -> list[Span]:

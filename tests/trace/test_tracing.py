@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from bpt import server as outer
-from bpt.comm.base import Communicator
-from bpt.comm.serial import SerialCommunicator
-from bpt.device import CPU
-from bpt.errors import FileError, UsageError
-from bpt.events.event import Activity
-from bpt.plan.resolve import read_plan
-from bpt.schedule.instructions import Forward
-from bpt.solver.solver import Solver
-from bpt.trace.tracing import check_file, tracing
+from bpt.base.errors import FileError, UsageError
+from bpt.config.plan.resolve import read_plan
+from bpt.engine.instructions import Forward
+from bpt.perf.trace.tracing import check_file, tracing
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.serial import SerialCommunicator
+from bpt.system.device import CPU
+from bpt.system.events.event import Activity
+from bpt.train import outer
+from bpt.train.solver.solver import Solver
 from tests.chaos.losses import Kill, Kills, injected
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.spread_runs import set_up

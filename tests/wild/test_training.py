@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from bpt.plan.resolve import read_plan
-from bpt.solver.solver import Solver
+from bpt.config.plan.resolve import read_plan
+from bpt.train.solver.solver import Solver
 from tests.net_cases import PROTOTXT
 
 HERE = Path(__file__).parent

@@ -6,7 +6,7 @@ are those of forks and of bpt besides.
 
 from typing import Any
 
-from bpt.proto import bpt_pb2
+from bpt.config.proto import bpt_pb2
 
 
 def __getattr__(name: str) -> Any:

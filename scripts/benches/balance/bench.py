@@ -38,9 +38,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bpt.balance.profile import read_profile
-from bpt.errors import UserError
-from bpt.proto import bpt_pb2 as pb
+from bpt.base.errors import UserError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.balance.profile import read_profile
 from scripts.benches.balance import figures
 from scripts.benches.balance.nets import (
     NETS,

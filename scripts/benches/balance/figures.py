@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from bpt.balance.profile import Profile
+from bpt.parallel.balance.profile import Profile
 from scripts.benches.balance.results import SIDES, Compared, Repeated
 from scripts.benches.harness.panels import new_panels, save_panels
 

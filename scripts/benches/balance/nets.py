@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bpt.graph.spec import count
-from bpt.net_graph import build_graph_of
-from bpt.plan.resolve import read_plan
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_solver
-from bpt.proto.text import to_text
+from bpt.config.plan.resolve import read_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.sources import read_solver
+from bpt.config.proto.text import to_text
+from bpt.graph.layer_spec import count
+from bpt.nn.net_graph import build_graph_of
 from scripts.benches.harness.launch import PROTOTXT, ROOT
 from scripts.benches.harness.nets import reading_net
 from scripts.benches.harness.testbed import call

@@ -6,15 +6,15 @@ import math
 import time
 from typing import Any
 
-from bpt.comm.base import Communicator
-from bpt.device import CPU
-from bpt.events.totals import Totals, phase_seconds, seconds_computing
-from bpt.layers.base import batch_of
-from bpt.plan.resolve import read_plan
-from bpt.proto.sources import read_solver
-from bpt.solver.solver import Solver
-from bpt.speeds.profiling import profile
-from bpt.speeds.survey import Limits
+from bpt.config.plan.resolve import read_plan
+from bpt.config.proto.sources import read_solver
+from bpt.nn.layers.base import batch_of
+from bpt.perf.speeds.profiling import profile
+from bpt.perf.speeds.survey import Limits
+from bpt.system.comm.base import Communicator
+from bpt.system.device import CPU
+from bpt.system.events.totals import Totals, phase_seconds, seconds_computing
+from bpt.train.solver.solver import Solver
 from scripts.benches.balance.results import SIDES
 from scripts.benches.harness.turns import in_turn
 

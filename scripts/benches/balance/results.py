@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean, median, stdev
 from typing import Any
 
-from bpt.balance import imbalance
-from bpt.balance.profile import Profile, static_from
+from bpt.parallel.balance import imbalance
+from bpt.parallel.balance.profile import Profile, static_from
 from scripts.benches.harness.curve import Point
 
 SIDES = ("UNIFORM", "STATIC")

@@ -32,10 +32,10 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from bpt.errors import BptError
-from bpt.report.outer import compare
-from bpt.report.outer.style import check_matplotlib
-from bpt.simulate.simulation import THE_FOUR, Strategy
+from bpt.base.errors import BptError
+from bpt.perf.simulate.simulation import THE_FOUR, Strategy
+from bpt.train.outer.report import compare
+from bpt.train.outer.report.style import check_matplotlib
 from scripts.benches.bptcnn import results, simulation
 from scripts.benches.bptcnn.data import accuracy
 from scripts.benches.bptcnn.jobs import ALONE, NETS, RIVAL, Jobs, Left, Work

@@ -19,24 +19,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from bpt.comm.base import Buffer, Communicator
-from bpt.comm.cores import power
-from bpt.layers.base import batch_of
-from bpt.plan.resolve import resolve
-from bpt.plan.spec import ParallelSpec, RunPlan
-from bpt.proto.sources import read_solver
-from bpt.runtime.runtime import Runtime
-from bpt.schedule.outer.instructions import Merge, Order, Report, Settled
-from bpt.schedule.weight_update import Update
-from bpt.server.assignment import Assignment
-from bpt.server.data_set import samples_of
-from bpt.server.flat_weights import FlatWeights
-from bpt.server.global_weights import GlobalWeights
-from bpt.server.messages import Progress
-from bpt.server.node_solvers import worker_runtime
-from bpt.server.trainer import Trainer
-from bpt.server.worker import Worker
-from bpt.solver.solver import Outcome, Solver
+from bpt.config.plan.resolve import resolve
+from bpt.config.plan.run_plan import ParallelSpec, RunPlan
+from bpt.config.proto.sources import read_solver
+from bpt.nn.layers.base import batch_of
+from bpt.parallel.outer.outer_instructions import Merge, Order, Report, Settled
+from bpt.parallel.outer.weight_update import Update
+from bpt.system.comm.base import Buffer, Communicator
+from bpt.system.comm.cores import power
+from bpt.train.outer.assignment import Assignment
+from bpt.train.outer.data_set import samples_of
+from bpt.train.outer.flat_weights import FlatWeights
+from bpt.train.outer.global_weights import GlobalWeights
+from bpt.train.outer.messages import Progress
+from bpt.train.outer.node_solvers import worker_runtime
+from bpt.train.outer.trainer import Trainer
+from bpt.train.outer.worker import Worker
+from bpt.train.runtime.runtime import Runtime
+from bpt.train.solver.solver import Outcome, Solver
 
 PASSES = Fraction(10**6)  # more than there is time for
 REPEATS, PAUSE = 30, 0.03  # of messages and merges; seconds

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import bpt
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.text import to_text
 from bpt.data.datum import encode_datum
 from bpt.data.lmdb_file import LmdbSource, LmdbWriter
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.text import to_text
 
 WINDOW = 28  # pixels that LeNet sees of an image's 32
 TESTED = 250  # images at once

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_net, read_solver
-from bpt.proto.text import to_text
-from bpt.report.outer import RunRecord, read_csv
-from bpt.simulate.simulation import Strategy
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.sources import read_net, read_solver
+from bpt.config.proto.text import to_text
+from bpt.perf.simulate.simulation import Strategy
+from bpt.train.outer.report import RunRecord, read_csv
 from scripts.benches.bptcnn.data import write_test_net, write_training, write_windows
 from scripts.benches.harness.launch import PROTOTXT, RANK, ROOT, JobError, environment, mpirun, order
 from scripts.benches.harness.testbed import TESTBED

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from bpt.report.log import columns
-from bpt.report.outer import NodeRow, RunRecord
+from bpt.base.log import columns
+from bpt.train.outer.report import NodeRow, RunRecord
 from scripts.benches.bptcnn.jobs import ALONE, RIVAL
 
 BEST = "AGWU+IDPA"  # which should be

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bpt.plan.resolve import resolve
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_solver
-from bpt.proto.text import to_text
-from bpt.report.log import columns
-from bpt.schedule.outer.simulation.outcome import Outcome
-from bpt.simulate.simulation import THE_FOUR, simulate_solver
+from bpt.base.log import columns
+from bpt.config.plan.resolve import resolve
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.sources import read_solver
+from bpt.config.proto.text import to_text
+from bpt.parallel.outer.simulation.outcome import Outcome
+from bpt.perf.simulate.simulation import THE_FOUR, simulate_solver
 from scripts.benches.bptcnn.results import Runs, mean_seconds
 
 WITHIN = 0.1  # goal: of the measured time

@@ -9,17 +9,17 @@ import gc
 import time
 from dataclasses import replace
 
-from bpt.allocator import keep_freed_memory
-from bpt.comm import failure
-from bpt.comm.base import Communicator
-from bpt.layers.base import batch_of
-from bpt.metrics import ScoreWatch
-from bpt.plan.resolve import resolve
-from bpt.proto.sources import SolverSource, read_solver
-from bpt.report.log import start_logging
-from bpt.report.outer import NodeRow, RunRecord, TestRow, write_csv
-from bpt.server.data_set import samples_of
-from bpt.solver.solver import Solver
+from bpt.base.log import start_logging
+from bpt.base.malloc_settings import keep_freed_memory
+from bpt.config.plan.resolve import resolve
+from bpt.config.proto.sources import SolverSource, read_solver
+from bpt.nn.layers.base import batch_of
+from bpt.system.comm import rank_failure
+from bpt.system.comm.base import Communicator
+from bpt.train.metrics import ScoreWatch
+from bpt.train.outer.data_set import samples_of
+from bpt.train.outer.report import NodeRow, RunRecord, TestRow, write_csv
+from bpt.train.solver.solver import Solver
 
 
 def train(source: SolverSource, host: str) -> RunRecord:
@@ -62,4 +62,4 @@ def serve(path: str, settings: str) -> int:
         source = read_solver(path, [settings])
         write_csv(train(source, world.host), f"{source.param.snapshot_prefix}_run")
 
-    return failure.run(command)
+    return rank_failure.run(command)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bpt.schedule.chunks import chunks
+from bpt.parallel.cgdp.chunks import chunks
 from scripts.benches.cgdp import figures, results
 from scripts.benches.cgdp.jobs import Done, Turn, Way, Work, run_job
 from scripts.benches.cgdp.nets import NETS, PAPER, SMALL, trained

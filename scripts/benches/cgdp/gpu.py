@@ -29,9 +29,9 @@ from pathlib import Path
 
 import torch
 
-from bpt.device import describe_devices
-from bpt.proto.text import to_text
-from bpt.report.log import columns
+from bpt.base.log import columns
+from bpt.config.proto.text import to_text
+from bpt.system.device import describe_devices
 from scripts.benches.cgdp import figures, results
 from scripts.benches.cgdp.bench import ALONE_WAY, EXCHANGES, FIXED, SEARCHING
 from scripts.benches.cgdp.gpu_trace import TRACED, Copies, copies_of, has_kernels, read_events

@@ -20,7 +20,7 @@ import torch
 from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from bpt.device import synchronize
+from bpt.system.device import synchronize
 
 TRACED = 3  # iterations in a trace
 DIRECTIONS = {"D2H": "DtoH", "H2D": "HtoD"}  # in names of threads; in names of copies

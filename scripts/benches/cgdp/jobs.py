@@ -72,7 +72,7 @@ class Turn:
 
     Attributes:
         seconds: of each iteration, on the first rank.
-        ranks: seconds of each phase of an iteration (bpt.events.totals), the turn's mean, by rank.
+        ranks: seconds of each phase of an iteration (bpt.system.events.totals), the turn's mean, by rank.
     """
 
     seconds: tuple[float, ...]

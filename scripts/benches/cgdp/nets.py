@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from bpt.config.plan.resolve import resolve
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.sources import SolverSource
 from bpt.graph.segments import trained_layers
-from bpt.net_graph import build_graph_of
-from bpt.plan.resolve import resolve
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource
+from bpt.nn.net_graph import build_graph_of
 from scripts.benches.harness.nets import KINDS, Images, fed_net, solver_param
 
 NETS = ("alexnet", "googlenet", "vgg16", "resnet152")

@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from bpt.comm.base import Communicator
-from bpt.comm.launch import local_ranks
-from bpt.device import choose_device, finish, synchronize
-from bpt.device.memory_use import Memory
-from bpt.events.totals import Totals, phase_seconds
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.merge import apply_set
-from bpt.solver.solver import Solver
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.merge import apply_set
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.launch import local_ranks
+from bpt.system.device import choose_device, finish, synchronize
+from bpt.system.device.memory_use import Memory
+from bpt.system.events.totals import Totals, phase_seconds
+from bpt.train.solver.solver import Solver
 from scripts.benches.cgdp.gpu_trace import TRACED, record
 from scripts.benches.cgdp.jobs import Way, Work
 from scripts.benches.cgdp.nets import solver_source

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 
-from bpt.report.log import columns
-from bpt.schedule.chunks import describe
+from bpt.base.log import columns
+from bpt.parallel.cgdp.chunks import describe
 from scripts.benches.cgdp.jobs import Turn
 
 ALONE, APART, ORIGINAL, ALLREDUCE = "one process", "no exchange", "OrigDP", "ALLREDUCE"

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from bpt.report.log import columns
+from bpt.base.log import columns
 from scripts.benches.cgdp.jobs import Done, Turn, Way, Work
 from scripts.benches.cgdp.results import ALONE, ORIGINAL, Outcome, Outcomes, relative
 from scripts.benches.harness.launch import JobError

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from bpt.report.log import columns
+from bpt.base.log import columns
 from scripts.benches.harness.launch import PROTOTXT, ROOT, JobError, environment, mpirun, reason
 from scripts.benches.harness.tables import append_rows
 

@@ -12,13 +12,13 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from bpt.comm.base import Communicator
-from bpt.device import CPU
-from bpt.events.totals import Totals, phase_seconds
-from bpt.plan.resolve import read_plan
-from bpt.proto.text import to_text
-from bpt.report.log import columns
-from bpt.runtime.runtime import bind
+from bpt.base.log import columns
+from bpt.config.plan.resolve import read_plan
+from bpt.config.proto.text import to_text
+from bpt.system.comm.base import Communicator
+from bpt.system.device import CPU
+from bpt.system.events.totals import Totals, phase_seconds
+from bpt.train.runtime.runtime import bind
 from scripts.benches.harness.nets import Images, fed_net, solver_param
 from scripts.benches.harness.tables import append_rows
 from scripts.benches.harness.testbed import on_testbed, run_on_hosts

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from bpt.forecast.forecast import forecast
-from bpt.net_graph import build_graph_of
-from bpt.plan.resolve import read_plan
-from bpt.predict.costs import costs_for
-from bpt.schedule.cluster import Cluster, Node
+from bpt.config.plan.resolve import read_plan
+from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.cluster.cluster import Cluster, Node
+from bpt.perf.forecast.forecast import forecast
+from bpt.perf.forecast.net_costs import costs_for
 from scripts.benches.forecast.cases import WAYS, MemoryCase
 from scripts.benches.forecast.nets import write_solver
 from scripts.benches.forecast.results import Held

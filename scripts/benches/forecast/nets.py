@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bpt.proto.text import to_text
+from bpt.config.proto.text import to_text
 from scripts.benches.harness.nets import Images, fed_net, solver_param
 
 RATE = 1e-9  # so low that weights stay what they are

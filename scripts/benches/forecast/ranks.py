@@ -12,28 +12,28 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any, NamedTuple
 
-from bpt.comm.agreement import outcome_of_first
-from bpt.comm.base import Communicator
-from bpt.commands.choosing import choose
-from bpt.device import CPU
-from bpt.forecast.arrangement import CHUNKS
-from bpt.forecast.forecast import forecast
+from bpt.apps.commands.choosing import choose
+from bpt.config.plan.chosen import text_of
+from bpt.config.plan.resolve import read_plan
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import trained_layers
-from bpt.layers.base import batch_of
-from bpt.net_graph import build_graph_of
-from bpt.plan.chosen import text_of
-from bpt.plan.resolve import read_plan
-from bpt.plan.spec import RunPlan
-from bpt.planner.measure import measure
-from bpt.predict.costs import Costs, costs_for
-from bpt.proto import bpt_pb2 as pb
-from bpt.schedule.cluster import Cluster
-from bpt.solver.solver import Solver
-from bpt.speeds.coding import with_coding
-from bpt.speeds.job_cluster import measured_cluster
-from bpt.speeds.profiling import profile
-from bpt.speeds.survey import Limits
+from bpt.nn.layers.base import batch_of
+from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.cluster.cluster import Cluster
+from bpt.perf.forecast.arrangement import CHUNKS
+from bpt.perf.forecast.forecast import forecast
+from bpt.perf.forecast.net_costs import Costs, costs_for
+from bpt.perf.planner.measure import measure
+from bpt.perf.speeds.coding import with_coding
+from bpt.perf.speeds.job_cluster import measured_cluster
+from bpt.perf.speeds.profiling import profile
+from bpt.perf.speeds.survey import Limits
+from bpt.system.comm.agreement import outcome_of_first
+from bpt.system.comm.base import Communicator
+from bpt.system.device import CPU
+from bpt.train.solver.solver import Solver
 from scripts.benches.forecast.cases import AUTO, CHOSEN, PROFILED
 from scripts.benches.forecast.results import Row, append
 

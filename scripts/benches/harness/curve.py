@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from bpt.comm.base import Communicator
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_net, read_solver
-from bpt.proto.text import to_text
-from bpt.solver.solver import Solver
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.sources import read_net, read_solver
+from bpt.config.proto.text import to_text
+from bpt.system.comm.base import Communicator
+from bpt.train.solver.solver import Solver
 from scripts.benches.harness.launch import PROTOTXT, run_worker
 from scripts.benches.harness.nets import read_from
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.sources import read_net
 from bpt.data.datum import encode_datum
 from bpt.data.lmdb_file import LmdbWriter
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_net
 from scripts.benches.harness.launch import PROTOTXT
 from scripts.make_synthetic import images
 

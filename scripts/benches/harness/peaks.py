@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from bpt.comm.base import Communicator
-from bpt.commands import training
-from bpt.plan.resolve import read_plan
-from bpt.solver.solver import Solver
+from bpt.apps.commands import training
+from bpt.config.plan.resolve import read_plan
+from bpt.system.comm.base import Communicator
+from bpt.train.solver.solver import Solver
 from scripts.benches.harness.launch import run_worker
 
 ITERATIONS = 3

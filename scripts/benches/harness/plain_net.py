@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph, Node
-from bpt.graph.spec import Shape
-from bpt.proto import bpt_pb2 as pb
+from bpt.graph.layer_spec import Shape
 
 
 def _one(values: Sequence[int], default: int) -> int:

@@ -26,10 +26,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 import torch
 
-from bpt.allocator import keep_freed_memory
-from bpt.comm import failure
-from bpt.comm.base import Communicator
-from bpt.comm.cores import share_cores
+from bpt.base.malloc_settings import keep_freed_memory
+from bpt.system.comm import rank_failure
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.cores import share_cores
 
 GROUPS = "BENCH_CGROUPS"
 """The variable that names the folder of cgroups, one for each rank, called by its number; not set: ranks have none."""
@@ -58,7 +58,7 @@ def main(words: Sequence[str]) -> int:
         if world.rank == 0:
             answer.write_text(json.dumps(seen, indent=1))
 
-    return failure.run(command)
+    return rank_failure.run(command)
 
 
 if __name__ == "__main__":

@@ -7,14 +7,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from bpt.allocator import keep_freed_memory
-from bpt.comm.base import Communicator
+from bpt.base.malloc_settings import keep_freed_memory
+from bpt.config.plan.resolve import resolve
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.sources import SolverSource
 from bpt.graph.layer_graph import LayerGraph
-from bpt.net_graph import build_graph_of
-from bpt.plan.resolve import resolve
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource
-from bpt.solver.solver import Solver
+from bpt.nn.net_graph import build_graph_of
+from bpt.system.comm.base import Communicator
+from bpt.train.solver.solver import Solver
 from scripts.benches.harness.nets import KINDS, Images, fed_net, random_batch, solver_param
 from scripts.benches.harness.plain_net import PlainNet
 

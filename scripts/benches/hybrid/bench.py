@@ -28,11 +28,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from bpt.errors import BptError
-from bpt.plan.resolve import resolve
-from bpt.planner.plan_layers import plan_solver
-from bpt.planner.plan_report import Outlook, Plan
-from bpt.proto.sources import read_solver
+from bpt.base.errors import BptError
+from bpt.config.plan.resolve import resolve
+from bpt.config.proto.sources import read_solver
+from bpt.perf.planner.plan_layers import plan_solver
+from bpt.perf.planner.plan_report import Outlook, Plan
 from scripts.benches.harness.arguments import add_output, at_least, explain, some_of
 from scripts.benches.harness.launch import ROOT
 from scripts.benches.harness.nets import Images

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from bpt.comm.base import Buffer, Communicator
-from bpt.device import CPU
-from bpt.plan.resolve import resolve
-from bpt.planner.measure import measure
-from bpt.proto.sources import read_solver
+from bpt.config.plan.resolve import resolve
+from bpt.config.proto.sources import read_solver
+from bpt.perf.planner.measure import measure
+from bpt.system.comm.base import Buffer, Communicator
+from bpt.system.device import CPU
 
 SMALL, LARGE = 64, 2**22  # bytes of a message
 REPEATS, PAUSE = 20, 0.02  # of messages; seconds between them, so that a slow host has its share of the processor

@@ -14,8 +14,8 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bpt.plan.resolve import read_plan
-from bpt.planner.plan_layers import plan_solver
+from bpt.config.plan.resolve import read_plan
+from bpt.perf.planner.plan_layers import plan_solver
 from scripts.benches.harness.nets import Images
 from scripts.benches.harness.peaks import peaks
 from scripts.benches.hybrid.nets import solver_text

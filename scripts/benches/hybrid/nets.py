@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_net
-from bpt.proto.text import to_text
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.sources import read_net
+from bpt.config.proto.text import to_text
 from scripts.benches.harness.launch import PROTOTXT
 from scripts.benches.harness.nets import Images, fed_net, solver_param
 

@@ -20,14 +20,14 @@ from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from bpt.comm.base import Communicator
+from bpt.config.plan.resolve import resolve
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.sources import SolverSource, read_solver
 from bpt.data.volume_source import VolumeSource
 from bpt.graph.layer_graph import LayerGraph
-from bpt.net import Net
-from bpt.net_graph import build_graph_of
-from bpt.plan.resolve import resolve
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource, read_solver
+from bpt.nn.net import Net
+from bpt.nn.net_graph import build_graph_of
+from bpt.system.comm.base import Communicator
 from scripts.benches.harness.plain_net import PlainNet
 from scripts.benches.hybrid.rival_points import RivalPoint, segments
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from bpt.comm.base import Communicator
-from bpt.events.totals import Totals, phase_seconds, seconds_computing
-from bpt.proto.sources import read_solver
-from bpt.solver.solver import Solver
+from bpt.config.proto.sources import read_solver
+from bpt.system.comm.base import Communicator
+from bpt.system.events.totals import Totals, phase_seconds, seconds_computing
+from bpt.train.solver.solver import Solver
 from scripts.benches.harness.turns import in_turn
 
 WARM_UP = 2  # iterations of each way before its first turn

@@ -7,9 +7,9 @@ import time
 from statistics import fmean
 from typing import Any
 
-from bpt.comm.base import Communicator
-from bpt.proto.sources import read_solver
-from bpt.solver.solver import Solver
+from bpt.config.proto.sources import read_solver
+from bpt.system.comm.base import Communicator
+from bpt.train.solver.solver import Solver
 from scripts.benches.harness.curve import accuracy_of
 from scripts.benches.hybrid.rival_points import RivalPoint, segments
 

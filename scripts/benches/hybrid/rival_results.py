@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from bpt.report.log import columns
+from bpt.base.log import columns
 from scripts.benches.hybrid.rival_points import RivalPoint
 from scripts.benches.hybrid.rival_ways import Rival
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from bpt.report.log import columns
+from bpt.base.log import columns
 from scripts.benches.mpifc.ways import MASTER_SLAVE, WHOLE, Way
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from bpt.comm.base import Communicator
-from bpt.events.totals import Key, Totals, phase_seconds
-from bpt.proto.merge import apply_set
-from bpt.proto.sources import SolverSource
-from bpt.proto.upgrade import upgrade_solver
-from bpt.schedule import instructions as do
-from bpt.schedule.instructions import Step
-from bpt.solver.solver import Solver
+from bpt.config.proto.merge import apply_set
+from bpt.config.proto.sources import SolverSource
+from bpt.config.proto.upgrade import upgrade_solver
+from bpt.engine import instructions as do
+from bpt.engine.instructions import Step
+from bpt.system.comm.base import Communicator
+from bpt.system.events.totals import Key, Totals, phase_seconds
+from bpt.train.solver.solver import Solver
 from scripts.benches.harness.turns import in_turn
 from scripts.benches.mpifc.ways import Way, layer_solver
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
 from scripts.benches.harness.nets import solver_param
 
 WHOLE, MASTER_SLAVE, PEER = "whole", "MASTER_SLAVE", "PEER"

@@ -31,7 +31,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from bpt.errors import RunError
+from bpt.base.errors import RunError
 from scripts.benches.harness.arguments import add_output, explain
 from scripts.benches.harness.launch import ROOT, call, environment, reason
 from scripts.benches.harness.panels import check_matplotlib

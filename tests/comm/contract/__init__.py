@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from bpt.comm.base import Communicator
+from bpt.system.comm.base import Communicator
 from tests.comm.contract import collectives, comm_threads, counting, groups, messages, survivors, windows
 
 Check = Callable[[Communicator], None]

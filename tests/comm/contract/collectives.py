@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.testing import assert_array_equal
 
-from bpt.comm.base import Buffer, Communicator
+from bpt.system.comm.base import Buffer, Communicator
 from tests.comm.contract.values import MOVED, SUMMED, counts_of, run_of
 
 

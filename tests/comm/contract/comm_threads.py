@@ -8,9 +8,9 @@ from functools import partial
 import numpy as np
 from numpy.testing import assert_array_equal
 
-from bpt.comm.base import Communicator
-from bpt.comm.comm_thread import CommThread
-from bpt.schedule.instructions import Backward, Exchange
+from bpt.engine.instructions import Backward, Exchange
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.comm_thread import CommThread
 from tests.doubles.seen import Seen
 
 

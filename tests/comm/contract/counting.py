@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from bpt.comm.base import Communicator
-from bpt.events.totals import Traffic
-from bpt.schedule.instructions import Exchange, Forward
+from bpt.engine.instructions import Exchange, Forward
+from bpt.system.comm.base import Communicator
+from bpt.system.events.totals import Traffic
 from tests.comm.contract.values import counts_of
 from tests.doubles.seen import Seen
 

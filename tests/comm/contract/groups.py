@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from bpt.comm.base import Communicator
-from bpt.comm.grid import ProcessGrid
-from bpt.errors import UsageError
+from bpt.base.errors import UsageError
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.grid import ProcessGrid
 
 
 def check_rank_and_size(comm: Communicator) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.testing import assert_array_equal
 
-from bpt.comm.base import Communicator
+from bpt.system.comm.base import Communicator
 from tests.comm.contract.values import MOVED, run_of
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bpt.comm.base import Communicator
+from bpt.system.comm.base import Communicator
 
 
 def check_agree_is_on_the_bits_that_all_have_set(comm: Communicator) -> None:

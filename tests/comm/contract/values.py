@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bpt.comm.base import Buffer
+from bpt.system.comm.base import Buffer
 
 SUMMED = (np.float32, np.float64, np.int32, np.int64, np.uint8)
 MOVED = (*SUMMED, np.float16, np.bool_, np.int8)

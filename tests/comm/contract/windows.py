@@ -7,10 +7,10 @@ import threading
 import numpy as np
 from numpy.testing import assert_array_equal
 
-from bpt.comm.base import Communicator
-from bpt.comm.comm_thread import CommThread
-from bpt.events.totals import Traffic
-from bpt.schedule.instructions import Exchange
+from bpt.engine.instructions import Exchange
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.comm_thread import CommThread
+from bpt.system.events.totals import Traffic
 from tests.doubles.seen import Seen
 
 

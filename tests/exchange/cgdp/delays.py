@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from bpt.device import Event, Stream, new_stream
-from bpt.exchange.cgdp import exchange
+from bpt.parallel.cgdp import exchange
+from bpt.system.device import Event, Stream, new_stream
 
 
 class Delayed:

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from bpt.device import CPU, new_stream
-from bpt.exchange.cgdp.areas import GuardedArea, Layout, Run
+from bpt.parallel.cgdp.chunk_areas import GuardedArea, Layout, Run
+from bpt.system.device import CPU, new_stream
 
 
 def parameters(*sizes: int) -> list[nn.Parameter]:

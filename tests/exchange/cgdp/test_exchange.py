@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from bpt.comm.base import Communicator
-from bpt.comm.comm_thread import CommThread
-from bpt.exchange import EXCHANGES, Bucket
-from bpt.exchange.cgdp import exchange, host_sum
+from bpt.parallel.cgdp import exchange, host_sum
+from bpt.parallel.exchange import EXCHANGES, Bucket
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.comm_thread import CommThread
 from tests.device.fake_cuda import pretended_cuda
 from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import run_ranks

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from bpt.comm.base import Communicator
-from bpt.comm.comm_thread import CommThread
-from bpt.exchange import EXCHANGES, Bucket
+from bpt.parallel.exchange import EXCHANGES, Bucket
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.comm_thread import CommThread
 from tests.doubles.thread_ranks import run_ranks
 
 pytestmark = pytest.mark.gpu

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.comm.base import Communicator
-from bpt.exchange.codec import CODECS, Codec
-from bpt.exchange.codec.half import Half
-from bpt.exchange.codec.top_k import Largest
-from bpt.exchange.transport.transport import LIBRARY, RING, TREE, Transport
-from bpt.plan.spec import CompressionSpec
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.plan.run_plan import CompressionSpec
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.exchange.codec import CODECS, Codec
+from bpt.parallel.exchange.codec.half_codec import Half
+from bpt.parallel.exchange.codec.top_k import Largest
+from bpt.parallel.exchange.transport.transport import LIBRARY, RING, TREE, Transport
+from bpt.system.comm.base import Communicator
 from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import run_ranks
 

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bpt.context import PassContext
-from bpt.execute.operator import SegmentOperator
-from bpt.execute.task_dag import TaskDagCompute
-from bpt.execute.task_dag.segment_plan import Plan
+from bpt.engine.operator import SegmentOperator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import Segment
-from bpt.net import Net
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
+from bpt.parallel.task_dag import TaskDagCompute
+from bpt.parallel.task_dag.segment_plan import Plan
 from tests.golden_cases import graph_of
 
 TINY = 1e-12  # a grain that makes a task of everything

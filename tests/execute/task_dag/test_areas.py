@@ -6,7 +6,7 @@ from itertools import pairwise, product
 
 import pytest
 
-from bpt.execute.task_dag.areas import Axis, Span, decompose, grid_of, span
+from bpt.parallel.task_dag.areas import Axis, Span, decompose, grid_of, span
 
 
 def test_eq_12_to_14_by_hand() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from bpt.execute.task_dag.blob_tasks import BlobTasks, TaskList
-from bpt.execute.task_dag.dag_state import WHOLE, DagState
+from bpt.parallel.task_dag.blob_tasks import BlobTasks, TaskList
+from bpt.parallel.task_dag.dag_state import WHOLE, DagState
 
 X = torch.arange(10.0).view(5, 2)
 

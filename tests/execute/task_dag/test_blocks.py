@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.execute.task_dag.blocks import Block, group
-from bpt.execute.task_dag.costs import forward_seconds
-from bpt.execute.task_dag.neurons import spans
-from bpt.execute.task_dag.split_strategy import Kind, SplitStrategy
 from bpt.graph.layer_graph import LayerGraph
+from bpt.parallel.task_dag.blocks import Block, group
+from bpt.parallel.task_dag.neurons import spans
+from bpt.parallel.task_dag.split_strategy import Kind, SplitStrategy
+from bpt.parallel.task_dag.task_costs import forward_seconds
 from tests.execute.task_dag.nets import LOSS, convolution, fully_connected, image_net, layer
 
 SAMPLES = SplitStrategy(Kind.SAMPLES, 2, 6)

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.execute.operator import SegmentOperator
-from bpt.execute.task_dag.segment_plan import Plan
+from bpt.engine.operator import SegmentOperator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import cut
-from bpt.schedule.task_dag import TaskDag
+from bpt.parallel.task_dag.segment_plan import Plan
+from bpt.parallel.task_dag.task_dag import TaskDag
 from tests.execute.task_dag.nets import (
     INCEPTION,
     LOSS,

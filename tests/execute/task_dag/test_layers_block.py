@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bpt.execute.operator import SegmentOperator
-from bpt.execute.task_dag.blocks import Block
-from bpt.execute.task_dag.draft import Draft
-from bpt.execute.task_dag.layers_block import calls_of
-from bpt.execute.task_dag.split_strategy import SplitStrategy
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.operator import SegmentOperator
+from bpt.parallel.task_dag.blocks import Block
+from bpt.parallel.task_dag.draft import Draft
+from bpt.parallel.task_dag.layers_block import calls_of
+from bpt.parallel.task_dag.split_strategy import SplitStrategy
 from tests.execute.task_dag.nets import (
     LOSS,
     TINY,

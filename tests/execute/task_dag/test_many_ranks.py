@@ -7,11 +7,11 @@ import threading
 import torch
 from torch import Tensor
 
-from bpt.context import PassContext
-from bpt.execute.operator import SegmentOperator
-from bpt.execute.task_dag import TaskDagCompute
-from bpt.net import Net
-from bpt.share import Share
+from bpt.engine.operator import SegmentOperator
+from bpt.graph.share import Share
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
+from bpt.parallel.task_dag import TaskDagCompute
 from tests.execute.task_dag.nets import LOSS, assert_same, convolution, dag_operator, fully_connected, image_net, layer
 
 SYNC = "batch_norm_param { sync: true }"

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.errors import RunError
-from bpt.execute.operator import SegmentOperator
-from bpt.execute.task_dag.costs import GRAIN
-from bpt.execute.task_dag.split_strategy import Kind
+from bpt.base.errors import RunError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.operator import SegmentOperator
 from bpt.graph.segments import cut, per_layer
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
+from bpt.nn.net import Net
+from bpt.parallel.task_dag.split_strategy import Kind
+from bpt.parallel.task_dag.task_costs import GRAIN
 from tests.execute.task_dag.nets import (
     INCEPTION,
     LOSS,

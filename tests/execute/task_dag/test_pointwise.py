@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.execute.operator import SegmentOperator
-from bpt.execute.task_dag.pointwise import _Pointwise, convolve, is_pointwise
-from bpt.kernels.channels_last import FORMATS, is_channels_last
-from bpt.layers.convolution import Convolution
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.operator import SegmentOperator
+from bpt.nn.kernels.channels_last import FORMATS, is_channels_last
+from bpt.nn.layers.convolution import Convolution
+from bpt.parallel.task_dag.pointwise import _Pointwise, convolve, is_pointwise
 from tests.execute.task_dag.nets import (
     LOSS,
     assert_same,

@@ -11,8 +11,8 @@ from types import FrameType
 import pytest
 import torch
 
-from bpt.execute.task_dag.pool import Pool
-from bpt.schedule.task_dag import Dispatcher, Task, TaskDag
+from bpt.parallel.task_dag.pool import Pool
+from bpt.parallel.task_dag.task_dag import Dispatcher, Task, TaskDag
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.execute.operator import SegmentOperator
-from bpt.execute.task_dag.split_strategy import Kind
-from bpt.layers import LAYERS
+from bpt.engine.operator import SegmentOperator
+from bpt.nn.layers import LAYERS
+from bpt.parallel.task_dag.split_strategy import Kind
 from tests.execute.task_dag.nets import (
     LOSS,
     assert_same,

@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.execute.engine_choice import WARM_UP, InnerChoice
-from bpt.execute.operator import SegmentOperator
-from bpt.net import Net
-from bpt.plan.resolve import read_plan
-from bpt.plan.spec import RunPlan
-from bpt.proto import bpt_pb2 as pb
-from bpt.solver.solver import Solver
+from bpt.config.plan.resolve import read_plan
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.memory_format_choice import WARM_UP, InnerChoice
+from bpt.engine.operator import SegmentOperator
+from bpt.nn.net import Net
+from bpt.train.solver.solver import Solver
 from tests.execute.task_dag.nets import assert_same, convolution, dag_operator, fully_connected, layer, tasks_of
 from tests.golden_cases import GOLDEN
 

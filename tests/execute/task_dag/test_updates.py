@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.events.totals import Totals
-from bpt.execute.operator import SegmentOperator
-from bpt.net import Net
-from bpt.plan.resolve import read_plan
-from bpt.schedule.task_dag import TaskDag
-from bpt.solver.solver import Solver
+from bpt.config.plan.resolve import read_plan
+from bpt.engine.operator import SegmentOperator
+from bpt.nn.net import Net
+from bpt.parallel.task_dag.task_dag import TaskDag
+from bpt.system.events.totals import Totals
+from bpt.train.solver.solver import Solver
 from tests.execute.task_dag.nets import (
     INCEPTION,
     LOSS,

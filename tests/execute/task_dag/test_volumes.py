@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.context import PassContext
-from bpt.execute.operator import SegmentOperator
-from bpt.execute.task_dag.split_strategy import Kind
-from bpt.kernels import by_channel
-from bpt.kernels.channels_last import channels_last, is_channels_last
-from bpt.layers.batch_norm import BatchNorm
-from bpt.layers.convolution import Convolution
-from bpt.net import Net
-from bpt.proto import bpt_pb2 as pb
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.operator import SegmentOperator
+from bpt.nn.kernels import by_channel
+from bpt.nn.kernels.channels_last import channels_last, is_channels_last
+from bpt.nn.layers.batch_norm import BatchNorm
+from bpt.nn.layers.convolution import Convolution
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
+from bpt.parallel.task_dag.split_strategy import Kind
 from tests.execute.task_dag.nets import (
     LOSS,
     assert_same,

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bpt.execute.task_dag.dag_state import DagState
-from bpt.execute.task_dag.weights import _owned, _sum
+from bpt.parallel.task_dag.dag_state import DagState
+from bpt.parallel.task_dag.task_gradients import _owned, _sum
 from tests.execute.task_dag.nets import (
     LOSS,
     convolution,

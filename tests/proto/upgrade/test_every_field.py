@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from bpt.errors import BptError
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.fields import field_by_name, fields_of, is_message, is_repeated
-from bpt.proto.upgrade import upgrade_net
-from bpt.proto.upgrade.v0 import TYPES
+from bpt.base.errors import BptError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.fields import field_by_name, fields_of, is_message, is_repeated
+from bpt.config.proto.upgrade import upgrade_net
+from bpt.config.proto.upgrade.v0 import TYPES
 from tests.caffe_table import fields_that, fork_rows
 
 OF_FORKS = [(row.message, name) for row in fork_rows() for name in row.names if row.state == "upgraded"]

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bpt.errors import PrototxtError
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.parse import ParsedText, parse_text
-from bpt.proto.sources import read_net, read_solver
-from bpt.proto.text import to_text
-from bpt.proto.upgrade import upgrade_net, upgrade_solver
+from bpt.base.errors import PrototxtError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.parse import ParsedText, parse_text
+from bpt.config.proto.sources import read_net, read_solver
+from bpt.config.proto.text import to_text
+from bpt.config.proto.upgrade import upgrade_net, upgrade_solver
 from tests.proto.golden import UPGRADE
 from tests.proto.messages import fill, messages
 from tests.proto.upgrade.upgraded import net, refusal, upgrade

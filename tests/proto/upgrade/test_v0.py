@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.upgrade import v0
-from bpt.proto.upgrade.v1 import TYPES as V1_TYPES
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.upgrade import v0
+from bpt.config.proto.upgrade.v1 import TYPES as V1_TYPES
 from tests.proto.upgrade.upgraded import net, refusal, upgrade
 
 INPUT = 'input: "x" input_dim: [1,1,9,9]\n'

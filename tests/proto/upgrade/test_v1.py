@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.upgrade.v1 import TYPES
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.upgrade.v1 import TYPES
 from tests.proto.upgrade.upgraded import net, upgrade
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.errors import PrototxtError
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.parse import ParsedText, parse_text
-from bpt.proto.upgrade import Note, upgrade_net
+from bpt.base.errors import PrototxtError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.parse import ParsedText, parse_text
+from bpt.config.proto.upgrade import Note, upgrade_net
 
 
 def upgrade(text: str) -> tuple[ParsedText[pb.NetParameter], list[Note]]:

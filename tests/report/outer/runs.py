@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from bpt.report.outer import AllocationRow, NodeRow, RunRecord, UpdateRow
-from bpt.report.outer import record as rows
+from bpt.train.outer.report import AllocationRow, NodeRow, RunRecord, UpdateRow
+from bpt.train.outer.report import record as rows
 
 KIB = 1024
 

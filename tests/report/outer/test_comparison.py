@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from bpt.errors import UserError
-from bpt.report.outer import RunRecord, compare, comparison, draw_lines
-from bpt.report.outer.figures import draw_scores, draw_times_to
-from bpt.report.outer.style import NEVER, bars, grouped_bars, new_figure
+from bpt.base.errors import UserError
+from bpt.train.outer.report import RunRecord, compare, draw_lines
+from bpt.train.outer.report import run_comparison as comparison
+from bpt.train.outer.report.figures import draw_scores, draw_times_to
+from bpt.train.outer.report.style import NEVER, bars, grouped_bars, new_figure
 from tests.report.outer.runs import scored, small_run
 
 

@@ -11,10 +11,17 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bpt.errors import UserError, WriteError
-from bpt.report.outer import RunRecord, check_matplotlib, draw
-from bpt.report.outer.figures import draw_balance, draw_bytes, draw_nodes, draw_scores, draw_times_to, draw_updates
-from bpt.report.outer.style import save
+from bpt.base.errors import UserError, WriteError
+from bpt.train.outer.report import RunRecord, check_matplotlib, draw
+from bpt.train.outer.report.figures import (
+    draw_balance,
+    draw_bytes,
+    draw_nodes,
+    draw_scores,
+    draw_times_to,
+    draw_updates,
+)
+from bpt.train.outer.report.style import save
 from tests.report.outer.runs import KIB, scored, small_run, update
 
 PNG = b"\x89PNG\r\n\x1a\n"

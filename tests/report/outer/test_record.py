@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from bpt.report.outer import AllocationRow, RunRecord
+from bpt.train.outer.report import AllocationRow, RunRecord
 from tests.report.outer.runs import KIB, scored, small_run, update
 
 

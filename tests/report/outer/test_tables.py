@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import FileError, WriteError
-from bpt.report.outer import NodeRow, RunRecord, quantities, read_csv, summary_lines, write_csv
+from bpt.base.errors import FileError, WriteError
+from bpt.train.outer.report import NodeRow, RunRecord, quantities, read_csv, summary_lines, write_csv
 from tests.report.outer.runs import KIB, scored, small_run
 
 LINES = """\

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bpt.events.totals import Key, Traffic
 from bpt.graph.segments import trained_layers
-from bpt.runtime.chunks.calibration import Calibration, Kind, Lap, Place, kinds_of, lap_of, layers_of_all, places_of
-from bpt.runtime.parallel import Parallel
+from bpt.parallel.cgdp.calibration import Calibration, Kind, Lap, Place, kinds_of, lap_of, layers_of_all, places_of
+from bpt.system.events.totals import Key, Traffic
+from bpt.train.runtime.parallel import Parallel
 from tests.doubles.seen import key_of
 from tests.runtime.parallels import MASTER, NET, PEER, net_of, on_ranks
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from bpt.balance.profile import RankFacts
-from bpt.comm.base import Communicator
-from bpt.comm.grid import ProcessGrid
-from bpt.device import CPU
-from bpt.errors import BptError, FileError, WriteError
+from bpt.base.errors import BptError, FileError, WriteError
 from bpt.graph.net_digest import net_digest
-from bpt.runtime.chunks.choice_file import ChoiceFile, Setting
-from bpt.schedule.chunks import Trial
+from bpt.parallel.balance.profile import RankFacts
+from bpt.parallel.cgdp.choice_file import ChoiceFile, Setting
+from bpt.parallel.cgdp.chunks import Trial
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.grid import ProcessGrid
+from bpt.system.device import CPU
 from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import graph_of
 from tests.runtime.parallels import NET

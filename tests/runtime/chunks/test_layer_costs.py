@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bpt.runtime.chunks.calibration import Kind, Lap, kinds_of
-from bpt.runtime.chunks.layer_costs import BELIEF, Measured, Seen, measured
-from bpt.schedule.cost_model import LayerCost, backward_time
+from bpt.parallel.cgdp.calibration import Kind, Lap, kinds_of
+from bpt.parallel.cgdp.cost_model import LayerCost, backward_time
+from bpt.parallel.cgdp.layer_costs import BELIEF, Measured, Seen, measured
 
 # From the top down. In sum: 13 s of backward, 10 s of exchange for 100 elements.
 LAYERS = (

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from bpt.comm.base import Communicator
-from bpt.plan.resolve import read_plan
-from bpt.runtime.autotuner import WARM_UP
-from bpt.runtime.chunks import layer_costs
-from bpt.runtime.chunks import tuner as under_test
-from bpt.runtime.chunks.calibration import Kind
-from bpt.runtime.chunks.layer_costs import Measured
-from bpt.runtime.chunks.tuner import CANDIDATES, Chunks
-from bpt.schedule.chunks import CandidateSearch, ChunkSearch
-from bpt.schedule.cost_model import LayerCost, candidates
-from bpt.solver.solver import Solver
+from bpt.config.plan.resolve import read_plan
+from bpt.parallel.cgdp import layer_costs
+from bpt.parallel.cgdp import tuner as under_test
+from bpt.parallel.cgdp.calibration import Kind
+from bpt.parallel.cgdp.chunks import CandidateSearch, ChunkSearch
+from bpt.parallel.cgdp.cost_model import LayerCost, candidates
+from bpt.parallel.cgdp.layer_costs import Measured
+from bpt.parallel.cgdp.tuner import CANDIDATES, Chunks
+from bpt.system.comm.base import Communicator
+from bpt.train.runtime.autotuner import WARM_UP
+from bpt.train.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 from tests.marks import slow
 from tests.solver.spread_runs import assert_same_lines, set_up, train

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from bpt.balance.allocation import Run, size
-from bpt.balance.idpa import Idpa, Rule, Udpa
-from bpt.schedule.outer.base import OuterSchedule
-from bpt.schedule.outer.instructions import Instruction, Lost, Order, Report, Send
-from bpt.schedule.outer.replay import Replay
-from bpt.schedule.outer.strategies import Agwu, Asgd, Sgwu
+from bpt.data.sample_partition import Run, size
+from bpt.parallel.outer.base import OuterSchedule
+from bpt.parallel.outer.idpa import Idpa, Rule, Udpa
+from bpt.parallel.outer.outer_instructions import Instruction, Lost, Order, Report, Send
+from bpt.parallel.outer.replay import Replay
+from bpt.parallel.outer.strategies import Agwu, Asgd, Sgwu
 
 BATCH = 5  # samples of an iteration
 

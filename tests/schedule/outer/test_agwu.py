@@ -7,11 +7,11 @@ from fractions import Fraction
 
 import pytest
 
-from bpt.balance.allocation import size
-from bpt.balance.idpa import Idpa, Udpa
-from bpt.schedule.outer.instructions import Lost, Merge, Order, Report, Send
-from bpt.schedule.outer.strategies import Agwu
-from bpt.schedule.weight_update import Normalizer, Update
+from bpt.data.sample_partition import size
+from bpt.parallel.outer.idpa import Idpa, Udpa
+from bpt.parallel.outer.outer_instructions import Lost, Merge, Order, Report, Send
+from bpt.parallel.outer.strategies import Agwu
+from bpt.parallel.outer.weight_update import Normalizer, Update
 from tests.schedule.outer.play import Play
 
 

@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from bpt.balance.idpa import Idpa, Udpa
-from bpt.schedule.outer.base import Node, State
-from bpt.schedule.outer.instructions import Cut, Descend, Order, Report, Send
-from bpt.schedule.outer.strategies import Asgd
+from bpt.parallel.outer.base import Node, State
+from bpt.parallel.outer.idpa import Idpa, Udpa
+from bpt.parallel.outer.outer_instructions import Cut, Descend, Order, Report, Send
+from bpt.parallel.outer.strategies import Asgd
 from tests.schedule.outer.play import BATCH, Play
 
 

@@ -7,11 +7,11 @@ from fractions import Fraction
 
 import pytest
 
-from bpt.balance.idpa import Idpa, Udpa
-from bpt.errors import RunError
-from bpt.schedule.outer.base import State
-from bpt.schedule.outer.instructions import Cut, Descend, Lost, Merge, Order, Report, Send
-from bpt.schedule.outer.strategies import Agwu, Sgwu
+from bpt.base.errors import RunError
+from bpt.parallel.outer.base import State
+from bpt.parallel.outer.idpa import Idpa, Udpa
+from bpt.parallel.outer.outer_instructions import Cut, Descend, Lost, Merge, Order, Report, Send
+from bpt.parallel.outer.strategies import Agwu, Sgwu
 from tests.schedule.outer.play import BALANCES, Play, conserved, random_schedule
 
 

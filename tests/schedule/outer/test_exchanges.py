@@ -6,14 +6,14 @@ from fractions import Fraction
 
 import pytest
 
-from bpt.balance.idpa import Idpa, Rule, Udpa
-from bpt.errors import UserError
-from bpt.plan.spec import OUTER
-from bpt.proto import bpt_pb2 as pb
-from bpt.schedule.outer.base import OuterSchedule
-from bpt.schedule.outer.exchanges import make_schedule, passes_of
-from bpt.schedule.outer.instructions import Descend, Merge, Report, Send
-from bpt.schedule.outer.strategies import Agwu, Asgd, Sgwu
+from bpt.base.errors import UserError
+from bpt.config.plan.run_plan import OUTER
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.outer.base import OuterSchedule
+from bpt.parallel.outer.exchanges import make_schedule, passes_of
+from bpt.parallel.outer.idpa import Idpa, Rule, Udpa
+from bpt.parallel.outer.outer_instructions import Descend, Merge, Report, Send
+from bpt.parallel.outer.strategies import Agwu, Asgd, Sgwu
 from tests.schedule.outer.play import Play
 from tests.solver.training import solver_of
 

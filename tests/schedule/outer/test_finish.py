@@ -6,12 +6,12 @@ from fractions import Fraction
 
 import pytest
 
-from bpt.balance.idpa import Idpa
-from bpt.schedule.outer.base import OuterSchedule
-from bpt.schedule.outer.finish import Finish
-from bpt.schedule.outer.instructions import Merge, Send
-from bpt.schedule.outer.replay import Replay
-from bpt.schedule.outer.strategies import Agwu, Asgd
+from bpt.parallel.outer.base import OuterSchedule
+from bpt.parallel.outer.finish import Finish
+from bpt.parallel.outer.idpa import Idpa
+from bpt.parallel.outer.outer_instructions import Merge, Send
+from bpt.parallel.outer.replay import Replay
+from bpt.parallel.outer.strategies import Agwu, Asgd
 from tests.schedule.outer.play import Play
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.errors import UserError
-from bpt.schedule.outer.instructions import (
+from bpt.base.errors import UserError
+from bpt.parallel.outer.outer_instructions import (
     Average,
     Cut,
     Descend,
@@ -24,7 +24,7 @@ from bpt.schedule.outer.instructions import (
     from_line,
     to_line,
 )
-from bpt.schedule.weight_update import Update
+from bpt.parallel.outer.weight_update import Update
 
 numbers = st.integers(0, 2**53)
 parts = st.fractions(0, 1000)

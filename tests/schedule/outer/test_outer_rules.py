@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import PrototxtError
-from bpt.plan.resolve import read_plan
-from bpt.plan.spec import CgdpSpec, FaultSpec, FcSpec, InnerSpec, ParallelSpec, PipelineSpec, RunPlan
-from bpt.plan.violations import unused, violations
-from bpt.proto import bpt_pb2 as pb
-from bpt.schedule.outer.exchanges import make_schedule
-from bpt.schedule.outer.strategies import Agwu
-from bpt.violation import refuse
+from bpt.base.errors import PrototxtError
+from bpt.base.violation import refuse
+from bpt.config.plan.resolve import read_plan
+from bpt.config.plan.run_plan import CgdpSpec, FaultSpec, FcSpec, InnerSpec, ParallelSpec, PipelineSpec, RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.outer.exchanges import make_schedule
+from bpt.parallel.outer.strategies import Agwu
+from bpt.train.rules.violations import unused, violations
 from tests.solver.training import solver_of
 
 

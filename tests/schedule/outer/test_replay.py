@@ -9,8 +9,8 @@ from fractions import Fraction
 
 import pytest
 
-from bpt.balance.idpa import Udpa
-from bpt.schedule.outer.instructions import (
+from bpt.parallel.outer.idpa import Udpa
+from bpt.parallel.outer.outer_instructions import (
     Average,
     Cut,
     Descend,
@@ -22,8 +22,8 @@ from bpt.schedule.outer.instructions import (
     Send,
     Settled,
 )
-from bpt.schedule.outer.replay import Replay
-from bpt.schedule.outer.strategies import Agwu, Asgd
+from bpt.parallel.outer.replay import Replay
+from bpt.parallel.outer.strategies import Agwu, Asgd
 from tests.schedule.outer.play import Play, random_schedule
 
 EXCHANGES = ["SGWU", "AGWU", "ASGD"]

@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from bpt.balance.idpa import Idpa, Udpa
-from bpt.schedule.outer.base import State
-from bpt.schedule.outer.instructions import Average, Cut, Lost, Order, Report, Send
-from bpt.schedule.outer.strategies import Sgwu
+from bpt.parallel.outer.base import State
+from bpt.parallel.outer.idpa import Idpa, Udpa
+from bpt.parallel.outer.outer_instructions import Average, Cut, Lost, Order, Report, Send
+from bpt.parallel.outer.strategies import Sgwu
 from tests.schedule.outer.play import Play
 
 

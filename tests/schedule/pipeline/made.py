@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from bpt.proto import bpt_pb2 as pb
-from bpt.schedule.instructions import Instruction, Recv, Send
-from bpt.schedule.pipeline import Pipeline
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.instructions import Instruction, Recv, Send
+from bpt.parallel.pipeline import Pipeline
 
 GPIPE = pb.PipelineParameter.GPIPE
 ONE_F_ONE_B = pb.PipelineParameter.ONE_F_ONE_B

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.schedule.pipeline import Block, Pipeline
+from bpt.parallel.pipeline import Block, Pipeline
 from tests.schedule.pipeline.made import MadeFlow, chain
 
 

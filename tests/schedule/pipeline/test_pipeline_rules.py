@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import PrototxtError
-from bpt.plan.violations import unused
+from bpt.base.errors import PrototxtError
+from bpt.train.rules.violations import unused
 from tests.golden_cases import graph_of
 from tests.plan.test_violations import check, solver
 from tests.solver.small_solver import NET

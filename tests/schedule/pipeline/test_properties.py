@@ -7,20 +7,9 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.schedule.instructions import (
-    Backward,
-    Broadcast,
-    Draw,
-    Exchange,
-    Forward,
-    Instruction,
-    Recv,
-    Send,
-    Update,
-    Wait,
-)
-from bpt.schedule.pipeline import Pipeline, instructions
-from bpt.schedule.pipeline.simulation import EqualTimes, simulate
+from bpt.engine.instructions import Backward, Broadcast, Draw, Exchange, Forward, Instruction, Recv, Send, Update, Wait
+from bpt.parallel.pipeline import Pipeline, instructions
+from bpt.parallel.pipeline.simulation import EqualTimes, simulate
 from tests.schedule.pipeline.made import EXACT, ONE_F_ONE_B, SEQUENTIAL, pipelines
 
 EVERY = settings(max_examples=80, deadline=None)

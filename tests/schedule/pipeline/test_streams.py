@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.schedule.instructions import Backward, Forward, Recv, Send, Update
-from bpt.schedule.pipeline import Pipeline, delayed, instructions, streams
-from bpt.schedule.pipeline.simulation import EqualTimes, simulate
+from bpt.engine.instructions import Backward, Forward, Recv, Send, Update
+from bpt.parallel.pipeline import Pipeline, delayed, instructions, streams
+from bpt.parallel.pipeline.simulation import EqualTimes, simulate
 from tests.schedule.pipeline.made import (
     DELAYED,
     EXACT,

@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bpt.comm.base import Communicator
-from bpt.plan.resolve import read_plan
-from bpt.runtime.runtime import Runtime
-from bpt.signals import Action
-from bpt.solver.solver import Solver
+from bpt.base.signals import Action
+from bpt.config.plan.resolve import read_plan
+from bpt.system.comm.base import Communicator
+from bpt.train.runtime.runtime import Runtime
+from bpt.train.solver.solver import Solver
 from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
 from tests.layers.test_hdf5_data import write
 from tests.runtime.test_ranks_signalled import on

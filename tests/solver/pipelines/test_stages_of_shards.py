@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bpt.execute import task_dag
-from bpt.execute.task_dag import TaskDagCompute
-from bpt.solver.solver import Solver
+from bpt.parallel import task_dag
+from bpt.parallel.task_dag import TaskDagCompute
+from bpt.train.solver.solver import Solver
 from tests.execute.task_dag.nets import TINY, tasks_of
 from tests.marks import slow
 from tests.solver import spread_runs

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt.signals import Action
+from bpt.base.signals import Action
 from tests.marks import slow
 from tests.runtime.test_ranks_signalled import UNTESTED, Noted, on
 from tests.solver import spread_runs

@@ -6,13 +6,13 @@ import random
 from collections.abc import Sequence
 from fractions import Fraction
 
-from bpt.balance.idpa import Idpa, Udpa
-from bpt.schedule.cluster import Cluster, Node, Server
-from bpt.schedule.outer.base import OuterSchedule
-from bpt.schedule.outer.instructions import Instruction, Order, Report, Send
-from bpt.schedule.outer.simulation.outcome import Outcome
-from bpt.schedule.outer.simulation.simulator import Job, simulate
-from bpt.schedule.outer.strategies import Agwu, Asgd, Sgwu
+from bpt.parallel.cluster.cluster import Cluster, Node, Server
+from bpt.parallel.outer.base import OuterSchedule
+from bpt.parallel.outer.idpa import Idpa, Udpa
+from bpt.parallel.outer.outer_instructions import Instruction, Order, Report, Send
+from bpt.parallel.outer.simulation.outcome import Outcome
+from bpt.parallel.outer.simulation.simulator import Job, simulate
+from bpt.parallel.outer.strategies import Agwu, Asgd, Sgwu
 
 SCHEDULES = {"SGWU": Sgwu, "AGWU": Agwu, "ASGD": Asgd}
 

@@ -8,8 +8,8 @@ from statistics import fmean, stdev
 
 import pytest
 
-from bpt.schedule.cluster import Cluster, Node, alike
-from bpt.schedule.outer.simulation.pace import Fifo, Pace
+from bpt.parallel.cluster.cluster import Cluster, Node, alike
+from bpt.parallel.outer.simulation.pace import Fifo, Pace
 
 
 def test_frequencies_are_speeds_unless_told() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.schedule.cluster import Node, Server
-from bpt.schedule.outer.simulation.simulator import Job
+from bpt.parallel.cluster.cluster import Node, Server
+from bpt.parallel.outer.simulation.simulator import Job
 from tests.schedule.outer.simulation.clusters import play
 
 NODES, SAMPLES = 10_000, 40

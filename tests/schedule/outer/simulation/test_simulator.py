@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from bpt.errors import RunError
-from bpt.schedule.cluster import Cluster, Node, Server
-from bpt.schedule.outer.instructions import Instruction, Report
-from bpt.schedule.outer.simulation.outcome import Outcome
-from bpt.schedule.outer.simulation.simulator import Job, simulate
+from bpt.base.errors import RunError
+from bpt.parallel.cluster.cluster import Cluster, Node, Server
+from bpt.parallel.outer.outer_instructions import Instruction, Report
+from bpt.parallel.outer.simulation.outcome import Outcome
+from bpt.parallel.outer.simulation.simulator import Job, simulate
 from tests.marks import slow
 from tests.schedule.outer.simulation.clusters import Scripted, play, random_cluster, schedule
 

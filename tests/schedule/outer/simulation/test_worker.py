@@ -7,9 +7,9 @@ from statistics import fmean, stdev
 
 import pytest
 
-from bpt.schedule.cluster import Node
-from bpt.schedule.outer.instructions import Order
-from bpt.schedule.outer.simulation.simulator import Worker
+from bpt.parallel.cluster.cluster import Node
+from bpt.parallel.outer.outer_instructions import Order
+from bpt.parallel.outer.simulation.simulator import Worker
 
 
 def worker(batch: int = 10, number: int = 0, **node: object) -> Worker:

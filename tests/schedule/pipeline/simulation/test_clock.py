@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from bpt.schedule.instructions import Backward, Draw, Exchange, Forward, Instruction, Recv, Send, Update, Wait
-from bpt.schedule.pipeline import streams
-from bpt.schedule.pipeline.simulation import DeadlockError, EqualTimes, Event, simulate
+from bpt.engine.instructions import Backward, Draw, Exchange, Forward, Instruction, Recv, Send, Update, Wait
+from bpt.parallel.pipeline import streams
+from bpt.parallel.pipeline.simulation import DeadlockError, EqualTimes, Event, simulate
 from tests.schedule.pipeline.made import DELAYED, GPIPE, ONE_F_ONE_B, SEQUENTIAL, chain
 
 

@@ -1,0 +1,1 @@
+"""What the commands do beyond training, one feature a folder."""

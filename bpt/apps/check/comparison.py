@@ -1,0 +1,267 @@
+"""What ``bpt check`` does: train on all ranks and on one process from the same start, and compare."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bpt.apps.check.faults import AnyFault, check_happened, drop_links, injected
+from bpt.apps.check.local_replicas import LocalRun, train_in_turn
+from bpt.base.log import columns
+from bpt.config.plan.run_plan import CompressionSpec, ParallelSpec, RunPlan
+from bpt.config.precision import FLOAT64, Precision
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.graph.layer_graph import LayerGraph, Param
+from bpt.graph.staging import Staging
+from bpt.nn.layers import LAYERS
+from bpt.parallel.balance.divisible_batches import is_dividable
+from bpt.system.comm.base import Communicator
+from bpt.train.runtime.healing import hosts_of, outlive, start
+from bpt.train.runtime.parallel import Parallel
+from bpt.train.runtime.runtime import Runtime, bind
+from bpt.train.state.train_state import Blob, TrainState, blob_of
+
+LOG = logging.getLogger("bpt")
+
+
+Tensors = tuple[Mapping[Blob, Tensor], Mapping[Blob, Tensor]]
+"""Of each parameter: its gradient, and its values."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The largest difference of a tensor from the same of one process."""
+
+    absolute: float
+    size: float  # of the largest element on one process
+
+    @property
+    def relative(self) -> float:
+        """To the largest element: single small ones are rounding, where large ones are added up."""
+        return self.absolute / self.size if self.size else (float("inf") if self.absolute else 0.0)
+
+    @classmethod
+    def of(cls, tensor: Tensor, reference: Tensor) -> Difference:
+        """NaN, on either side, is an infinite difference."""
+        if not tensor.numel():
+            return cls(0.0, 0.0)
+        absolute = (tensor.double() - reference.double()).abs().max().item()
+        return cls(float("inf") if math.isnan(absolute) else absolute, reference.abs().max().item())
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A parameter: its gradient in the first iteration, its values after the last, and why it may differ.
+
+    The gradient is ``None`` where the rank that had it is lost.
+    """
+
+    name: str
+    gradient: Difference | None
+    weight: Difference
+    excepted: str = ""
+
+    def within(self, tolerance: float) -> bool:
+        """Whether the many ranks agree with the one."""
+        known = (each.relative for each in (self.gradient, self.weight) if each)
+        return bool(self.excepted) or max(known) <= tolerance
+
+
+def compare(
+    plan: RunPlan,
+    device: torch.device,
+    world: Communicator,
+    iterations: int,
+    precision: Precision = FLOAT64,
+    faults: Sequence[AnyFault] = (),
+) -> tuple[list[Compared], Communicator]:
+    """Train ``iterations`` iterations on ``world`` and on rank 0 alone; a collective call.
+
+    Nothing is tested or written. Both compute in contiguous layout unless the solver says otherwise. ``schedule:
+    DELAYED`` applies gradients of earlier iterations, and so has a curve of its own: it is compared with a pipeline of
+    the same stages, each one rank that computes by the library. A codec is left out: it rounds on purpose. ``exchange:
+    LOCAL`` is compared with one process that trains all replicas in turn.
+
+    Args:
+        precision: to compute in, whatever the solver says. In float32 the roundings, which differ with the division of
+            the batch, grow from iteration to iteration as fast as the net is unstable, and look like mistakes; in
+            float64 only mistakes do.
+        faults: of ranks and links on the way; those that are left go on, and are compared.
+
+    Returns:
+        A line a trained parameter, on the first rank that is left, nothing on the others; and the ranks that are left.
+    """
+    plan = replace(plan.training_only(), asked_precision=precision)
+    if codec := plan.parallel_param.compression_param.name:
+        LOG.info("Without codec: %s, which changes gradients on purpose: all else is compared", codec)
+        plan = plan.with_parallel(compression_param=CompressionSpec())
+    stages = plan.parallel_param.num_stages if plan.parallel_param.is_delayed else 1
+    rebind = partial(bind, device=device)
+    drop_links(world, faults)
+    run = start(plan, world, rebind)
+    conditions = _Conditions.of(run, stages) if isinstance(run, Runtime) else None
+    in_turn = LocalRun.of(run, faults) if isinstance(run, Runtime) else None
+    seed, replicas, staging = world.bcast(conditions)  # a rank that is spare may come to compare
+    gradients: dict[Blob, Tensor] = {}
+    weights: dict[Blob, Tensor] = {}
+    spread: Tensors = gradients, weights
+
+    def work(runtime: Runtime) -> None:
+        with injected(runtime, faults):
+            weights.update(_train(runtime, iterations, gradients))
+
+    with outlive(run, hosts_of(world), rebind, work) as run:
+        world = run.crew.everyone
+    check_happened(faults, world.world_ranks)
+    few = world.Split(0 if world.rank < stages else 1) if stages > 1 else None
+    if world.rank >= stages:
+        return [], world
+    pipeline = ParallelSpec(num_stages=stages, pipeline_param=plan.parallel_param.pipeline_param)
+    LOG.info("Now the same on %s", f"a pipeline of {stages} ranks" if stages > 1 else "one process")
+    if staging and stages == 1 < plan.parallel_param.num_stages:
+        LOG.info("It runs the same %d micro-batches, since BatchNorm normalises by them", staging.micro_batches)
+    reference = replace(plan.with_seed(seed), parallel_param=pipeline if stages > 1 else ParallelSpec(), notes=())
+    noted: dict[Blob, Tensor] = {}
+    local = plan.parallel_param.local_param
+    summed = min(local.start_iter, iterations) if in_turn else iterations
+    with bind(reference, None, few, device, batch_factor=replicas, staging=staging) as runtime:
+        alone = noted, _train(runtime, summed, noted)
+        if in_turn and summed < iterations:
+            state, note = runtime.state().copy() if summed else None, partial(_note, noted)
+            alone = noted, train_in_turn(reference, local, in_turn, state, iterations, device, _settle, note)
+        return list(_compared(runtime.net.graph, spread, alone)) if world.rank == 0 else [], world
+
+
+class _Conditions(NamedTuple):
+    """What one process needs to do the same as many ranks."""
+
+    seed: int
+    replicas: int
+    staging: Staging | None
+
+    @classmethod
+    def of(cls, runtime: Runtime, stages: int) -> _Conditions:
+        """Of the ranks that train, to be compared with so many stages."""
+        parallel = runtime.parallel
+        staging = parallel.staging if stages > 1 else _one_behind_the_other(parallel, runtime.graph)
+        return cls(runtime.seed, parallel.batch_factor, staging)
+
+
+def _one_behind_the_other(parallel: Parallel, graph: LayerGraph) -> Staging | None:
+    """The micro-batches that one process must have to do what the ranks do; none if all the same.
+
+    Where batches stay whole, each rank's is one. So it is where BatchNorm normalises by micro-batches.
+    """
+    if parallel.grid.replicas > 1 and not is_dividable(graph):
+        _check_one_behind_the_other(graph, parallel.param.sync_batch_norm)
+        return Staging.alone(graph, (parallel.grid.replicas,))
+    staging, ranks = parallel.staging, parallel.samples.size
+    by_batch = [node for node in graph.nodes if LAYERS[node.type].normalises_by_batch(node.spec)]
+    over_batch = parallel.param.pipeline_param.batch_norm_over == pb.PipelineParameter.BATCH
+    if not by_batch or over_batch or staging is None or staging.micro_batches == 1:
+        return None
+    for node in by_batch:
+        if ranks > 1 and LAYERS[node.type].syncs(node.spec, parallel.param.sync_batch_norm):
+            raise node.spec.error(
+                f"it normalises each micro-batch by the samples of all {ranks} ranks that have some (sync), and one "
+                "process has no such micro-batches; compare with pipeline_param { batch_norm_over: BATCH } or "
+                "micro_batches: 1"
+            )
+    return Staging.alone(graph, (ranks, *staging.cuts), staging.gathers)
+
+
+def _check_one_behind_the_other(graph: LayerGraph, sync: bool) -> None:
+    """Refuse nets of which one process cannot train the ranks' whole batches one behind the other."""
+    for node in graph.nodes:
+        layer = LAYERS[node.type]
+        reason = "" if layer.within_batch else layer.counts_by_data(node.spec)
+        if layer.syncs(node.spec, sync):
+            reason = "it normalises by the batches of all ranks (sync)"
+        if reason:
+            raise node.spec.error(
+                f"{reason}; batches stay whole, so one process would count batch by batch, but the ranks count all of "
+                "theirs together: only a copy of the net without that can be compared"
+            )
+
+
+def _train(runtime: Runtime, iterations: int, gradients: dict[Blob, Tensor]) -> Mapping[Blob, Tensor]:
+    """Whole weights after the last iteration, on rank 0; notes the whole gradients of the first one, too."""
+    _settle(runtime)
+    runtime.updater.before_update.append(lambda loss: _note(gradients, runtime))
+    runtime.run(iterations - runtime.iteration)
+    return _whole(runtime, runtime.state().weights)
+
+
+def _settle(runtime: Runtime) -> None:
+    """Try nothing out: layouts round differently."""
+    if runtime.plan.engine == pb.SolverParameter.AUTO:
+        runtime.load(replace(runtime.state(), tuned={"engine": (pb.SolverParameter.CONTIGUOUS,)}))
+
+
+def _note(gradients: dict[Blob, Tensor], runtime: Runtime) -> None:
+    """Note the whole gradients of the first iteration."""
+    if not runtime.iteration:
+        net = runtime.net
+        values = {blob_of(net.graph, param): net.value(param) for param in net.held}
+        own = {blob: torch.zeros_like(v) if v.grad is None else v.grad for blob, v in values.items()}
+        gradients.update(_whole(runtime, own))
+
+
+def _whole(runtime: Runtime, own: Mapping[Blob, Tensor]) -> Mapping[Blob, Tensor]:
+    """What each rank of the first replica has of the parameters or their gradients, put together on rank 0."""
+    parallel, graph = runtime.parallel, runtime.net.graph
+    if parallel.grid.replica:
+        return {}
+    state = TrainState(runtime.iteration, runtime.seed, own)
+    dtype = runtime.plan.precision.master
+    whole = state.gathered(graph, parallel.grid.in_replica, parallel.parts(graph), dtype)
+    return whole.weights if whole else {}
+
+
+def trained(graph: LayerGraph) -> list[Param]:
+    """The parameters that a solver changes."""
+    return [param for param in graph.learnable if param.learnable and param.lr_mult]
+
+
+def _compared(graph: LayerGraph, spread: Tensors, alone: Tensors) -> Iterator[Compared]:
+    for param in trained(graph):
+        blob = blob_of(graph, param)
+        # The rank that had the gradients of the first iteration may be lost.
+        gradient = Difference.of(spread[0][blob], alone[0][blob]) if spread[0] else None
+        weight = Difference.of(spread[1][blob], alone[1][blob])
+        yield Compared(f"{blob[0]}/{blob[1]}", gradient, weight, _excepted(graph, param))
+
+
+def _excepted(graph: LayerGraph, param: Param) -> str:
+    """Why a parameter's values are rounding noise, if they are."""
+    node = graph.nodes[param.layer]
+    reader = graph.edges[node.tops[0]].consumer if node.tops else None
+    if param.blob == LAYERS[node.type].bias_blob and reader is not None:
+        after = graph.nodes[reader]
+        if LAYERS[after.type].normalises_by_batch(after.spec):
+            return f'a bias before {after.type} "{after.name}": its true gradient is 0, what is there is rounding'
+    return ""
+
+
+def result_lines(compared: Sequence[Compared], tolerance: float) -> Iterator[str]:
+    """The table of ``bpt check``."""
+    head: tuple[str, ...] = ("parameter", "gradient: absolute", "relative", "weight: absolute", "relative", "")
+    rows = [head]
+    for line in compared:
+        both = (line.gradient, line.weight)
+        numbers = (
+            f"{value:.1e}" if d else "lost" for d in both for value in ((d.absolute, d.relative) if d else (0, 0))
+        )
+        verdict = "excepted" if line.excepted else "ok" if line.within(tolerance) else "DIFFERS"
+        rows.append((line.name, *numbers, verdict))
+    yield from columns(rows, left=1)
+    for line in compared:
+        if line.excepted:
+            yield f"{line.name} is excepted: {line.excepted}"

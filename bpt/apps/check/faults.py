@@ -1,0 +1,222 @@
+"""Faults by injection: ranks that kill or stop themselves at a named instruction of an iteration, and not by luck;
+ranks that are slow, and links that are dead, from an iteration on."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from bpt.base.errors import RunError, UsageError
+from bpt.config.plan.run_plan import FaultSpec
+from bpt.engine.instructions import Instruction
+from bpt.system.comm.base import Communicator
+from bpt.system.events.event import Event
+from bpt.system.events.totals import Totals, seconds_computing
+from bpt.train.runtime.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What becomes of a rank of the job, and where.
+
+    Attributes:
+        rank: of the job.
+        iteration: from 0.
+        instruction: as a trace shows it, such as F0 or B2, or its letter alone: the first one of its kind; "": the
+            first one of the iteration.
+        kind: SIGKILL, or SIGSTOP, by which it stands still.
+    """
+
+    rank: int
+    iteration: int
+    instruction: str = ""
+    kind: signal.Signals = signal.SIGKILL
+
+    @classmethod
+    def parse(cls, text: str, kind: signal.Signals = signal.SIGKILL) -> Fault:
+        """``RANK@ITERATION[:INSTRUCTION]``, for argparse."""
+        found = re.fullmatch(r"(\d+)@(\d+)(?::([A-Za-z]\d*))?", text)
+        if not found:
+            raise argparse.ArgumentTypeError(f'takes RANK@ITERATION or RANK@ITERATION:INSTRUCTION, found "{text}"')
+        return cls(int(found[1]), int(found[2]), found[3] or "", kind)
+
+    def __str__(self) -> str:
+        return f"--{'kill' if self.kind == signal.SIGKILL else 'stop'} {self.rank}@{self.iteration}"
+
+    def is_at(self, iteration: int, instruction: Instruction) -> bool:
+        """Whether it is there."""
+        step = str(instruction.step)
+        return iteration == self.iteration and self.instruction in ("", step, step.rstrip("0123456789"))
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A rank of the job computes at a part of its speed from an iteration on.
+
+    It waits after its instructions, in proportion to what they took without waiting for others, and its events tell
+    that as computing.
+    """
+
+    rank: int
+    factor: float
+    iteration: int
+
+    @classmethod
+    def parse(cls, text: str) -> Slow:
+        """``RANK=FACTOR@ITERATION``, for argparse."""
+        found = re.fullmatch(r"(\d+)=(\d*\.?\d+)@(\d+)", text)
+        if not found or not 0 < float(found[2]) < 1:
+            raise argparse.ArgumentTypeError(f'takes RANK=FACTOR@ITERATION, FACTOR between 0 and 1, found "{text}"')
+        return cls(int(found[1]), float(found[2]), int(found[3]))
+
+    def __str__(self) -> str:
+        return f"--slow {self.rank}={self.factor:g}@{self.iteration}"
+
+    def pause(self, iteration: int, computed: float) -> float:
+        """Seconds to wait after it has ``computed`` for so many."""
+        return computed * (1 / self.factor - 1) if iteration >= self.iteration else 0.0
+
+
+@dataclass(frozen=True)
+class DroppedLink:
+    """Two ranks of the job get no message of each other any more, from an iteration on.
+
+    A message that one of them is to send the other is never posted; and neither gets on in a collective in which both
+    are, for no library can complete one without them. Signs of life still come.
+    """
+
+    ranks: tuple[int, int]
+    iteration: int
+
+    @classmethod
+    def parse(cls, text: str) -> DroppedLink:
+        """``RANK-RANK@ITERATION``, for argparse."""
+        found = re.fullmatch(r"(\d+)-(\d+)@(\d+)", text)
+        if not found or found[1] == found[2]:
+            raise argparse.ArgumentTypeError(f'takes RANK-RANK@ITERATION, of two ranks, found "{text}"')
+        one, other = sorted((int(found[1]), int(found[2])))
+        return cls((one, other), int(found[3]))
+
+    def __str__(self) -> str:
+        return f"--drop-link {self.ranks[0]}-{self.ranks[1]}@{self.iteration}"
+
+    def gate(self, comm: Communicator, method: str, peer: int | None) -> None:
+        """What a rank comes to with a call; see Communicator. It returns if the call may go on."""
+        members, flight = comm.world_ranks, comm.events.flight
+        concerned = self.ranks if peer is None else (members[comm.rank], members[peer])
+        if (
+            set(concerned) != set(self.ranks)
+            or not set(self.ranks) <= set(members)
+            or members[comm.rank] not in self.ranks
+            or method in _PASSING
+            or flight is None
+            or flight.iteration < self.iteration
+        ):
+            return
+        while True:
+            if loss := comm.loss():
+                raise loss
+            time.sleep(_LOOK)
+
+
+_PASSING = ("Recv", "Irecv", "Agree", "wait")  # nothing comes; ranks agree by whatever ways are left; memory is no link
+_LOOK = 0.01  # seconds
+
+
+AnyFault = Fault | Slow | DroppedLink
+
+
+def drop_links(world: Communicator, faults: Sequence[AnyFault]) -> None:
+    """Let messages get lost in ``world`` and all that is made from it, from their iterations on."""
+    links = [fault for fault in faults if isinstance(fault, DroppedLink)]
+
+    def gate(comm: Communicator, method: str, peer: int | None) -> None:
+        for link in links:
+            link.gate(comm, method, peer)
+
+    if links:
+        world.gate = gate
+
+
+@contextmanager
+def injected(runtime: Runtime, faults: Sequence[AnyFault]) -> Iterator[None]:
+    """Let this rank fail, or be slow, where it is to; nothing is told, as after a failure of the machine."""
+    own = runtime.world.world_ranks[runtime.world.rank]
+    ends = [fault for fault in faults if isinstance(fault, Fault) and fault.rank == own]
+    slow = [fault for fault in faults if isinstance(fault, Slow) and fault.rank == own]
+    totals = Totals()
+    before: list[Instruction] = []
+
+    def pause(iteration: int) -> None:
+        computed, start = seconds_computing(totals.take()), time.perf_counter()
+        time.sleep(sum(fault.pause(iteration, computed) for fault in slow))
+        if before:
+            here = runtime.events
+            here.emit(Event(before[0], start, time.perf_counter(), here.rank, threading.current_thread().name))
+            totals.take()
+
+    def look(iteration: int, instruction: Instruction) -> None:
+        if slow:
+            pause(iteration)
+            before[:] = [instruction]
+        for fault in ends:
+            if fault.is_at(iteration, instruction):
+                sys.stderr.flush()
+                os.kill(os.getpid(), fault.kind)
+
+    if ends or slow:
+        runtime.executor.before = look
+    if slow:
+        runtime.events.add(totals)
+    try:
+        yield
+    finally:
+        runtime.events.remove(totals)
+
+
+def check(faults: Sequence[AnyFault], ranks: int, iterations: int, tolerant: bool, param: FaultSpec) -> None:
+    """Raise a UsageError unless all of these ranks and iterations are there, and others outlive them."""
+    for fault in faults:
+        if max(_ranks_of(fault)) >= ranks:
+            there = (
+                f"are {ranks} ranks, from 0 to {ranks - 1}" if ranks > 1 else "is only rank 0; start it with mpirun -n"
+            )
+            raise UsageError(f"{fault}: there {there}")
+        if fault.iteration >= iterations:
+            more = fault.iteration + 1
+            raise UsageError(f"{fault}: there are {iterations} iterations, from 0 on; --iterations {more}")
+    ends = [fault for fault in faults if isinstance(fault, Fault)]
+    links = [fault for fault in faults if isinstance(fault, DroppedLink)]
+    if ends and len({fault.rank for fault in ends}) == ranks:
+        raise UsageError(f"{ends[-1]}: all {ranks} ranks would be lost, and nobody be left to go on")
+    still = [fault for fault in ends if fault.kind == signal.SIGSTOP]
+    if still and not (param.heals and param.timeout):
+        raise UsageError(f"{still[0]}: nobody would end it; it takes fault_param {{ timeout }} and on_loss: HEAL")
+    if links and not param.timeout:
+        raise UsageError(f"{links[0]}: nobody would notice; it takes fault_param {{ timeout }}")
+    if ends and not tolerant:
+        raise UsageError(f"{ends[0]}: without fault tolerance the job ends with a rank: mpirun --with-ft ulfm …")
+
+
+def check_happened(faults: Sequence[AnyFault], left: Sequence[int]) -> None:
+    """Raise a RunError if a rank is left that was to be lost: it never came to the place."""
+    for fault in faults:
+        if isinstance(fault, Fault) and fault.rank in left:
+            raise RunError(
+                f"{fault}:{fault.instruction}: rank {fault.rank} never came there; --trace shows which instructions "
+                "a rank has"
+            )
+        if isinstance(fault, DroppedLink) and set(fault.ranks) <= set(left):
+            raise RunError(f"{fault}: these two never had a message for each other; --trace shows who has for whom")
+
+
+def _ranks_of(fault: AnyFault) -> tuple[int, ...]:
+    return fault.ranks if isinstance(fault, DroppedLink) else (fault.rank,)

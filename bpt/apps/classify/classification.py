@@ -1,0 +1,123 @@
+"""Classifies pictures: which classes a net gives most to, and how often that is what a list says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bpt.apps.classify.classifier_net import ClassifierNet, classifier_net
+from bpt.apps.pictures.class_names import ClassNames, class_names, class_words
+from bpt.apps.pictures.named_pictures import Picture
+from bpt.apps.pictures.picture_net import PictureNet
+from bpt.config.plan.nets import NetPlan
+from bpt.nn.pass_context import PassContext
+from bpt.train.state import MissingWeights
+
+
+class Guess(NamedTuple):
+    """A class, its probability or, of a net without a softmax, its score, and its name, if there is a list of names."""
+
+    number: int
+    value: float
+    name: str = ""
+
+    def __str__(self) -> str:
+        """As people read it."""
+        return class_words(self.number, self.name)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the net says of a picture: classes from the highest score on."""
+
+    picture: Picture
+    best: Sequence[Guess]
+
+    def __repr__(self) -> str:
+        return f"<{self.picture.path}: {', '.join(f'{guess} {guess.value:.4f}' for guess in self.best)}>"
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A trained net with all that it takes to ask it about pictures; ``of`` makes it."""
+
+    net: ClassifierNet
+    pictures: PictureNet
+    names: ClassNames
+
+    @classmethod
+    def of(
+        cls,
+        plan: NetPlan,
+        weights: Sequence[str],
+        device: torch.device,
+        batch: int = 1,
+        *,
+        labels: str = "",
+        preprocessing: str = "",
+        missing: MissingWeights = MissingWeights.REFUSE_RANDOM,
+        shared: Mapping[tuple[str, int], nn.Parameter] | None = None,
+        context: PassContext | None = None,
+    ) -> Classifier:
+        """The net of ``plan`` with the trained ``weights``.
+
+        Args:
+            batch: pictures that go through it at once.
+            labels: see class_names.
+            weights, preprocessing, missing, shared, context: see PictureNet.of.
+
+        Raises:
+            UserError: the text, the weights or a file is wrong, or nothing says how pictures are to be prepared.
+        """
+        net = classifier_net(plan, batch)
+        pictures = PictureNet.of(
+            net, weights, device, preprocessing, net.scores, missing=missing, shared=shared, context=context
+        )
+        return cls(net, pictures, class_names(labels, net.classes))
+
+    def scores(self, files: Sequence[str]) -> Tensor:
+        """Probabilities or scores (N, classes) of at most as many image files as the batch has."""
+        _, made = self.pictures.run(files, self.net.scores)
+        scores = made.flatten(1)[: len(files)].double()
+        return scores.softmax(1) if self.net.by_softmax else scores
+
+    def answers(self, asked: Sequence[Picture], top: int) -> Iterator[Answer]:
+        """What the net says of each picture, in order: its ``top`` best classes."""
+        for part in self.pictures.batches(asked):
+            for picture, row in zip(part, self.scores([each.path for each in part]), strict=True):
+                order = np.argsort(-row.numpy(), kind="stable")[:top]
+                yield Answer(picture, [self.guess(int(each), float(row[each])) for each in order])
+
+    def guess(self, number: int, value: float = 1.0) -> Guess:
+        return Guess(number, value, self.names[number])
+
+
+def told(classifier: Classifier, asked: Sequence[Picture], top: int, as_json: bool) -> Iterator[str]:
+    """Lines that tell what the net says of pictures and, if all are labelled, how often it is right."""
+    if not as_json:
+        yield f"Prepared: {classifier.pictures.input}"
+    right = 0
+    for answer in classifier.answers(asked, min(top, classifier.net.classes)):
+        picture = answer.picture
+        right += answer.best[0].number == picture.label
+        if as_json:
+            yield json.dumps(_plain(classifier, answer))
+            continue
+        known = "" if picture.label is None else f", which is {classifier.guess(picture.label)}"
+        yield f"{picture.path}{known}"
+        yield from (f"  {guess.value:.4f}  {guess}" for guess in answer.best)
+    if not as_json and all(each.label is not None for each in asked):
+        yield f"accuracy = {right / len(asked):.6g} ({right} of {len(asked)})"
+
+
+def _plain(classifier: Classifier, answer: Answer) -> dict[str, object]:
+    value = "probability" if classifier.net.by_softmax else "score"
+    classes = [{**classifier.names.plain(guess.number), value: guess.value} for guess in answer.best]
+    label = {} if answer.picture.label is None else {"label": answer.picture.label}
+    return {"file": answer.picture.path, **label, "classes": classes}

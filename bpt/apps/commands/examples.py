@@ -1,0 +1,96 @@
+"""The networks that come along: where they are, and one of them with all that it takes in the current folder."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from bpt.apps.commands.example_data import RECIPES
+from bpt.base.errors import UserError, WriteError, did_you_mean
+from bpt.base.version import PACKAGE
+
+_IMPORTED = {"make_boxes.py": "make_shapes.py"}  # by scripts, from others
+_WRITTEN = "Written by"  # who has written a text is of no interest here
+_SENTENCE = re.compile(r".*?\.(?= [A-Z]|$)")
+_NET = re.compile(r'^net: "(.+)"', re.MULTILINE)
+_PLACE = re.compile(r'"(data/[^/"]+)')
+_SCRIPT = re.compile(r"scripts/(\w+\.py)")
+
+
+def home() -> Path:
+    """The folder with ``prototxt/`` and ``scripts/``: the repository, or what the package has brought along.
+
+    Raises:
+        UserError: there is neither.
+    """
+    for folder in (PACKAGE.parent, Path(sys.prefix) / "share" / "bpt"):
+        if (folder / "prototxt" / "lenet").is_dir():
+            return folder
+    raise UserError("the networks that come along are not installed: install bpt from its wheel or its repository")
+
+
+def examples() -> list[str]:
+    """The names of the networks that have a solver."""
+    return sorted(path.name for path in (home() / "prototxt").iterdir() if (path / "solver.prototxt").exists())
+
+
+def list_examples() -> Iterator[str]:
+    """A line for each: its name, and the first sentence of its solver's text."""
+    names = examples()
+    width = max(map(len, names))
+    for name in names:
+        yield f"{name:{width}}  {_about((home() / 'prototxt' / name / 'solver.prototxt').read_text())}"
+    yield "bpt example lenet copies LeNet into the current folder: it is trained in about 10 seconds"
+
+
+def _about(text: str) -> str:
+    comments = (line.lstrip("# ") for line in text.splitlines() if line.startswith("#"))
+    paragraphs = "\n".join(comments).split("\n\n")
+    words = next(paragraph for paragraph in paragraphs if not paragraph.startswith(_WRITTEN)).replace("\n", " ")
+    sentence = _SENTENCE.match(words)
+    return sentence.group() if sentence else words
+
+
+def copy_example(name: str) -> Iterator[str]:
+    """Copy the network ``name``, its solvers and scripts that make its data; lines tell what was done and is next.
+
+    Raises:
+        UserError: there is none of that name.
+        WriteError: a file could not be written.
+    """
+    known = examples()
+    if name not in known:
+        raise UserError(f'no network "{name}" comes along{did_you_mean(name, known) or "; bpt example lists them"}')
+    source = home()
+    folder = source / "prototxt" / name
+    solver = next(path for path in (folder / "solver_small.prototxt", folder / "solver.prototxt") if path.exists())
+    net = _found(_NET, solver.read_text())
+    text = (source / net).read_text()
+    place = _found(_PLACE, text)
+    lines = list(RECIPES[place].lines(place, net, text))
+    named = _SCRIPT.findall("\n".join(lines))
+    named += [_IMPORTED[name] for name in named if name in _IMPORTED]
+    for path in (*sorted(folder.rglob("*.prototxt")), *(source / "scripts" / name for name in named)):
+        yield _copied(path, Path(path.relative_to(source)))
+    yield "Next:"
+    for line in (*lines, f"bpt train --solver {solver.relative_to(source)}"):
+        yield f"  {line}"
+
+
+def _found(pattern: re.Pattern[str], text: str) -> str:
+    (found,) = set(pattern.findall(text))
+    return str(found)
+
+
+def _copied(source: Path, target: Path) -> str:
+    if target.exists():
+        return f"{target} is there already, and stays"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+    except OSError as error:
+        raise WriteError(target, error.strerror) from None
+    return str(target)

@@ -1,0 +1,105 @@
+"""Blobs of a trained net, batch by batch, as LMDBs: what Caffe's extract_features does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bpt.base.atomic import check_place
+from bpt.base.errors import UsageError, UserError, did_you_mean
+from bpt.base.log import warnings_on_stderr
+from bpt.config.plan.nets import file_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.data.lmdb_file import LmdbWriter, check_new
+from bpt.graph.layer_graph import LayerGraph
+from bpt.nn.net_graph import build_graph_of
+from bpt.nn.pass_context import PassContext
+from bpt.train.runtime.net_on_device import make_net
+from bpt.train.runtime.trained_weights import load_trained
+from bpt.train.state import MissingWeights
+
+_SHOWN = 1000  # records, after which progress is told
+
+
+def extract_features(
+    weights: Sequence[str],
+    model: str,
+    blobs: Sequence[str],
+    databases: Sequence[str],
+    batches: int,
+    device: torch.device,
+    tell: Callable[[str], None] = lambda line: None,
+    missing: MissingWeights = MissingWeights.REFUSE_RANDOM,
+) -> list[int]:
+    """Run the TEST net ``model`` on ``batches`` batches and write each of ``blobs`` to an LMDB of ``databases``.
+
+    A record is a Datum of one sample, ``float_data`` of channels × height × width, under its number in ten digits. Axes
+    that a blob lacks are 1; of more than three those in the middle are one. ``missing`` says what is done about layers
+    that ``blobs`` depend on and that are in none of the weights.
+
+    Returns:
+        How many records each database has.
+
+    Raises:
+        UsageError: blobs and databases do not belong together.
+        UserError: the net has no such blob, or it does not have samples; or nothing feeds the net.
+        FileError: a file is wrong, the weights are those of another net or lack a layer, or a database exists
+            or has no place.
+        WriteError: a database could not be written.
+    """
+    if len(blobs) != len(databases):
+        raise UsageError(f"{len(blobs)} blobs ({', '.join(blobs)}) need as many databases, {len(databases)} are named")
+    if len({os.path.realpath(path) for path in databases}) < len(databases):
+        raise UsageError(f"each blob needs a database of its own: {', '.join(databases)}")
+    graph = build_graph_of(file_plan(model, pb.TEST))
+    _check(graph, model, blobs)
+    for path in databases:
+        check_new(path)
+        check_place(path)
+    keep = frozenset(graph.blobs[blob].index for blob in blobs)
+    net = make_net(graph, device, PassContext())
+    try:
+        with warnings_on_stderr():
+            load_trained(net, weights, model, missing=missing, asked=[graph.blobs[blob] for blob in blobs])
+        with ExitStack() as stack:
+            writers = [stack.enter_context(LmdbWriter(path)) for path in databases]
+            stack.enter_context(net.fixed_parameters())
+            for batch in range(batches):
+                # By a number of its own, so that DummyData and the like draw anew.
+                net.enter(replace(net.context, pass_number=batch))
+                values: dict[int, Tensor] = {}
+                with torch.no_grad():
+                    net.run(0, len(graph), values, keep, lambda tensor: tensor.to(device))
+                for blob, writer in zip(blobs, writers, strict=True):
+                    for value in values[graph.blobs[blob].index].float().cpu().numpy():
+                        writer.put(_datum(value), f"{len(writer):010d}")
+                        if len(writer) % _SHOWN == 0:
+                            tell(f"Extracted features of {len(writer)} query images for feature blob {blob}")
+    finally:
+        net.close()
+    return [len(writer) for writer in writers]
+
+
+def _check(graph: LayerGraph, model: str, blobs: Sequence[str]) -> None:
+    for blob in blobs:
+        if blob not in graph.blobs:
+            raise UserError(f'{model}: its TEST net has no blob "{blob}"{did_you_mean(blob, graph.blobs)}')
+        if not graph.blobs[blob].shape:
+            raise UserError(f'{model}: blob "{blob}" is one number for the whole batch, not a feature of each sample')
+    if graph.inputs:
+        raise UserError(f"{model}: nothing feeds its inputs ({', '.join(graph.inputs)}); use a net with a data layer")
+
+
+def _datum(value: NDArray[np.float32]) -> pb.Datum:
+    first, *rest = value.shape or (1,)
+    last = rest[-1] if len(rest) > 1 else 1
+    datum = pb.Datum(channels=first, height=value.size // max(1, first * last), width=last)
+    datum.float_data.extend(value.ravel().tolist())
+    return datum

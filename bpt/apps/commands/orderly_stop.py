@@ -1,0 +1,81 @@
+"""OrderlyStop: how long a rank that is to stop may outlive its launcher."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from bpt.base.signals import SignalActions
+from bpt.system.comm import proxy
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.processes import Peers, identity
+
+_TO_STOP = 30.0  # seconds until an iteration ends, besides some times what the longest one took
+_TIMES = 3
+_TO_WRITE = 900.0  # seconds in which all that is due must have been written
+_FAILED = 1.0  # seconds that are left to a job of which a rank had failed before
+_LEFT = 5.0  # seconds that ranks may end one after the other
+
+
+class OrderlyStop:
+    """Whether a rank whose proxy has passed SIGTERM on can still stop in good order.
+
+    A launcher ends a job because somebody asked it to, or because a rank has failed. In that case the others would wait
+    for that rank for ever.
+
+    Args:
+        signals: this rank's.
+        peers: the processes of the other ranks on this host; ``None``: the run outlives them.
+        in_step: whether all ranks ask ``signals`` after each iteration.
+
+    Attributes:
+        unsaved: tells in words what a snapshot would save now.
+    """
+
+    def __init__(self, signals: SignalActions, peers: Peers | None, in_step: bool) -> None:
+        self.unsaved: Callable[[], str] = lambda: "what was trained since the last snapshot"
+        self._signals = signals
+        self._peers = peers
+        self._in_step = in_step
+        self._first = 0.0  # when it was asked first
+        self._gone = 0.0  # when a rank was seen to be gone
+
+    def problem(self) -> str:
+        """Return why there is nothing left to wait for; "": the rank may still stop in good order."""
+        now = time.monotonic()
+        gone = self._peers.gone() if self._peers else []
+        if gone and not self._gone:
+            self._gone = now
+            if not self._first:
+                proxied = proxy.own()
+                assert proxied
+                proxied.lost_ranks = gone
+        self._first = self._first or now
+        before = self._gone == self._first
+        if gone and now - self._gone > (_FAILED if before else _LEFT):
+            return f"rank {gone[0]} has ended before the others could stop; lost: {self.unsaved()}"
+        waits = self._in_step and not self._signals.stopping
+        limit = _TO_STOP + _TIMES * self._signals.longest if waits else _TO_WRITE
+        if now - self._first > limit:
+            return f"the run has not stopped within {limit:.0f} s after SIGTERM; lost: {self.unsaved()}"
+        return ""
+
+
+@contextmanager
+def stopping_in_order(world: Communicator, signals: SignalActions, in_step: bool) -> Iterator[OrderlyStop]:
+    """Let ranks that have a proxy stop in good order though their launcher ends; a collective call."""
+    identities = world.allgather((world.host, identity()))
+    others = {
+        rank: identity for rank, (host, identity) in enumerate(identities) if host == world.host and rank != world.rank
+    }
+    tolerant = world.describe().get("fault tolerance") == "on"
+    peers = Peers({} if tolerant else others)
+    stop = OrderlyStop(signals, peers, in_step)
+    if proxied := proxy.own():
+        proxied.watch = stop.problem
+    try:
+        with signals.before_training():
+            yield stop
+    finally:
+        peers.close()

@@ -1,0 +1,168 @@
+"""The layers of a file of weights, with their blobs as arrays; the formats that they are read from and written to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bpt.apps.convert import safetensors_file
+from bpt.base.errors import BptError, FileError, PrototxtError, UsageError, WriteError
+from bpt.base.formats import SAFETENSORS
+from bpt.base.user_files import format_of
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.binary_files import write_binary
+from bpt.config.proto.blobs import FloatArray, array_to_blob, array_to_raw_blob, blob_to_array, fits_half, is_legacy
+from bpt.config.proto.dialect_settings import Dialect
+from bpt.config.proto.dialects import read_net
+from bpt.config.proto.upgrade import upgrade_net
+from bpt.train.state import hdf5
+from bpt.train.state.weights import kind_of_file
+
+ENDINGS = (".caffemodel", ".h5", ".safetensors")
+
+
+@dataclass(frozen=True)
+class LayerArrays:
+    """A layer of a file of weights.
+
+    Attributes:
+        text: what a caffemodel tells of it, without blobs; of other files its name.
+        blobs: its parameters, float32.
+    """
+
+    text: pb.LayerParameter
+    blobs: tuple[FloatArray, ...]
+
+    @property
+    def name(self) -> str:
+        return self.text.name
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A file of weights.
+
+    Attributes:
+        notes: what was read in another way than it is written today.
+        changed: names of layers that a fork's numbers give another meaning than BVLC's.
+    """
+
+    layers: tuple[LayerArrays, ...]
+    name: str = ""
+    notes: tuple[str, ...] = ()
+    changed: frozenset[str] = frozenset()
+
+
+def read_weights(path: str, dialect: Dialect | None = None) -> Weights:
+    """The weights at ``path``: a caffemodel of any Caffe, HDF5, or safetensors, by its content or if the name ends so.
+
+    Layers of V0 and V1 become today's, fields of forks get the numbers of bpt's schema, and blobs of the time when all
+    had four axes the axes that they have today.
+
+    Args:
+        dialect: the Caffe that wrote a caffemodel; ``None``: the file must tell.
+
+    Raises:
+        FileError: it is missing, damaged or something else.
+    """
+    if path.endswith(".safetensors") or format_of(path) == SAFETENSORS:
+        return Weights(_named(safetensors_file.read_arrays(path)))
+    if kind_of_file(path) == "hdf5":
+        with hdf5.open_weights(path) as stored:
+            layers = {
+                name: tuple(blobs[index].read(blobs[index].shape) for index in sorted(blobs))
+                for name, blobs in stored.items()
+            }
+        return Weights(_named(layers))
+    return _of_message(path, dialect)
+
+
+def _named(layers: dict[str, tuple[FloatArray, ...]]) -> tuple[LayerArrays, ...]:
+    return tuple(LayerArrays(pb.LayerParameter(name=name), blobs) for name, blobs in layers.items())
+
+
+def _of_message(path: str, dialect: Dialect | None) -> Weights:
+    net, read, changed = read_net(path, dialect)
+    try:
+        notes = [*read, *(note.text for note in upgrade_net(net, {}, None))]
+    except (PrototxtError, UnicodeError) as error:
+        raise FileError(path, str(error)) from None
+    layers = []
+    for layer in net.layer:
+        try:
+            blobs = tuple(_todays(layer, index, blob) for index, blob in enumerate(layer.blobs))
+        except BptError as error:
+            raise FileError(path, f'layer "{layer.name}": {error}') from None
+        del layer.blobs[:]
+        layers.append(LayerArrays(layer, blobs))
+    return Weights(tuple(layers), net.name, tuple(notes), changed)
+
+
+def _todays(layer: pb.LayerParameter, index: int, blob: pb.BlobProto) -> FloatArray:
+    """A blob's values in today's shape: old files have ones before it, up to four axes."""
+    values = blob_to_array(blob)
+    if not is_legacy(blob) or (layer.type in ("Convolution", "Deconvolution") and index == 0):
+        return values
+    wanted = 2 if layer.type in ("InnerProduct", "Embed") and index == 0 else 1
+    axes = values.shape
+    while len(axes) > wanted and axes[0] == 1:
+        axes = axes[1:]
+    return values.reshape(axes)
+
+
+def write_weights(weights: Weights, path: str, raw: str = "") -> None:
+    """Write ``weights`` in the format that the end of ``path`` says, all of them or nothing.
+
+    Args:
+        raw: of a caffemodel FLOAT or FLOAT16, as NVIDIA's Caffe stores numbers; of safetensors FLOAT16, half precision.
+            A blob with numbers beyond FLOAT16, such as the sums of a BatchNorm, stays in FLOAT: a type is a blob's own.
+
+    Raises:
+        UsageError: no such format, or it cannot hold that.
+        WriteError: the file could not be written.
+    """
+    check_target(path, raw)
+    arrays = {layer.name: layer.blobs for layer in weights.layers if layer.blobs}
+    try:
+        if path.endswith(".h5"):
+            hdf5.write_arrays(arrays, path)
+        elif path.endswith(".safetensors"):
+            safetensors_file.write_arrays(arrays, path, half=raw == "FLOAT16")
+        else:
+            write_binary(path, _message(weights, raw))
+    except BptError as error:
+        raise error if isinstance(error, (WriteError, FileError)) else WriteError(path, str(error)) from None
+
+
+def check_target(path: str, raw: str = "") -> None:
+    """Raise a UsageError if nothing can be written to a file of that name; better before the work than after it."""
+    if not path.endswith(ENDINGS):
+        raise UsageError(f"{path}: weights are written to files that end in {', '.join(ENDINGS)}")
+    if raw and path.endswith(".h5"):
+        raise UsageError(f"--raw {raw}: HDF5 files of Caffe have no such numbers; give a .caffemodel")
+    if raw == "FLOAT" and path.endswith(".safetensors"):
+        raise UsageError("--raw FLOAT is of caffemodels; safetensors hold single precision without it")
+    if os.path.basename(path) in ENDINGS:
+        raise UsageError(f"{path}: needs a name before its ending")
+
+
+def _message(weights: Weights, raw: str) -> pb.NetParameter:
+    net = pb.NetParameter(name=weights.name)
+    stored: Callable[[FloatArray], pb.BlobProto] = array_to_blob
+    if raw:
+        number = pb.Type.Value(raw)
+        stored = lambda values: array_to_raw_blob(values, number if fits_half(values) else pb.FLOAT)  # noqa: E731
+    for layer in weights.layers:
+        message = net.layer.add()
+        message.CopyFrom(layer.text)
+        _add(message, layer.blobs, stored)
+    return net
+
+
+def _add(message: pb.LayerParameter, blobs: Sequence[FloatArray], stored: Callable[[FloatArray], pb.BlobProto]) -> None:
+    for values in blobs:
+        try:
+            message.blobs.append(stored(values))
+        except BptError as error:
+            raise BptError(f'layer "{message.name}": {error}') from None

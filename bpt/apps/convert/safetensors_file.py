@@ -1,0 +1,64 @@
+"""Weights in safetensors: a tensor for each blob, called ``<layer>/<number>``, by the package of that name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from bpt.base.atomic import atomic_path
+from bpt.base.errors import FileError
+from bpt.base.formats import SAFETENSORS
+from bpt.base.user_files import UnreadableError, read_bytes, refuse_file
+from bpt.config.proto.blobs import FloatArray, fits_half
+
+
+def read_arrays(path: str) -> dict[str, tuple[FloatArray, ...]]:
+    """The blobs of each layer at ``path``, in single precision.
+
+    Raises:
+        FileError: it cannot be read, or its tensors are not called as :func:`write_arrays` calls them.
+    """
+    library = _library(path)
+    try:
+        tensors = library.load(read_bytes(path))
+    except UnreadableError as error:
+        raise FileError(path, str(error)) from None
+    except Exception as error:  # the package has an error of its own, and numpy others: of types that it does not have
+        raise refuse_file(path, SAFETENSORS.what, f"is not safetensors that can be read: {error}") from None
+    found: dict[str, dict[int, FloatArray]] = {}
+    for key, values in tensors.items():
+        layer, slash, number = key.rpartition("/")
+        if not slash or not number.isdecimal() or values.dtype.kind not in "fiub":
+            raise FileError(path, f'has "{key}", {values.dtype}; it must be called <layer>/<number of the blob>')
+        found.setdefault(layer, {})[int(number)] = values.astype(np.float32)
+    for layer, blobs in found.items():
+        if sorted(blobs) != list(range(len(blobs))):
+            raise FileError(path, f'layer "{layer}" has blobs {sorted(blobs)}; they must be numbered from 0')
+    return {layer: tuple(blobs[number] for number in sorted(blobs)) for layer, blobs in found.items()}
+
+
+def write_arrays(layers: Mapping[str, Sequence[FloatArray]], path: str, half: bool = False) -> None:
+    """Write the blobs of each layer; if ``half``, in half precision those whose numbers it holds.
+
+    Raises:
+        WriteError: the file could not be written.
+    """
+    library = _library(path)
+    tensors = {}
+    for layer, blobs in layers.items():
+        for number, values in enumerate(blobs):
+            kind = np.float16 if half and fits_half(values) else np.float32
+            stored = np.ascontiguousarray(values, kind).reshape(values.shape)
+            tensors[f"{layer}/{number}"] = stored
+    with atomic_path(path) as temporary, open(temporary, "wb") as file:
+        file.write(library.save(tensors))
+
+
+def _library(path: str) -> Any:
+    try:
+        return import_module("safetensors.numpy")  # an extra
+    except ImportError:
+        raise FileError(path, 'needs the package safetensors: pip install "bpt[safetensors]"') from None

@@ -1,0 +1,130 @@
+"""Detects objects in pictures: what they are, how sure the net is, and where they are, in pixels of the picture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bpt.apps.detect.box_drawing import Drawing, draw, named_apart
+from bpt.apps.detect.detector_net import DetectorNet, detector_net
+from bpt.apps.pictures.class_names import ClassNames, class_names
+from bpt.apps.pictures.named_pictures import Picture
+from bpt.apps.pictures.picture_net import PictureNet
+from bpt.config.plan.nets import NetPlan
+from bpt.data.detection.truth import NO_IMAGE
+from bpt.data.object_boxes import Box, around
+from bpt.graph.layer_spec import Shape
+from bpt.train.state import MissingWeights
+
+
+class Found(NamedTuple):
+    """An object: its class, its score, and its box (xmin, ymin, xmax, ymax) in pixels, within the picture."""
+
+    label: int
+    score: float
+    box: tuple[float, float, float, float]
+
+
+class Detections(NamedTuple):
+    """The objects of a picture of that size (height, width), the surest first."""
+
+    picture: Picture
+    size: Shape
+    found: Sequence[Found]
+
+
+@dataclass(frozen=True)
+class Detector:
+    """A trained net with all that it takes to find objects in pictures; ``of`` makes it."""
+
+    net: DetectorNet
+    pictures: PictureNet
+    names: ClassNames
+
+    @classmethod
+    def of(
+        cls,
+        plan: NetPlan,
+        weights: Sequence[str],
+        device: torch.device,
+        batch: int = 1,
+        *,
+        labels: str = "",
+        preprocessing: str = "",
+        missing: MissingWeights = MissingWeights.REFUSE_RANDOM,
+    ) -> Detector:
+        """The net of ``plan`` with the trained ``weights``.
+
+        Args:
+            batch: pictures that go through it at once.
+            labels: see class_names.
+            weights, preprocessing, missing: see PictureNet.of.
+
+        Raises:
+            UserError: the text, the weights or a file is wrong, or nothing says how pictures are to be prepared.
+        """
+        net = detector_net(plan, batch)
+        pictures = PictureNet.of(net, weights, device, preprocessing, net.found, missing=missing)
+        return cls(net, pictures, class_names(labels, net.classes))
+
+    def detections(self, asked: Sequence[Picture], threshold: float) -> Iterator[Detections]:
+        """The objects in each picture, in order, of a score of at least ``threshold``."""
+        for part in self.pictures.batches(asked):
+            prepared, made = self.pictures.run([each.path for each in part], self.net.found)
+            rows = made.reshape(-1, made.shape[-1])
+            rows = rows[(rows[:, 1] != NO_IMAGE) & (rows[:, 2] >= threshold)]
+            for place, picture in enumerate(part):
+                own = rows[rows[:, 0] == place]
+                size = prepared.sizes[place]
+                yield Detections(picture, size, _in_pixels(own, prepared.parts[place], size))
+
+
+def _in_pixels(rows: Tensor, part: Box, size: Shape) -> list[Found]:
+    """The objects of one picture, the surest first. ``part``: what the net has seen of it."""
+    rows = rows[rows[:, 2].argsort(descending=True, stable=True)]
+    height, width = size
+    boxes = around(rows[:, 3:].numpy(), part).clip(0, 1) * (width, height, width, height)
+    return [
+        Found(int(label), float(score), (xmin, ymin, xmax, ymax))
+        for (label, score), (xmin, ymin, xmax, ymax) in zip(rows[:, 1:3].tolist(), boxes.tolist(), strict=True)
+    ]
+
+
+def told(
+    detector: Detector, asked: Sequence[Picture], threshold: float, as_json: bool, folder: str = ""
+) -> Iterator[str]:
+    """Lines that tell what is found in pictures.
+
+    Args:
+        folder: where pictures with the boxes in them are written; "": nowhere.
+    """
+    if not as_json:
+        yield f"Prepared: {detector.pictures.input}"
+    drawings = named_apart(folder, [each.path for each in asked]) if folder else [""] * len(asked)
+    for detected, drawing in zip(detector.detections(asked, threshold), drawings, strict=True):
+        if drawing:
+            draw(detected.picture.path, drawing, [_drawn(detector.names, each) for each in detected.found])
+        if as_json:
+            yield json.dumps(_plain(detector.names, detected, drawing))
+            continue
+        yield f"{detected.picture.path}{f' → {drawing}' if drawing else ''}{'' if detected.found else ': nothing'}"
+        for each in detected.found:
+            xmin, ymin, xmax, ymax = (round(value) for value in each.box)
+            name = detector.names.told(each.label)
+            yield f"  {each.score:.4f}  {name}, from ({xmin}, {ymin}) to ({xmax}, {ymax})"
+
+
+def _drawn(names: ClassNames, found: Found) -> Drawing:
+    return Drawing(f"{names[found.label] or found.label} {found.score:.2f}", found.label, found.box)
+
+
+def _plain(names: ClassNames, detected: Detections, drawing: str) -> dict[str, object]:
+    height, width = detected.size
+    objects = [{**names.plain(each.label), "score": each.score, "box": list(each.box)} for each in detected.found]
+    drawn = {"drawn": drawing} if drawing else {}
+    return {"file": detected.picture.path, "width": width, "height": height, **drawn, "objects": objects}

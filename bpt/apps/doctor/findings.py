@@ -1,0 +1,183 @@
+"""Findings: what a check has seen, in a line each, with a remedy where one is called for; and names for ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Generic, TypeVar
+
+from bpt.base.errors import BptError
+from bpt.config.plan.nets import NetPlan
+from bpt.config.plan.run_plan import RunPlan
+from bpt.perf.speeds.ping_pong import members
+from bpt.system.comm.base import Communicator
+from bpt.train.outer.roles import SERVER
+
+
+class Kind(Enum):
+    """How bad it is; the value is the word that is printed."""
+
+    OK = "ok"
+    NOTE = "note"  # good to know
+    WARNING = "warning"  # the run works, but not well
+    PROBLEM = "PROBLEM"  # the run does not work
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was seen, and what to do about it (empty: nothing)."""
+
+    kind: Kind
+    text: str
+    remedy: str = ""
+
+
+def ok(text: str) -> Finding:
+    return Finding(Kind.OK, text)
+
+
+def note(text: str, remedy: str = "") -> Finding:
+    return Finding(Kind.NOTE, text, remedy)
+
+
+def warning(text: str, remedy: str = "") -> Finding:
+    return Finding(Kind.WARNING, text, remedy)
+
+
+def problem(text: str, remedy: str = "") -> Finding:
+    return Finding(Kind.PROBLEM, text, remedy)
+
+
+@dataclass(frozen=True)
+class Section:
+    """What one check found; ``table`` holds lines that are shown before the findings."""
+
+    title: str
+    findings: tuple[Finding, ...]
+    table: tuple[str, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """The section as it is printed."""
+        yield self.title
+        for line in self.table:
+            yield f"  {line}".rstrip()
+        for finding in self.findings:
+            yield f"  {finding.kind.value:8} {finding.text}"
+            if finding.remedy:
+                yield f"  {'':8} → {finding.remedy}"
+
+
+def count_of(kind: Kind, sections: Iterable[Section]) -> int:
+    """How many findings of a kind there are."""
+    return sum(finding.kind is kind for section in sections for finding in section.findings)
+
+
+def summary(sections: Iterable[Section]) -> str:
+    """The last line, which says what it all means."""
+    sections = tuple(sections)
+    problems, warnings = count_of(Kind.PROBLEM, sections), count_of(Kind.WARNING, sections)
+    if problems:
+        meaning = "a run would not work; see PROBLEM above"
+    elif warnings:
+        meaning = "a run would work, but not as well as it could; see above"
+    else:
+        meaning = "all is well"
+    return f"{_number(problems, 'problem')}, {_number(warnings, 'warning')}: {meaning}"
+
+
+def _number(count: int, word: str) -> str:
+    return f"{count or 'no'} {word}{'s' * (count != 1)}"
+
+
+T = TypeVar("T")
+H = TypeVar("H", bound=Hashable)
+
+_SHOWN = 4  # hosts that are named in a line
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """All ranks of the job, and the host of each."""
+
+    world: Communicator
+    hosts: tuple[str, ...]
+
+    @classmethod
+    def meet(cls, world: Communicator) -> Ranks:
+        """Learn the hosts' names; a collective call."""
+        return cls(world, tuple(world.allgather(world.host)))
+
+    @cached_property
+    def by_host(self) -> dict[str, list[int]]:
+        """Host → its ranks, both in order of rank."""
+        return members(self.hosts)
+
+    @property
+    def described(self) -> str:
+        """Who is examined, in a line."""
+        if self.world.size == 1:
+            return f"One process, on host {self.hosts[0]}"
+        hosts = f"host{'s' * (len(self.by_host) > 1)} {self._shown(list(self.by_host))}"
+        return f"{self.world.size} ranks (the processes that work together, numbered from 0) on {hosts}"
+
+    def named(self, ranks: Sequence[int]) -> str:
+        """``rank 2 on host b``, ``ranks 0-1, 4 on hosts a, b``."""
+        hosts = list(dict.fromkeys(self.hosts[rank] for rank in ranks))
+        return f"rank{'s' * (len(ranks) > 1)} {spans(ranks)} on host{'s' * (len(hosts) > 1)} {self._shown(hosts)}"
+
+    @staticmethod
+    def _shown(hosts: list[str]) -> str:
+        return ", ".join(hosts[:_SHOWN]) + (f" and {len(hosts) - _SHOWN} more" if len(hosts) > _SHOWN else "")
+
+
+def spans(ranks: Sequence[int]) -> str:
+    """Ascending numbers, runs as ``0-3``."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and runs[-1][-1] == rank - 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+
+
+def grouped(values: Sequence[H]) -> dict[H, list[int]]:
+    """Value → the ranks that have it; that of rank 0 comes first."""
+    found: dict[H, list[int]] = {}
+    for rank, value in enumerate(values):
+        found.setdefault(value, []).append(rank)
+    return found
+
+
+@dataclass(frozen=True)
+class Attempt(Generic[T]):
+    """What a call gave, or the error that it raised."""
+
+    value: T | None
+    error: Exception | None
+
+    @property
+    def message(self) -> str:
+        """What went wrong; empty: nothing."""
+        return str(self.error) if self.error is not None else ""
+
+
+def attempt(function: Callable[[], T]) -> Attempt[T]:
+    """Call ``function``. What only one rank may meet (a file that is missing) must not keep it from the others."""
+    try:
+        return Attempt(function(), None)
+    except (BptError, OSError) as error:
+        return Attempt(None, error)
+
+
+def reads_all(plan: RunPlan, rank: int) -> bool:
+    """Whether ``rank`` needs the test nets, weights to start from, and a snapshot to resume."""
+    return rank == SERVER or not plan.is_outer
+
+
+def nets_with_data(plans: Mapping[str, NetPlan], plan: RunPlan, rank: int) -> dict[str, NetPlan]:
+    """Those of a rank's nets whose data it reads itself."""
+    shipped = plan.parallel_param.ship_data and not reads_all(plan, rank)
+    return {} if shipped else dict(plans)

@@ -1,0 +1,237 @@
+"""The hosts and what they give to their ranks: cores, threads, memory, devices."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from bpt.apps.doctor.findings import Attempt, Finding, Ranks, Section, grouped, note, ok, problem, spans, warning
+from bpt.base.log import columns
+from bpt.system.comm.cores import allowed, cpu_time, physical
+from bpt.system.comm.launch import launched
+from bpt.system.comm.neighbours import Load, host_loads
+from bpt.system.device.memory_use import available, installed
+
+_ALIKE = 1.25  # ranks whose cores differ by less are alike
+_DIVIDE_BATCHES = (
+    "with equal shares of a batch the faster ones wait: parallel_param { balance: DYNAMIC } divides it by what they "
+    "are seen to take; or measure them, by mpirun … bpt time --solver S --profile speeds.json, and set "
+    "parallel_param { balance: STATIC balance_param { profile: 'speeds.json' } }"
+)
+_DIVIDE_SAMPLES = (
+    "parallel_param { exchange: AGWU balance: IDPA }: nobody waits for the slower ones, and the faster ones get more "
+    "samples"
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one rank runs.
+
+    Attributes:
+        cpus: numbers of the logical CPUs that it may run on.
+        launcher_cpus: those that its launcher may run on, which it may have narrowed for the rank.
+        cpus_a_core: logical CPUs that are one core.
+        quota: CPU time that its control groups grant, in CPUs; infinite without a limit.
+        threads: that it computes with.
+        memory, free: bytes of main memory that there are for it and others, and that can still be had.
+        device: what it computes on; empty: nothing, because of ``device_error``.
+        gpus: the models of the CUDA devices that it sees.
+        folder: its working directory.
+    """
+
+    cpus: frozenset[int]
+    launcher_cpus: frozenset[int]
+    cpus_a_core: float
+    quota: float
+    threads: int
+    memory: int
+    free: int
+    device: str
+    device_error: str
+    gpus: tuple[str, ...]
+    folder: str
+
+    @property
+    def cores(self) -> int:
+        """Cores that the rank may run on."""
+        return max(1, round(len(self.cpus) / self.cpus_a_core))
+
+
+def place_here(device: Attempt[torch.device]) -> Place:
+    """Where this rank runs."""
+    cpus = allowed()
+    launcher_cpus = _launcher_cpus() or cpus
+    return Place(
+        cpus=cpus,
+        launcher_cpus=launcher_cpus,
+        cpus_a_core=len(launcher_cpus) / physical(launcher_cpus),
+        quota=cpu_time(),
+        threads=torch.get_num_threads(),
+        memory=installed(),
+        free=available(),
+        device=str(device.value) if device.value is not None else "",
+        device_error=device.message,
+        gpus=tuple(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())),
+        folder=os.getcwd(),
+    )
+
+
+def check_hosts(
+    ranks: Ranks, device: Attempt[torch.device], outer: bool = False, loads: Sequence[Load] = ()
+) -> Section:
+    """What each host has and gives; a collective call.
+
+    Args:
+        device: what this rank is to compute on, or why it cannot.
+        outer: whether the ranks do not go in step; the same on all ranks.
+        loads: of all ranks; none: how busy hosts are is not looked at.
+    """
+    places = ranks.world.allgather(place_here(device))
+    found = (*findings(ranks, places, outer), *_busy_hosts(loads))
+    return Section("Hosts", found, tuple(columns(list(_rows(ranks, places)), left=2)))
+
+
+def _busy_hosts(loads: Sequence[Load]) -> Iterator[Finding]:
+    for load in host_loads(loads):
+        if load.is_busy:
+            yield warning(load.described, "see whose they are (top); start when they are done, or with fewer threads")
+
+
+def usable(places: Sequence[Place]) -> float:
+    """The cores that these ranks of one host may keep busy together, by number and by CPU time."""
+    cpus = frozenset[int]().union(*(place.cpus | place.launcher_cpus for place in places))
+    return min(len(cpus) / places[0].cpus_a_core, *(place.quota for place in places))
+
+
+def findings(ranks: Ranks, places: Sequence[Place], outer: bool = False) -> Iterator[Finding]:
+    """What is to be said of the places of all ranks; ``outer`` as in ``check_hosts``."""
+    for host, members in ranks.by_host.items():
+        here = [places[rank] for rank in members]
+        yield from _cores_of(ranks, host, members, here)
+        yield from _devices_of(ranks, host, members, here)
+    yield from _unlike(ranks, places, _DIVIDE_SAMPLES if outer else _DIVIDE_BATCHES)
+    for error, members in grouped([place.device_error for place in places]).items():
+        if error:
+            yield problem(f"{ranks.named(members)}: {error}")
+    folders = grouped([place.folder for place in places])
+    if len(folders) > 1:
+        where = "; ".join(f"{ranks.named(members)}: {folder}" for folder, members in folders.items())
+        yield warning(
+            f"the ranks are in different folders, so the same path is another file: {where}",
+            "make the folder on all hosts, or start with mpirun --wdir FOLDER …",
+        )
+
+
+def _cores_of(ranks: Ranks, host: str, members: list[int], here: list[Place]) -> Iterator[Finding]:
+    cores, wanted = usable(here), sum(place.threads for place in here)
+    fair = max(1, math.floor(cores / len(here)))
+    narrow = [rank for rank, place in zip(members, here, strict=True) if place.cores < fair]
+    crowded = [rank for rank, place in zip(members, here, strict=True) if place.threads > place.cores]
+    if narrow:
+        fewest = min(place.cores for place in here)
+        yield warning(
+            f"{ranks.named(narrow)}: bound to {_count(fewest, 'core')} by the launcher, though {fair} could be had",
+            "mpirun --bind-to none …, or --map-by slot:PE=N for N cores a rank (srun: --cpu-bind=none)",
+        )
+    elif crowded:
+        yield warning(
+            f"{ranks.named(crowded)}: more threads than cores that the rank may run on",
+            "mpirun --bind-to none …, or set OMP_NUM_THREADS to the cores of a rank",
+        )
+    if wanted > max(1, math.ceil(cores)):
+        if max(place.threads for place in here) > 1:
+            remedy = f"give each rank fewer threads: mpirun -x OMP_NUM_THREADS={fair} …"
+        else:
+            remedy = f"start at most {_count(max(1, int(cores)), 'rank')} on this host"
+        yield warning(f"host {host}: {_busy(here)} for {_cores_text(cores)}: they will hinder each other", remedy)
+    elif not narrow and not crowded:
+        yield ok(f"host {host}: {_busy(here)} for {_cores_text(cores)}")
+    if wanted <= cores / 2 and all(place.device in ("", "cpu") for place in here):
+        yield note(
+            f"host {host}: idle: {_cores_text(cores - wanted)}",
+            f"more threads a rank (mpirun -x OMP_NUM_THREADS={fair} …) or more ranks would use more",
+        )
+
+
+def _unlike(ranks: Ranks, places: Sequence[Place], remedy: str) -> Iterator[Finding]:
+    """Whether some hosts give their ranks more than others do."""
+    models = {_model(place) for place in places if place.device}
+    if len(models) > 1:
+        yield note(f"the ranks compute on unlike devices: {', '.join(sorted(models))}", remedy)
+    elif models == {"cpu"}:
+        cores = []
+        for members in ranks.by_host.values():
+            here = [places[rank] for rank in members]
+            cores += [min(place.threads, usable(here) / len(here)) for place in here]
+        if max(cores) > _ALIKE * min(cores):
+            yield note(f"the ranks have from {min(cores):.3g} to {max(cores):.3g} cores each", remedy)
+
+
+def _model(place: Place) -> str:
+    name, _, number = place.device.partition(":")
+    return place.gpus[int(number)] if name == "cuda" else name
+
+
+def _devices_of(ranks: Ranks, host: str, members: list[int], here: list[Place]) -> Iterator[Finding]:
+    for device, at in grouped([place.device for place in here]).items():
+        if device.startswith("cuda") and len(at) > 1:
+            yield warning(
+                f"{ranks.named([members[index] for index in at])} share the one device {device}",
+                f"start as many ranks on a host as it has devices: {_count(len(here[0].gpus), 'rank')} on {host}",
+            )
+    if here[0].gpus and all(place.device == "cpu" for place in here):
+        yield note(
+            f"host {host} has {_count(len(here[0].gpus), 'CUDA device')}, but its ranks compute on the CPU",
+            "--gpu all or solver_mode: GPU, with as many ranks on a host as it has devices",
+        )
+
+
+def _rows(ranks: Ranks, places: Sequence[Place]) -> Iterator[tuple[str, ...]]:
+    yield "host", "ranks", "cores", "threads a rank", "memory", "free", "computes on"
+    for host, members in ranks.by_host.items():
+        here = [places[rank] for rank in members]
+        devices = dict.fromkeys(_device_text(place) for place in here)
+        threads = sorted({place.threads for place in here})
+        yield (
+            host,
+            spans(members),
+            f"{usable(here):.3g}",
+            f"{threads[0]}-{threads[-1]}" if len(threads) > 1 else f"{threads[0]}",
+            _gib(here[0].memory),
+            _gib(here[0].free),
+            ", ".join(devices),
+        )
+
+
+def _device_text(place: Place) -> str:
+    return f"{place.device} ({_model(place)})" if place.device.startswith("cuda") else place.device or "nothing"
+
+
+def _busy(here: list[Place]) -> str:
+    threads = sum(place.threads for place in here)
+    return f"{_count(len(here), 'rank')} with {_count(threads, 'thread')}" + (" in all" if len(here) > 1 else "")
+
+
+def _launcher_cpus() -> frozenset[int]:
+    """The logical CPUs that the launcher may run on; none if there is none, or it cannot be asked."""
+    try:
+        return frozenset(os.sched_getaffinity(os.getppid())) if launched() else frozenset()
+    except (AttributeError, OSError):  # another system than Linux; or not ours to ask
+        return frozenset()
+
+
+def _cores_text(cores: float) -> str:
+    return f"{cores:.3g} core{'s' * (cores != 1)}"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'s' * (number != 1)}"
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"

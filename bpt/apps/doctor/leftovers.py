@@ -1,0 +1,199 @@
+"""What jobs that were killed have left on this host: shared memory, folders of the launcher, files of bpt.
+
+Only what is this user's, is named as Open MPI or bpt name their own, is a minute old, and is used by no process:
+neither mapped nor open, and of what carries a process's id, that process is gone. Where not all processes can be seen
+(in a container that has the host's shared memory, or without /proc) nothing is taken for left.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from bpt.apps.doctor.findings import Finding, Ranks, Section, attempt, note, ok, problem
+from bpt.base.atomic import leftovers
+from bpt.system.comm.processes import folder as folder_of_windows
+from bpt.train.state.in_memory import OF_SNAPSHOTS
+from bpt.train.state.prefix_lock import PrefixLock
+
+_PROC = Path("/proc")
+_INITIAL = {"pid": 0xEFFFFFFC, "ipc": 0xEFFFFFFF}  # namespaces of the system itself (Linux: PROC_PID_INIT_INO …)
+_SEGMENT = re.compile(r"(?:sm_segment|vader_segment|osc_sm|osc_rdma)\.(?P<host>.+?)\.(?:\d+\.)?[0-9a-f]+\.\d+(?:\..*)?")
+_SESSION = re.compile(r"(?:ompi|prte)\.(?P<process>\d+)")
+_MEAN = re.compile(r"bpt_mean_\w+")
+YOUNG = 60.0  # seconds in which a file may not be mapped yet
+DAY = 86400.0  # for which snapshots in memory are kept for the run that goes on from them
+MEMORY = Path("/dev/shm")
+_SHOWN = 5
+
+Place = tuple[int, int]  # device and number of a file
+
+
+@dataclass(frozen=True)
+class Left:
+    """A file or folder that a dead job has left."""
+
+    path: Path
+    nbytes: int
+
+    def remove(self) -> None:
+        """Raises OSError."""
+        if self.path.is_dir() and not self.path.is_symlink():
+            shutil.rmtree(self.path)
+        else:
+            self.path.unlink()
+
+
+def find() -> list[Left]:
+    """What dead jobs of this user have left on this host."""
+    used = _used()
+    if used is None:
+        return []
+    temporary = Path(tempfile.gettempdir())
+    memory = {place for place in (folder_of_windows(), MEMORY) if place is not None}
+    here = socket.gethostname().split(".")[0]
+    found = []
+    for place in sorted({*memory, temporary}):
+        for entry in _own_entries(place):
+            files = _files(entry)
+            old = all(time.time() - max(about.st_mtime, about.st_ctime) > YOUNG for about in files.values())
+            idle = not any((about.st_dev, about.st_ino) in used for about in files.values())
+            if old and idle and _is_dead(entry, place in memory, here):
+                found.append(Left(entry, sum(about.st_blocks * 512 for about in files.values())))
+    return found
+
+
+def _is_dead(entry: Path, in_memory: bool, here: str) -> bool:
+    """Whether the name of something that nobody uses is one that belongs to a dead job."""
+    if segment := _SEGMENT.fullmatch(entry.name):
+        return in_memory and segment["host"].split(".")[0] == here
+    if session := _SESSION.fullmatch(entry.name):
+        return entry.is_dir() and not (_PROC / session["process"]).exists()
+    if entry.name.startswith(OF_SNAPSHOTS):  # a run may be about to be started again
+        return in_memory and time.time() - entry.lstat().st_mtime > DAY
+    return _MEAN.fullmatch(entry.name) is not None
+
+
+def _own_entries(place: Path) -> Iterator[Path]:
+    """What this user has in a folder: files and folders, and no links."""
+    with suppress(OSError):
+        for entry in sorted(place.iterdir()):
+            with suppress(OSError):
+                about = entry.lstat()
+                if about.st_uid == os.geteuid() and (stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)):
+                    yield entry
+
+
+def _files(entry: Path) -> dict[Path, os.stat_result]:
+    """The file, or the folder and all that is in it."""
+    found = {}
+    for path in (entry, *(entry.rglob("*") if entry.is_dir() else ())):
+        with suppress(OSError):
+            found[path] = path.lstat()
+    return found
+
+
+def _used() -> set[Place] | None:
+    """All files that processes have mapped or open; ``None``: not all of this user's processes can be looked at."""
+    try:
+        space = {kind: (_PROC / "self/ns" / kind).stat().st_ino for kind in _INITIAL}
+    except OSError:
+        return None
+    if space["ipc"] == _INITIAL["ipc"] and space["pid"] != _INITIAL["pid"]:
+        return None
+    used: set[Place] = set()
+    for process in _PROC.iterdir():
+        if not process.name.isdecimal() or process.name == "1":  # init, which not even root may always look at
+            continue
+        try:
+            if process.stat().st_uid != os.geteuid() and os.geteuid():
+                continue  # another user's can have none of this user's
+            for line in (process / "maps").read_text(errors="replace").splitlines():
+                _, _, _, device, number, *_ = line.split(maxsplit=5)
+                major, minor = device.split(":")
+                used.add((os.makedev(int(major, 16), int(minor, 16)), int(number)))
+            for descriptor in (process / "fd").iterdir():
+                with suppress(FileNotFoundError):
+                    about = descriptor.stat()
+                    used.add((about.st_dev, about.st_ino))
+        except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            continue
+        except OSError:
+            return None
+    return used
+
+
+def check_leftovers(ranks: Ranks, prefix: str, clean: bool) -> Section | None:
+    """Find, and with ``clean`` remove, what dead jobs have left, once on each host; a collective call.
+
+    Args:
+        prefix: the ``snapshot_prefix`` whose lock and half-written snapshots count, too; "": none.
+
+    Returns:
+        ``None``: nothing is left, and nobody asked to clean.
+    """
+    world = ranks.world
+    mine: list[Finding] = []
+    if ranks.hosts.index(world.host) == world.rank:
+        mine += _told(ranks, find(), clean)
+    if prefix and world.rank == 0:
+        mine += _of_prefix(prefix, clean)
+    findings = [finding for theirs in world.allgather(mine) for finding in theirs]
+    if not findings and not clean:
+        return None
+    return Section("Left by dead jobs", tuple(findings or [ok("nothing")]))
+
+
+def _told(ranks: Ranks, left: list[Left], clean: bool) -> Iterator[Finding]:
+    if not left:
+        return
+    host = f"host {ranks.world.host}: "
+    size = f"{sum(each.nbytes for each in left) / 2**20:.1f} MiB"
+    names = ", ".join(str(each.path) for each in left[:_SHOWN])
+    names += f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+    if not clean:
+        yield note(f"{host}dead jobs have left {size}: {names}", "bpt doctor --clean removes them")
+        return
+    tried = [(each, _tried(each.remove)) for each in left]
+    gone = sum(not reason for _, reason in tried)
+    if gone:
+        yield ok(f"{host}removed what dead jobs had left, {size}: {names}")
+    for each, reason in tried:
+        if reason:
+            yield problem(f"{host}{each.path} cannot be removed: {reason}")
+
+
+def _tried(do: Callable[[], None]) -> str:
+    try:
+        do()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _of_prefix(prefix: str, clean: bool) -> Iterator[Finding]:
+    """The lock of a dead run, and what it has left half-written. Taking the lock tells whether the run lives."""
+    lock = Path(f"{prefix}.lock")
+    there = [*([str(lock)] if lock.exists() else []), *map(str, leftovers(f"{prefix}_iter_"))]
+    if not there:
+        return
+    names = ", ".join(there)
+    if not clean:
+        yield note(f"{names}: of a run that lives, or left by a dead one", "bpt doctor --clean removes the latter")
+        return
+
+    def take() -> None:
+        with PrefixLock(prefix):
+            pass
+
+    taken = attempt(take)
+    yield problem(taken.message) if taken.error else ok(f"removed what a dead run had left: {names}")

@@ -1,0 +1,253 @@
+"""What there is to do in a run of the outer layer, and whether there is room for it: weights, records sent on disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+
+from bpt.apps.doctor.content import lmdb_bytes
+from bpt.apps.doctor.findings import Finding, Ranks, attempt, ok, problem
+from bpt.apps.doctor.texts import errors_of
+from bpt.config.plan.run_plan import ParallelSpec, RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.data.sample_partition import size
+from bpt.engine.optim.rules import remembered
+from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.graph.part import Part
+from bpt.nn.layers import LAYERS, DataLayer
+from bpt.nn.layers.base import batch_of
+from bpt.nn.layers.data import shipment_of
+from bpt.nn.net import Net
+from bpt.parallel.balance.divisible_batches import samples_together
+from bpt.parallel.outer.exchanges import make_schedule, passes_of
+from bpt.parallel.outer.outer_instructions import Send
+from bpt.system.device import CPU
+from bpt.system.device.memory_use import Memory
+from bpt.train.outer.data_set import samples_of
+from bpt.train.outer.roles import Roles
+
+# Messages with a field "shuffle".
+_SHUFFLED = ("data_param", "hdf5_data_param", "image_data_param", "volume_data_param")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be trained, and what it takes.
+
+    Attributes:
+        samples: N.
+        batch: samples of an iteration.
+        iterations: of one process, that are left.
+        passes: K.
+        total: K'; 0: nothing is left to train.
+        batches: A.
+        first: samples that each worker gets first.
+        elements: of the weights.
+        weights: their bytes, as they are kept and sent.
+        moments: copies of the weights that the update rule keeps.
+        records: bytes of all records, if the server sends them.
+        unshuffled: the first data layer and its message, if it has the order of its source.
+    """
+
+    samples: int
+    batch: int
+    iterations: int
+    passes: Fraction
+    total: Fraction
+    batches: int
+    first: tuple[int, ...]
+    elements: int
+    weights: int
+    moments: int
+    records: int
+    unshuffled: tuple[str, str] | None
+
+
+def work_of(plan: RunPlan, graph: LayerGraph, start: int, powers: Sequence[float | None]) -> Work:
+    """What a run will do.
+
+    Args:
+        plan: of the run.
+        graph: the training net.
+        start: the iteration that it goes on from.
+        powers: of each worker; ``None``: unknown.
+
+    Raises:
+        UserError: the net, the data and the number of workers do not go together, or the data cannot be sent.
+    """
+    parallel = plan.parallel_param
+    nodes = [node for node in graph.nodes if issubclass(LAYERS[node.type], DataLayer)]
+    samples = _samples(parallel, graph, nodes)
+    batch = batch_of(graph) * plan.optim.iter_size
+    iterations = max(plan.max_iter - start, 0)
+    passes, total, batches, first = passes_of(iterations, batch, samples), Fraction(0), 1, (0,) * len(powers)
+    if iterations:
+        schedule = make_schedule(plan, samples, len(powers), passes, samples_together(graph))
+        orders = {i.order.worker: i.order for i in schedule.begin(powers) if isinstance(i, Send)}
+        first = tuple(size(orders[worker].runs) if worker in orders else 0 for worker in range(len(powers)))
+        total, batches = schedule.total, schedule.idpa.batches
+    return Work(
+        samples=samples,
+        batch=batch,
+        iterations=iterations,
+        passes=passes,
+        total=total,
+        batches=batches,
+        first=first,
+        elements=graph.num_parameters,
+        weights=graph.num_parameters * plan.precision.master.itemsize,
+        moments=remembered(plan.optim),
+        records=_records(nodes) if parallel.ship_data else 0,
+        unshuffled=_unshuffled(nodes[0]),
+    )
+
+
+def _samples(parallel: ParallelSpec, graph: LayerGraph, nodes: Sequence[Node]) -> int:
+    """N; of the net nothing is made but the layers that read data."""
+    net = Net(graph, part=Part(frozenset(node.index for node in nodes)))
+    try:
+        if parallel.ship_data:
+            for layer in net.data_layers().values():
+                shipment_of(layer).close()
+        return samples_of(net, parallel.exchange)
+    finally:
+        net.close()
+
+
+def _records(nodes: Sequence[Node]) -> int:
+    return sum(lmdb_bytes(node.spec.param.data_param.source) for node in nodes)
+
+
+def _unshuffled(node: Node) -> tuple[str, str] | None:
+    for message in _SHUFFLED:
+        if node.spec.param.HasField(message):
+            return None if getattr(node.spec.param, message).shuffle else (node.name, message)
+    return None
+
+
+PASSING = 3
+"""Copies on the first rank of several when weights come or go: whole, cut up for the ranks, and one under way."""
+
+
+def server_copies(work: Work, workers: int, gradients: bool) -> int:
+    """Copies of the weights that rank 0 may hold at once.
+
+    Values of its net and history of its rule, and gradients under ASGD; the newest version, and one that is being
+    tested or written; of each worker the version that it trains from, and what it has submitted.
+    """
+    return 1 + work.moments + gradients + 2 + 2 * workers
+
+
+def worker_copies(work: Work, gradients: bool) -> tuple[int, int]:
+    """Copies of the weights on a worker: on its device, and in main memory.
+
+    There values, gradients and history; here what it has submitted and what comes, and under ASGD gradients that it
+    adds up.
+    """
+    return 2 + work.moments, 2 + gradients
+
+
+def check_memory(ranks: Ranks, roles: Roles, work: Work, device: torch.device, gradients: bool) -> Iterator[Finding]:
+    """Whether the ranks of each host have room for their weights; a collective call.
+
+    Args:
+        gradients: whether these are submitted (ASGD).
+    """
+    c_w = work.weights
+    server = server_copies(work, len(roles.workers), gradients) if roles.serves else 0
+    on_device, in_main = _of_rank(roles, *worker_copies(work, gradients))
+    on_gpu = device.type == "cuda"
+    needs = ranks.world.allgather((int((server + in_main + on_device * (not on_gpu)) * c_w), Memory(CPU).room))
+    found = False
+    for host, members in ranks.by_host.items():
+        need, room = sum(needs[rank][0] for rank in members), min(needs[rank][1] for rank in members)
+        if need > room:
+            found = True
+            yield problem(
+                f"host {host}: the copies of the weights on its ranks take {bytes_text(need)}, of {bytes_text(room)} "
+                "that are free",
+                "start fewer ranks there; rank 0 holds two copies for every worker, so give it a host with much memory",
+            )
+    devices = ranks.world.allgather((int(on_device * c_w), Memory(device).room) if on_gpu else (0, 0))
+    short = [rank for rank, (need, room) in enumerate(devices) if need > room]
+    if short:
+        found = True
+        need, room = devices[short[0]]
+        yield problem(
+            f"{ranks.named(short)}: weights, gradients and history take {bytes_text(need)}, of {bytes_text(room)} that "
+            "are free on the device", "use a device with more memory, or a smaller net",
+        )  # fmt: skip
+    if not found:
+        sizes = [server_copies(work, len(roles.workers), gradients), sum(worker_copies(work, gradients))]
+        each = "" if roles.ranks == 1 else f", and {PASSING} more on the first of its ranks when they come or go"
+        yield ok(
+            f"the weights take {bytes_text(c_w)}; rank 0 holds up to {sizes[0]} copies of them as the server, a worker "
+            f"{sizes[1]}{each}; blobs come on top"
+        )
+
+
+def _of_rank(roles: Roles, on_device: float, in_main: float) -> tuple[float, float]:
+    """The copies of the weights that this rank has of a worker's.
+
+    A stage's part counts as one of equal parts; what shards have less counts as if they had it.
+    """
+    if roles.worker is None:
+        return 0, 0
+    passing = PASSING if roles.leads and roles.ranks > 1 else 0
+    return on_device / roles.stages, in_main / roles.stages + passing
+
+
+def check_disk(ranks: Ranks, roles: Roles, work: Work) -> Iterator[Finding]:
+    """Whether the workers have room for the records that rank 0 sends them; a collective call."""
+    mine = attempt(_place)
+    messages = ranks.world.allgather("" if roles.serves else mine.message)
+    yield from errors_of(ranks, messages, "set TMPDIR to a folder that can be written (mpirun -x TMPDIR=… …)")
+    if any(messages):
+        return
+    readers = ((worker, rank) for worker in range(len(roles.workers)) for rank in roles.readers_of(worker))
+    shares = {rank: _part(work, worker) for worker, rank in readers if rank}
+    places = ranks.world.allgather(mine.value)
+    needs: dict[tuple[str, int], list[int]] = {}  # host and file system → ranks
+    for rank in shares:
+        needs.setdefault((ranks.hosts[rank], places[rank][1]), []).append(rank)
+    found = False
+    for members in needs.values():
+        need, (folder, _, free) = sum(shares[rank] for rank in members), places[members[0]]
+        if need > free:
+            found = True
+            yield problem(
+                f"{ranks.named(members)}: the records that rank 0 sends take about {bytes_text(need)}, but there is "
+                f"room for {bytes_text(free)} in {folder}",
+                "set TMPDIR to a folder with room (mpirun -x TMPDIR=… …), or let all ranks reach the data and set "
+                "ship_data: false",
+            )
+    if not found:
+        yield ok(f"rank 0 sends the workers {bytes_text(work.records)} of records, for which they have room")
+
+
+def _part(work: Work, worker: int) -> int:
+    """The bytes of records that a worker gets in the end, if it is as fast as is thought at first."""
+    return work.records * work.first[worker] // max(sum(work.first), 1)
+
+
+def _place() -> tuple[str, int, int]:
+    """The folder for temporary files, its file system, and the bytes that are free there."""
+    folder = tempfile.gettempdir()
+    return folder, os.stat(folder).st_dev, shutil.disk_usage(folder).free
+
+
+def bytes_text(nbytes: int) -> str:
+    """``1.5 MiB``."""
+    power, unit = next((p, u) for p, u in ((30, "GiB"), (20, "MiB"), (10, "KiB")) if nbytes >= 2**p or p == 10)
+    return f"{nbytes / 2**power:.1f} {unit}"
+
+
+def sends_gradients(plan: RunPlan) -> bool:
+    """Whether workers submit gradients, not weights."""
+    return plan.parallel_param.exchange == pb.ParallelParameter.ASGD

@@ -1,0 +1,220 @@
+"""Whether the run can be spread over the ranks as ``parallel_param`` says, and what each of them gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from bpt.apps.doctor.codec_advice import codec_advice
+from bpt.apps.doctor.findings import Finding, Ranks, Section, attempt, note, ok, problem, spans, warning
+from bpt.apps.doctor.texts import build_graphs, errors_of
+from bpt.apps.doctor.wraparound_check import check_tests
+from bpt.config.plan.nets import NetPlan
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.blobs import STORED
+from bpt.engine.optim.rules import remembered
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.layer_spec import count
+from bpt.graph.part import Part
+from bpt.graph.share import Share
+from bpt.nn.layers import LAYERS
+from bpt.nn.layers.base import batch_of
+from bpt.parallel.balance.divisible_batches import is_dividable
+from bpt.parallel.pipeline.stage_placement import described
+from bpt.perf.speeds.ping_pong import Measured
+from bpt.system.device.memory_use import Memory
+from bpt.train.runtime.parallel import Parallel
+from bpt.train.runtime.parallel_setup import spread
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What came out.
+
+    Attributes:
+        wrong: the error if no rank can make the nets, for another reason than files that are missing.
+        snapshot: bytes that a snapshot takes; ``None``: not known.
+    """
+
+    section: Section
+    wrong: Exception | None = None
+    snapshot: int | None = None
+
+
+def check_plan(
+    ranks: Ranks,
+    plan: RunPlan,
+    plans: Mapping[str, NetPlan],
+    device: torch.device,
+    known: Sequence[str],
+    measured: Measured,
+) -> Plan:
+    """Build the graphs of the nets and spread them; a collective call, with the same texts on all ranks.
+
+    Args:
+        known: errors of this rank that have been told: a net that fails for one of them is no news.
+        measured: how fast messages travel.
+    """
+    world = ranks.world
+    built = build_graphs(ranks, plan, plans, known)
+    if built.findings:
+        return Plan(_section(built.findings), built.wrong)
+    graphs = built.by_name
+    training = next(iter(graphs.values()))
+    placed = attempt(lambda: _spread(ranks, plan, graphs, device))
+    messages = world.allgather(placed.message)
+    if any(messages):
+        return Plan(_section(list(errors_of(ranks, messages))))
+    assert placed.value is not None
+    parallel, part = placed.value
+    found = [
+        *_open(plan, world.size),
+        *_shares(graphs, parallel),
+        *_statistics(training, parallel),
+        *_memory(ranks, plan, training, part, device),
+        *_exchange(ranks, plan, training, part, measured, parallel),
+        *check_tests(ranks, plan, graphs),
+    ]
+    copies = 1 + plan.snapshot_diff + remembered(plan.optim)
+    return Plan(_section(found), snapshot=training.num_parameters * STORED * copies)
+
+
+def _open(plan: RunPlan, ranks: int) -> Iterator[Finding]:
+    if plan.parallel_param.auto and ranks > 1:
+        yield note(
+            "auto: true: when it trains, the ranks are measured, and the fastest way is chosen; here is what the "
+            "solver itself says",
+            "bpt plan --auto forecasts it",
+        )
+
+
+def _section(findings: Sequence[Finding]) -> Section:
+    return Section("Plan", tuple(findings))
+
+
+def _spread(
+    ranks: Ranks, plan: RunPlan, graphs: Mapping[str, LayerGraph], device: torch.device
+) -> tuple[Parallel, Part]:
+    """The parallelisation, and what this rank holds of the training net."""
+    train, *tests = graphs.values()
+    with spread(plan, train, ranks.world, device, tests=tests) as parallel:
+        parts = [parallel.parts(graph)[parallel.grid.in_replica.rank] for graph in graphs.values()]
+    return parallel, parts[0]
+
+
+def _shares(graphs: Mapping[str, LayerGraph], parallel: Parallel) -> Iterator[Finding]:
+    """Who gets how many samples of each net's batch; a collective call."""
+    owners = parallel.ranks_with_samples
+    yield ok(parallel.described)
+    if parallel.staging:
+        yield from map(ok, described(parallel.staging))
+    for name, graph in graphs.items():
+        batch = attempt(lambda graph=graph: batch_of(graph))  # type: ignore[misc]
+        if batch.value is None:
+            continue  # a net without data
+        whole_batches = not is_dividable(graph)
+        if graph.phase == pb.TEST and whole_batches:
+            yield ok(f"{name}: a batch of {batch.value} samples, which stays whole: all of it for each rank")
+            continue
+        shares = parallel.shares(batch.value, graph.phase)
+        whole = sum(share.count for share in shares)
+        idle = [rank for rank, share in zip(owners, shares, strict=True) if not share.count]
+        if idle:
+            who = f"rank{'s' * (len(idle) > 1)} {spans(idle)}"
+            yield warning(
+                f"{name}: a batch of {whole} samples leaves nothing to do for {who}",
+                f"set a batch_size of at least {len(owners)}, or start {len(owners) - len(idle)} ranks",
+            )
+        else:
+            yield _divided(name, shares, parallel, whole_batches)
+
+
+def _divided(name: str, shares: Sequence[Share], parallel: Parallel, whole_batches: bool) -> Finding:
+    counts = [share.count for share in shares]
+    text = f"{name}: a batch of {sum(counts)} samples"
+    if len(counts) == 1:
+        return ok(text)
+    sharers = "pipelines" if parallel.staging else "ranks"
+    if len(set(counts)) == 1:
+        kept = ", which stay whole" if whole_batches else ""
+        return ok(f"{text}, {counts[0]} for each of {len(counts)} {sharers}{kept}")
+    text += f", {min(counts)} to {max(counts)} for each of {len(counts)} {sharers}"
+    if parallel.param.balance != pb.ParallelParameter.UNIFORM:
+        return ok(text)
+    return note(f"{text}: those with {min(counts)} wait for the others", f"a multiple of {len(counts)} divides evenly")
+
+
+def _statistics(graph: LayerGraph, parallel: Parallel) -> Iterator[Finding]:
+    """Whether a BatchNorm sees less of a batch than on one process."""
+    micro_batches = parallel.staging.micro_batches if parallel.staging else 1
+    if parallel.samples.size == micro_batches == 1:
+        return
+    layers = ((node, LAYERS[node.type]) for node in graph.nodes)
+    by_itself = [
+        f'{node.type} "{node.name}"'
+        for node, layer in layers
+        if layer.normalises_by_batch(node.spec) and not layer.syncs(node.spec, parallel.param.sync_batch_norm)
+    ]
+    if not by_itself:
+        return
+    which = by_itself[0] + (f" and {len(by_itself) - 1} more" if len(by_itself) > 1 else "")
+    if micro_batches > 1:
+        yield note(
+            f"{which}: each of {micro_batches} micro-batches is normalised by itself, as a pass of iter_size "
+            "is in Caffe, so the curve is not quite that of whole batches",
+            "pipeline_param { micro_batches: 1 } normalises by the whole batch, and nothing overlaps",
+        )
+    else:
+        yield note(
+            f"{which}: each rank normalises by its own samples, as in Caffe, so the curve is not quite that "
+            "of one process",
+            "parallel_param { sync_batch_norm: true } normalises by the whole batch, and costs messages",
+        )
+
+
+def _memory(ranks: Ranks, plan: RunPlan, graph: LayerGraph, part: Part, device: torch.device) -> Iterator[Finding]:
+    """Whether there is room for what a rank holds; a collective call."""
+    copies = 2 + remembered(plan.optim)  # values, gradients, history
+    sharers = 1 if device.type == "cuda" else len(ranks.by_host[ranks.hosts[ranks.world.rank]])
+    mine = _held(graph, part) * plan.precision.master.itemsize * copies, Memory(device, sharers).room
+    needs = ranks.world.allgather(mine)
+    short = [rank for rank, (need, room) in enumerate(needs) if need > room]
+    if short:
+        need, room = needs[short[0]]
+        yield problem(
+            f"{ranks.named(short)}: parameters, gradients and history take {_size(need)} a rank, of {_size(room)} that "
+            "are free for it",
+            "start fewer ranks on a host, or split fully connected layers: parallel_param { num_shards: 2 }, or cut "
+            "the net into stages: parallel_param { num_stages: 2 }",
+        )
+    else:
+        most = max(need for need, _ in needs)
+        yield ok(f"parameters, gradients and history take {_size(most)} on a rank; blobs come on top")
+
+
+def _exchange(
+    ranks: Ranks, plan: RunPlan, graph: LayerGraph, part: Part, measured: Measured, parallel: Parallel
+) -> Iterator[Finding]:
+    """What an iteration sends; a collective call."""
+    nbytes = max(ranks.world.allgather(_held(graph, part))) * plan.precision.wire.itemsize
+    if (parallel.samples.size > 1 or parallel.grid.shards > 1) and nbytes:
+        took = f"about {measured.allreduce * nbytes * 1e3:.2g} ms by the Allreduce above"
+        local = plan.parallel_param.local_param
+        if plan.parallel_param.exchange == pb.ParallelParameter.LOCAL:
+            yield ok(f"every {local.steps} iterations average {_size(nbytes)} of weights over the replicas: {took}")
+            return
+        hidden = ", of which computing hides a part"
+        yield ok(f"each iteration sums {_size(nbytes)} of gradients over the ranks: {took}{hidden}")
+        yield from codec_advice(plan.parallel_param.compression_param, nbytes, ranks.hosts, measured.links)
+
+
+def _held(graph: LayerGraph, part: Part) -> int:
+    """Elements of the parameters that a rank holds."""
+    return sum(count(part.shape_of(param)) for param in graph.learnable if part.holds(param))
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes / 2**30:.1f} GiB" if nbytes >= 2**30 else f"{nbytes / 2**20:.1f} MiB"

@@ -1,0 +1,134 @@
+"""Whether data sets are what was written: every checksum, or else every record, looked at once (``--data``)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from bpt.apps.doctor.findings import Finding, Ranks, Section, attempt, nets_with_data, note, ok, problem
+from bpt.base.errors import FileError
+from bpt.base.progress import Progress
+from bpt.config.plan.nets import NetPlan
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto.binary_files import sniff
+from bpt.config.proto.sources import read_net
+from bpt.data.hdf5_file import listed
+from bpt.data.verify import Verified, size_of, verify_hdf5, verify_lmdb
+from bpt.graph.layer_spec import FileKind, LayerSpec
+from bpt.graph.layer_specs import layer_specs
+from bpt.graph.state import filter_layers
+from bpt.nn.layers import LAYERS
+from bpt.system.comm.base import Communicator
+
+_MIB = 2**20
+_AGAIN = "copy it again from where it is whole, or make it again"
+_NO_CHECKSUMS = "data that bpt writes have them: bpt convert imageset"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An LMDB or an HDF5 file, and what verifies it."""
+
+    kind: str
+    path: str
+    verify: Callable[..., Verified]
+
+
+def stored_of_plan(plans: Mapping[str, NetPlan], plan: RunPlan, rank: int) -> list[Stored]:
+    """What a rank reads in a run.
+
+    Raises:
+        BptError: a list of files cannot be read.
+    """
+    found: list[Stored] = []
+    for each in nets_with_data(plans, plan, rank).values():
+        net = each.source
+        for spec in filter_layers(layer_specs(net.param, net.origins), each.state):
+            found += _of_layer(spec)
+    return found
+
+
+def stored_at(path: str) -> list[Stored]:
+    """What lies at ``path``: an LMDB, an HDF5 file, a list of such files, or what a network's text reads in any phase.
+
+    Raises:
+        BptError: nothing of that lies there.
+    """
+    if os.path.isdir(path):
+        return [_lmdb(path)]
+    try:
+        kind = sniff(path)
+    except OSError as error:
+        raise FileError(path, f"cannot be read: {error.strerror or error}") from None
+    if kind == "hdf5":
+        return [_hdf5(path)]
+    if kind == "prototxt":
+        net = read_net(path)
+        return [one for spec in layer_specs(net.param, net.origins) for one in _of_layer(spec)]
+    return [_hdf5(str(file)) for file in listed(path)]
+
+
+def _of_layer(spec: LayerSpec) -> Iterator[Stored]:
+    for place, kind in LAYERS[spec.type].files if spec.type in LAYERS else ():
+        field, name = place.split(".")
+        path = getattr(getattr(spec.param, field), name)
+        if path and kind is FileKind.LMDB:
+            yield _lmdb(path)
+        elif path and kind is FileKind.HDF5_LIST:
+            yield from (_hdf5(str(file)) for file in listed(path))
+
+
+def _lmdb(path: str) -> Stored:
+    return Stored("LMDB", path, partial(verify_lmdb, path))
+
+
+def _hdf5(path: str) -> Stored:
+    return Stored("HDF5 file", path, partial(verify_hdf5, path))
+
+
+Seen = list[tuple[str, Verified]]  # kind and what was found
+
+
+def verify(world: Communicator, stored: Sequence[Stored]) -> Seen:
+    """What this rank finds in what is ``stored``, each once; nothing on hosts where a rank before it looks."""
+    hosts = world.allgather(world.host)
+    if hosts.index(world.host) < world.rank:
+        return []
+    unique = list({(one.kind, os.path.realpath(one.path)): one for one in stored}.values())
+    seen: Seen = []
+    total = sum(size_of(one.path) for one in unique)
+    with Progress(-(-total // _MIB), label="Verifying, MiB", shown=world.rank == 0) as progress:
+        done = 0
+
+        def tell(size: int) -> None:
+            nonlocal done
+            done += size
+            progress.to(done // _MIB)
+
+        for one in unique:
+            seen.append((one.kind, one.verify(tell)))
+    return seen
+
+
+def check_stored_data(ranks: Ranks, look: Callable[[], list[Stored]]) -> Section:
+    """Verify what ``look`` finds, on each host once; a collective call that may take as long as reading all data."""
+    found = attempt(look)
+    seen = ranks.world.allgather((found.message, verify(ranks.world, found.value or [])))
+    findings: list[Finding] = []
+    for rank, (message, theirs) in enumerate(seen):
+        where = f"{ranks.named([rank])}: " if ranks.world.size > 1 else ""
+        if message and message not in [before for before, _ in seen[:rank]]:
+            findings.append(problem(f"{where}{message}"))
+        findings += [_finding(where, kind, verified) for kind, verified in theirs]
+    return Section("Checksums of data", tuple(findings or [note("no LMDB and no HDF5 file is read")]))
+
+
+def _finding(where: str, kind: str, seen: Verified) -> Finding:
+    name = f"{where}{kind} {seen.path}"
+    if seen.damage:
+        return problem(f"{name} is damaged: {'; '.join(seen.damage)}", _AGAIN)
+    if not seen.has_checksums:
+        return note(f"{name}: {seen.amount}, all can be read; it has no checksums to compare them with", _NO_CHECKSUMS)
+    return ok(f"{name}: {seen.amount}, all as they were written")

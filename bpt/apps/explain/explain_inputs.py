@@ -1,0 +1,161 @@
+"""``bpt explain``: what in a scan or an image has made a net decide for a class."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from bpt.apps.classify.classifier_net import ClassifierNet, classifier_net
+from bpt.apps.explain.explained_layer import find_layer, layer_of
+from bpt.apps.explain.grad_cam import Explanation, grad_cam, spread
+from bpt.apps.explain.model_input import Subject, check_outputs, peak, prefix_of, preprocessing_of, recorded_volume
+from bpt.apps.explain.subjects import Picture, Scan
+from bpt.apps.pictures.image_input import HOW, NOBODY_SAYS, record_of, recorded_input
+from bpt.base.errors import FileError, UsageError, UserError
+from bpt.config.plan.nets import file_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.graph.layer_graph import Edge
+from bpt.train.outer.report.style import check_matplotlib
+from bpt.train.runtime.net_on_device import make_net
+from bpt.train.runtime.trained_weights import load_trained
+from bpt.train.state import MissingWeights, weight_files
+
+LOG = logging.getLogger("bpt")
+VOLUMES = (".nii", ".nii.gz")
+MOST = 5  # classes that are listed, besides the explained one
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asks for; empty and ``None``: the default.
+
+    Attributes:
+        model, weights: the network's text and the trained weights.
+        input: a NIfTI or an image file.
+        layer: whose maps; by the name of the layer or of its top.
+        chosen: which class, from 0.
+        output: how the written files' names begin.
+        intensity, mean, scale: what is done to the input's numbers; see ``preprocessing_of``.
+        preprocessing: a record of how images are prepared; see ``image_input``.
+        missing: what is done about layers that the scores depend on and that are in none of the weights.
+    """
+
+    model: str
+    weights: Sequence[str]
+    input: str
+    layer: str = ""
+    chosen: int | None = None
+    output: str = ""
+    intensity: str = ""
+    mean: Sequence[float] = ()
+    scale: float | None = None
+    preprocessing: str = ""
+    missing: MissingWeights = MissingWeights.REFUSE_RANDOM
+    level: int = 0
+    stages: tuple[str, ...] = ()
+
+
+def explain(request: Request, device: torch.device) -> Iterator[str]:
+    """Explain a class, write the map and its picture, and yield lines that tell what was found.
+
+    Raises:
+        UserError: what the user gave is wrong; the message says what and where.
+        RunError: numbers that are not finite, too little memory, or a file could not be written.
+    """
+    check_matplotlib()
+    explained = classifier_net(file_plan(request.model, pb.TEST, request.level, request.stages))
+    layer = find_layer(explained, request.layer)
+    subject = _read(request, explained)
+    prefix = prefix_of(request.output, request.input)
+    outputs = subject.outputs(prefix)
+    check_outputs(outputs, request.input)
+    net = make_net(explained.graph, device)
+    net.requires_grad_(False)  # only the layer's own gradient is wanted
+    load_trained(net, request.weights, request.model, missing=request.missing, asked=[explained.scores])
+    sample = torch.from_numpy(subject.sample)[None].to(device)
+    found = grad_cam(net, sample, layer, explained.scores, request.chosen)
+    probabilities = torch.softmax(found.scores, 0) if explained.by_softmax else None
+
+    yield subject.told
+    yield f'Class scores: blob "{explained.scores.blob}", {explained.found}'
+    if explained.left_out:
+        yield f"Left out, as they need more than the input: {', '.join(explained.left_out)}"
+    yield _about(explained, layer, request.layer)
+    yield ""
+    yield from _table(found, probabilities)
+    yield ""
+
+    heat = spread(found.heat, explained.input.shape[2:], subject.positions)
+    place = peak(heat)
+    if not heat.any():
+        yield f"Nothing that the layer has found speaks for class {found.chosen}: the map is 0 everywhere"
+    else:
+        yield f"The map of class {found.chosen} is largest at {subject.where(place)}"
+    title = f"{Path(request.input).name}: {_told(found, probabilities)}, layer {layer_of(explained.graph, layer)}"
+    subject.write(prefix, heat, place, title)
+    yield f"Wrote {' and '.join(map(str, outputs))}"
+
+
+def _read(request: Request, net: ClassifierNet) -> Subject:
+    path = request.input
+    if net.axes not in (2, 3):
+        raise UserError(
+            f'the net\'s input "{net.input.blob}" {net.input.shape} has {net.axes} spatial axes; '
+            "explained are nets for images (2) and for scans (3)"
+        )
+    if os.path.isfile(path) and path.lower().endswith(VOLUMES) != (net.axes == 3):
+        wanted = "an image" if net.axes == 2 else f"a volume ({' or '.join(VOLUMES)})"
+        raise FileError(path, f'is not what the net takes: its input "{net.input.blob}" {net.input.shape} is {wanted}')
+    shape = net.input.shape[1:]
+    by_flags = bool(request.intensity or request.mean or request.scale is not None)
+    if request.preprocessing and by_flags:
+        raise UsageError("--preprocessing says what --intensity, --mean and --scale say; give it, or these")
+    if not by_flags and (recorded := _recorded(net, weight_files(request.weights), request.preprocessing)):
+        return recorded(path)
+    if net.axes == 2 and not by_flags and net.data.type == "Input":
+        LOG.warning("%s, so its own Z_SCORE is taken of the whole image; %s", NOBODY_SAYS, HOW)
+    preprocessing = preprocessing_of(net, request.intensity, request.mean, request.scale)
+    return (Picture if net.axes == 2 else Scan)(path, shape, preprocessing)
+
+
+def _recorded(net: ClassifierNet, weights: Sequence[str], given: str) -> Callable[[str], Subject] | None:
+    """What reads the input as the record or the net's data layer says; ``None``: neither says it."""
+    shape = net.input.shape[1:]
+    if net.axes == 2:
+        prepare = recorded_input(net, weights, given)
+        return None if prepare is None else lambda path: Picture(path, shape, prepare)
+    record = record_of(weights, given) if given or net.data.type == "Input" else ""
+    return (lambda path: Scan(path, shape, recorded_volume(record))) if record else None
+
+
+def _about(net: ClassifierNet, layer: Edge, named: str) -> str:
+    name, shape = layer_of(net.graph, layer), "×".join(map(str, layer.shape[2:]))
+    how = "" if named else f"; the last before the scores with {net.axes} spatial axes"
+    return f'Layer: {name}, blob "{layer.blob}" with {layer.shape[1]} maps of {shape}{how}'
+
+
+def _table(found: Explanation, probabilities: Tensor | None) -> Iterator[str]:
+    yield f"{'class':>6}{'score':>12}" + (f"{'probability':>14}" if probabilities is not None else "")
+    order = found.scores.argsort(descending=True, stable=True).tolist()
+    listed = sorted({*order[:MOST], found.chosen})
+    for number in listed:
+        words = [word for word, fits in (("predicted", found.best), ("explained", found.chosen)) if number == fits]
+        line = f"{number:>6}{found.scores[number].item():>12.5g}"
+        if probabilities is not None:
+            line += f"{probabilities[number].item():>14.5f}"
+        yield line + (f"  {', '.join(words)}" if words else "")
+    if len(order) > len(listed):
+        yield f"   and {len(order) - len(listed)} classes with lower scores"
+
+
+def _told(found: Explanation, probabilities: Tensor | None) -> str:
+    """The predicted class, how sure the net is, and, if it is another one, the class that is explained."""
+    sure = "" if probabilities is None else f" (probability {probabilities[found.best].item():.3f})"
+    other = "" if found.chosen == found.best else f", explained: class {found.chosen}"
+    return f"predicted class {found.best}{sure}{other}"

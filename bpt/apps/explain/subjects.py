@@ -1,0 +1,259 @@
+"""What is explained: a scan in a NIfTI file, or an image that Pillow reads; and the figure with the map over it."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpt.apps.explain.model_input import Preprocessing, Sample, Subject
+from bpt.apps.pictures.image_input import ImageInput
+from bpt.base.atomic import atomic_file
+from bpt.base.errors import DataError, FileError, UserError
+from bpt.base.user_files import UnreadableError, read_bytes
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.data.image import decode_image
+from bpt.data.nifti import import_nibabel, open_nifti, read_nifti
+from bpt.data.volume_source import resample
+from bpt.graph.layer_spec import Shape
+from bpt.train.outer.report.style import MEDIUM, SKY, new_figure, save
+
+COLOURS = "inferno"
+STRONGEST = 0.7  # how much of what lies below the map hides where it is 1
+SEVERAL, ONE = (8.8, 3.2), (5.6, 4.6)  # inches of several panels beside each other, and of one
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A plane.
+
+    Attributes:
+        title: over the plane.
+        back: what lies below the map: (rows, columns) in grey, or (rows, columns, 3) with red, green and blue.
+        heat: (rows, columns), from 0 to 1.
+        extent: what the left, right, bottom and top edge are called.
+        labels: of the horizontal and the vertical axis.
+        mark: where the map is largest, in the axes' units.
+        grey: what is black and what is white; ``None``: the lowest and the highest of ``back``.
+        origin: whether row 0 is the "upper" or the "lower" one.
+    """
+
+    title: str
+    back: NDArray[Any]
+    heat: NDArray[np.float32]
+    extent: tuple[float, float, float, float]
+    labels: tuple[str, str]
+    mark: tuple[float, float]
+    grey: tuple[float, float] | None = None
+    origin: Literal["upper", "lower"] = "lower"
+
+
+def draw(path: str | os.PathLike[str], title: str, panels: Sequence[Panel]) -> None:
+    """Write a PNG file with the panels beside each other.
+
+    The stronger the map, the less of what lies below is seen; where it is 0, all of it.
+
+    Raises:
+        UserError: there is no matplotlib.
+        WriteError: the file could not be written.
+    """
+    figure, places = new_figure(title, len(panels), beside=True)
+    figure.set_size_inches(SEVERAL if len(panels) > 1 else ONE)
+    for axes, panel in zip(places, panels, strict=True):
+        low, high = panel.grey or (None, None)
+        axes.imshow(
+            panel.back, cmap="gray", vmin=low, vmax=high, extent=panel.extent, origin=panel.origin,
+            interpolation="nearest",
+        )  # fmt: skip
+        shown = axes.imshow(
+            panel.heat, cmap=COLOURS, vmin=0, vmax=1, alpha=STRONGEST * panel.heat, extent=panel.extent,
+            origin=panel.origin, interpolation="nearest",
+        )  # fmt: skip
+        axes.axvline(panel.mark[0], color=SKY, linewidth=0.6, linestyle=":")
+        axes.axhline(panel.mark[1], color=SKY, linewidth=0.6, linestyle=":")
+        axes.set_title(panel.title)
+        axes.set_xlabel(panel.labels[0])
+        axes.set_ylabel(panel.labels[1])
+    from matplotlib.cm import ScalarMappable  # noqa: PLC0415  an extra, and slow to import
+
+    bar = figure.colorbar(ScalarMappable(shown.norm, shown.cmap), ax=places, shrink=0.8, pad=0.02)
+    bar.set_label("heat", fontsize=MEDIUM)
+    save(figure, path)
+
+
+CANONICAL = np.array([[0, 1], [1, 1], [2, 1]])  # axis and direction of RAS+, as nibabel writes orientations
+SIDES = ("left → right", "posterior → anterior", "inferior → superior")
+# Planes across axis 0, 1 and 2, each with the axes that run to the right and up in it.
+PLANES = (("sagittal", 1, 2), ("coronal", 0, 2), ("axial", 0, 1))
+
+
+class Scan(Subject):
+    """The NIfTI file at ``path``, read and resampled as VolumeData does.
+
+    ``positions``, and arrays handed to ``write``, are on the scan's grid in canonical axes (RAS+); the file that is
+    written has the axes of the scan's file.
+
+    Args:
+        path: the file.
+        shape: the net's input, (channels, D, H, W).
+        preprocessing: what is done to intensities.
+
+    Raises:
+        UserError: the net takes more than one channel; nibabel is missing.
+        FileError: the file cannot be used.
+    """
+
+    def __init__(self, path: str, shape: Shape, preprocessing: Preprocessing) -> None:
+        channels, *box = shape
+        if channels != 1:
+            raise UserError(f"the net's input has {channels} channels, a scan one")
+        self._image: Any = open_nifti(path)
+        self._orientations = import_nibabel().orientations
+        self._orientation = self._orientations.io_orientation(self._image.affine)
+        self._voxels = read_nifti(path)
+        self._path = path
+        self.sample = preprocessing(resample(self._voxels, tuple(box))[np.newaxis], path)
+        # The inverse of what resample does: the centres of the first and the last voxel stay where they are.
+        self.positions = tuple(
+            np.arange(m) * (n - 1) / (m - 1) if m > 1 else np.array([(n - 1) / 2])
+            for m, n in zip(self._voxels.shape, box, strict=True)
+        )
+        own, seen = self._image.shape[:3], "×".join(map(str, box))
+        zooms = " × ".join(f"{zoom:g}" for zoom in self._image.header.get_zooms()[:3])
+        self.told = f"{path}: {'×'.join(map(str, own))} voxels of {zooms} mm; the net sees {seen}, {preprocessing}"
+
+    def outputs(self, prefix: str) -> tuple[Path, ...]:
+        return Path(f"{prefix}.nii.gz"), Path(f"{prefix}.png")
+
+    def where(self, place: Sequence[int]) -> str:
+        mm = ", ".join(f"{x:.1f}" for x in self._mm(place))
+        return f"voxel ({', '.join(map(str, self._own_place(place)))}), at ({mm}) mm"
+
+    def write(self, prefix: str, heat: Sample, place: Sequence[int], title: str) -> None:
+        volume, picture = self.outputs(prefix)
+        nifti, own = import_nibabel(), self._in_own_axes(heat)
+        kind = nifti.Nifti2Image if isinstance(self._image.header, nifti.Nifti2Header) else nifti.Nifti1Image
+        header = self._image.header.copy()
+        header.extensions.clear()  # they tell of the patient, not of the grid
+        image = kind(own, self._image.affine, header)
+        image.set_data_dtype(np.float32)
+        image.header["cal_min"], image.header["cal_max"] = 0, 1  # what viewers begin and end their colours with
+        image.header["descrip"] = b"Grad-CAM"
+        with atomic_file(volume) as file:
+            file.write(gzip.compress(image.to_bytes(), mtime=0))
+        draw(picture, title, self._panels(heat, place))
+
+    def _panels(self, heat: Sample, place: Sequence[int]) -> list[Panel]:
+        """The planes through ``place``, each seen with its first axis to the right and its second one up."""
+        panels = []
+        low, high = (float(x) for x in np.percentile(self._voxels, (0.5, 99.5)))
+        for across, (name, right, up) in enumerate(PLANES):
+            edges = [self._edges(axis, place) for axis in (right, up)]
+            panels.append(
+                Panel(
+                    title=f"{name}, {self._mm(place)[across]:.1f} mm",
+                    back=np.take(self._voxels, place[across], across).T,
+                    heat=np.take(heat, place[across], across).T,
+                    extent=(*edges[0], *edges[1]),
+                    labels=(f"{SIDES[right]} (mm)", f"{SIDES[up]} (mm)"),
+                    mark=(self._mm(place)[right], self._mm(place)[up]),
+                    grey=(low, high) if high > low else None,
+                )
+            )
+        return panels
+
+    def _edges(self, axis: int, place: Sequence[int]) -> tuple[float, float]:
+        """Where the grid begins and ends along the canonical ``axis`` through ``place``, in mm of that axis."""
+        ends = []
+        for index in (-0.5, self._voxels.shape[axis] - 0.5):
+            at: list[float] = list(place)
+            at[axis] = index
+            ends.append(self._mm(at)[axis])
+        return ends[0], ends[1]
+
+    def _mm(self, place: Sequence[float]) -> list[float]:
+        """A place in canonical axes, in mm of the scan's space: to the right, to the front, up."""
+        back = self._orientations.inv_ornt_aff(self._orientation, self._image.shape[:3])
+        found: list[float] = (self._image.affine @ back @ np.array([*place, 1.0]))[:3].tolist()
+        return found
+
+    def _own_place(self, place: Sequence[int]) -> tuple[int, ...]:
+        """A place in canonical axes as an index into the file's own."""
+        back = self._orientations.inv_ornt_aff(self._orientation, self._image.shape[:3])
+        return tuple(round(x) for x in (back @ np.array([*place, 1.0]))[:3].tolist())
+
+    def _in_own_axes(self, heat: Sample) -> Sample:
+        """The inverse of what read_nifti does to axes."""
+        turn = self._orientations.ornt_transform(CANONICAL, self._orientation)
+        return np.ascontiguousarray(self._orientations.apply_orientation(heat, turn), np.float32)
+
+
+CHANNELS = (1, 3)
+
+
+class Picture(Subject):
+    """The image file at ``path``, as grey or colour (blue, green, red: Caffe's order), prepared as the net's input.
+
+    Args:
+        path: the file.
+        shape: the net's input, (channels, H, W).
+        preprocessing: how images are prepared; or what is done to the pixels' values, 0 … 255, of the whole image,
+            resized to the net's input.
+
+    Raises:
+        UserError: the net takes neither 1 nor 3 channels; Pillow is missing.
+        FileError: the file cannot be used.
+    """
+
+    def __init__(self, path: str, shape: Shape, preprocessing: Preprocessing | ImageInput) -> None:
+        channels, *box = shape
+        if channels not in CHANNELS:
+            raise UserError(f"the net's input has {channels} channels; an image has 1 (grey) or 3 (colour)")
+        try:
+            pixels = decode_image(read_bytes(path), channels)
+        except UnreadableError as error:
+            raise FileError(path, str(error)) from None
+        except DataError as error:
+            raise FileError(path, str(error)) from None
+        self._pixels = pixels
+        if isinstance(preprocessing, ImageInput):
+            prepared = preprocessing([path])
+            self.sample = prepared.input[0]
+        else:
+            prepared = ImageInput(pb.ImagePreprocessing(), shape, "")([path])
+            self.sample = preprocessing(prepared.input[0], path)
+        height, width = pixels.shape[1:]
+        xmin, ymin, xmax, ymax = prepared.parts[0].tolist()
+        # The inverse: the grid of the net's pixels covers this part of the image.
+        self.positions = tuple(
+            ((np.arange(m) + 0.5) / m - low) / (high - low) * n - 0.5
+            for m, n, low, high in zip((height, width), box, (ymin, xmin), (ymax, xmax), strict=True)
+        )
+        self.told = f"{path}: {height}×{width} pixels; the net sees {'×'.join(map(str, box))}, {preprocessing}"
+
+    def outputs(self, prefix: str) -> tuple[Path, ...]:
+        return (Path(f"{prefix}.png"),)
+
+    def where(self, place: Sequence[int]) -> str:
+        return f"row {place[0]}, column {place[1]}"
+
+    def write(self, prefix: str, heat: Sample, place: Sequence[int], title: str) -> None:
+        height, width = heat.shape
+        red_last = self._pixels.transpose(1, 2, 0)
+        panel = Panel(
+            title="",
+            back=red_last[..., ::-1] if red_last.shape[2] == 3 else red_last[..., 0],
+            heat=heat,
+            extent=(-0.5, width - 0.5, height - 0.5, -0.5),
+            labels=("column", "row"),
+            mark=(place[1], place[0]),
+            grey=(0, 255),
+            origin="upper",
+        )
+        draw(self.outputs(prefix)[0], title, [panel])

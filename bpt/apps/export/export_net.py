@@ -1,0 +1,142 @@
+"""Exports a net: writes the file, runs it beside the net, and puts it in its place if both agree."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from torch import nn
+
+from bpt.apps.export.parity import TOLERANCE, Runner, compare, runner_of_onnx, runner_of_pt2
+from bpt.apps.export.program import OPSET, OPSETS, Program, program_of, write_onnx, write_pt2
+from bpt.apps.export.random_inputs import RandomInputs
+from bpt.apps.pictures.fed_net import fed_net
+from bpt.apps.pictures.image_input import ImageInput, record_of, recorded_input
+from bpt.apps.torch_module.module import module_of
+from bpt.base.atomic import check_place
+from bpt.base.errors import BptError, RunError, UsageError, UserError
+from bpt.config.plan.nets import NetPlan, file_plan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.net_graph import build_graph_of
+from bpt.train.runtime.trained_weights import REMEDIES
+from bpt.train.state import MissingWeights
+
+LOG = logging.getLogger("bpt")
+ONNX, PT2 = ".onnx", ".pt2"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to export, and as what.
+
+    Attributes:
+        model: the network's text file.
+        output: ``.onnx``, or ``.pt2``, which torch loads.
+        weights: files of weights; none: as the text's fillers draw them.
+        opset: of ONNX's operators.
+        level, stages: of the net.
+        missing: what is done about layers that are in none of the weights, if weights are given.
+    """
+
+    model: str
+    output: str
+    weights: tuple[str, ...] = ()
+    opset: int = OPSET
+    level: int = 0
+    stages: tuple[str, ...] = ()
+    missing: MissingWeights = MissingWeights.REFUSE_RANDOM
+
+
+def export_net(request: Request) -> Iterator[str]:
+    """Write the file; yields what there is to say about it.
+
+    Raises:
+        UserError: the net has no inputs, or cannot be written as such a file.
+        RunError: what was written does not do what the net does; then nothing is left behind.
+    """
+    path = Path(request.output)
+    if path.suffix not in (ONNX, PT2):
+        raise UsageError(f"--output: takes a file that ends in {ONNX} or {PT2}, found {request.output}")
+    if request.opset not in OPSETS:
+        raise UsageError(f"--opset: takes {OPSETS[0]} to {OPSETS[-1]}, found {request.opset}")
+    check_place(path)
+    plan = file_plan(request.model, pb.TEST, request.level, request.stages)
+    graph = build_graph_of(plan)
+    sources = [
+        node
+        for node in graph.nodes
+        if not node.bottoms and node.type != "Input" and not node.layer_type.gives_constants(node.spec)
+    ]
+    if not graph.inputs or sources:
+        named = sources or [node for node in graph.nodes if not node.bottoms]
+        others = ", ".join(f'"{node.name}" ({node.type})' for node in named) or "none"
+        raise UserError(
+            f"{request.model}: an exported net works on what is handed to it; this one has other sources: {others}; "
+            "give the text for use (deploy.prototxt), whose input is a layer of type Input"
+        )
+    if not graph.outputs:
+        raise UserError(f"{request.model}: the net has no outputs to export: each blob is read by a layer")
+    module = module_of(plan, request.weights, missing=request.missing, remedy=REMEDIES[request.missing])
+    pictures = _recorded_pictures(plan, request.weights)
+    inputs = RandomInputs(graph, *((pictures[0], pictures[1].random) if pictures else ()))
+    program = program_of(module, inputs, (graph.inputs, [edge.blob for edge in graph.outputs]))
+    kind = f"ONNX, opset {request.opset}" if path.suffix == ONNX else "a program of torch"
+    yield f"{path}: {kind}; {graph.num_parameters:,} parameters; inputs {', '.join(graph.inputs)}"
+    if path.suffix == ONNX:
+        for name, called in zip(program.outputs, program.onnx_outputs, strict=True):
+            if name != called:
+                yield f'the output "{name}" is called "{called}": an input has its name'
+    if program.fixed:
+        yield f"for batches of {inputs.shapes[0][0] if inputs.shapes[0] else 1} only ({program.fixed})"
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        written = Path(folder) / path.name
+        runner = write(program, written, request.opset)
+        if pictures:
+            yield f"random pictures as {pictures[0]}: {pictures[1]}"
+        yield from check(module, runner, inputs, (1,) if program.fixed else (2, 3))
+        for each in sorted(Path(folder).iterdir(), key=lambda each: each.name == path.name):
+            os.replace(each, path.parent / each.name)
+
+
+def _recorded_pictures(plan: NetPlan, weights: Sequence[str]) -> tuple[str, ImageInput] | None:
+    """The input that takes pictures, and how they are prepared; ``None``: no record beside the weights says it."""
+    try:
+        net = fed_net(plan)
+        recorded = recorded_input(net, weights)
+        if recorded is None:
+            return None
+        recorded.random(1, np.random.default_rng(0))
+    except BptError as error:
+        if record_of(weights):
+            LOG.warning("The check runs on random numbers, not on prepared pictures: %s", error)
+        return None
+    return net.input.blob, recorded
+
+
+def write(program: Program, path: Path, opset: int = OPSET) -> Runner:
+    """Write the program to ``path``, as what its end says; returns what runs it."""
+    if path.suffix == ONNX:
+        write_onnx(program, path, opset)
+        return runner_of_onnx(path, program.inputs)
+    write_pt2(program, path)
+    return runner_of_pt2(path)
+
+
+def check(module: nn.Module, runner: Runner, inputs: RandomInputs, times: tuple[int, ...]) -> Iterator[str]:
+    """Run both on random inputs; yields how far their outputs are apart.
+
+    Raises:
+        RunError: further than rounding explains.
+    """
+    differences = compare(module, runner, inputs, times)
+    yield from map(str, differences)
+    worst = [each for each in differences if not each.passes]
+    if worst:
+        raise RunError(f"what was written is not the net: {worst[0]}; nothing was left behind (run by {runner.name})")
+    within = f"{TOLERANCE:g}" if all(each.is_small for each in differences) else "what rounding does to the net itself"
+    yield f"checked on random inputs by {runner.name}: all within {within}"

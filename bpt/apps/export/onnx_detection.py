@@ -1,0 +1,140 @@
+"""The operators of ``bpt.nn.layers.detection_operators`` in ONNX: NonMaxSuppression, and what is around it.
+
+Batches stay open. Which of a row are the best is told by TopK, of equal numbers the first, and marked by ones.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Table = dict[Callable[..., Any], Callable[..., Any]]
+LEAST = torch.finfo(torch.float32).min
+
+
+def translations() -> Table:
+    """What the exporter is to make of them, where a net has brought them along."""
+    if "bpt.nn.layers.detection_operators" not in sys.modules:
+        return {}
+    import onnxscript  # noqa: PLC0415  an extra
+
+    made = _Suppressions(onnxscript.opset18)
+
+    # Functions, since the exporter writes notes of its own to what it is given, which methods do not take.
+    def detect(boxes: Any, scores: Any, background: int, least: float, threshold: float, top_k: int, keep: int) -> Any:
+        return made.detect(boxes, scores, background, least, threshold, top_k, keep)
+
+    def propose(boxes: Any, scores: Any, before: int, overlap: float, most: int) -> Any:
+        return made.propose(boxes, scores, before, overlap, most)
+
+    return {torch.ops.bpt.detect.default: detect, torch.ops.bpt.propose.default: propose}
+
+
+class _Suppressions:
+    """Writes the operators down with those of an opset, ``op``."""
+
+    def __init__(self, op: Any) -> None:
+        self.op = op
+
+    def numbers(self, *values: int) -> Any:
+        return self.op.Constant(value_ints=list(values))
+
+    def floats(self, *values: float) -> Any:
+        return self.op.Constant(value_floats=list(map(float, values)))
+
+    def length(self, values: Any, axis: int) -> Any:
+        """Of an axis, (1,)."""
+        return self.op.Slice(self.op.Shape(values), self.numbers(axis), self.numbers(axis + 1), self.numbers(0))
+
+    def columns(self, table: Any, first: int, last: int) -> Any:
+        return self.op.Slice(table, self.numbers(first), self.numbers(last), self.numbers(1))
+
+    def best(self, values: Any, number: int, axis: int) -> tuple[Any, Any]:
+        """The ``number`` best ones along the last ``axis``, or all, and their places."""
+        limit = self.op.Min(self.length(values, axis), self.numbers(number))
+        found: tuple[Any, Any] = self.op.TopK(values, limit, axis=axis)
+        return found
+
+    def only_best(self, values: Any, number: int, axis: int) -> Any:
+        """All others are LEAST."""
+        best, places = self.best(values, number, axis)
+        nothing = self.op.Expand(self.floats(LEAST), self.op.Shape(values))
+        return self.op.ScatterElements(nothing, places, best, axis=axis)
+
+    def suppressed(self, boxes: Any, scores: Any, most: Any, threshold: float, least: float) -> Any:
+        """Of boxes (N, P, 4) and scores (N, classes, P) the rows (image, class, box), by falling score: (found, 3)."""
+        return self.op.NonMaxSuppression(boxes, scores, most, self.floats(threshold), self.floats(least))
+
+    def propose(self, boxes: Any, scores: Any, before: int, overlap: float, most: int) -> Any:
+        op = self.op
+        flipped = (
+            self.numbers(-1),
+            self.numbers(-(2**62)),
+            self.numbers(1),
+            self.numbers(-1),
+        )  # of equals the last first
+        order = op.Slice(scores, *flipped)
+        chosen = self.suppressed(
+            op.Slice(op.Add(boxes, self.floats(0, 0, 1, 1)), *flipped),  # the pixels of both corners are in
+            op.Unsqueeze(self.only_best(order, before, 1), self.numbers(1)),
+            self.numbers(most),
+            overlap,
+            LEAST,
+        )
+        place = op.Sub(op.Sub(self.length(scores, 1), self.numbers(1)), self.columns(chosen, 2, 3))
+        return op.Concat(self.columns(chosen, 0, 1), place, axis=1)
+
+    def detect(
+        self, boxes: Any, scores: Any, background: int, least: float, threshold: float, top_k: int, keep: int
+    ) -> Any:
+        op = self.op
+        by_class = op.Transpose(scores, perm=[0, 2, 1])  # (N, classes, P)
+        if top_k >= 0:
+            by_class = self.only_best(by_class, top_k, 2)
+        if background >= 0:
+            classes = op.Squeeze(self.length(by_class, 1), self.numbers(0))
+            every = op.Range(op.Constant(value_int=0), classes, op.Constant(value_int=1))
+            hidden = op.Unsqueeze(op.Equal(every, op.Constant(value_int=background)), self.numbers(1))  # (classes, 1)
+            by_class = op.Where(hidden, self.floats(LEAST), by_class)
+        images, priors = self.length(by_class, 0), self.length(by_class, 2)
+        if len(boxes.shape) == 3:
+            rows = self.suppressed(boxes, by_class, priors, threshold, least)
+            corners = op.GatherND(boxes, op.Gather(rows, self.numbers(0, 2), axis=1))
+        else:  # each class has boxes of its own, and so is an image of its own to NonMaxSuppression
+            own = op.Reshape(
+                op.Transpose(boxes, perm=[0, 2, 1, 3]), op.Concat(self.numbers(-1), priors, self.numbers(4), axis=0)
+            )
+            alone = op.Reshape(by_class, op.Concat(self.numbers(-1, 1), priors, axis=0))
+            found = self.suppressed(own, alone, priors, threshold, least)
+            corners = op.GatherND(own, op.Gather(found, self.numbers(0, 2), axis=1))
+            several = self.length(by_class, 1)
+            first = self.columns(found, 0, 1)
+            image = op.Div(first, several)
+            rows = op.Concat(image, op.Sub(first, op.Mul(image, several)), self.columns(found, 2, 3), axis=1)
+        score = op.Unsqueeze(op.GatherND(by_class, rows), self.numbers(1))
+        table = op.Concat(op.CastLike(self.columns(rows, 0, 2), score), score, corners, axis=1)
+        if keep >= 0:
+            table = op.Compress(table, self._kept(by_class, rows, score, keep), axis=0)
+        image = op.CastLike(op.Range(op.Constant(value_int=0), op.Squeeze(images), op.Constant(value_int=1)), score)
+        nothing = op.Expand(self.floats(*[-1.0] * 6), op.Concat(images, self.numbers(6), axis=0))
+        nothing = op.Concat(op.Unsqueeze(image, self.numbers(1)), nothing, axis=1)
+        found = self.length(table, 0)
+        filled = op.Where(op.Greater(found, self.numbers(0)), found, images)
+        table = op.Slice(op.Concat(table, nothing, axis=0), self.numbers(0), filled, self.numbers(0))
+        return op.Unsqueeze(table, self.numbers(0, 1))
+
+    def _kept(self, by_class: Any, rows: Any, score: Any, keep: int) -> Any:
+        """Which rows are among the best of their image, over all classes."""
+        op = self.op
+        nothing = op.Expand(self.floats(LEAST), op.Shape(by_class))
+        found = op.ScatterND(nothing, rows, op.Squeeze(score, self.numbers(1)))
+        found = op.Reshape(found, op.Concat(self.length(found, 0), self.numbers(-1), axis=0))  # (N, classes · P)
+        best, places = self.best(found, keep, 1)
+        marks = op.ScatterElements(
+            op.Mul(found, self.floats(0.0)), places, op.Exp(op.Mul(best, self.floats(0.0))), axis=1
+        )
+        marked = op.GatherND(op.Reshape(marks, op.Shape(by_class)), rows)
+        return op.Greater(marked, self.floats(0.0))

@@ -1,0 +1,148 @@
+"""Whether an exported file does what the net does: both are run on random inputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bpt.apps.export.random_inputs import RandomInputs
+from bpt.base.errors import RunError, UserError
+
+TOLERANCE = 1e-4
+"""The largest difference that is let pass, in parts of the largest number of an output, or of 1 if that is larger."""
+
+AS_ROUNDING = 4
+"""So many times what rounding does to the net itself is let pass, too: which of two equal numbers wins is chance."""
+
+Outputs = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Runner:
+    """What runs a file, and its name and version."""
+
+    run: Callable[..., Outputs]
+    name: str
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far an output of the file is from the net's, on one batch."""
+
+    output: str
+    shape: tuple[int, ...]
+    largest: float
+    among: float  # the largest number there
+    rounding: float = 0.0  # how far the net in double precision is from itself; 0: that was not asked
+
+    @property
+    def passes(self) -> bool:
+        return self.is_small or self.largest <= AS_ROUNDING * self.rounding
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is within TOLERANCE."""
+        return self.largest <= TOLERANCE * max(1.0, self.among)
+
+    def __str__(self) -> str:
+        told = f"{self.output} {self.shape}: differs by {self.largest:.2g} at most, numbers up to {self.among:.4g}"
+        return f"{told}; the net in double precision by {self.rounding:.2g}" if self.rounding else told
+
+
+def compare(module: nn.Module, runner: Runner, inputs: RandomInputs, times: Sequence[int]) -> list[Difference]:
+    """The differences of all outputs, on batches of so many times the samples that the text says.
+
+    Where one is not small, the net's own rounding counts: of nearly equal numbers a max pooling with a mask takes one
+    or the other, and a whole region of the output changes.
+
+    Raises:
+        UserError: the net itself gives numbers that are not finite.
+        RunError: the file cannot be run, or gives outputs of other shapes.
+    """
+    names: Sequence[str] = module.outputs  # type: ignore[assignment]  # of a Module of load_module
+    found: list[Difference] = []
+    for number in times:
+        batch, here = inputs.batch(number), []
+        with torch.no_grad():
+            expected = as_tuple(module(*batch))
+        try:
+            got = runner.run(*batch)
+        except Exception as error:  # of any kind, by whatever runs it
+            raise RunError(
+                f"{runner.name} cannot run what was written: {(str(error).splitlines() or [type(error).__name__])[0]}"
+            ) from error
+        for name, one, other in zip(names, got, expected, strict=True):
+            if not other.isfinite().all():
+                raise UserError(
+                    f'the net itself makes of random inputs numbers in "{name}" that are not finite, so nothing can be '
+                    "compared; give the weights of a trained net (--weights)"
+                )
+            if one.shape != other.shape:
+                raise RunError(
+                    f'{runner.name} makes "{name}" of shape {tuple(one.shape)}, the net {tuple(other.shape)}'
+                )
+            gap = (one.double() - other.double()).abs()
+            largest = float(gap.nan_to_num(nan=math.inf).max()) if gap.numel() else 0.0
+            among = float(other.abs().max()) if other.numel() else 0.0
+            here.append(Difference(name, tuple(other.shape), largest, among))
+        if not all(each.is_small for each in here):
+            own = rounding(module, batch, expected)
+            here = [replace(each, rounding=own_gap) for each, own_gap in zip(here, own, strict=True)]
+        found += here
+    return found
+
+
+def rounding(module: nn.Module, batch: Sequence[Tensor], outputs: Outputs) -> list[float]:
+    """How far each of the ``outputs`` for ``batch`` is from those of the same net in double precision; 0 where that
+    cannot be computed."""
+    try:
+        with torch.no_grad():
+            wide = (each.double() if each.is_floating_point() else each for each in batch)
+            exact = as_tuple(deepcopy(module).double()(*wide))
+    except Exception:  # something there is for single precision only; a Python layer's error may be of any kind
+        return [0.0] * len(outputs)
+    gaps = ((one - other).abs() for one, other in zip(exact, outputs, strict=True))
+    return [float(gap.nan_to_num(nan=0.0).max()) if gap.numel() else 0.0 for gap in gaps]
+
+
+def as_tuple(result: object) -> Outputs:
+    """Outputs as a module returns them: one alone, or several."""
+    return (result,) if isinstance(result, Tensor) else tuple(result)  # type: ignore[arg-type]
+
+
+def runner_of_pt2(path: Path) -> Runner:
+    """torch runs a ``.pt2``."""
+    program: Any = torch.export.load(path).module()
+
+    def run(*batch: Tensor) -> Outputs:
+        with torch.no_grad():
+            return as_tuple(program(*batch))
+
+    return Runner(run, f"torch {torch.__version__}")
+
+
+def runner_of_onnx(path: Path, names: Sequence[str]) -> Runner:
+    """onnxruntime runs an ONNX model; without it, what the package onnx has to evaluate one, slowly."""
+    session: Any
+    try:
+        import onnxruntime  # noqa: PLC0415  an extra
+
+        onnxruntime.set_default_logger_severity(3)
+        session, name = onnxruntime.InferenceSession(path), f"onnxruntime {onnxruntime.__version__}"
+    except ImportError:
+        import onnx.reference  # noqa: PLC0415  an extra
+
+        session, name = onnx.reference.ReferenceEvaluator(str(path)), f"onnx {onnx.__version__}, its reference"
+
+    def run(*batch: Tensor) -> Outputs:
+        feed = {key: value.numpy() for key, value in zip(names, batch, strict=True)}
+        return tuple(torch.from_numpy(array) for array in session.run(None, feed))
+
+    return Runner(run, name)

@@ -1,0 +1,71 @@
+"""Names of classes: a text with one a line, or a label map of SSD's Caffe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bpt.base.errors import FileError
+from bpt.base.user_files import UnreadableError, read_lines
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.text import read_text
+
+
+def class_words(number: int, name: str) -> str:
+    """A class as people read it; ``name`` is "" if it has none."""
+    return f'{number} "{name}"' if name else f"class {number}"
+
+
+class ClassNames:
+    """The names of classes, as far as they have some."""
+
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        self._names = names
+
+    def __getitem__(self, number: int) -> str:
+        """The name of a class; "": it has none."""
+        return self._names[number] if number < len(self._names) else ""
+
+    def told(self, number: int) -> str:
+        """A class as people read it."""
+        return class_words(number, self[number])
+
+    def plain(self, number: int) -> dict[str, object]:
+        """A class as JSON has it."""
+        return {"class": number, **({"name": self[number]} if self[number] else {})}
+
+
+def class_names(path: str, classes: int) -> ClassNames:
+    """The names in the file ``path`` of so many ``classes``; "": they have none.
+
+    A file that ends in .prototxt is a LabelMap, which may leave classes out; any other has a name a line, from class 0
+    on.
+
+    Raises:
+        FileError: it cannot be read, or does not fit the classes.
+        PrototxtError: it is no such text.
+    """
+    if not path:
+        return ClassNames()
+    return ClassNames(_of_map(path, classes) if path.endswith(".prototxt") else _of_lines(path, classes))
+
+
+def _of_lines(path: str, classes: int) -> list[str]:
+    try:
+        lines = read_lines(path, "that names a class a line")
+    except UnreadableError as error:
+        raise FileError(path, str(error)) from None
+    names = [line.strip() for line in lines if line.strip()]
+    if len(names) != classes:
+        raise FileError(
+            path, f"names {len(names)} classes, the net has {classes}; write a line for each, from class 0 on"
+        )
+    return names
+
+
+def _of_map(path: str, classes: int) -> list[str]:
+    names = [""] * classes
+    for item in read_text(path, pb.LabelMap).message.item:
+        if not 0 <= item.label < classes:
+            raise FileError(path, f"names label {item.label}; the net has {classes} classes, from 0 on")
+        names[item.label] = item.display_name or item.name
+    return names

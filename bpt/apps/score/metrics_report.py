@@ -1,0 +1,219 @@
+"""What ``bpt test`` reports when asked: top-k, accuracy and AUC of each class, the confusion matrix, also as a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+
+from bpt.base.atomic import atomic_file, check_place
+from bpt.base.errors import FileError, UserError
+from bpt.base.log import columns, number
+from bpt.base.user_files import UnreadableError, read_bytes
+from bpt.nn.layers.listed import is_evaluated
+from bpt.nn.net import Net
+from bpt.system.comm.base import Communicator
+from bpt.train.metrics import Confusion, ConfusionWatch, ScoreWatch
+from bpt.train.metrics.classifier_layer import classifying_node, find_classifier
+from bpt.train.outer.report.style import MEDIUM, SMALL, check_matplotlib, new_figure, save
+
+PICTURES = (".png", ".svg")
+NUMBERED = 15  # classes up to which a picture shows the numbers, too
+NAMED = 60  # classes up to which it names each
+INCHES_A_CLASS, LEAST, MOST = 0.32, 3.4, 9.0
+
+
+def check_confusion_path(path: str) -> None:
+    """Raise a UserError if no confusion matrix can be written to ``path``; better before a long test than after it."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".csv", *PICTURES):
+        raise UserError(f'"{path}": a confusion matrix is written as .csv, {" or ".join(PICTURES)}')
+    check_place(path)
+    if suffix in PICTURES:
+        check_matplotlib()
+
+
+def write_confusion(path: str | os.PathLike[str], matrix: npt.NDArray[np.int64], names: Sequence[str]) -> None:
+    """Write ``matrix`` as a CSV file or, by the suffix of ``path``, as a PNG or SVG picture.
+
+    Args:
+        matrix: (classes, classes): the labels' classes down, those they were taken for across.
+        names: of the classes.
+
+    Raises:
+        WriteError: it could not be written.
+    """
+    if Path(path).suffix.lower() in PICTURES:
+        _draw(path, matrix, names)
+        return
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["label", *names])
+    table.writerows([name, *row] for name, row in zip(names, matrix.tolist(), strict=True))
+    with atomic_file(path) as file:
+        file.write(text.getvalue().encode())
+
+
+def _draw(path: str | os.PathLike[str], matrix: npt.NDArray[np.int64], names: Sequence[str]) -> None:
+    """Colours are shares of a row, so that rare classes are seen as well as frequent ones."""
+    classes = len(names)
+    figure, (axes,) = new_figure()
+    side = min(max(INCHES_A_CLASS * classes, LEAST), MOST)
+    figure.set_size_inches(side + 1.4, side + 0.6)
+    labels = matrix.sum(1, keepdims=True)
+    shares = np.divide(matrix, labels, out=np.zeros(matrix.shape), where=labels > 0)
+    image = axes.imshow(100 * shares, cmap="Blues", vmin=0, vmax=100)
+    bar = figure.colorbar(image, ax=axes, fraction=0.046, pad=0.03)
+    bar.set_label("% of the label's samples", fontsize=SMALL)
+    bar.ax.tick_params(labelsize=SMALL)
+    axes.set_xlabel("taken for")
+    axes.set_ylabel("label")
+    if classes <= NAMED:
+        axes.set_xticks(range(classes), names, rotation=90 if max(map(len, names)) > 2 else 0, parse_math=False)
+        axes.set_yticks(range(classes), names, parse_math=False)
+    if classes <= NUMBERED:
+        for (row, column), number in np.ndenumerate(matrix):
+            if number:
+                colour = "white" if shares[row, column] > 0.5 else "black"
+                axes.text(column, row, str(number), ha="center", va="center", color=colour, fontsize=SMALL)
+    right, counted = int(matrix.diagonal().sum()), int(matrix.sum())
+    axes.set_title(f"{right} of {counted} right" + (f", {100 * right / counted:.1f} %" if counted else ""))
+    axes.title.set_fontsize(MEDIUM)
+    save(figure, path)
+
+
+LOG = logging.getLogger("bpt")
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What is asked for.
+
+    Attributes:
+        top_k: numbers of best scores, among which the label may be.
+        per_class: the accuracy of each class; of a net that detects objects, the average precision.
+        confusion: a file for the confusion matrix, which ``check_path`` has found good.
+        auc: the macro AUC.
+        class_names: a text file with the name of a class on each line; else they are numbers.
+        ap_version: how average precisions are taken; one of ``AP_VERSIONS``.
+    """
+
+    top_k: tuple[int, ...] = ()
+    per_class: bool = False
+    confusion: str = ""
+    auc: bool = False
+    class_names: str = ""
+    ap_version: str = "Integral"
+
+    @property
+    def counts(self) -> bool:
+        """Whether something of it is counted from the confusions."""
+        return bool(self.top_k or self.per_class or self.confusion)
+
+
+class MetricsReport:
+    """Watches a net while it is entered, and logs its ``metrics`` afterwards.
+
+    Args:
+        net: the test net.
+        metrics: what is asked for.
+        model: the net's file, for messages.
+
+    Raises:
+        UserError: the net does not classify, has fewer classes than ``top_k`` asks for, or not as many as there are
+            names; a file of them cannot be read.
+    """
+
+    def __init__(self, net: Net, metrics: Metrics, model: str) -> None:
+        self._metrics = metrics
+        detects = any(is_evaluated(net.graph, edge) for edge in net.graph.outputs)
+        if detects and metrics.per_class:  # the test itself tells the precision of each class
+            metrics = replace(metrics, per_class=False)
+            self._metrics = metrics
+        self._confusions = ConfusionWatch(net) if metrics.counts else None
+        self._scores = ScoreWatch(net) if metrics.auc else None
+        self._watching = ExitStack()
+        self._names: list[str] = []
+        if self._confusions is None and self._scores is None:
+            return
+        node, classifier = classifying_node(net.graph), find_classifier(net)
+        if node is None or classifier is None:
+            raise UserError(
+                f"{model}: no layer of the TEST phase compares scores of classes with labels, so there is no top-k, "
+                "confusion or AUC; add a SoftmaxWithLoss or an Accuracy layer"
+            )
+        classes = net.graph.edges[node.bottoms[0]].shape[classifier.axis]
+        if metrics.top_k and max(metrics.top_k) > classes:
+            raise UserError(f'--top_k {max(metrics.top_k)}: layer "{node.name}" of {model} has {classes} classes')
+        self._names = _names(metrics.class_names, classes) if metrics.class_names else list(map(str, range(classes)))
+
+    def __enter__(self) -> MetricsReport:
+        for watch in (self._confusions, self._scores):
+            if watch:
+                self._watching.enter_context(watch)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._watching.close()
+
+    def finish(self, samples: Communicator) -> None:
+        """Log what was asked for and write the file; collective over the ranks that share the batches.
+
+        Raises:
+            WriteError: the confusion matrix could not be written.
+        """
+        found = self._confusions.result(samples) if self._confusions else None
+        if found:
+            for k in self._metrics.top_k:
+                LOG.info("Top-%d accuracy = %s", k, number(found.top(k)))
+            if self._metrics.per_class:
+                for line in columns(list(_rows(found, self._names)), left=1):
+                    LOG.info("    %s", line)
+        if self._scores:
+            scores = self._scores.result(samples)
+            LOG.info("Macro AUC = %s%s", number(scores.auc), f" ({scores.note})" if scores.note else "")
+        if found and self._metrics.confusion and samples.rank == 0:  # last: whatever befalls the file, the rest is told
+            write_confusion(self._metrics.confusion, found.matrix, self._names)
+            LOG.info("Confusion matrix written to %s", self._metrics.confusion)
+
+
+def _rows(found: Confusion, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """A table: the head, each class, and the mean of the classes that have labels."""
+    yield "class", "labels", "right", "accuracy"
+    shares = found.of_classes().tolist()
+    for name, labels, right, share in zip(names, found.labels.tolist(), found.matrix.diagonal(), shares, strict=True):
+        yield name, str(labels), str(right), _shown(share)
+    known = [share for share in shares if not math.isnan(share)]
+    mean = math.fsum(known) / len(known) if known else math.nan
+    yield "mean of classes", str(found.labels.sum()), str(found.matrix.diagonal().sum()), _shown(mean)
+
+
+def _shown(share: float) -> str:
+    return "-" if math.isnan(share) else f"{share:.4f}"
+
+
+def _names(path: str, classes: int) -> list[str]:
+    try:
+        lines = read_bytes(Path(path)).decode().splitlines()
+    except UnreadableError as error:
+        raise FileError(path, str(error)) from None
+    except UnicodeDecodeError:
+        raise FileError(path, "is not a text file in UTF-8") from None
+    names = [line.strip() for line in lines]
+    while names and not names[-1]:
+        names.pop()
+    if len(names) != classes:
+        raise FileError(path, f"has {len(names)} lines, and the net has {classes} classes: one name a line is wanted")
+    return names

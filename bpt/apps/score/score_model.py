@@ -1,0 +1,110 @@
+"""Scoring a trained model on its TEST phase, with the lines of ``caffe test``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import closing
+
+import torch
+from torch import Tensor
+
+from bpt.apps.score.metrics_report import Metrics, MetricsReport, check_confusion_path
+from bpt.base.log import number
+from bpt.base.progress import Progress
+from bpt.config.plan.nets import file_plan
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.operator import SegmentOperator
+from bpt.graph.segments import per_layer, whole
+from bpt.nn.net_graph import build_graph_of
+from bpt.nn.pass_context import PassContext
+from bpt.parallel.balance.divisible_batches import is_dividable
+from bpt.system.comm.agreement import check_same, outcome_of_first
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.serial import SerialCommunicator
+from bpt.system.device import use_line
+from bpt.train.runtime.half_precision import net_in
+from bpt.train.runtime.outputs import Outputs
+from bpt.train.runtime.parallel_setup import spread
+from bpt.train.runtime.run_facts import facts_of
+from bpt.train.runtime.test_wraparound import samples_taken_again
+from bpt.train.runtime.testing import Scores, run_test
+from bpt.train.runtime.trained_weights import load_trained
+from bpt.train.solver.display import loss_note
+from bpt.train.state import MissingWeights
+
+LOG = logging.getLogger("bpt")
+
+
+def score(
+    model: str,
+    weights: Sequence[str],
+    iterations: int,
+    device: torch.device,
+    level: int = 0,
+    stages: tuple[str, ...] = (),
+    world: Communicator | None = None,
+    metrics: Metrics | None = None,
+    precision: str = "FLOAT32",
+    missing: MissingWeights = MissingWeights.WARN,
+) -> Scores:
+    """Run ``iterations`` batches of the network text ``model`` with ``weights``, log and return the means.
+
+    The ranks of ``world`` (by default this one alone) divide each batch among them, or each runs all of it where its
+    samples belong together; all get the means. What is asked for in ``metrics`` is logged, too. ``precision`` is the
+    name of the one to compute in, ``missing`` what is done about layers that are in none of the weights, besides a
+    warning.
+
+    Raises:
+        UserError: a file is wrong, a layer's weights are missing and that is refused,
+            the weights are those of another net, or the confusion matrix has no place.
+    """
+    metrics, world = metrics or Metrics(), world or SerialCommunicator()
+    LOG.info("%s", use_line(device))
+    if metrics.confusion:
+        file = metrics.confusion
+        outcome_of_first(world, None if world.rank else lambda: check_confusion_path(file))
+    graph = build_graph_of(file_plan(model, pb.TEST, level, stages))
+    plan = RunPlan(path=model)
+    check_same(world, facts_of(plan, graph))
+    parallel = spread(plan, graph, world, device)
+    context, samples = PassContext(), parallel.samples
+    if parallel.is_alone or is_dividable(graph):
+        context = parallel.context(0, pb.TEST)
+    else:  # each rank scores whole batches
+        samples = SerialCommunicator()
+    net = net_in(precision, graph, device, context, world)
+    with parallel, closing(net):
+        report = MetricsReport(net, metrics, model)
+        if graph.inputs:
+            LOG.warning("Nobody sets the net's inputs (%s): they hold zeros", ", ".join(graph.inputs))
+        load_trained(net, weights, model, world, missing=missing)
+        again, remedy = samples_taken_again(net, "the test", iterations, "--iterations")
+        if again:
+            LOG.warning("%s; %s", again, remedy)
+        LOG.info("Running for %d iterations.", iterations)
+        with Progress(iterations, label="testing", shown=parallel.grid.world.rank == 0) as progress, report:
+
+            def show(batch: int, outputs: dict[str, Tensor]) -> None:
+                for blob, value in outputs.items():
+                    for element in value.flatten().tolist():
+                        LOG.info("Batch %d, %s = %s", batch, blob, number(element))
+                progress.advance()
+
+            operator = SegmentOperator(net, per_layer(graph) if graph.debug_info else whole(graph), device)
+            outputs = Outputs(net, samples)
+            scores = run_test(
+                operator, iterations, each=show, debug=graph.debug_info, outputs=outputs, ap_version=metrics.ap_version
+            )
+        assert scores is not None
+        LOG.info("Loss: %s", number(scores.loss))
+        for precisions in scores.precisions.values() if metrics.per_class else ():
+            for label, value in precisions.by_label.items():
+                LOG.info("class%d: %s", label, number(value))
+        for edge in (edge for edge in graph.outputs if edge.blob in scores.outputs):
+            for element in scores.outputs[edge.blob].flatten().tolist():
+                LOG.info("%s = %s%s", edge.blob, number(element), loss_note(edge.loss_weight, element))
+        if world.rank == 0 or samples.size > 1:
+            report.finish(samples)
+        return scores

@@ -1,0 +1,147 @@
+"""glog's flags, as Caffe's programs take them: which lines of the log are written, and where.
+
+A flag of the command line, ``--minloglevel 1``, is the environment's ``GLOG_minloglevel`` from then on, so that
+programs which bpt starts know it, too.
+"""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping, MutableMapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+from bpt.base.errors import UsageError
+
+LEVELS = (logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
+"""Python's levels, by glog's numbers."""
+SWITCHES = ("logtostderr", "alsologtostderr")
+NUMBERS = ("minloglevel", "stderrthreshold", "v")
+FOLDER = "log_dir"
+_PREFIX = "GLOG_"
+_TRUE, _FALSE = ("true", "t", "1", "yes", "y"), ("false", "f", "0", "no", "n")
+
+
+def take_flags(
+    words: Sequence[str], known: Sequence[str] = (), environ: MutableMapping[str, str] = os.environ
+) -> list[str]:
+    """Put glog's flags among ``words`` into the environment, and return the other words.
+
+    Args:
+        words: of a command line. What follows ``--`` is another program's.
+        known: flags that have another meaning in this program.
+
+    Raises:
+        UsageError: a flag has no value, or one that it cannot take.
+    """
+    left: list[str] = []
+    found: dict[str, str] = {}
+    rest = iter(words)
+    for word in rest:
+        if word == "--":
+            return [*left, word, *rest, *_put(found, environ)]
+        flag, equals, value = word.partition("=")
+        name = flag.lstrip("-")
+        if not 1 <= len(flag) - len(name) <= 2 or flag in known:
+            left.append(word)
+        elif name in SWITCHES:
+            found[name] = value if equals else "true"
+        elif name.startswith("no") and name[2:] in SWITCHES and not equals:
+            found[name[2:]] = "false"
+        elif name in NUMBERS or name == FOLDER:
+            given = value if equals else next(rest, None)
+            if given is None:
+                raise UsageError(f"{flag} needs a value")
+            found[name] = given
+        else:
+            left.append(word)
+    return [*left, *_put(found, environ)]
+
+
+def _put(found: Mapping[str, str], environ: MutableMapping[str, str]) -> Sequence[str]:
+    """Check what a command line gives, then set it; return no words."""
+    given = {_PREFIX + name: value for name, value in found.items()}
+    GlogSettings.read({**environ, **given}, place="--")
+    environ.update(given)
+    return ()
+
+
+class GlogSettings(NamedTuple):
+    """What the log is told by glog's flags.
+
+    Attributes:
+        least: lines below this level of Python's are written nowhere.
+        least_on_stderr: nor are those below this one on stderr.
+        folder: in which the log is written, too; "": in none.
+    """
+
+    least: int = logging.INFO
+    least_on_stderr: int = logging.INFO
+    folder: str = ""
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str] = os.environ, place: str = _PREFIX) -> GlogSettings:
+        """Return what the environment says.
+
+        Args:
+            place: how the settings are named in errors: with the environment's prefix, or as flags.
+
+        Raises:
+            UsageError: a value makes no sense.
+        """
+
+        def is_on(name: str, default: bool) -> bool:
+            text = environ.get(_PREFIX + name, "").lower()
+            if text and text not in (*_TRUE, *_FALSE):
+                raise UsageError(f'{place}{name} takes true or false, found "{text}"')
+            return text in _TRUE if text else default
+
+        def number(name: str, default: int) -> int:
+            text = environ.get(_PREFIX + name, "") or str(default)
+            try:
+                return int(text)
+            except ValueError:
+                raise UsageError(f'{place}{name} takes a whole number, found "{text}"') from None
+
+        number("v", 0)  # bpt has no lines for VLOG, as BVLC's Caffe
+        least = _level(number("minloglevel", 0))
+        threshold = _level(number("stderrthreshold", 2))
+        alone, also = is_on("logtostderr", False), is_on("alsologtostderr", True)
+        return cls(least, least if alone or also else threshold, "" if alone else environ.get(_PREFIX + FOLDER, ""))
+
+    def open_file(self) -> tuple[Path, TextIO] | None:
+        """Return a new file in ``folder``, named as glog names it, and its path; ``None`` without a folder.
+
+        Raises:
+            UsageError: it cannot be made.
+        """
+        if not self.folder:
+            return None
+        program = Path(sys.argv[0]).name or "bpt"
+        now = time.strftime("%Y%m%d-%H%M%S")
+        path = Path(self.folder, f"{program}.{socket.gethostname()}.{_user()}.log.INFO.{now}.{os.getpid()}")
+        try:
+            file = path.open("a", encoding="utf-8")
+            link = Path(self.folder, f"{program}.INFO")
+            link.unlink(missing_ok=True)
+            link.symlink_to(path.name)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise UsageError(f'log_dir: cannot write the log to "{path}": {reason}') from None
+        return path, file
+
+
+def _level(number: int) -> int:
+    return LEVELS[min(max(number, 0), len(LEVELS) - 1)]
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return "invalid-user"

@@ -1,0 +1,65 @@
+"""A table from names to classes that refuses duplicates, explains unknown names, and imports what it needs only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Generic, TypeVar
+
+from bpt.base.errors import UnknownNameError
+
+T = TypeVar("T")
+_MOST_LISTED = 20  # names that a message lists
+
+
+class Registry(Generic[T]):
+    """Name → entry.
+
+    A module enters what it has when it is imported. If the table of ``modules`` says which one that is, it need not be
+    imported before somebody asks for the entry; names are known without that.
+
+    Args:
+        kind: the word for an entry in messages ("layer type").
+        modules: module → the names that it enters.
+    """
+
+    def __init__(self, kind: str, modules: Mapping[str, Sequence[str]] | None = None) -> None:
+        self.kind = kind
+        self._entries: dict[str, T] = {}
+        self._modules = {name: module for module, names in (modules or {}).items() for name in names}
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Return a decorator that enters what it decorates under ``name``."""
+
+        def enter(entry: T) -> T:
+            elsewhere = self._modules.get(name, entry.__module__) != entry.__module__
+            assert name not in self._entries and not elsewhere, f"{self.kind} {name!r} is registered twice"
+            self._entries[name] = entry
+            return entry
+
+        return enter
+
+    def __getitem__(self, name: str) -> T:
+        """The entry called ``name``.
+
+        Raises:
+            UnknownNameError: there is none; with the nearest name or, if they are few, all of them.
+        """
+        if name not in self:
+            known = list(self)
+            listed = f" (known: {', '.join(known)})" if len(known) <= _MOST_LISTED else ""
+            raise UnknownNameError(f'unknown {self.kind} "{name}"', name, known, listed)
+        if name not in self._entries:
+            import_module(self._modules[name])
+        return self._entries[name]
+
+    def module_of(self, name: str) -> str:
+        """The module that enters ``name``, as the table says."""
+        return self._modules[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries or name in self._modules
+
+    def __iter__(self) -> Iterator[str]:
+        """The known names, sorted."""
+        return iter(sorted({*self._entries, *self._modules}))

@@ -1,0 +1,189 @@
+"""Reads whole files that the user named, with one clear sentence for each way in which that fails.
+
+JSON files that bpt has written may have been edited by people: an error says which value is wrong, and how.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any, NoReturn
+
+from bpt.base.errors import FileError, did_you_mean
+from bpt.base.formats import HEAD, JSON, Format, recognise
+from bpt.base.native_paths import native_path, windows_hint
+
+
+class UnreadableError(Exception):
+    """The file cannot be read; the message says why, without the path."""
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """The content of the file at ``path``. Raises UnreadableError."""
+    try:
+        return Path(native_path(os.fspath(path))).read_bytes()
+    except FileNotFoundError:
+        raise UnreadableError(_missing(Path(path))) from None
+    except IsADirectoryError:
+        raise UnreadableError("is a folder, not a file") from None
+    except OSError as error:
+        raise UnreadableError(f"cannot be read: {error.strerror or error}") from None
+    except ValueError:
+        raise UnreadableError("is not a file name") from None  # it contains a null character
+
+
+def format_of(path: str | os.PathLike[str]) -> Format | None:
+    """Return what the file at ``path`` is by its first bytes; None if nobody knows, or it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return recognise(file.read(HEAD), os.fstat(file.fileno()).st_size)
+    except (OSError, ValueError):
+        return None
+
+
+def refuse_file(path: str | os.PathLike[str], wanted: str, otherwise: str) -> FileError:
+    """Return the error that the file at ``path`` is something else, which is named if it is known.
+
+    Args:
+        wanted: what it should be, with an article: "an HDF5 file".
+        otherwise: the message if nobody knows what it is.
+    """
+    found = format_of(path)
+    # A file whose kind is right has another fault.
+    return FileError(path, otherwise if found is None or found.what == wanted else found.refuse(wanted))
+
+
+def check_there(path: str) -> None:
+    """Raise a FileError unless there is a file at ``path``, in the words of one that reads it."""
+    path = native_path(path)
+    if not os.path.exists(path) or os.path.isdir(path):
+        try:
+            read_bytes(path)
+        except UnreadableError as error:
+            raise FileError(path, str(error)) from None
+
+
+def read_lines(path: str | os.PathLike[str], what: str) -> list[str]:
+    """Return the lines of the text file at ``path``.
+
+    Args:
+        what: it is, in the words after "a text file": "that lists images".
+
+    Raises:
+        UnreadableError: it cannot be read.
+        FileError: it is something else than a text in UTF-8, which is named if it is known.
+    """
+    content = read_bytes(path)
+    found = recognise(content[:HEAD], len(content))
+    if found and found != JSON:
+        raise FileError(path, found.refuse(f"a text file {what}"))
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise FileError(path, f"is not a text file {what} in UTF-8: it is UTF-16; save it as UTF-8")
+    try:
+        return content.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise FileError(path, f"is not a text file {what}") from None
+
+
+def _missing(path: Path) -> str:
+    if hint := windows_hint(str(path)):
+        return f"no such file{hint}"
+    try:
+        names = [name for name in os.listdir(path.parent) if not (path.parent / name).is_dir()]
+    except FileNotFoundError:
+        return f'no such file: there is no folder "{path.parent}"'
+    except OSError:
+        return "no such file"
+    return f"no such file{did_you_mean(path.name, names, folder=os.path.dirname(path))}"
+
+
+def read_json(path: str, kind: str) -> Place:
+    """The content of the file at ``path``.
+
+    Args:
+        kind: what the file should be, in a word, for messages: "profile".
+
+    Raises:
+        FileError: it is missing, or not JSON; it says where.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except OSError as error:
+        raise FileError(path, f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise FileError(path, f"is not a {kind}: it is not text") from None
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise FileError(f"{path}:{error.lineno}:{error.colno}", f"is not a {kind}: {error.msg}") from None
+    except RecursionError:
+        raise FileError(path, f"is not a {kind}: it is nested too deep") from None
+    return Place(path, kind, "", content)
+
+
+class Place:
+    """A value in a JSON file, and the way to it: ``ranks[1].points[0].seconds``.
+
+    Its methods give the value if it is what they say, and raise a FileError if it is not.
+    """
+
+    def __init__(self, path: str, kind: str, way: str, value: Any) -> None:
+        self.path = path
+        self.kind = kind
+        self.way = way
+        self.value = value
+
+    def refuse(self, message: str) -> NoReturn:
+        """Raise a FileError: this value ``message``."""
+        raise FileError(self.path, f"{self.way or 'the file'} {message}")
+
+    def __getitem__(self, name: str) -> Place:
+        if not isinstance(self.value, dict):
+            self.refuse("must be an object in braces")
+        way = f"{self.way}.{name}" if self.way else name
+        if name not in self.value:
+            raise FileError(self.path, f"is not a whole {self.kind}: {way} is missing")
+        return Place(self.path, self.kind, way, self.value[name])
+
+    def entries(self) -> list[Place]:
+        """The entries of a list that is not empty."""
+        if not isinstance(self.value, list) or not self.value:
+            self.refuse("must be a list with at least one entry")
+        return [Place(self.path, self.kind, f"{self.way}[{index}]", value) for index, value in enumerate(self.value)]
+
+    def integer(self, least: int) -> int:
+        """A whole number of at least ``least``."""
+        if not isinstance(self.value, int) or isinstance(self.value, bool) or self.value < least:
+            self.refuse(f"must be a whole number of at least {least}, found {self._shown}")
+        return self.value
+
+    def seconds(self, zero: bool = True) -> float:
+        """A number of at least 0, or above it."""
+        value = self.value
+        number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+        if not number or (not value and not zero):
+            self.refuse(f"must be a number {'of at least' if zero else 'above'} 0, found {self._shown}")
+        return float(value)
+
+    def text(self) -> str:
+        """A text."""
+        if not isinstance(self.value, str):
+            self.refuse(f"must be a text, found {self._shown}")
+        return self.value
+
+    def settings(self) -> dict[str, str | int]:
+        """An object of texts and whole numbers."""
+        if not isinstance(self.value, dict):
+            self.refuse("must be an object in braces")
+        for name, value in self.value.items():
+            if not isinstance(value, str | int):
+                Place(self.path, self.kind, f"{self.way}.{name}", value).refuse("must be a text or a whole number")
+        return self.value
+
+    @property
+    def _shown(self) -> str:
+        return json.dumps(self.value)[:40]

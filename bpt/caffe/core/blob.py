@@ -1,0 +1,113 @@
+"""Blob: data and diff of a blob or a parameter as numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bpt.apps.arguments import checked_sizes, shown
+from bpt.base.errors import UserError
+from bpt.caffe.core.mirror import Array, Mirror
+from bpt.caffe.core.operator import BlobOperator
+from bpt.caffe.core.single import Single
+from bpt.graph.layer_spec import Shape
+from bpt.nn.layers.pycaffe_blob import LegacyAxes
+
+
+class Mirrors(NamedTuple):
+    """The mirrors of a blob's two tensors."""
+
+    data: Mirror
+    diff: Mirror
+
+
+class Blob(LegacyAxes, Single):
+    """A blob or a parameter of a Net: ``data`` and ``diff``, arrays in its shape and the net's precision.
+
+    Both may be written to (``blob.data[...] = x``), for the next pass to use. An array that is kept over a pass
+    shows afterwards what the pass has left.
+    """
+
+    _no_copy = "a Blob of a net cannot be copied or pickled: copy its numbers, blob.data.copy()"
+
+    def __init__(self, shape: Callable[[], Shape], mirrors: Mirrors, reshape: Callable[[Shape], None]) -> None:
+        self._shape, self._mirrors, self._reshape = shape, mirrors, reshape
+
+    @property
+    def data(self) -> Array:
+        return self._mirrors.data.array().reshape(self.shape)
+
+    @property
+    def diff(self) -> Array:
+        return self._mirrors.diff.array().reshape(self.shape)
+
+    @property
+    def shape(self) -> Shape:
+        return self._shape()
+
+    def __repr__(self) -> str:
+        return f"<Blob {self.shape}: {np.array2string(self.data, threshold=6, edgeitems=2, precision=4)}>"
+
+    def reshape(self, *shape: int) -> None:
+        """Give an input of the net another shape, with zeros in it.
+
+        ``net.reshape()``, or the next forward pass, makes the other blobs fit.
+
+        Raises:
+            UserError: this is not an input, or the shape is not whole numbers.
+        """
+        given: tuple[object, ...] = shape
+        if len(given) == 1 and isinstance(given[0], tuple | list):
+            raise UserError(f"reshape takes the extents one by one: reshape(*{shown(given[0])})")
+        self._reshape(checked_sizes(shape, "reshape: the extents"))
+
+
+def net_mirrors(operator: BlobOperator, name: str) -> Mirrors:
+    """The mirrors of the blob ``name`` of the operator's net."""
+    graph = operator.net.graph
+    edge = graph.blobs[name].index
+    # Backward through a layer in place may need the data that the layer has replaced, so nothing writes over them.
+    rewritten = sum(version.blob == name for version in graph.edges) > 1
+    return Mirrors(Mirror(lambda: operator.look(edge), apart=rewritten), Mirror(lambda: operator.diff(edge)))
+
+
+def net_blob(operator: BlobOperator, name: str, mirrors: Mirrors) -> Blob:
+    """The blob ``name`` of the operator's net."""
+    graph = operator.net.graph
+    edge = graph.blobs[name].index
+
+    def reshape(shape: Shape) -> None:
+        if name not in graph.inputs:
+            inputs = ", ".join(graph.inputs) or "it has none"
+            raise UserError(f'blob "{name}" is not an input of the net ({inputs}): its shape follows from them')
+        if shape != operator.shape(edge):
+            operator.diffs.pop(edge, None)
+            operator.feed({edge: torch.zeros(shape, dtype=operator.number)})
+            for mirror in mirrors:
+                mirror.forget()
+
+    return Blob(lambda: operator.shape(edge), mirrors, reshape)
+
+
+def param_mirrors(operator: BlobOperator, value: nn.Parameter) -> Mirrors:
+    """The mirrors of one set of values, which several layers may share."""
+
+    def grad() -> Tensor:
+        if value.grad is None:
+            value.grad = torch.zeros_like(value)
+        return value.grad
+
+    return Mirrors(Mirror(lambda: operator.parameter(value)), Mirror(grad))
+
+
+def param_blob(shape: Shape, mirrors: Mirrors) -> Blob:
+    """A parameter in the shape that its layer has it in."""
+
+    def reshape(other: Shape) -> None:
+        raise UserError("the shape of a parameter follows from the network's text")
+
+    return Blob(lambda: shape, mirrors, reshape)

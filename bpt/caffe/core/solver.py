@@ -1,0 +1,332 @@
+"""Solver: training as pycaffe shows it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+
+from bpt.apps.arguments import (
+    Path,
+    checked_call,
+    checked_count,
+    checked_device,
+    checked_kind,
+    checked_names,
+    checked_number,
+    checked_path,
+)
+from bpt.apps.commands.job import Job
+from bpt.apps.plot.history import History
+from bpt.base.errors import UserError
+from bpt.base.malloc_settings import keep_freed_memory
+from bpt.caffe.core import mode
+from bpt.caffe.core.net import Net
+from bpt.caffe.core.operator import BlobOperator
+from bpt.caffe.core.raised import as_raised
+from bpt.caffe.core.single import Single
+from bpt.config.plan.nets import test_plans, train_plan
+from bpt.config.plan.resolve import resolve
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto.sources import read_solver
+from bpt.system.comm.launch import world
+from bpt.system.device import choose_device
+from bpt.train.runtime.run_facts import held_by_first
+from bpt.train.runtime.runtime import Runtime
+from bpt.train.solver import solver as core
+from bpt.train.solver.milestones import Bound, Listener, Milestone
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Call = Callable[[], object]
+
+
+class SolverParam:
+    """Fields of the solver's text that pycaffe shows, as the run has them."""
+
+    def __init__(self, loop: core.Solver) -> None:
+        self._loop = loop
+
+    @property
+    def base_lr(self) -> float:
+        """May be set: the learning rate then follows from it, by the policy, from the next iteration on."""
+        return self._loop.plan.optim.base_lr
+
+    @base_lr.setter
+    def base_lr(self, rate: float) -> None:
+        if checked_number(rate, "base_lr") < 0:
+            raise UserError(f"base_lr must be a number from 0 on, not {rate!r}")
+        self._loop.go_on_by(replace(self._loop.plan.optim, base_lr=float(rate)))
+
+    @property
+    def max_iter(self) -> int:
+        return self._loop.plan.max_iter
+
+    @property
+    def display(self) -> int:
+        return self._loop.plan.display
+
+    @property
+    def layer_wise_reduce(self) -> bool:
+        """Without effect; true, as in Caffe."""
+        return True
+
+
+class Solver(Single):
+    """A solver with its nets, which share their parameters.
+
+    ``net`` is the net that is trained, ``test_nets`` are those that are tested. Between steps all their blobs and
+    parameters can be looked at, and changed. Of the iterations of a ``step`` only the last one runs layer by layer, so
+    that blobs and diffs are those of it; the others run as fast as on the command line, in the memory layout that turns
+    out to be the fastest. For that the process keeps memory that is freed, as that of the command line does. As in
+    Caffe a parameter's ``diff`` is after a step what the step has subtracted from its ``data``. A Solver cannot be
+    copied or pickled; another restores its snapshot. What the code of a Python layer raises passes as it is.
+
+    A text need not say ``max_iter`` if ``solve`` is not called.
+
+    Under ``mpirun python script.py`` all ranks train together, as by ``mpirun bpt train``: each calls the same methods
+    in the same order, and its nets have its share of a batch. ::
+
+        with bpt.Solver("solver.prototxt", "max_iter: 200") as solver:
+            solver.solve()
+            print(solver.history.test[-1].values["accuracy"])
+
+    Attributes:
+        history: losses, outputs, scores and rates so far; see ``bpt.apps.plot.history.History``.
+
+    Args:
+        path: the solver's text file.
+        overrides: snippets of text format merged over it, like those of ``bpt train --set``: ``"max_iter: 100"``.
+        device: where to compute; by default where ``set_mode_cpu`` and ``set_mode_gpu`` of ``bpt.caffe`` say, and if
+            neither was called what ``solver_mode`` and ``device_id`` say.
+
+    Raises:
+        PrototxtError: a text is wrong; says where.
+    """
+
+    rule: ClassVar[str] = ""
+    """The solver's ``type``, whatever the text says; "": what that says."""
+    _no_copy = (
+        "a solver cannot be copied or pickled: write its state by snapshot(), and let another, bpt.get_solver(path), "
+        "restore() that"
+    )
+
+    def __init__(
+        self, path: Path, overrides: str | Sequence[str] = (), device: torch.device | str | None = None
+    ) -> None:
+        keep_freed_memory()
+        source = read_solver(checked_path(path, "the solver"), checked_names(overrides, "overrides"))
+        if not source.param.HasField("max_iter"):
+            source.param.max_iter = 0  # Caffe's default: whoever calls step() says how many
+        plan = resolve(source)
+        if self.rule:
+            plan = replace(plan, optim=replace(plan.optim, type=self.rule))
+        seed = mode.chosen_seed()
+        if plan.random_seed < 0 and seed is not None:
+            plan = plan.with_seed(seed)
+        job = Job.enter(world())
+        _check_goes_in_step(plan, job.world.size)
+        chosen = mode.chosen_device() if device is None else checked_device(device)
+        if job.world.size > 1:
+            chosen = job.choose(plan) if chosen is None else chosen
+        self._callbacks: list[tuple[Call, Call]] = []
+        self._nets: list[Net] = []
+        self._plan = plan
+        self.history = History(os.path.basename(os.fspath(path)).removesuffix(".prototxt"))
+        with as_raised():
+            self._loop = core.Solver(
+                plan,
+                device=chosen or choose_device(plan),
+                world=job.world,
+                observer=BlobOperator if _is_whole(plan) else None,
+                listeners=[self._show, self.history],
+            )
+
+    def _show(self, milestone: Milestone) -> None:
+        """The nets that train and test from now on; others, where ranks were lost."""
+        if not isinstance(milestone, Bound) or not _is_whole(self._plan):
+            return
+        operators = [milestone.runtime.observed, *(test.operator for test in milestone.runtime.tests)]
+        self._nets = []
+        for operator, plan in zip(operators, (train_plan(self._plan), *test_plans(self._plan)), strict=True):
+            assert isinstance(operator, BlobOperator)
+            self._nets.append(Net._of(operator, plan))
+        for calls in self._callbacks:
+            self._hook(milestone.runtime, *calls)
+
+    @property
+    def net(self) -> Net:
+        """The net that is trained."""
+        return self._shown()[0]
+
+    @property
+    def test_nets(self) -> list[Net]:
+        """Those that are tested."""
+        return self._shown()[1:]
+
+    def _shown(self) -> list[Net]:
+        if not self._nets:
+            raise UserError(
+                "with num_stages or num_shards no rank has the whole net, and so none shows it: look at a snapshot, "
+                "bpt.Net(path, phase, weights=...)"
+            )
+        return self._nets
+
+    @property
+    def iter(self) -> int:
+        """Iterations done."""
+        return self._loop.iter
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the next iteration."""
+        return self._loop.runtime.updater.rates(self.iter)
+
+    @property
+    def loss(self) -> float:
+        """Of the last iteration, as ``average_loss`` smooths it."""
+        return self._loop.loss
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """Functions that are called with each milestone (see ``bpt.train.solver.milestones``). Append yours.
+
+        ::
+
+            solver.listeners.append(print)
+        """
+        return self._loop.listeners
+
+    def plot(self, path: Path = "") -> Figure:
+        """The figure of ``history``: losses, tests, rates; see History.plot."""
+        return self.history.plot(checked_path(path, "plot: what is given"))
+
+    @property
+    def param(self) -> SolverParam:
+        """What of the text can be looked at, and ``base_lr``, which can be set."""
+        return SolverParam(self._loop)
+
+    def step(self, iterations: int) -> None:
+        """Train ``iterations`` more iterations; test and write snapshots when they are due."""
+        count = checked_count(iterations, "step: iterations")
+        # Who is called at each iteration, or at each layer of it, looks at each of them.
+        parts = [1] * count if self._callbacks or any(net._operator.calls for net in self._nets[:1]) else [count]
+        for part in parts:
+            with self._training():
+                self._loop.step(part)
+
+    def apply_update(self) -> None:
+        """Change the parameters by their ``diff``, as it stands there, as an iteration would, and count the iteration.
+
+        For passes by hand: ``solver.net.forward()``, ``solver.net.backward()``, ``solver.apply_update()``, and
+        ``solver.net.clear_param_diffs()`` before the next ones.
+        """
+        with self._in_use():
+            self._loop.runtime.apply_update()
+            self._show_updates()
+
+    def add_callback(self, on_start: Call, on_gradients_ready: Call) -> None:
+        """Call these in each iteration from now on: before its passes, and between them and the update."""
+        checked_call(on_start, "add_callback: on_start")
+        checked_call(on_gradients_ready, "add_callback: on_gradients_ready")
+        self._callbacks.append((on_start, on_gradients_ready))
+        self._hook(self._loop.runtime, on_start, on_gradients_ready)
+
+    def _hook(self, runtime: Runtime, on_start: Call, on_gradients_ready: Call) -> None:
+        runtime.before_passes.append(lambda: self.net._shown_to(on_start))
+        runtime.updater.before_update.append(lambda loss: self.net._shown_to(on_gradients_ready))
+
+    def share_weights(self, net: Net) -> None:
+        """Let ``net`` have this solver's parameters; see ``Net.share_with``."""
+        checked_kind(net, Net, "share_weights: what is given").share_with(self.net)
+
+    def solve(self, path: Path | None = None) -> None:
+        """Train to ``max_iter``, from the solver state at ``path`` if given; then snapshot and test as it says."""
+        if path is not None:
+            self.restore(path)
+        with self._training(), held_by_first(self._loop.plan, self._loop.runtime.world):
+            self._loop.solve()
+
+    def snapshot(self) -> str:
+        """Write weights and solver state under ``snapshot_prefix``; returns the state's path.
+
+        Raises:
+            WriteError: a file could not be written; what stood there before is intact.
+        """
+        with self._in_use():
+            return self._loop.snapshot()
+
+    def restore(self, path: Path) -> None:
+        """Go on from the solver state at ``path``.
+
+        Raises:
+            FileError: a file is missing, damaged, of another kind, or of another net; it says which.
+        """
+        with self._in_use():
+            self._loop.restore(checked_path(path, "restore: what is given"))
+
+    def close(self) -> None:
+        """End all threads and close the data sources; the solver cannot train after that."""
+        self._loop.close()
+
+    def __repr__(self) -> str:
+        loop = self._loop
+        what = f'"{loop.net.graph.name}" by {loop.plan.optim.type}'
+        return f"<Solver of {what}: iteration {loop.iter} of {loop.plan.max_iter}, lr {self.lr:g}>"
+
+    def __enter__(self) -> Solver:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for net in self._nets:
+                stack.enter_context(net._in_use(new_parameters=True))
+            yield
+
+    @contextmanager
+    def _training(self) -> Iterator[None]:
+        rule = self._loop.runtime.updater.rule
+        if any(net._operator.closed for net in self._nets):
+            raise UserError("the solver cannot train: the net is closed")
+        with self._in_use(), as_raised():
+            for parameter in rule.parameters:
+                parameter.value.grad = None  # what backward passes by hand have left
+            yield
+            self._show_updates()
+
+    def _show_updates(self) -> None:
+        """As diffs of the parameters, as in Caffe."""
+        rule = self._loop.runtime.updater.rule
+        updates = rule.updates or [None] * len(rule.parameters)
+        for parameter, update in zip(rule.parameters, updates, strict=True):
+            parameter.value.grad = None if update is None else update.clone()
+
+
+def _is_whole(plan: RunPlan) -> bool:
+    """Whether each rank has the whole net."""
+    return plan.parallel_param.num_stages == plan.parallel_param.num_shards == 1
+
+
+def _check_goes_in_step(plan: RunPlan, ranks: int) -> None:
+    if plan.is_outer and ranks > 1:
+        raise UserError(
+            "with exchange: SGWU, AGWU or ASGD ranks do not train in step, and have no steps in common to be led "
+            "through from Python: bpt.launch(path, ranks), or mpirun … bpt train, runs the whole"
+        )
+
+
+def get_solver(path: Path, overrides: str | Sequence[str] = (), device: torch.device | str | None = None) -> Solver:
+    """The solver that the text file at ``path`` describes; see Solver."""
+    return Solver(path, overrides, device)

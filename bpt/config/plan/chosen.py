@@ -1,0 +1,56 @@
+"""What of a plan ``auto: true`` and ``bpt plan --auto`` choose: as a message, as text, and back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bpt.base.violation import PARALLEL
+from bpt.config.plan.run_plan import ParallelSpec, RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.text import to_text
+
+FIELDS = ("num_stages", "num_shards", "exchange", "balance")
+PIPELINE = "pipeline_param"
+OF_PIPELINES = ("schedule", "micro_batches", "batch_norm_over")
+
+
+def chosen_of(parallel: ParallelSpec) -> pb.ParallelParameter:
+    """The values that may be chosen, as far as they are not the defaults."""
+    return _differing(ParallelSpec(), parallel)
+
+
+def with_chosen(plan: RunPlan, chosen: pb.ParallelParameter) -> RunPlan:
+    """The plan with these values wherever its text sets none."""
+    values = {name: getattr(chosen, name) for name in FIELDS if not plan.given(PARALLEL, name)}
+    param = plan.parallel_param.pipeline_param
+    if chosen.num_stages > 1:
+        open_ones = [name for name in OF_PIPELINES if not plan.given(PARALLEL, PIPELINE, name)]
+        param = replace(param, **{name: getattr(chosen.pipeline_param, name) for name in open_ones})
+    return plan.with_parallel(pipeline_param=param, **values)
+
+
+def change_of(old: ParallelSpec, new: ParallelSpec) -> str:
+    """What a solver says to have what was chosen for ``new`` in place of ``old``, in a line; defaults included."""
+    return _in_a_line(_differing(old, new))
+
+
+def text_of(plan: RunPlan) -> str:
+    """What a solver says to have the values of ``plan``, in a line."""
+    return _in_a_line(chosen_of(plan.parallel_param))
+
+
+def _differing(old: ParallelSpec, new: ParallelSpec) -> pb.ParallelParameter:
+    found = pb.ParallelParameter()
+    for name in FIELDS:
+        if (value := getattr(new, name)) != getattr(old, name):
+            setattr(found, name, value)
+    if new.num_stages > 1:
+        for name in OF_PIPELINES:
+            if (value := getattr(new.pipeline_param, name)) != getattr(old.pipeline_param, name):
+                setattr(found.pipeline_param, name, value)
+    return found
+
+
+def _in_a_line(param: pb.ParallelParameter) -> str:
+    inside = " ".join(to_text(param).split())
+    return f"parallel_param {{ {inside} }}" if inside else "parallel_param { }"

@@ -1,0 +1,128 @@
+"""Makes a RunPlan of a solver's text: the one door behind which nobody reads the text again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+from bpt.base.origin import FieldPath
+from bpt.config.optim_spec import AverageSpec, CosineSpec, OneCycleSpec, OptimSpec
+from bpt.config.plan.nets import NetFields
+from bpt.config.plan.run_plan import (
+    AgwuSpec,
+    BalanceSpec,
+    CgdpSpec,
+    CompressionSpec,
+    EarlyStoppingSpec,
+    FaultSpec,
+    FcSpec,
+    GabraSpec,
+    InnerSpec,
+    LocalSpec,
+    ParallelSpec,
+    PipelineSpec,
+    RunPlan,
+    TreeSpec,
+)
+from bpt.config.plan.shared_solver import relevant_solver
+from bpt.config.precision import precision_of
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.sources import SolverSource, read_solver
+from bpt.config.proto.text import to_text
+
+T = TypeVar("T")
+
+_SPECS: dict[str, type[Any]] = {
+    "ParallelParameter": ParallelSpec,
+    "CgdpParameter": CgdpSpec,
+    "TreeParameter": TreeSpec,
+    "FaultParameter": FaultSpec,
+    "CompressionParameter": CompressionSpec,
+    "LocalParameter": LocalSpec,
+    "AgwuParameter": AgwuSpec,
+    "BalanceParameter": BalanceSpec,
+    "FcParameter": FcSpec,
+    "PipelineParameter": PipelineSpec,
+    "GabraParameter": GabraSpec,
+    "InnerParameter": InnerSpec,
+    "CosineParameter": CosineSpec,
+    "OneCycleParameter": OneCycleSpec,
+    "AverageParameter": AverageSpec,
+    "EarlyStoppingParameter": EarlyStoppingSpec,
+}
+"""Message of the schema → what it becomes. The other messages of a solver are texts of nets, and stay."""
+
+
+def resolve(
+    source: SolverSource, weights: Sequence[str] = (), level: int = 0, stages: Sequence[str] | None = None
+) -> RunPlan:
+    """The plan of ``source``, with all defaults filled in. Files that it names are not read yet.
+
+    Nothing is checked: see ``bpt.train.rules.violations``. What flags of the command line say is laid over the text:
+
+    Args:
+        weights: take the place of the text's, if there are any.
+        level: of the training net's state, if it is not 0.
+        stages: more of them, of the same state; an empty list leaves an empty state, as texts in replay logs have it.
+    """
+    param = pb.SolverParameter()
+    param.CopyFrom(source.param)
+    if weights:
+        param.weights[:] = weights
+    if level:
+        param.train_state.level = level
+    if stages is not None:
+        param.train_state.stage.extend(stages)
+    return _filled(
+        RunPlan,
+        param,
+        nets=_filled(NetFields, param, **{name: None for name in _ABSENT if not param.HasField(name)}),
+        optim=_filled(OptimSpec, param, given=frozenset(field.name for field, _ in param.ListFields())),
+        asked_precision=precision_of(param),
+        path=source.path,
+        origins=source.origins,
+        set_fields=frozenset(_set_fields(param)),
+        notes=source.notes,
+        text=to_text(param).rstrip(),
+        shared_text=to_text(relevant_solver(param)),
+    )
+
+
+_ABSENT = ("net", "net_param", "train_net", "train_net_param", "train_state")
+
+
+def read_plan(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> RunPlan:
+    """The plan of the solver at ``path``, with ``overrides`` (the texts of ``--set``) laid over it; see read_solver."""
+    return resolve(read_solver(path, overrides))
+
+
+def plan_of(run: SolverSource | RunPlan) -> RunPlan:
+    """``run`` itself, or the plan of a text."""
+    return run if isinstance(run, RunPlan) else resolve(run)
+
+
+def _filled(kind: type[T], message: Message, **others: object) -> T:
+    """A ``kind`` whose fields are those of ``message`` with the same names, but for ``others``."""
+    known = message.DESCRIPTOR.fields_by_name
+    names = [field.name for field in fields(kind) if field.name in known and field.name not in others]  # type: ignore[arg-type]
+    return kind(**{name: _value(getattr(message, name)) for name in names}, **others)
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, Message):
+        kind = _SPECS.get(value.DESCRIPTOR.name)
+        return value if kind is None else _filled(kind, value)
+    return value if isinstance(value, (str, int, float)) else tuple(value)
+
+
+def _set_fields(message: Message, within: FieldPath = ()) -> Iterator[FieldPath]:
+    """The ways to all fields that are set, nets aside."""
+    for descriptor, value in message.ListFields():
+        way = (*within, descriptor.name)
+        yield way
+        if isinstance(value, Message) and value.DESCRIPTOR.name in _SPECS:
+            yield from _set_fields(value, way)

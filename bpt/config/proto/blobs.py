@@ -1,0 +1,159 @@
+"""Blobs of files and NumPy arrays, without a Python loop over their numbers.
+
+protobuf hands out a list of floats one by one, which takes minutes for a large net. Serialised, the same list
+is a run of little-endian floats: reading that run, and writing it, takes about as long as copying it.
+
+NVIDIA's Caffe stores such a run itself, ``raw_data``, of numbers of any type, ``raw_data_type``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bpt.base.errors import BptError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.binary_files import LENGTH, outline, write_varint
+
+FloatArray = NDArray[np.float32]
+STORED = np.dtype(np.float32).itemsize  # bytes of a number in files that are written, whatever a run computes in
+
+RAW: dict[int, np.dtype[Any]] = {
+    pb.DOUBLE: np.dtype("<f8"),
+    pb.FLOAT: np.dtype("<f4"),
+    pb.FLOAT16: np.dtype("<f2"),
+    pb.INT: np.dtype("<i4"),
+    pb.UINT: np.dtype("<u4"),
+    pb.BOOL: np.dtype("?"),
+}
+"""The numbers of ``raw_data``."""
+
+_OLD_DIMENSIONS = ("num", "channels", "height", "width")
+_OLD_AXES = len(_OLD_DIMENSIONS)
+_LARGEST = 2**31 - 1  # bytes that a message of protobuf can hold
+
+
+def blob_shape(blob: pb.BlobProto) -> tuple[int, ...]:
+    """The dimensions of ``blob``. If it has any of the old fields num, channels, height and width, they are
+    it, as in Caffe: always four, those that are not set 0. No dimensions at all is a single number.
+
+    Raises BptError if a dimension is negative.
+    """
+    shape: tuple[int, ...] = tuple(blob.shape.dim)
+    if is_legacy(blob):
+        shape = (blob.num, blob.channels, blob.height, blob.width)
+    if any(dim < 0 for dim in shape):
+        raise BptError(f"a blob has the shape {_show(shape)}, with a negative dimension")
+    return shape
+
+
+def is_legacy(blob: pb.BlobProto) -> bool:
+    """Whether ``blob`` is from the time when every blob had four axes: its shape stands in fields of that time."""
+    return any(map(blob.HasField, _OLD_DIMENSIONS))
+
+
+def fits(stored: tuple[int, ...], wanted: tuple[int, ...], legacy: bool) -> bool:
+    """Whether a blob of the shape ``wanted`` can take the values of a ``stored`` one (Caffe: ``Blob::ShapeEquals``)."""
+    if legacy:
+        return len(wanted) <= _OLD_AXES and stored == (1,) * (_OLD_AXES - len(wanted)) + wanted
+    return stored == wanted
+
+
+def blob_to_array(blob: pb.BlobProto) -> FloatArray:
+    """The values of ``blob``, in its shape, as a new float32 array. Values in double precision are rounded.
+
+    Raises BptError if their number does not match the shape.
+    """
+    if blob.HasField("raw_data"):
+        return _raw_values(blob)
+    return _values(blob, "double_data" if blob.double_data else "data")
+
+
+def array_to_raw_blob(array: ArrayLike, number: int) -> pb.BlobProto:
+    """A BlobProto as NVIDIA's Caffe writes it: ``raw_data`` of ``number``, FLOAT or FLOAT16.
+
+    Raises BptError for a number that is finite and beyond the range of FLOAT16.
+    """
+    values = np.asarray(array, np.float32)
+    with np.errstate(over="ignore"):
+        stored = values.astype(RAW[number])
+    if not np.array_equal(np.isfinite(stored), np.isfinite(values)):
+        raise BptError(f"a blob of shape {_show(values.shape)} has numbers beyond 65504, which FLOAT16 has not")
+    blob = pb.BlobProto(raw_data=stored.tobytes())
+    blob.raw_data_type = number  # type: ignore[assignment]
+    if values.shape:
+        blob.shape.dim.extend(values.shape)
+    return blob
+
+
+def fits_half(values: FloatArray) -> bool:
+    """Whether FLOAT16, which ends at 65504, holds all finite numbers of ``values``."""
+    with np.errstate(over="ignore"):
+        return np.array_equal(np.isfinite(values.astype(np.float16)), np.isfinite(values))
+
+
+def array_to_blob(array: ArrayLike, diff: ArrayLike | None = None) -> pb.BlobProto:
+    """A BlobProto with the values of ``array``, its shape and, if given, the gradients ``diff``, in float32.
+
+    Raises BptError if ``diff`` has another shape or the blob would be larger than protobuf allows (2 GB).
+    """
+    values = np.asarray(array, dtype="<f4")
+    gradients = None if diff is None else np.asarray(diff, dtype="<f4")
+    if gradients is not None and gradients.shape != values.shape:
+        raise BptError(f"a blob has shape {_show(values.shape)}, but its diff {_show(gradients.shape)}")
+    if values.nbytes * (1 if gradients is None else 2) > _LARGEST:
+        raise BptError(f"a blob of shape {_show(values.shape)} is larger than the 2 GB that protobuf can hold")
+    content = _packed("data", values)
+    if gradients is not None:
+        content += _packed("diff", gradients)
+    blob = pb.BlobProto.FromString(content)
+    if values.shape:
+        blob.shape.dim.extend(values.shape)
+    return blob
+
+
+def _raw_values(blob: pb.BlobProto) -> FloatArray:
+    shape, kind = blob_shape(blob), RAW[blob.raw_data_type]
+    need = math.prod(shape) * kind.itemsize
+    if len(blob.raw_data) != need:
+        name = pb.Type.Name(blob.raw_data_type)
+        raise BptError(f"a blob of shape {_show(shape)} needs {need} bytes of {name}, but has {len(blob.raw_data)}")
+    return _as_array(np.frombuffer(blob.raw_data, kind), shape)
+
+
+def _values(blob: pb.BlobProto, name: str) -> FloatArray:
+    number = pb.BlobProto.DESCRIPTOR.fields_by_name[name].number
+    shape = blob_shape(blob)
+    have, need = len(getattr(blob, name)), math.prod(shape)
+    if have != need:
+        raise BptError(f"a blob of shape {_show(shape)} needs {need} values, but has {have}")
+    stored = "<f8" if name.startswith("double") else "<f4"
+    data = blob.SerializeToString()
+    values = np.zeros(0, stored)
+    for field in outline(data):
+        if field.number == number and field.wire_type == LENGTH:
+            values = np.frombuffer(data, stored, have, field.start)
+    return _as_array(values, shape)
+
+
+def _as_array(values: NDArray[Any], shape: tuple[int, ...]) -> FloatArray:
+    try:
+        with np.errstate(over="ignore"):  # of doubles
+            return values.astype(np.float32).reshape(shape)
+    except ValueError:  # too many dimensions, or some too large beside one that is 0
+        raise BptError(f"a blob has the shape {_show(shape)}, which no array can have") from None
+
+
+def _packed(name: str, values: FloatArray) -> bytes:
+    """The serialised form of a packed list of floats."""
+    if not values.size:
+        return b""
+    number = pb.BlobProto.DESCRIPTOR.fields_by_name[name].number
+    return write_varint(number << 3 | LENGTH) + write_varint(values.nbytes) + values.tobytes()
+
+
+def _show(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) if shape else "()"

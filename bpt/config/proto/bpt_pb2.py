@@ -1,0 +1,23 @@
+"""The messages and enums of ``bpt.config.proto`` as classes, made when this module is first imported.
+
+Reads the compiled schema ``bpt.desc``, adds it to protobuf's default descriptor pool and exposes what a
+generated module would: every top-level message class, every top-level enum and its values (``TRAIN``,
+``TEST``), and ``DESCRIPTOR``. Nested enums and messages hang on their message class, as in
+``ConvolutionParameter.CUDNN``. ``bpt_pb2.pyi`` tells mypy the types.
+
+Why the module is written by hand is said in :mod:`bpt.config.proto.compile`, which writes the other two files.
+"""
+
+from pathlib import Path
+
+from google.protobuf import descriptor_pb2, descriptor_pool
+
+# Internal, yet imported by every module that protoc has written since 3.20: it is here to stay.
+from google.protobuf.internal import builder
+
+_FILES = descriptor_pb2.FileDescriptorSet.FromString(Path(__file__).with_name("bpt.desc").read_bytes())
+
+DESCRIPTOR = descriptor_pool.Default().AddSerializedFile(_FILES.file[0].SerializeToString())
+
+builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
+builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, __name__, globals())

@@ -1,0 +1,207 @@
+"""Settings of BVLC's layer types in which Caffe's forks have numbers of their own, read as those of bpt's schema.
+
+Each is decided by its own message where that is possible, else by the signs of a fork in the net; see ``dialects``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from google.protobuf.message import DecodeError
+
+from bpt.base.errors import BptError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.binary_files import FIXED32, LENGTH, VARINT, WireField, outline, read_varint, write_varint
+
+
+class Dialect(Enum):
+    """The Caffe whose numbers a net is in, where Caffes differ in what a number means."""
+
+    BVLC = "BVLC's Caffe"
+    NVIDIA = "NVIDIA's Caffe"
+    INTEL = "Intel's Caffe"
+    INTEL_1_0_5 = "Intel's Caffe 1.0.5 to 1.1.1a"
+
+
+@dataclass
+class Reading:
+    """What is known of a net while it is read.
+
+    Attributes:
+        signs: by fork, the first thing that it alone writes.
+        chosen: the dialect that the caller names; ``None``: the net itself must tell.
+    """
+
+    signs: dict[Dialect, str]
+    chosen: Dialect | None = None
+    notes: dict[str, None] = field(default_factory=dict)
+    changed: set[str] = field(default_factory=set)
+
+    @property
+    def is_intels(self) -> bool:
+        """Whether the net has signs of Intel's Caffe."""
+        return self.chosen in (Dialect.INTEL, Dialect.INTEL_1_0_5) or (not self.chosen and Dialect.INTEL in self.signs)
+
+    @property
+    def is_nvidias(self) -> bool:
+        """Whether the net has signs of NVIDIA's Caffe."""
+        return self.chosen is Dialect.NVIDIA or (not self.chosen and Dialect.NVIDIA in self.signs)
+
+    def note(self, words: str) -> None:
+        """Report ``words``, once."""
+        self.notes[words] = None
+
+
+def ambiguous(what: str, one: str, other: str) -> BptError:
+    return BptError(f"{what} may be {one}, or {other}; bpt convert --dialect says which Caffe wrote the file")
+
+
+def numbers_of(message: bytes) -> dict[int, int]:
+    """Return the numbers that a message stores as varints, by field; of several the last."""
+    return {each.number: read_varint(message, each.start)[0] for each in outline(message) if each.wire_type == VARINT}
+
+
+# Settings of BVLC's types in which forks have numbers of their own
+
+BATCH_NORM, POOLING, LOSS, _DATA = (
+    pb.LayerParameter.DESCRIPTOR.fields_by_name[name].number
+    for name in ("batch_norm_param", "pooling_param", "loss_param", "data_param")
+)
+# By number and by how it is stored, which differs wherever two forks have the same number.
+IN_BATCH_NORM: Mapping[tuple[int, int], tuple[Dialect, int]] = {
+    (5, LENGTH): (Dialect.NVIDIA, 1001), (6, LENGTH): (Dialect.NVIDIA, 1002), (7, VARINT): (Dialect.NVIDIA, 1003),
+    (15, VARINT): (Dialect.NVIDIA, 4), (5, VARINT): (Dialect.INTEL, 1004), (6, VARINT): (Dialect.INTEL, 1005),
+    (7, LENGTH): (Dialect.INTEL, 1006), (8, LENGTH): (Dialect.INTEL, 1002),
+}  # fmt: skip
+
+
+def _batch_norm(param: bytes, name: str, reading: Reading) -> bytes:
+    parts = []
+    for each in outline(param):
+        content = param[each.start : each.end]
+        _, number = IN_BATCH_NORM.get((each.number, each.wire_type), (None, each.number))
+        if number != each.number and each.wire_type == LENGTH and not _is_filler(content):
+            reading.note(f'left out field {each.number} of batch_norm_param of layer "{name}", which is no filler')
+            continue
+        parts.append(stored(number, each, content))
+    return b"".join(parts)
+
+
+def _is_filler(content: bytes) -> bool:
+    try:
+        pb.FillerParameter.FromString(content)
+    except DecodeError:
+        return False
+    return True
+
+
+def _data(param: bytes, name: str, reading: Reading) -> bytes:
+    """Read ``threads`` 11 and ``shuffle`` 14 of NVIDIA's, or ``shuffle`` 11 of Intel's."""
+    numbers = {11: 1001, 14: 1000} if reading.is_nvidias else {11: 1000} if reading.is_intels else {}
+    if reading.is_nvidias and reading.is_intels and 11 in numbers_of(param):
+        raise ambiguous(f'field 11 of data_param of layer "{name}"', "NVIDIA's threads", "Intel's shuffle")
+    return renumbered(param, numbers)
+
+
+def _loss(param: bytes, name: str, reading: Reading) -> bytes:
+    """Read ``normalization``, of which Intel's 3 is PRE_FIXED and 4 NONE; BVLC's NONE is 3.
+
+    Intel's field 4 is the normalizer of PRE_FIXED; NVIDIA's is ``label_smoothing``. Intel's 5 is read by no layer.
+    """
+    mode = numbers_of(param).get(3)
+    has_normalizer = any((each.number, each.wire_type) == (4, FIXED32) for each in outline(param))
+    if mode not in (3, 4) or (mode == 3 and not reading.is_intels):
+        return param
+    if mode == 3 and (not has_normalizer or reading.is_nvidias):
+        raise ambiguous(f'normalization 3 of layer "{name}"', "NONE (BVLC, NVIDIA)", "PRE_FIXED (Intel)")
+    reading.changed.add(name)
+    reading.note(f'loss_param of layer "{name}" is in the numbers of Intel\'s Caffe')
+    chosen = pb.LossParameter.PRE_FIXED if mode == 3 else pb.LossParameter.NONE
+    normalizer = pb.LossParameter.DESCRIPTOR.fields_by_name["pre_fixed_normalizer"].number
+    parts = []
+    for each in outline(param):
+        content = write_varint(chosen) if (each.number, each.wire_type) == (3, VARINT) else param[each.start : each.end]
+        if each.number != 5:
+            parts.append(stored(normalizer if each.number == 4 else each.number, each, content))
+    return b"".join(parts)
+
+
+# Pooling: Intel's Caffe 1.0.5 to 1.1.1a has other numbers than BVLC's, and all of ``pad``, ``kernel_size`` and
+# ``stride`` may be there for each axis. Releases before and after it have BVLC's.
+_SWAPPED = {2: 4, 3: 2, 4: 3, 5: 9, 6: 10, 7: 5, 8: 6, 9: 7, 10: 8, 13: 1001}
+_BY_AXIS = {4: (9, 10), 2: (5, 6), 3: (7, 8)}  # pad, kernel_size and stride, of height and width
+
+
+def _pooling(param: bytes, name: str, reading: Reading) -> bytes:
+    what = f'pooling_param of layer "{name}"'
+    if reading.chosen in (None, Dialect.INTEL_1_0_5):
+        swapped = renumbered(param, _SWAPPED)
+        is_bvlcs, is_swapped = not repeats_axes(param) and _can_pool(param), _can_pool(swapped)
+        if reading.chosen or (is_swapped and reading.is_intels and not is_bvlcs):
+            reading.changed.add(name)
+            reading.note(f"{what} is in the numbers of {Dialect.INTEL_1_0_5.value}")
+            return _by_axis(swapped, what)
+        # A pooling that cannot be BVLC's is one sign, and not enough. Without any, it is BVLC's, as most files are.
+        if is_swapped and swapped != param and (reading.is_intels or not is_bvlcs):
+            one, other = (f"{_describe(each)} in the numbers of" for each in (param, swapped))
+            raise ambiguous(what, f"{one} {Dialect.BVLC.value}", f"{other} {Dialect.INTEL_1_0_5.value}")
+    if reading.is_intels and 13 in numbers_of(param):
+        raise ambiguous(f"field 13 of {what}", "round_mode (BVLC)", "avg_include_pad (Intel)")
+    return param
+
+
+def repeats_axes(param: bytes) -> bool:
+    """Whether a pooling has a number for each axis, as only Intel's Caffe 1.0.5 to 1.1.1a writes it."""
+    seen = [each.number for each in outline(param) if each.wire_type == VARINT and each.number in (2, 3, 4)]
+    return len(set(seen)) < len(seen)
+
+
+def _can_pool(param: bytes) -> bool:
+    """Whether Caffe accepts a pooling: it has a kernel, and its padding is smaller than that (``PoolingLayer``)."""
+    found = numbers_of(param)
+    if found.get(12):  # global_pooling
+        return not {2, 5, 6} & set(found)
+    kernel_h, kernel_w = found.get(5, found.get(2, 0)), found.get(6, found.get(2, 0))
+    if (2 in found) == (5 in found or 6 in found) or found.get(3, 1) < 1:
+        return False
+    return found.get(9, found.get(4, 0)) < kernel_h and found.get(10, found.get(4, 0)) < kernel_w
+
+
+def _by_axis(param: bytes, what: str) -> bytes:
+    """Write numbers that are there for each axis as those of height and width."""
+    values: dict[int, list[WireField]] = {}
+    for each in outline(param):
+        if each.number in _BY_AXIS:
+            values.setdefault(each.number, []).append(each)
+    parts = []
+    for each in outline(param):
+        content, group = param[each.start : each.end], values.get(each.number, [])
+        if len(group) > len(_BY_AXIS.get(each.number, "1")):
+            raise BptError(f"{what} has numbers for {len(group)} axes; bpt pools over height and width")
+        number = each.number if len(group) < 2 else _BY_AXIS[each.number][group.index(each)]
+        parts.append(stored(number, each, content))
+    return b"".join(parts)
+
+
+def _describe(param: bytes) -> str:
+    words = {2: "kernel", 5: "kernel_h", 6: "kernel_w", 3: "stride", 7: "stride_h", 8: "stride_w", 4: "pad"}
+    found = numbers_of(param)
+    return " ".join(f"{word} {found[number]}" for number, word in words.items() if number in found) or "nothing"
+
+
+INSIDE: Mapping[int, Callable[[bytes, str, Reading], bytes]] = {
+    BATCH_NORM: _batch_norm, POOLING: _pooling, LOSS: _loss, _DATA: _data,
+}  # fmt: skip
+
+
+def renumbered(message: bytes, numbers: Mapping[int, int]) -> bytes:
+    return b"".join(
+        stored(numbers.get(each.number, each.number), each, message[each.start : each.end]) for each in outline(message)
+    )
+
+
+def stored(number: int, each: WireField, content: bytes) -> bytes:
+    length = write_varint(len(content)) if each.wire_type == LENGTH else b""
+    return write_varint(number << 3 | each.wire_type) + length + content

@@ -1,0 +1,247 @@
+"""Binary nets of Caffe's forks, whose numbers of fields collide, in the numbers of bpt's own schema.
+
+What a number means is decided message by message, by how it is stored and by what its layer's type reads. Where that
+leaves two meanings, *signs* decide: what one fork alone writes, anywhere in the net. A field of BVLC's schema gets
+another meaning only if its own message cannot be BVLC's and there is a sign beside that; where two readings stay
+possible, the net is refused with both. A field that nothing here reads is left out, and reported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError, Message
+
+from bpt.base.errors import BptError, FileError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.binary_files import FIXED32, LENGTH, VARINT, MalformedError, WireField, outline, read_content
+from bpt.config.proto.dialect_settings import (
+    BATCH_NORM,
+    IN_BATCH_NORM,
+    INSIDE,
+    LOSS,
+    POOLING,
+    Dialect,
+    Reading,
+    ambiguous,
+    numbers_of,
+    renumbered,
+    repeats_axes,
+    stored,
+)
+
+
+class NetOfDialect(NamedTuple):
+    """A binary net in the numbers of bpt's schema.
+
+    Attributes:
+        net: the net.
+        notes: what was read in other numbers than the schema's, and what was left out.
+        changed: the names of layers with a field of BVLC's schema that means another thing in the fork.
+    """
+
+    net: pb.NetParameter
+    notes: tuple[str, ...]
+    changed: frozenset[str]
+
+
+_LAYER = pb.LayerParameter.DESCRIPTOR.fields_by_name
+_LAYERS, _NAME, _TYPE, _BLOBS = 100, 1, 2, 7  # of a net; of a layer
+
+# What a number in a layer is, in one Caffe or another, where it is a message.
+_SETTINGS: dict[int, tuple[str, ...]] = {
+    45: ("bn_param",),
+    137: ("embed_param", "upsample_param"),
+    138: ("tile_param", "dense_image_data_param"),
+    143: ("input_param", "interp_param"),
+    144: ("crop_param", "seg_accuracy_param"),
+    145: ("parameter_param", "transpose_param"),
+    147: ("swish_param", "center_loss_param", "margin_inner_product_param"),
+    148: ("clip_param", "smooth_l1_loss_param", "imresize_param"),
+    149: ("reorg_param", "nms_param", "upsample_param", "crop_center_param"),
+    150: ("correlation_param", "upsample_param"),
+    151: ("recurrent_param", "l1_loss_param"),
+    152: ("bn_param", "box_annotator_ohem_param"),
+    153: ("psroi_pooling_param",),
+    154: ("roi_pooling_param",),
+    159: ("reorg_param",),
+    202: ("permute_param",),
+    203: ("prior_box_param", "triplet_loss_param"),
+    206: ("norm_param",),
+    600: ("region_loss_param",),
+    6660: ("video_data_param",),
+}
+# NVIDIA's numbers of SSD's settings, of which the layer's type tells which.
+_OF_SSD = (
+    "annotated_data_param", "multibox_loss_param", "permute_param", "prior_box_param", "detection_output_param",
+    "detection_evaluate_param", "norm_param",
+)  # fmt: skip
+_SETTINGS |= dict.fromkeys(range(208, 215), _OF_SSD) | {209: (*_OF_SSD, "region_loss_param")}
+_LAST_OF_BVLC = 148
+# Intel's, of layers of any type.
+_OF_INTEL = {149: "engine", 150: "multinode", 151: "mn_activation_param"}
+# NVIDIA's, stored as a number where all others have a message.
+_OF_NVIDIA = {
+    145: "forward_type", 146: "backward_type", 147: "forward_math", 148: "backward_math", 149: "debug",
+    150: "cudnn_math_override",
+}  # fmt: skip
+_READ_BY = {
+    "BN": "bn_param", "BoxAnnotatorOHEM": "box_annotator_ohem_param", "CenterLoss": "center_loss_param",
+    "Clip": "clip_param", "Correlation": "correlation_param", "Crop": "crop_param",
+    "CropCenter": "crop_center_param",
+    "DenseImageData": "dense_image_data_param", "Embed": "embed_param", "ImResize": "imresize_param",
+    "Input": "input_param", "Interp": "interp_param", "L1Loss": "l1_loss_param", "LSTM": "recurrent_param",
+    "MarginInnerProduct": "margin_inner_product_param", "Nms": "nms_param", "Normalize": "norm_param",
+    "Parameter": "parameter_param", "Permute": "permute_param", "PriorBox": "prior_box_param",
+    "PSROIPooling": "psroi_pooling_param", "RNN": "recurrent_param", "ROIPooling": "roi_pooling_param",
+    "RegionLoss": "region_loss_param", "Reorg": "reorg_param", "SegAccuracy": "seg_accuracy_param",
+    "SmoothL1Loss": "smooth_l1_loss_param", "Swish": "swish_param", "Tile": "tile_param",
+    "Transpose": "transpose_param", "TripletLoss": "triplet_loss_param", "Upsample": "upsample_param",
+    "VideoData": "video_data_param", "AnnotatedData": "annotated_data_param", "MultiBoxLoss": "multibox_loss_param",
+    "DetectionOutput": "detection_output_param", "DetectionEvaluate": "detection_evaluate_param",
+}  # fmt: skip
+"""The settings that a type of a layer reads, of those whose numbers collide."""
+
+
+def read_net(path: str | os.PathLike[str], dialect: Dialect | None = None) -> NetOfDialect:
+    """Read the binary net at ``path``, whichever Caffe wrote it.
+
+    Args:
+        dialect: the Caffe that wrote it; ``None``: the net's own fields must tell, where that matters.
+
+    Raises:
+        FileError: it cannot be read, is damaged, or what its numbers mean is ambiguous.
+    """
+    content = read_content(path, pb.NetParameter)
+    try:
+        reading = Reading(dict(reversed([*_signs_of_net(content)])), dialect)
+        net = pb.NetParameter.FromString(_net(content, reading))
+    except BptError as error:
+        raise FileError(path, str(error)) from None
+    except (MalformedError, DecodeError, ValueError):
+        raise FileError(path, "is a binary file of weights (caffemodel), but damaged or truncated") from None
+    return NetOfDialect(net, tuple(reading.notes), frozenset(reading.changed))
+
+
+# Signs: what one fork alone writes. None of them is proof: other forks may have given a number a meaning of their own.
+
+_OF_NVIDIAS_NET = {12: VARINT, 13: VARINT, 14: VARINT, 15: FIXED32, 16: VARINT, 17: LENGTH, 18: VARINT, 20: VARINT}
+_ENGINES = (b"CAFFE", b"CUDNN", b"MKL2017", b"MKLDNN", b"DNNL")
+
+
+def _signs_of_net(net: bytes) -> Iterator[tuple[Dialect, str]]:
+    for each in outline(net):
+        if _OF_NVIDIAS_NET.get(each.number) == each.wire_type:
+            yield Dialect.NVIDIA, f"field {each.number} of the net"
+        elif (each.number, each.wire_type) == (_LAYERS, LENGTH):
+            yield from _signs_of_layer(net[each.start : each.end])
+
+
+def _signs_of_layer(layer: bytes) -> Iterator[tuple[Dialect, str]]:
+    name, _ = _name_and_type(layer)
+    of_layer = f'of layer "{name}"'
+    for each in outline(layer):
+        number, stored, content = each.number, each.wire_type, layer[each.start : each.end]
+        if number in _OF_NVIDIA and stored == VARINT:
+            yield Dialect.NVIDIA, f"field {number} {of_layer}"
+        elif stored != LENGTH:
+            continue
+        elif number == 149 and content.startswith(_ENGINES):
+            yield Dialect.INTEL, f"engine {of_layer}"
+        elif number == _BLOBS and any(inside.number == 12 for inside in outline(content)):
+            yield Dialect.NVIDIA, f"raw_data {of_layer}"
+        elif number == BATCH_NORM:
+            for inside in outline(content):
+                if found := IN_BATCH_NORM.get((inside.number, inside.wire_type)):
+                    yield found[0], f"batch_norm_param {of_layer}"
+        elif number == POOLING and repeats_axes(content):
+            yield Dialect.INTEL, f"pooling_param {of_layer}"
+        elif number == LOSS and numbers_of(content).get(3) == 4:
+            yield Dialect.INTEL, f"loss_param {of_layer}"
+
+
+def _name_and_type(layer: bytes) -> tuple[str, str]:
+    texts = {
+        field.number: layer[field.start : field.end].decode(errors="replace")
+        for field in outline(layer)
+        if field.number in (_NAME, _TYPE) and field.wire_type == LENGTH
+    }
+    return texts.get(_NAME, ""), texts.get(_TYPE, "")
+
+
+# Reading
+
+
+def _net(net: bytes, reading: Reading) -> bytes:
+    parts = []
+    for each in outline(net):
+        number, content = each.number, net[each.start : each.end]
+        if (number, each.wire_type) == (_LAYERS, LENGTH):
+            content = _layer(content, reading)
+        elif (number, each.wire_type) == (11, VARINT) and not (reading.is_nvidias and not reading.is_intels):
+            if not reading.is_intels or reading.is_nvidias:
+                raise ambiguous("field 11 of the net", "NVIDIA's default_forward_type", "Intel's bn_stats_batch_size")
+            number = pb.NetParameter.DESCRIPTOR.fields_by_name["bn_stats_batch_size"].number
+        parts.append(stored(number, each, content))
+    return b"".join(parts)
+
+
+def _layer(layer: bytes, reading: Reading) -> bytes:
+    name, kind = _name_and_type(layer)
+    parts = []
+    for each in outline(layer):
+        content = layer[each.start : each.end]
+        number = _number_of(each, content, kind, reading)
+        if number is None:
+            reading.note(f'left out field {each.number} of layer "{name}" ({kind}), which no Caffe that bpt knows has')
+            continue
+        if each.wire_type == LENGTH and number in INSIDE and (number != POOLING or kind == "Pooling"):
+            content = INSIDE[number](content, name, reading)
+        elif number == _LAYER["bn_param"].number and _is_pspnets(each.number, content):
+            content = renumbered(content, {1: 1000, 2: 1001, 3: 1002})
+        parts.append(stored(number, each, content))
+    return b"".join(parts)
+
+
+def _number_of(each: WireField, content: bytes, kind: str, reading: Reading) -> int | None:
+    """Return the number that a layer's field has in the schema; ``None``: nothing there is what it may be."""
+    number = each.number
+    if each.wire_type == VARINT:
+        return _LAYER[_OF_NVIDIA[number]].number if number in _OF_NVIDIA else number
+    if each.wire_type != LENGTH or number not in _SETTINGS:
+        return number
+    read = _READ_BY.get(kind)
+    if read in _SETTINGS[number]:
+        target: str | None = read
+    elif number == 149:
+        target = _OF_INTEL[number] if content.startswith(_ENGINES) else None
+    elif number in _OF_INTEL:
+        target = _OF_INTEL[number] if reading.is_intels else None
+    elif number <= _LAST_OF_BVLC:  # settings that its type does not read, as BVLC's Caffe takes them
+        target = next((field.name for field in _LAYER.values() if field.number == number), None)
+    else:
+        target = None
+    return _LAYER[target].number if target and _can_be(target, content) else None
+
+
+def _can_be(target: str, content: bytes) -> bool:
+    """Whether ``content`` can be the field ``target`` of a layer."""
+    message = _LAYER[target].message_type
+    try:
+        if message is None:
+            content.decode()
+        else:
+            kind: type[Message] = type(getattr(pb.LayerParameter(), target))
+            kind.FromString(content)
+    except (DecodeError, ValueError):
+        return False
+    return True
+
+
+def _is_pspnets(number: int, param: bytes) -> bool:
+    """Whether settings of a BN are PSPNet's: by their own number, or by a momentum, an eps or ``frozen``."""
+    return number == 152 or any(
+        each.number in (4, 5) or (each.number == 3 and each.wire_type != VARINT) for each in outline(param)
+    )

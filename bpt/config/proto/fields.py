@@ -1,0 +1,204 @@
+"""Questions about fields: protobuf's answers alike in all its versions, where messages differ, refusals of values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, cast
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from bpt.base.errors import PrototxtError
+from bpt.base.origin import FieldPath, Origin
+from bpt.config.proto import bpt_pb2 as pb
+
+FIRST_OWN_NUMBER = 1000
+# The last number that BVLC's Caffe has, in the messages to which forks add fields of lower numbers than bpt's own.
+_LAST_OF_CAFFE = {
+    "NetParameter": 8,
+    "LayerParameter": 148,
+    "SolverParameter": 42,
+    "SolverState": 4,
+    "BlobProto": 9,
+    "FillerParameter": 8,
+    "TransformationParameter": 7,
+    "DataParameter": 10,
+    "ImageDataParameter": 12,
+    "BatchNormParameter": 3,
+    "ConcatParameter": 2,
+    "ConvolutionParameter": 18,
+    "DropoutParameter": 1,
+    "ELUParameter": 1,
+    "EltwiseParameter": 3,
+    "InnerProductParameter": 6,
+    "LossParameter": 3,
+    "PoolingParameter": 13,
+}
+_LAYERS_OF_NET = 100  # in NetParameter, and Caffe's
+# Their few numbers above 1000 are Caffe's own.
+_OLD_LAYERS = frozenset({"V0LayerParameter", "V1LayerParameter"})
+
+
+def field_by_name(message: Message | type[Message], name: str) -> FieldDescriptor | None:
+    """The field of ``message`` called ``name``; None if there is none."""
+    return cast("FieldDescriptor | None", message.DESCRIPTOR.fields_by_name.get(name))
+
+
+def fields_of(message: Message) -> list[FieldDescriptor]:
+    """All fields that ``message`` can have, in the order of the schema."""
+    return cast("list[FieldDescriptor]", list(message.DESCRIPTOR.fields))
+
+
+def field_by_number(message: Message | type[Message], number: int) -> FieldDescriptor | None:
+    """The field of ``message`` with the number ``number``; None if there is none."""
+    return cast("FieldDescriptor | None", message.DESCRIPTOR.fields_by_number.get(number))
+
+
+def is_repeated(field: FieldDescriptor) -> bool:
+    """Whether the field holds a list."""
+    try:  # protobuf 7 has no ``label`` any more, protobuf 4 no ``is_repeated`` yet
+        return bool(field.is_repeated)
+    except AttributeError:
+        label = field.label  # type: ignore[attr-defined]
+        return bool(label == FieldDescriptor.LABEL_REPEATED)
+
+
+def is_message(field: FieldDescriptor) -> bool:
+    """Whether the field holds a message (or a list of them), not a plain value."""
+    return bool(field.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE)
+
+
+def is_own(field: FieldDescriptor) -> bool:
+    """Whether bpt, or another fork, added the field to one of Caffe's messages, so that Caffe does not know it."""
+    container = field.containing_type
+    if container is None or container.name in _OLD_LAYERS:
+        return False
+    if container.name == "NetParameter" and field.number == _LAYERS_OF_NET:
+        return False
+    return field.number > _LAST_OF_CAFFE.get(container.name, FIRST_OWN_NUMBER - 1)
+
+
+_VALUES_OF_FORKS = frozenset({"MKL2017", "MKLDNN", "PRE_FIXED"})
+
+
+def is_own_value(field: FieldDescriptor, value: Any) -> bool:
+    """Whether ``value`` is one that a fork added to an enum of Caffe's, as in ``engine: MKL2017``."""
+    if field.enum_type is None or is_repeated(field):
+        return False
+    known = field.enum_type.values_by_number.get(value)
+    return known is not None and known.name in _VALUES_OF_FORKS
+
+
+M = TypeVar("M", bound=Message)
+
+
+def without(message: M, *paths: str) -> M:
+    """A copy of ``message`` without the fields at ``paths``, ``name`` or ``message.name``; they need not be there."""
+    copy = type(message)()
+    copy.CopyFrom(message)
+    for path in paths:
+        *above, name = path.split(".")
+        holder: Message | None = copy
+        for step in above:
+            holder = getattr(holder, step) if holder is not None and holder.HasField(step) else None
+        if holder is not None:
+            holder.ClearField(name)
+    return copy
+
+
+_FREE_OF_LIMITS = frozenset(
+    (("ClipParameter", "min"), ("ClipParameter", "max"), ("ThresholdParameter", "threshold"),
+     ("MultiBoxLossParameter", "neg_pos_ratio"))
+)  # fmt: skip
+"""Message and field of numbers of which infinity is one: it says that there is no limit."""
+
+
+def not_numbers(message: Message) -> Iterator[tuple[FieldPath, float]]:
+    """Yield the way to each field that is NaN, or infinite where that means nothing, and its value.
+
+    Stored values of blobs are not looked at.
+    """
+    for field, value in message.ListFields():
+        if is_message(field):
+            if field.message_type is not None and field.message_type.name != "BlobProto":
+                for index, each in enumerate(value if is_repeated(field) else (value,)):
+                    here: FieldPath = (field.name, index) if is_repeated(field) else (field.name,)
+                    yield from ((here + way, number) for way, number in not_numbers(each))
+        elif field.cpp_type in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE):
+            for index, number in enumerate(value if is_repeated(field) else (value,)):
+                no_limit = math.isinf(number) and (message.DESCRIPTOR.name, field.name) in _FREE_OF_LIMITS
+                if not math.isfinite(number) and not no_limit:
+                    yield (field.name, index) if is_repeated(field) else (field.name,), number
+
+
+def must_be_number(way: FieldPath, number: float) -> str:
+    """Return the message about a field that :func:`not_numbers` found."""
+    name = next(step for step in reversed(way) if isinstance(step, str))
+    return f"{name} must be a number, not {number:g}"
+
+
+_LONG = 40  # characters of a value that is still shown
+
+
+def different_fields(was: Message, now: Message) -> Iterator[str]:
+    """``max_iter (200, now 100)``: each field whose value differs; a field that is not set has its default.
+
+    Args:
+        was, now: of one type.
+    """
+    for field in fields_of(was):
+        mine, other = getattr(was, field.name), getattr(now, field.name)
+        if is_message(field) and not is_repeated(field):
+            yield from (f"{field.name} {{ {inner} }}" for inner in different_fields(mine, other))
+        elif mine != other:
+            before, after = _shown(field, mine), _shown(field, other)
+            short = max(len(before), len(after)) <= _LONG
+            yield f"{field.name} ({before}, now {after})" if short else field.name
+
+
+def _shown(field: FieldDescriptor, value: Any) -> str:
+    if is_repeated(field):
+        return "[" + ", ".join(_one(field, each) for each in value) + "]"
+    return _one(field, value)
+
+
+def _one(field: FieldDescriptor, value: Any) -> str:
+    if field.enum_type is not None:
+        return str(field.enum_type.values_by_number[value].name)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:.7g}"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+Locate = Callable[..., Origin | None]
+"""Tells where a field of the solver was written: ``locate("stepvalue", 2)`` (``SolverSource.origin`` is one)."""
+
+
+def nowhere(*field: str | int) -> None:
+    """The ``Locate`` of a solver that was made in memory."""
+
+
+def check_number(
+    param: pb.SolverParameter,
+    field: str,
+    origin: Locate,
+    least: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> None:
+    """Raise a PrototxtError unless ``field`` is finite, ``least`` or more, above ``above`` and below ``below``."""
+    value = getattr(param, field)
+    wanted = [f"at least {least:g}"] if least is not None else []
+    wanted += [f"above {above:g}"] if above is not None else []
+    wanted += [f"below {below:g}"] if below is not None else []
+    fits = (
+        math.isfinite(value)
+        and (least is None or value >= least)
+        and (above is None or value > above)
+        and (below is None or value < below)
+    )
+    if not fits:
+        raise PrototxtError(f"{field} is {value:g}; it must be {' and '.join(wanted) or 'finite'}", origin(field))

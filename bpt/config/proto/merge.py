@@ -1,0 +1,68 @@
+"""``--set 'TEXT'``: snippets of text format laid over what a file says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from google.protobuf.message import Message
+
+from bpt.base.errors import excerpt
+from bpt.base.origin import FLAG, FieldPath, Origin
+from bpt.config.proto.fields import fields_of, is_message, is_repeated
+from bpt.config.proto.parse import check_complete, parse_text
+
+
+def apply_set(message: Message, snippets: Sequence[str], origins: dict[FieldPath, Origin] | None = None) -> None:
+    """Lays ``snippets`` over ``message``, one after the other, and over ``origins`` too if given.
+
+    A single field replaces the one in ``message``; a message is merged into it, field by field. A list
+    replaces the whole list: who sets ``test_iter: 10`` wants one test of 10 batches, not one more.
+    ``test_iter: []`` empties it.
+
+    Raises PrototxtError, which shows ``--set 'TEXT'`` with a mark under the place, if a snippet is wrong or if a
+    required field is missing once all are applied. If a snippet is wrong, ``message`` is unchanged.
+    """
+    places = {} if origins is None else origins
+    patches = [parse_text(snippet, type(message), _name(snippet), partial=True) for snippet in snippets]
+    for patch in patches:
+        _lay_over(message, patch.message, (), patch.origins, places)
+    if patches:
+        check_complete(message, places, patches[-1].path)
+
+
+def _name(snippet: str) -> str:
+    return f"{FLAG}{excerpt(snippet)}'"
+
+
+def _lay_over(
+    target: Message,
+    patch: Message,
+    where: FieldPath,
+    written: Mapping[FieldPath, Origin],
+    places: dict[FieldPath, Origin],
+) -> None:
+    """Lays ``patch``, whose fields ``written`` tells, over ``target``; both lie at ``where``."""
+    for field in fields_of(patch):
+        path = (*where, field.name)
+        if path not in written:
+            continue
+        value = getattr(patch, field.name)
+        if is_repeated(field):
+            target.ClearField(field.name)
+            getattr(target, field.name).extend(value)
+            _replace(places, path, written)
+        elif is_message(field):
+            child = getattr(target, field.name)
+            child.SetInParent()
+            places.setdefault(path, written[path])
+            _lay_over(child, value, path, written, places)
+        else:
+            setattr(target, field.name, value)
+            places[path] = written[path]
+
+
+def _replace(places: dict[FieldPath, Origin], path: FieldPath, written: Mapping[FieldPath, Origin]) -> None:
+    """Replaces all places in the list at ``path`` by those that are ``written``."""
+    for old in [key for key in places if key[: len(path)] == path]:
+        del places[old]
+    places.update((key, origin) for key, origin in written.items() if key[: len(path)] == path)

@@ -1,0 +1,89 @@
+"""Writes files in old formats anew, in today's: what Caffe's three upgrade tools do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from google.protobuf.message import Message
+
+from bpt.base.atomic import atomic_file, check_place
+from bpt.base.errors import FileError, PrototxtError
+from bpt.config.proto.binary_files import sniff, write_binary
+from bpt.config.proto.dialects import read_net
+from bpt.config.proto.sources import read_net_text, read_solver_text
+from bpt.config.proto.text import to_text
+from bpt.config.proto.upgrade import Note, upgrade_net, upgrade_solver
+
+FilePath = str | os.PathLike[str]
+
+
+def rewrite_net_text(source: FilePath, target: FilePath) -> list[Note]:
+    """Writes the net at ``source`` to ``target`` in today's format, without its comments.
+
+    All of the file is written, or nothing; a net that needs no upgrade is written too.
+
+    Raises PrototxtError if ``source`` cannot be read or upgraded, FileError if ``target`` has no place, WriteError if
+    it could not be written.
+    """
+    check_place(target)
+    parsed = read_net_text(source)
+    notes = upgrade_net(parsed.message, parsed.origins, parsed.path)
+    _write_text(parsed.message, target)
+    return notes
+
+
+def rewrite_solver_text(source: FilePath, target: FilePath) -> list[Note]:
+    """Writes the solver at ``source``, with the nets that are written in it, to ``target``; see rewrite_net_text."""
+    check_place(target)
+    parsed = read_solver_text(source)
+    notes = upgrade_solver(parsed.message, parsed.origins, parsed.path)
+    _write_text(parsed.message, target)
+    return notes
+
+
+def rewrite_net_binary(source: FilePath, target: FilePath) -> list[Note]:
+    """Writes the weights at ``source`` (a binary NetParameter) to ``target`` in today's format.
+
+    Blobs keep their shapes, also those of four axes; fields of forks get the numbers of bpt's schema. Raises FileError
+    and WriteError; see rewrite_net_text.
+    """
+    check_place(target)
+    if _is_hdf5(source):
+        raise FileError(source, "is an HDF5 file, which has no old format: Caffe and bpt read it as it is")
+    message, read, _ = read_net(source)
+    try:
+        notes = [*(Note(words, None) for words in read), *upgrade_net(message, {}, None)]
+    except PrototxtError as error:
+        raise FileError(os.fspath(source), str(error)) from None
+    except UnicodeError:
+        raise FileError(os.fspath(source), "has names or other texts that are not UTF-8") from None
+    write_binary(target, message)
+    return notes
+
+
+def _is_hdf5(path: FilePath) -> bool:
+    try:
+        return sniff(path) == "hdf5"
+    except (OSError, ValueError):  # reading it will tell
+        return False
+
+
+def _write_text(message: Message, target: FilePath) -> None:
+    with atomic_file(target) as file:
+        file.write(to_text(message).encode())
+
+
+def report(done: str, source: FilePath, target: FilePath, notes: Sequence[Note]) -> tuple[list[str], int]:
+    """What an upgrade tool says, in Caffe's words, and its exit status.
+
+    ``done`` is what was written, as in "NetParameter text proto". The status is 1 if something was dropped.
+    """
+    lines = [str(note) if note.place else f"{os.fspath(source)}: {note}" for note in notes]
+    if not notes:
+        lines.append(f"File already in latest proto format: {os.fspath(source)}")
+    lossy = any(note.lossy for note in notes)
+    if lossy:
+        lines.append("Encountered one or more problems upgrading; see above.")
+    lines.append(f"Wrote upgraded {done} to {os.fspath(target)}")
+    return lines, int(lossy)

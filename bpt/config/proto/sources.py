@@ -1,0 +1,180 @@
+"""Reads the two files that every command starts from: the solver and the net."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.protobuf.message import Message
+
+from bpt.base.errors import PrototxtError
+from bpt.base.native_paths import native_path, native_prefix
+from bpt.base.origin import FieldPath, Origin, locate
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto import fork_fields
+from bpt.config.proto.fields import not_numbers
+from bpt.config.proto.merge import apply_set
+from bpt.config.proto.native_fields import use_native_paths
+from bpt.config.proto.parse import M, ParsedText
+from bpt.config.proto.text import read_text
+from bpt.config.proto.upgrade import upgrade_net, upgrade_solver
+
+_OF_NETS = ("net_param", "train_net_param", "test_net_param")
+_FOR_GOOD = "upgraded in memory only; tools/upgrade_net_proto_text.py writes it in today's format"
+
+
+@dataclass(frozen=True)
+class SolverSource:
+    """A solver as read from ``path``, with old fields upgraded and ``--set`` applied.
+
+    ``origins`` tells where each field was written. ``notes`` are for the log: what was changed, in words.
+    """
+
+    param: pb.SolverParameter
+    path: str
+    origins: Mapping[FieldPath, Origin]
+    notes: tuple[str, ...] = ()
+
+    def origin(self, *where: str | int) -> Origin:
+        """Where the field ``where`` stands or, if it is not set, what is nearest around it."""
+        return locate(self.origins, where, self.path)
+
+
+@dataclass(frozen=True)
+class NetSource:
+    """A net as read from ``path``, with old fields upgraded; see SolverSource."""
+
+    param: pb.NetParameter
+    path: str
+    origins: Mapping[FieldPath, Origin]
+    notes: tuple[str, ...] = ()
+
+    def origin(self, *where: str | int) -> Origin:
+        """Where the field ``where`` stands or, if it is not set, what is nearest around it."""
+        return locate(self.origins, where, self.path)
+
+
+def read_solver(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> SolverSource:
+    """Reads the solver at ``path`` and lays the ``overrides`` (the texts of ``--set``) over it.
+
+    Paths in it stay as written; see :func:`resolve_path`. A ``snapshot_prefix`` that is not set, or that is a
+    folder, is completed with the name of the solver, as in Caffe. Raises PrototxtError if the file or an
+    override is wrong, if ``type`` is given along with ``solver_type``, or for a setting of a fork that is refused.
+    """
+    parsed = read_solver_text(path)
+    param, origins = parsed.message, parsed.origins
+    upgrades = upgrade_solver(param, origins, parsed.path)
+    apply_set(param, overrides, origins)
+    upgrades += upgrade_solver(param, origins, parsed.path)  # what the overrides brought in
+    for where, words in fork_fields.refused(param):
+        raise PrototxtError(words, locate(origins, where, parsed.path))
+    for way, number in not_numbers(param):
+        if not any(step in _OF_NETS for step in way):  # a net refuses its own, and names the layer
+            names = [step for step in way if isinstance(step, str)]
+            inside = f"{names[-2]}: " if len(names) > 1 else ""
+            message = f"{inside}{names[-1]} is {number:g}; it must be finite"
+            raise PrototxtError(message, locate(origins, way, parsed.path))
+    native = [*use_native_paths(param, parsed.path), *_use_native_prefix(param)]
+    notes = [*map(str, upgrades), *native, *_complete_snapshot_prefix(param, parsed.path), *_without_tests(param)]
+    return SolverSource(param, parsed.path, origins, tuple(notes))
+
+
+def read_net(path: str | os.PathLike[str]) -> NetSource:
+    """Reads the net at ``path``, also one in the old formats V0 and V1 or with other old fields.
+
+    Settings of layers that the schema does not have are passed over; their places are in ``origins``, and building the
+    net refuses them. Raises PrototxtError if the file is wrong.
+    """
+    parsed = read_net_text(path, passing=True)
+    notes = upgrade_net(parsed.message, parsed.origins, parsed.path)
+    words = [*map(str, notes), f"{parsed.path}: {_FOR_GOOD}"] if notes else []
+    words += use_native_paths(parsed.message, parsed.path)
+    return net_source(parsed.message, parsed.path, parsed.origins, words)
+
+
+def net_source(
+    param: pb.NetParameter, path: str, origins: Mapping[FieldPath, Origin], notes: Sequence[str] = ()
+) -> NetSource:
+    """A net in today's format, with the ``notes`` there are and those of what has no effect in it.
+
+    Raises PrototxtError if it is to compute in what nobody computes in.
+    """
+    fork_fields.check_net(param, origins, path)
+    return NetSource(param, path, origins, (*notes, *fork_fields.notes(param)))
+
+
+def read_solver_text(path: str | os.PathLike[str]) -> ParsedText[pb.SolverParameter]:
+    """The solver at ``path`` as it is written. Raises PrototxtError, which tells if the file is a network."""
+    return _read(path, pb.SolverParameter, pb.NetParameter, "a network, not a solver")
+
+
+def read_net_text(path: str | os.PathLike[str], *, passing: bool = False) -> ParsedText[pb.NetParameter]:
+    """The net at ``path`` as it is written. Raises PrototxtError, which tells if the file is a solver.
+
+    ``passing``: see parse_text.
+    """
+    return _read(path, pb.NetParameter, pb.SolverParameter, "a solver, not a network", passing)
+
+
+def _read(
+    path: str | os.PathLike[str], wanted: type[M], other: type[Message], confusion: str, passing: bool = False
+) -> ParsedText[M]:
+    """The text at ``path`` as ``wanted``; if it only makes sense as ``other``, an error that says so."""
+    try:
+        return read_text(path, wanted, passing=passing)
+    except PrototxtError:
+        try:
+            read_text(path, other)
+        except PrototxtError:
+            pass
+        else:
+            raise PrototxtError(f"{os.fspath(path)}: is the text of {confusion}") from None
+        raise
+
+
+def resolve_path(path: str, relative_to: str | os.PathLike[str]) -> str:
+    """The file or folder that ``path``, written in the file ``relative_to``, means.
+
+    Like Caffe, from the current directory; if nothing is there, from the folder of the file it is written in.
+    If nothing is there either, ``path`` as it is, so that the error about it shows what was written.
+    """
+    path = native_path(path, ("", os.path.dirname(relative_to)))
+    beside = os.path.join(os.path.dirname(relative_to), path)
+    return beside if not os.path.exists(path) and os.path.exists(beside) else path
+
+
+def looked_for(path: str, relative_to: str | os.PathLike[str]) -> str:
+    """Where ``resolve_path`` has looked, in words."""
+    beside = os.path.join(os.path.dirname(relative_to), path)
+    return "looked for " + " and ".join(dict.fromkeys(map(os.path.abspath, (path, beside))))
+
+
+def _use_native_prefix(param: pb.SolverParameter) -> list[str]:
+    prefix = native_prefix(param.snapshot_prefix)
+    if prefix == param.snapshot_prefix:
+        return []
+    note = f'snapshot_prefix "{param.snapshot_prefix}" is read as "{prefix}"'
+    param.snapshot_prefix = prefix
+    return [note]
+
+
+def _complete_snapshot_prefix(param: pb.SolverParameter, path: str) -> list[str]:
+    """Caffe's rule, and its words."""
+    if not param.HasField("snapshot_prefix"):
+        param.snapshot_prefix = os.path.splitext(path)[0]
+        return [f"snapshot_prefix was not specified and is set to {param.snapshot_prefix}"]
+    if os.path.isdir(param.snapshot_prefix):
+        param.snapshot_prefix = os.path.join(param.snapshot_prefix, Path(path).stem)
+        return [f"snapshot_prefix was a directory and is replaced to {param.snapshot_prefix}"]
+    if not param.snapshot_prefix and (param.snapshot or param.snapshot_after_train):
+        return ["snapshot_prefix is empty: snapshots go to the current folder, as _iter_<N>.caffemodel and so on"]
+    return []
+
+
+def _without_tests(param: pb.SolverParameter) -> list[str]:
+    """Caffe takes such a solver, and tests nothing; it does so in silence."""
+    if param.test_interval and not (param.test_iter or param.test_net or param.test_net_param):
+        return [f"test_interval is {param.test_interval}, but there is no test_iter: nothing is tested"]
+    return []

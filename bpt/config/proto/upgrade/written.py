@@ -1,0 +1,66 @@
+"""Messages along with where their fields were written, so that both can be moved together; what an upgrade says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from google.protobuf.message import Message
+
+from bpt.base.origin import FieldPath, Origin, locate
+
+M = TypeVar("M", bound=Message)
+
+Origins = dict[FieldPath, Origin]
+"""Where the fields of a message were written, by their paths from its top; ``()`` is the message itself."""
+
+
+@dataclass
+class Written(Generic[M]):
+    """An element of a list, say a layer. ``path`` is the text it is from; None: it is from no text."""
+
+    message: M
+    origins: Origins
+    path: str | None
+
+    def place(self, *where: str | int) -> Origin | None:
+        """Where the field ``where`` stands or, if it is not set, what is nearest around it."""
+        return None if self.path is None else locate(self.origins, where, self.path)
+
+
+def take(messages: Iterable[M], origins: Origins, prefix: FieldPath, path: str | None) -> list[Written[M]]:
+    """The elements of the list at ``prefix``, with their places, which leave ``origins``."""
+    elements = [Written(message, {}, path) for message in messages]
+    at = len(prefix)
+    for key in [key for key in origins if key[:at] == prefix]:
+        origin = origins.pop(key)
+        if len(key) > at:
+            elements[int(key[at])].origins[key[at + 1 :]] = origin
+    return elements
+
+
+def put(elements: Iterable[Written[M]], origins: Origins, prefix: FieldPath) -> None:
+    """Enters the places of ``elements``, which are now the list at ``prefix``, in ``origins``."""
+    for index, element in enumerate(elements):
+        for key, origin in element.origins.items():
+            where = (*prefix, index, *key)
+            origins[where] = origin
+        if () in element.origins:
+            origins.setdefault(prefix, element.origins[()])
+
+
+@dataclass(frozen=True)
+class Note:
+    """A sentence for the log; ``str()`` puts its place before it.
+
+    ``place`` is None if the message is not from a text. ``lossy``: something of the old file had no meaning and is
+    not in the new one, which makes Caffe's upgrade tools fail after they have written their file.
+    """
+
+    text: str
+    place: Origin | None = None
+    lossy: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.text}" if self.place else self.text

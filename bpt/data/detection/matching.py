@@ -1,0 +1,67 @@
+"""Which prior box, or predicted box, is to find which object (SSD, section 2.2, "matching strategy")."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bpt.data.detection.boxes import jaccard
+
+NOTHING, LEFT_OUT = -1, -2
+"""In place of an object's number: there is none; the box takes no part, since it reaches beyond the image."""
+_SOME = 1e-6  # what overlaps less does not overlap
+
+
+class Matches(NamedTuple):
+    """Of each of P boxes: the number of its object, or NOTHING or LEFT_OUT, and how far it overlaps the nearest one."""
+
+    objects: Tensor
+    overlaps: Tensor
+
+
+def match(boxes: Tensor, objects: Tensor, threshold: float | None, inside_only: bool = False) -> Matches:
+    """Match ``boxes`` (P, 4) with ``objects`` (G, 4) of one image.
+
+    First each object gets a box, the pair that overlaps most before others; then, unless ``threshold`` is ``None``
+    (SSD: BIPARTITE), each box that is left the object that it overlaps most, if by at least ``threshold`` (Jaccard).
+
+    Args:
+        inside_only: boxes that reach beyond the image take no part.
+    """
+    matched = torch.full((len(boxes),), NOTHING, device=boxes.device)
+    overlap = jaccard(boxes, objects)
+    overlap = torch.where(overlap > _SOME, overlap, 0.0)
+    if inside_only:
+        beyond = ((boxes < 0) | (boxes > 1)).any(1)
+        matched[beyond] = LEFT_OUT
+        overlap[beyond] = 0
+    if not len(objects):
+        return Matches(matched, overlap.new_zeros(len(boxes)))
+    nearest, best = overlap.max(1)
+    free = overlap.clone()
+    for _ in range(len(objects)):
+        box, object_ = divmod(int(free.argmax()), len(objects))
+        if not free[box, object_] > 0:
+            break
+        matched[box] = object_
+        nearest[box] = free[box, object_]
+        free[box] = 0
+        free[:, object_] = 0
+    if threshold is not None:
+        also = (matched == NOTHING) & (nearest >= max(threshold, _SOME))
+        matched[also] = best[also]
+    return Matches(matched, nearest)
+
+
+def hardest(losses: Tensor, eligible: Tensor, counts: Tensor) -> Tensor:
+    """The ``counts`` (N,) of each image's boxes with the largest ``losses`` (N, P), among the ``eligible`` (N, P) ones.
+
+    Returns:
+        Which ones, a mask (N, P); of equal losses the first ones.
+    """
+    order = torch.where(eligible, losses, -torch.inf).argsort(dim=1, descending=True, stable=True)
+    place = torch.empty_like(order)
+    place.scatter_(1, order, torch.arange(losses.shape[1], device=losses.device).expand_as(order))
+    return eligible & (place < counts[:, None])

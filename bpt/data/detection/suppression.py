@@ -1,0 +1,114 @@
+"""Non-maximum suppression: of boxes that overlap, the one with the best score."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bpt.data.detection.boxes import jaccard
+
+ALL = -1
+ADAPTS_ABOVE = 0.5
+"""A threshold of at most so much stays as it is, whatever ``eta`` says."""
+
+
+class Suppression(NamedTuple):
+    """Of the boxes of one class, which are kept (SSD: ``nms_param``).
+
+    Attributes:
+        threshold: boxes that overlap a better one by more (Jaccard) are dropped.
+        top_k: only so many, the best ones, are looked at; ALL: all.
+        eta: below 1, ``threshold`` is multiplied by it after each box that is kept, as long as it is above 0.5.
+    """
+
+    threshold: float
+    top_k: int = ALL
+    eta: float = 1.0
+
+    def best(self, scores: Tensor, least: float = -torch.inf) -> Tensor:
+        """The indices of the ``scores`` (P,) above ``least``, the best first, at most ``top_k``."""
+        found = (scores > least).nonzero().squeeze(1)
+        order = found[scores[found].argsort(descending=True, stable=True)]
+        return order if self.top_k == ALL else order[: self.top_k]
+
+    def kept(self, boxes: Tensor) -> Tensor:
+        """Those of ``boxes`` (K, 4), the best first, that are kept: ascending indices."""
+        if self.eta < 1 and self.threshold > ADAPTS_ABOVE:
+            return self._kept_adaptively(boxes)
+        near = (jaccard(boxes, boxes) > self.threshold).cpu().numpy()
+        left = np.ones(len(boxes), np.bool_)
+        kept: list[int] = []
+        for index in range(len(boxes)):
+            if left[index]:
+                kept.append(index)
+                left &= ~near[index]
+        return torch.tensor(kept, dtype=torch.long, device=boxes.device)
+
+    def _kept_adaptively(self, boxes: Tensor) -> Tensor:
+        kept: list[int] = []
+        threshold = self.threshold
+        for index in range(len(boxes)):
+            if (jaccard(boxes[index : index + 1], boxes[kept]) > threshold).any():
+                continue
+            kept.append(index)
+            if threshold > ADAPTS_ABOVE:
+                threshold *= self.eta
+        return torch.tensor(kept, dtype=torch.long, device=boxes.device)
+
+
+def detect(boxes: Tensor, scores: Tensor, background: int, least: float, nms: Suppression, keep: int) -> Tensor:
+    """What is found in one image: rows (label, score, xmin, ymin, xmax, ymax), by label, then by falling score: (K, 6).
+
+    Args:
+        boxes: (P, 4), or (P, classes, 4) where each class has boxes of its own.
+        scores: (P, classes).
+        background: the class that is no object; -1: none.
+        least: only scores above count.
+        keep: at most so many of all classes, those with the best scores; ALL: all.
+    """
+    rows = []
+    for label in range(scores.shape[1]):
+        if label == background:
+            continue
+        found = nms.best(scores[:, label], least)
+        if not len(found):
+            continue
+        own = boxes[found] if boxes.dim() == 2 else boxes[found, label]
+        kept = nms.kept(own)
+        numbers = scores.new_full((len(kept), 1), label)
+        rows.append(torch.cat((numbers, scores[found[kept], label, None], own[kept]), 1))
+    if not rows:
+        return boxes.new_empty((0, 6))
+    all_rows = torch.cat(rows)
+    if ALL < keep < len(all_rows):
+        best = all_rows[:, 1].argsort(descending=True, stable=True)[:keep]
+        all_rows = all_rows[best.sort().values]
+    return all_rows
+
+
+def best_of_equals_last(scores: Tensor) -> Tensor:
+    """The places of the ``scores`` (K,) above -inf, the best first; of equal ones the last first, as Caffe's Proposal,
+    which sorts pairs of score and place."""
+    found = (scores > -torch.inf).nonzero().squeeze(1)
+    own = scores[found]
+    return found[len(own) - 1 - own.flip(0).argsort(descending=True, stable=True)]
+
+
+def apart(boxes: Tensor, overlap: float, most: int) -> Tensor:
+    """Of boxes (K, 4), the best first, at most ``most`` that overlap no better one by more (intersection over union).
+
+    Corners are pixels, both of which are in. Returns ascending indices.
+    """
+    kept: list[int] = []
+    areas = (boxes[:, 2:] - boxes[:, :2] + 1).prod(1)
+    left = torch.arange(len(boxes), device=boxes.device)
+    while len(left) and len(kept) < most:
+        best, left = int(left[0]), left[1:]
+        kept.append(best)
+        upper, lower = boxes[left, :2].maximum(boxes[best, :2]), boxes[left, 2:].minimum(boxes[best, 2:])
+        common = (lower - upper + 1).clamp(min=0).prod(1)
+        left = left[common / (areas[left] + areas[best] - common) <= overlap]
+    return torch.tensor(kept, dtype=torch.long, device=boxes.device)

@@ -1,0 +1,154 @@
+"""Compute: how the layers of a segment are run, forward and backward; by torch's own threads here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from bpt.base.errors import BptError, RunError
+from bpt.engine.differentiate import add_gradients
+from bpt.engine.segment_state import SegmentState, Weights
+from bpt.graph.segments import Segment
+from bpt.graph.transfers import wants_diff
+from bpt.nn.layers.python_errors import explain
+from bpt.nn.net import Net
+from bpt.system.device.torch_errors import is_out_of_memory, kernel_error
+
+Place = Callable[[Tensor], Tensor]
+Update = Callable[[Sequence[nn.Parameter], int, int | None], None]
+"""Applies the gradients of parameters, or of their rows (axis 0) from one to another (``None``: to the last)."""
+Tensors = Mapping[int, Tensor]
+Start = Callable[[int, Tensor], Tensor | None]
+"""The diff that flows into an edge from behind the segment, from the edge and its value."""
+
+
+class Compute(Protocol):
+    """Runs one segment at a time, between edges that are detached from all others.
+
+    Attributes:
+        updates: whether ``backward`` has any use for an ``update``.
+    """
+
+    @property
+    def updates(self) -> bool: ...
+
+    def forward(self, segment: Segment, bottoms: Tensors, grad: bool) -> tuple[dict[int, Tensor], SegmentState]:
+        """Run ``segment`` on ``bottoms``: its outputs, detached, and what its backward needs if ``grad``."""
+
+    def backward(
+        self,
+        segment: Segment,
+        state: SegmentState,
+        diffs: Mapping[int, Tensor | None],
+        weights: Weights,
+        update: Update | None = None,
+    ) -> dict[int, Tensor]:
+        """Run ``segment`` backward from ``diffs`` of its outputs; those that its inputs want. Gradients add up.
+
+        Args:
+            weights: copies of parameters by which the layers compute now.
+            update: may be called for parameters whose gradients are complete, which nothing needs any more as they are;
+                for those for which it is not, the caller does it.
+        """
+
+    def joins(self, segment: Segment) -> bool:
+        """Whether ``both`` can run it."""
+
+    def both(
+        self, segment: Segment, bottoms: Tensors, start: Start, update: Update | None = None
+    ) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+        """``forward`` and then ``backward``, without a stop between: the segment's outputs, and its inputs' diffs."""
+
+    def reset(self) -> None:
+        """The net's blobs have other shapes, or it is cut into other segments."""
+
+    def close(self) -> None:
+        """End threads; another pass would start them again."""
+
+
+class LibraryCompute:
+    """Autograd and the threads of torch.
+
+    Args:
+        place: puts what layers without bottoms make on the device, in the memory layout in use.
+        keeps_graphs: a segment's backward may be repeated; costs memory.
+    """
+
+    updates = False
+
+    def __init__(self, net: Net, place: Place, keeps_graphs: bool = False) -> None:
+        self._net = net
+        self._place = place
+        self._keeps_graphs = keeps_graphs
+
+    def forward(self, segment: Segment, bottoms: Tensors, grad: bool) -> tuple[dict[int, Tensor], SegmentState]:
+        """See Compute."""
+        state = SegmentState()
+        env: dict[int, Tensor] = {}
+        for edge, bottom in bottoms.items():
+            wants = grad and wants_diff(self._net.graph, edge)
+            env[edge] = state.leaves[edge] = bottom.detach().requires_grad_(wants)
+        with torch.set_grad_enabled(grad):
+            self._net.run(segment.start, segment.end, env, set(segment.outputs), self._place)
+        if grad:
+            state.tops = {edge: env[edge] for edge in segment.outputs if env[edge].requires_grad}
+        return {edge: env[edge].detach() for edge in segment.outputs}, state
+
+    def backward(
+        self,
+        segment: Segment,
+        state: SegmentState,
+        diffs: Mapping[int, Tensor | None],
+        weights: Weights,
+        update: Update | None = None,
+    ) -> dict[int, Tensor]:
+        """See Compute. Gradients of copies go to the copies; all updates are left to the caller."""
+        roots, grads = [], []
+        for edge, top in state.tops.items():
+            diff = diffs[edge]
+            if diff is not None:
+                roots.append(top)
+                grads.append(diff)
+        if roots:
+            self._differentiate(segment, roots, grads)
+        return {
+            edge: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+            for edge, leaf in state.leaves.items()
+            if leaf.requires_grad
+        }
+
+    def joins(self, segment: Segment) -> bool:
+        """See Compute: autograd runs forward first."""
+        return False
+
+    def both(
+        self, segment: Segment, bottoms: Tensors, start: Start, update: Update | None = None
+    ) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+        """See Compute."""
+        tops, state = self.forward(segment, bottoms, grad=True)
+        return tops, self.backward(segment, state, {edge: start(edge, tops[edge]) for edge in state.tops}, {}, update)
+
+    def reset(self) -> None:
+        """See Compute."""
+
+    def close(self) -> None:
+        """See Compute."""
+
+    def _differentiate(self, segment: Segment, roots: list[Tensor], grads: list[Tensor]) -> None:
+        try:
+            add_gradients(roots, grads, self._keeps_graphs)
+        except BptError:
+            raise
+        except Exception as error:
+            nodes = self._net.graph.nodes[segment.start : segment.end]
+            first, last = nodes[0].name, nodes[-1].name
+            where = f'layer "{first}"' if first == last else f'layers "{first}" to "{last}"'
+            if not isinstance(error, (RuntimeError, MemoryError)):  # no kernel raises others, but a user's code may
+                if any(node.type == "Python" for node in nodes):
+                    raise RunError(f"backward pass, {where}: {explain(error)}") from error
+                raise
+            hint = "" if first == last or is_out_of_memory(error) else "; debug_info: true tells which layer"
+            raise RunError(f"backward pass, {kernel_error(where, error)}{hint}") from error

@@ -1,0 +1,59 @@
+"""What goes together with the inner layer and with layers that are split over ranks, and what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from bpt.base.violation import PARALLEL, Unused, Violation, beyond
+from bpt.config.proto import bpt_pb2 as pb
+
+if TYPE_CHECKING:
+    from bpt.config.plan.run_plan import RunPlan
+
+ENGINE = (PARALLEL, "inner_param", "engine")
+TASK_DAG, AUTO = pb.InnerParameter.TASK_DAG, pb.InnerParameter.AUTO
+
+
+def violations(plan: RunPlan) -> Iterator[Violation]:
+    """Why ``plan`` cannot compute as it says."""
+    parallel = plan.parallel_param
+    if parallel.num_shards > 1 and plan.debug_info:
+        yield Violation(
+            ("debug_info",),
+            "debug_info: true looks at every layer, and those that are split over ranks (num_shards) are nowhere whole",
+        )
+    yield from beyond(
+        parallel.inner_param,
+        "num_threads",
+        PARALLEL,
+        "inner_param",
+        least=0,
+        hint=" (0: the node's cores divided by its ranks)",
+    )
+
+
+def violations_on_gpu(plan: RunPlan) -> Iterator[Violation]:
+    """Why a GPU cannot compute so."""
+    if plan.parallel_param.inner_param.engine == TASK_DAG:
+        yield Violation(
+            ENGINE,
+            "engine: TASK_DAG divides work among the threads of a CPU",
+            "add --set 'solver_mode: CPU', or leave it out",
+        )
+
+
+def unused(plan: RunPlan, on_gpu: bool) -> Iterator[Unused]:
+    """What is set of them that does nothing.
+
+    Args:
+        on_gpu: the plan's rank computes on one.
+    """
+    parallel = plan.parallel_param
+    if parallel.num_shards == 1 and plan.given(PARALLEL, "fc_param"):
+        name = pb.ParallelParameter.Exchange.Name(parallel.exchange)
+        yield Unused(
+            (PARALLEL, "fc_param"), f"with exchange: {name}" if plan.is_outer else "without num_shards above 1"
+        )
+    if parallel.inner_param.engine == AUTO and on_gpu:
+        yield Unused(ENGINE, "on a GPU", "inner_param { engine: AUTO } is LIBRARY on a GPU")

@@ -1,0 +1,64 @@
+"""A status that is known some iterations later, so that ranks which run ahead do not wait for it."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpt.base.signals import SignalActions
+from bpt.engine.instructions import Wait
+from bpt.engine.status import Status
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.comm_thread import CommThread
+from bpt.system.events.flight_recorder import WAIT
+
+Floats = NDArray[np.float64]
+
+
+class LateStatus(Status):
+    """Sums losses and signals of an iteration; ``loss`` and ``action`` tell those of ``lag`` iterations ago.
+
+    In the first ``lag`` iterations the loss is that of the first one. A signal is told once.
+    """
+
+    def __init__(self, world: Communicator, signals: SignalActions | None, lag: int) -> None:
+        self._own_thread = CommThread(world)
+        super().__init__(world, self._own_thread, signals)
+        self._lag = lag
+        self._under_way: deque[Future[Floats]] = deque()
+
+    def start(self, loss: float) -> None:
+        """Send off this rank's summand, and wait for what is due."""
+        self._sums = np.zeros_like(self._sums)
+        self._fill(loss, self._take())
+        under_way: Future[Floats] = Future()
+        self._under_way.append(under_way)
+        self._comm_thread.submit(partial(_sum, self._mine, self._sums, under_way), Wait())
+        with self._mine.events.waiting(WAIT):
+            due = self._under_way[0].result()
+        self._sums = due.copy()
+        due[1:] = 0
+        if len(self._under_way) > self._lag:
+            self._under_way.popleft()
+
+    def forget(self) -> None:
+        """See Status."""
+        self._under_way.clear()
+
+    def close(self, failed: bool = False) -> None:
+        """See Status."""
+        super().close(failed)
+        self._own_thread.close()
+
+
+def _sum(comm: Communicator, sums: Floats, under_way: Future[Floats]) -> None:
+    try:
+        comm.Allreduce(sums)
+    except BaseException as error:
+        under_way.set_exception(error)
+        raise
+    under_way.set_result(sums)

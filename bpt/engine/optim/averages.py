@@ -1,0 +1,50 @@
+"""The average of the weights over iterations: a moving one (EMA), or the plain mean of many (SWA).
+
+It generalises better than the last weights ("Averaging Weights Leads to Wider Optima", Izmailov et al., 2018). All
+blobs are averaged, statistics of a BatchNorm too. It lies among the moments, as one more tensor of each blob, so
+slices, snapshots and ranks that are lost are cared for as theirs are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from bpt.base.violation import Violation, beyond
+from bpt.config.optim_spec import AverageSpec, OptimSpec
+from bpt.config.proto import bpt_pb2 as pb
+
+
+def taken(spec: AverageSpec, iteration: int) -> int:
+    """How many weights are in the average after so many iterations."""
+    return 0 if iteration < spec.start else (iteration - spec.start) // spec.interval + 1
+
+
+def is_due(spec: AverageSpec, iteration: int) -> bool:
+    """Whether the weights after so many iterations come into the average."""
+    return iteration >= spec.start and (iteration - spec.start) % spec.interval == 0
+
+
+@torch.no_grad()
+def take(spec: AverageSpec, averages: Sequence[Tensor], weights: Sequence[Tensor], iteration: int) -> None:
+    """Let the weights after so many iterations, which are due, come into the average.
+
+    The first ones are the average. Of EMA, ``average ← decay · average + (1 - decay) · weights`` from then on; of SWA
+    the n-th ones have the weight 1/n. (torch: AveragedModel, with get_ema_multi_avg_fn or without.)
+    """
+    number = taken(spec, iteration)
+    if number == 1 or not averages:
+        torch._foreach_copy_(list(averages), list(weights))
+        return
+    weight = 1 - spec.decay if spec.kind == pb.AverageParameter.EMA else 1 / number
+    torch._foreach_lerp_(list(averages), list(weights), weight)
+
+
+def violations(spec: OptimSpec) -> Iterator[Violation]:
+    """What of the settings makes no sense."""
+    if spec.averages:
+        yield from beyond(spec.average_param, "decay", "average_param", least=0, below=1)
+        for field in ("start", "interval"):
+            yield from beyond(spec.average_param, field, "average_param", least=1)

@@ -1,0 +1,79 @@
+"""The parameters that a solver trains, and what happens to all their gradients together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from bpt.base.log import number
+from bpt.config.optim_spec import OptimSpec
+from bpt.engine.optim.tensor_layout import split
+from bpt.graph.layer_graph import LayerGraph, Param
+from bpt.nn.net import Net
+
+LOG = logging.getLogger("bpt")
+
+SUMMED = 2**16  # elements that are added up in float32, which loses less than one digit
+
+
+@dataclass(frozen=True, eq=False)
+class LearnableParam:
+    """A parameter blob as a solver sees it: its values with their ``.grad``, and its factors.
+
+    ``name`` is that of its layer and its number among the layer's blobs: ``conv1/0``.
+    """
+
+    name: str
+    value: nn.Parameter
+    lr_mult: float = 1.0
+    decay_mult: float = 1.0
+
+
+def learnable_params(net: Net) -> list[LearnableParam]:
+    """The parameters of ``net`` that this rank holds, in Caffe's order of ``learnable_params``, shared ones once."""
+    return [
+        LearnableParam(param_name(net.graph, param), net.value(param), param.lr_mult, param.decay_mult)
+        for param in net.held
+    ]
+
+
+def param_name(graph: LayerGraph, param: Param) -> str:
+    """Its layer's name, and its number among the layer's blobs: ``conv1/0``."""
+    return f"{graph.nodes[param.layer].name}/{param.blob}"
+
+
+def l2_norm(tensors: Sequence[Tensor]) -> float:
+    """The L2 norm of all elements of ``tensors`` together.
+
+    On a CPU in pieces: torch adds up in float32, which over the weights of a large layer costs 3 digits.
+    """
+    if not tensors:
+        return 0.0
+    pieces = [piece for tensor in tensors for piece in split(tensor, SUMMED)]
+    return float(torch.stack(torch._foreach_norm(pieces)).double().norm())
+
+
+def gradient_scale(norm: Callable[[], float], spec: OptimSpec) -> float:
+    """The factor by which the solver multiplies every gradient before weight decay.
+
+    First ``clip_gradients``: if the L2 norm of all gradients, still summed over the ``iter_size`` passes, is
+    larger, it is scaled down to it, which is logged in Caffe's words. Then the division by ``iter_size``.
+
+    Args:
+        norm: tells the L2 norm; asked only if need be.
+    """
+    scale = 1 / spec.iter_size
+    if spec.clip_gradients >= 0:
+        size = norm()
+        if size > spec.clip_gradients:
+            factor = spec.clip_gradients / size
+            LOG.info(
+                "Gradient clipping: scaling down gradients (L2 norm %s > %s) by scale factor %s",
+                *map(number, (size, spec.clip_gradients, factor)),
+            )
+            scale *= factor
+    return scale

@@ -1,0 +1,53 @@
+"""The update rules, one file each, entered under Caffe's names, imported on demand; ``make_rule`` is the way to one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bpt.base.errors import UserError
+from bpt.base.violation import Violation, beyond
+from bpt.config.optim_spec import OptimSpec
+from bpt.engine.optim import averages, layer_rates, momentum_policy
+from bpt.engine.optim.gradients import LearnableParam, learnable_params
+from bpt.engine.optim.rules.base import UPDATE_RULES, UpdateRule, remembered
+from bpt.nn.net import Net
+
+__all__ = ["UPDATE_RULES", "LearnableParam", "UpdateRule", "learnable_params", "make_rule", "remembered", "violations"]
+
+REGULARIZATIONS = ("L1", "L2")
+
+
+def make_rule(spec: OptimSpec, net: Net, keep_updates: bool = False) -> UpdateRule:
+    """The update rule that ``spec.type`` names, for the parameters of ``net``, with an empty history.
+
+    Args:
+        keep_updates: keep the last update of each parameter for inspection.
+
+    Raises:
+        PrototxtError: see ``violations``.
+    """
+    for violation in violations(spec):
+        raise violation.error(lambda *_: None)
+    return UPDATE_RULES[spec.type](spec, learnable_params(net), keep_updates)
+
+
+def violations(spec: OptimSpec) -> Iterator[Violation]:
+    """Why there is no such rule, or what of its numbers makes no sense."""
+    try:
+        rule = UPDATE_RULES[spec.type]
+    except UserError as error:
+        yield Violation(("type",), str(error))
+        return
+    if spec.regularization_type not in REGULARIZATIONS:
+        yield Violation(
+            ("regularization_type",),
+            f'unknown regularization_type "{spec.regularization_type}" (known: {", ".join(REGULARIZATIONS)})',
+        )
+    yield from beyond(spec, "momentum", least=0, below=1)
+    yield from beyond(spec, "weight_decay", least=0)
+    yield from beyond(spec, "clip_gradients")
+    yield from beyond(spec, "iter_size", least=1)
+    yield from rule.violations(spec)
+    yield from momentum_policy.violations(spec)
+    yield from layer_rates.violations(spec)
+    yield from averages.violations(spec)

@@ -1,0 +1,46 @@
+"""AdaDelta: rates from the sizes of past gradients and of past updates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from bpt.base.violation import Violation, beyond
+from bpt.config.optim_spec import OptimSpec
+from bpt.engine.optim.rules.base import UPDATE_RULES, Step, UpdateRule
+from bpt.engine.optim.tensor_group import Batch
+
+
+@UPDATE_RULES.register("AdaDelta")
+class AdaDelta(UpdateRule):
+    """``momentum``, short m, is the weight of the past::
+
+    h ← m · h + (1 - m) · g²
+    u = g · √((k + delta) / (h + delta))
+    k ← m · k + (1 - m) · u²
+    w ← w - rate · u
+    """
+
+    moments = 2
+
+    @classmethod
+    def violations(cls, spec: OptimSpec) -> Iterator[Violation]:
+        yield from beyond(spec, "delta", above=0)
+
+    def _compute(self, batch: Batch, step: Step) -> list[Tensor]:
+        update, (gradient_squares, update_squares) = batch.gradients, batch.moments
+        _remember(gradient_squares, update, step.momentum)
+        ratio = torch._foreach_add(update_squares, self.spec.delta)
+        torch._foreach_div_(ratio, torch._foreach_add(gradient_squares, self.spec.delta))
+        torch._foreach_sqrt_(ratio)
+        torch._foreach_mul_(update, ratio)
+        _remember(update_squares, update, step.momentum)
+        torch._foreach_mul_(update, step.rate)
+        return update
+
+
+def _remember(squares: list[Tensor], values: list[Tensor], momentum: float) -> None:
+    torch._foreach_mul_(squares, momentum)
+    torch._foreach_addcmul_(squares, values, values, value=1 - momentum)

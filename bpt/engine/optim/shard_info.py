@@ -1,0 +1,39 @@
+"""ShardInfo: what an update rule must know of other ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bpt.engine.optim.gradients import LearnableParam
+
+Numbers = Mapping[str, Sequence[float]]
+"""For each of some parameters, by name, equally many numbers."""
+
+
+@dataclass(frozen=True)
+class ShardInfo:
+    """What a rule must know of other ranks that update parts of the same net.
+
+    Attributes:
+        frozen: ``id`` of the parameters that another rank updates.
+        counted: ``id`` of those that this rank counts in the norm of all gradients; ``None``: all.
+        total: the sum of a number over the ranks that hold one net together; a collective call.
+        totals: the sums of numbers of parameters, and of how many each, over the ranks that hold slices of them; a
+            collective call. A rank leaves out what it does not count.
+        updates: whether any of these ranks updates anything. They all have the same answer, since an update may
+            need a ``total``.
+    """
+
+    frozen: frozenset[int] = frozenset()
+    counted: frozenset[int] | None = None
+    total: Callable[[float], float] = lambda value: value
+    totals: Callable[[Numbers, int], Numbers] = lambda numbers, columns: numbers
+    updates: bool = True
+
+    def counts(self, parameter: LearnableParam) -> bool:
+        """Whether this rank counts the parameter in the norm of all gradients."""
+        return self.counted is None or id(parameter.value) in self.counted
+
+
+ALONE = ShardInfo()

@@ -1,0 +1,40 @@
+"""What passes leave for the instructions behind them: of a segment, and of all segments of a micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+from bpt.nn.pass_context import PassContext
+
+Weights = Mapping[int, nn.Parameter]
+"""Copies of parameters, by ``id`` of the parameter that was copied."""
+
+
+@dataclass
+class SegmentState:
+    """What a segment's forward leaves for its backward: its own leaves, and what came of them."""
+
+    leaves: dict[int, Tensor] = field(default_factory=dict)  # input edge → detached tensor
+    tops: dict[int, Tensor] = field(default_factory=dict)  # output edge → tensor with its autograd graph
+
+
+@dataclass
+class MicroBatchState:
+    """What the passes of a micro-batch, or of a rank's whole share, leave.
+
+    Attributes:
+        context: of its pass.
+        values: edges at the segments' borders, detached.
+        diffs: of the same.
+        segments: what their backward needs.
+        weights: the copies that it is computed by, where the net's own are updated before its backward comes.
+    """
+
+    context: PassContext
+    values: MutableMapping[int, Tensor] = field(default_factory=dict)
+    diffs: MutableMapping[int, Tensor] = field(default_factory=dict)
+    segments: dict[int, SegmentState] = field(default_factory=dict)
+    weights: Weights = field(default_factory=dict)

@@ -1,0 +1,88 @@
+"""What all ranks must know of an iteration before they go on: its loss, and what signals ask for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bpt.base.signals import Action, SignalActions
+from bpt.engine.instructions import Wait
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.comm_thread import CommThread
+
+_ACTIONS = (Action.SNAPSHOT, Action.STOP)  # a later one outdoes an earlier one
+
+
+class Status:
+    """Sums losses, and lets all ranks serve a signal that any of them has got, after the same iteration.
+
+    Args:
+        world: all ranks of the run.
+        comm_thread: where the sum travels while backward goes on.
+        signals: this rank's; ``None``: there are none.
+    """
+
+    def __init__(self, world: Communicator, comm_thread: CommThread, signals: SignalActions | None) -> None:
+        self._world = world
+        self._mine = world.Dup()
+        self._comm_thread = comm_thread
+        self._signals = signals
+        self._sums = np.zeros(3 + len(_ACTIONS))  # loss, overflow, termination, one for each action
+        self.overflow = False  # whether to tell all ranks that this one had gradients that are not finite
+        self.pending = Action.NONE  # what this rank was asked to do, while the others may not know
+        self.terminated = False  # whether a stop was asked for by SIGTERM, on any rank
+
+    def start(self, loss: float) -> None:
+        """Send off this rank's summand. ``loss`` and ``action`` are known when the communication thread has waited."""
+        self._fill(loss, self._take() if self._world.size > 1 else Action.NONE)
+        self._comm_thread.submit(lambda: self._mine.Allreduce(self._sums), Wait())
+
+    def forget(self) -> None:
+        """The run goes on from elsewhere: what is on its way is of no interest. A collective call."""
+
+    def close(self, failed: bool = False) -> None:
+        """End what runs beside the solver; a collective call, unless something ``failed``."""
+        if not failed:
+            self._comm_thread.wait()
+            self._mine.Free()
+
+    @property
+    def loss(self) -> float:
+        """The loss of all ranks together."""
+        return float(self._sums[0])
+
+    @property
+    def overflown(self) -> bool:
+        """Whether any rank has told of ``overflow``."""
+        return bool(self._sums[1])
+
+    @property
+    def action(self) -> Action:
+        """What the solver is to do after this iteration.
+
+        Among many ranks a signal that comes during the update is served an iteration later; a rank that is alone
+        serves it at once, as Caffe does.
+        """
+        return self.agree() if self._world.size == 1 else self._asked()
+
+    def agree(self) -> Action:
+        """What all ranks are to do now; a collective call."""
+        self._fill(0.0, self._take())
+        self._world.Allreduce(self._sums)
+        return self._asked()
+
+    def _asked(self) -> Action:
+        self.pending = Action.NONE
+        self.terminated |= bool(self._sums[2])
+        asked = [action for action, count in zip(_ACTIONS, self._sums[3:], strict=True) if count]
+        if self._signals and Action.STOP in asked:
+            self._signals.stopping = True
+        return asked[-1] if asked else Action.NONE
+
+    def _take(self) -> Action:
+        self.pending = self._signals.take() if self._signals else Action.NONE
+        self.terminated |= self._signals is not None and self._signals.terminated
+        return self.pending
+
+    def _fill(self, loss: float, action: Action) -> None:
+        terminated = self._signals is not None and self._signals.terminated
+        self._sums[:] = [loss, self.overflow, terminated, *(action is each for each in _ACTIONS)]

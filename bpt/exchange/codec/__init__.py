@@ -1,5 +1,0 @@
-"""What gradients become on their way between ranks, so that fewer bytes travel (``compression_param``)."""
-
-from bpt.exchange.codec.base import CODECS, Codec
-
-__all__ = ["CODECS", "Codec"]

@@ -1,1 +1,0 @@
-"""Where and how: operators execute the instructions of a segment."""

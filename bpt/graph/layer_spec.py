@@ -1,0 +1,180 @@
+"""What one layer of a network text says, and what its type tells about shapes. No tensors here."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from bpt.base.errors import LayerError
+from bpt.base.origin import Origin
+from bpt.config.proto import bpt_pb2 as pb
+
+Shape = tuple[int, ...]
+FieldPath = tuple[str | int, ...]
+
+
+def count(shape: Sequence[int]) -> int:
+    """Number of elements of ``shape``; 1 for a scalar, as in Caffe."""
+    return math.prod(shape)
+
+
+@dataclass(frozen=True, eq=False)
+class LayerSpec:
+    """One ``layer { … }`` of a network text.
+
+    ``param`` is read-only by agreement. ``origins`` tells where its fields stand: ``()`` is the layer
+    itself, ``("type",)`` its type; it is empty for layers made in memory. ``written_bottoms`` are the
+    bottoms' names in the text, once ``insert_splits`` has renamed them.
+    """
+
+    param: pb.LayerParameter
+    origins: Mapping[FieldPath, Origin] = field(default_factory=dict)
+    written_bottoms: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.param.name
+
+    @property
+    def type(self) -> str:
+        return self.param.type
+
+    @property
+    def bottoms(self) -> tuple[str, ...]:
+        return tuple(self.param.bottom)
+
+    @property
+    def bottom_names(self) -> tuple[str, ...]:
+        """The bottoms as the text names them, for messages."""
+        return self.written_bottoms or self.bottoms
+
+    @property
+    def tops(self) -> tuple[str, ...]:
+        return tuple(self.param.top)
+
+    def origin(self, *path: str | int) -> Origin | None:
+        """Where the field at ``path`` stands, or the nearest enclosing thing whose place is known."""
+        while path and path not in self.origins:
+            path = path[:-1]
+        return self.origins.get(path)
+
+    def error(self, message: str, *path: str | int) -> LayerError:
+        """A LayerError about this layer, placed at the field ``path`` (``"pooling_param", "pad"``)."""
+        return LayerError(self.name, message, self.origin(*path))
+
+
+@dataclass(frozen=True)
+class ParamSpec:
+    """A parameter blob that a layer owns: its shape, how it starts, whether a solver may train it."""
+
+    shape: Shape
+    filler: pb.FillerParameter
+    learnable: bool = True  # False: BatchNorm's running statistics (Caffe forces their lr_mult to 0)
+
+
+@dataclass(frozen=True)
+class LayerShapes:
+    """What a layer type derives from its bottoms' shapes: its tops' shapes and its parameters.
+
+    ``forward_only`` says why the layer cannot go backward, if it cannot; training through it is refused.
+    """
+
+    tops: tuple[Shape, ...]
+    params: tuple[ParamSpec, ...] = ()
+    forward_only: str = ""
+
+
+@dataclass(frozen=True)
+class Arity:
+    """How many bottoms and tops a layer type takes (Caffe: ExactNumBottomBlobs and its kin)."""
+
+    bottoms: tuple[int, int | None] = (1, 1)  # at least, at most (None: any number)
+    tops: tuple[int, int | None] = (1, 1)
+    as_many_tops_as_bottoms: bool = False
+    auto_tops: bool = False  # missing tops are added without a name (loss layers)
+
+
+class FileKind(enum.Enum):
+    """What lies where a field of a layer's text says, in words for messages."""
+
+    LMDB = "LMDB"
+    HDF5_LIST = "HDF5 list"
+    VOLUME_LIST = "list of volumes"
+    IMAGE_LIST = "list of images"
+    CLIP_LIST = "list of clips"
+    WINDOW_FILE = "window file"
+    MATRIX = "infogain matrix"
+    MEAN = "mean image"
+    LABEL_MAP = "label map"  # names of classes
+    FOLDER = "folder"  # that the paths of a list start from
+
+
+class Autocast(enum.Enum):
+    """In which numbers a layer of a net in half precision computes: the three lists of torch's autocast."""
+
+    HALF = "half"  # half precision: products, summed in single precision
+    WIDEST = "widest"  # the widest of its bottoms'
+    FULL = "full"  # the run's own
+
+
+class LayerType(Protocol):
+    """What the graph needs to know of a layer type; the classes in ``bpt.nn.layers`` provide it."""
+
+    arity: Arity
+    is_loss: bool  # the first top has loss_weight 1 unless the text says otherwise
+    # Each element of its one top is made of the same element of its one bottom, without parameters: it can run on a
+    # slice of any axis. (Of what it draws it must know which slice that is.)
+    elementwise: bool
+    # The fields of its text that say where files lie that it reads ("data_param.source"), and what these are.
+    files: tuple[tuple[str, FileKind], ...]
+    is_view: bool  # its tops are its bottom's numbers in its bottom's memory, perhaps in other shapes, in Caffe as here
+
+    def infer(self, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        """Shapes of tops and parameters; a LayerError that shows the shapes if they do not fit."""
+
+    def flops(self, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        """Floating-point operations of one forward pass (a multiply-add counts as two)."""
+
+    def keeps(self, spec: LayerSpec) -> float:
+        """For each number of its tops, how many training keeps for it until it has run backward."""
+
+    def autocast(self, spec: LayerSpec) -> Autocast:
+        """In which numbers it computes where a run is in half precision."""
+
+    def gives_constants(self, spec: LayerSpec) -> bool:
+        """Whether its tops are the same in each pass, without bottoms."""
+
+    def allow_force_backward(self, bottom: int) -> bool:
+        """Whether ``force_backward`` may ask for a gradient of this bottom (labels: no)."""
+
+
+class LayerTypes(Protocol):
+    """Layer types by name; an unknown name is a UserError (``bpt.nn.layers.LAYERS`` is one)."""
+
+    def __getitem__(self, name: str, /) -> LayerType: ...
+
+
+def check_arity(spec: LayerSpec, arity: Arity) -> None:
+    """Raise a LayerError unless ``spec`` has as many bottoms and tops as its type takes."""
+    for word, names, (least, most) in (
+        ("bottom", spec.bottom_names, arity.bottoms),
+        ("top", spec.tops, arity.tops),
+    ):
+        if word == "top" and arity.auto_tops:
+            least = 0
+        if len(names) < least or (most is not None and len(names) > most):
+            if most == least:
+                wanted = f"{least}"
+            elif most is None:
+                wanted = f"at least {least}"
+            else:
+                wanted = f"{least} to {most}"
+            given = f"{len(names)} ({', '.join(names)})" if names else "none"
+            raise spec.error(f"{spec.type} takes {wanted} {word}{'s' * (wanted != '1')}, given {given}", word)
+    if arity.as_many_tops_as_bottoms and len(spec.tops) != len(spec.bottoms):
+        raise spec.error(
+            f"{spec.type} takes as many tops as bottoms, given {len(spec.tops)} and {len(spec.bottoms)}", "top"
+        )

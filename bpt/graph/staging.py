@@ -1,0 +1,62 @@
+"""Staging: which stage of a pipeline runs which layers, and in what order micro-batches go through them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import groupby
+
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.stages import alike
+
+
+@dataclass(frozen=True)
+class Staging:
+    """How a run's nets are spread over the stages of its pipelines.
+
+    Attributes:
+        layers: the names of the training net's layers, in order.
+        of_layers: the stage of each of them; those of test nets follow.
+        rule: of ``pb.PipelineParameter.Schedule``.
+        cuts: in training, a rank's share is cut into so many micro-batches, that travel one behind the other; several
+            numbers: see PassContext.
+        gathers: the layers of the training net that run once for all micro-batches of a pass.
+    """
+
+    layers: tuple[str, ...]
+    of_layers: tuple[int, ...]
+    rule: int
+    cuts: tuple[int, ...]
+    gathers: frozenset[int] = frozenset()
+
+    @classmethod
+    def alone(cls, graph: LayerGraph, cuts: tuple[int, ...], gathers: frozenset[int] = frozenset()) -> Staging:
+        """One process that runs all layers of ``graph``, micro-batch by micro-batch."""
+        names = tuple(node.name for node in graph.nodes)
+        rule = pb.PipelineParameter.GPIPE if gathers else pb.PipelineParameter.SEQUENTIAL
+        return cls(names, (0,) * len(graph), rule, cuts, gathers)
+
+    @property
+    def micro_batches(self) -> int:
+        """Of a pass in training."""
+        return math.prod(self.cuts)
+
+    @property
+    def path(self) -> tuple[int, ...]:
+        """The stages through which a batch goes, from the bottom of the net up; a stage may come several times."""
+        return tuple(stage for stage, _ in groupby(self.of_layers))
+
+    def delay(self, stage: int) -> int:
+        """Iterations between the forward pass and the last backward pass of a batch on a stage, under DELAYED."""
+        return len(self.path) - 1 - self.path.index(stage)
+
+    def stages(self, graph: LayerGraph) -> tuple[int, ...]:
+        """The stage of each layer of a net of the run."""
+        if tuple(node.name for node in graph.nodes) == self.layers:
+            return self.of_layers
+        return alike(graph, dict(zip(self.layers, self.of_layers, strict=True)))
+
+    def __str__(self) -> str:
+        rule = pb.PipelineParameter.Schedule.Name(self.rule)
+        return f"pipeline {rule}" + (f" of {self.micro_batches} micro-batches" if self.micro_batches > 1 else "")

@@ -1,8 +1,0 @@
-"""How well a net classifies: the accuracy Q of local training, and accuracy, AUC and confusions of a test."""
-
-from bpt.metrics.auc import macro_auc
-from bpt.metrics.confusion_counts import Confusion, ConfusionWatch
-from bpt.metrics.local_accuracy import LocalAccuracy, Tally
-from bpt.metrics.score_watch import ClassScores, ScoreWatch
-
-__all__ = ["ClassScores", "Confusion", "ConfusionWatch", "LocalAccuracy", "ScoreWatch", "Tally", "macro_auc"]

@@ -1,0 +1,1 @@
+"""Nets that compute: layers, kernels, fusion, fillers, and Net, a torch.nn.Module made of a graph."""

@@ -1,0 +1,164 @@
+"""What layers are rewritten to. An operation refers to the layers, whose parameters and settings stay theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+from bpt.config.precision import narrowed
+from bpt.nn.kernels.channels_last import channels_last
+from bpt.nn.kernels.packed import PackedConvolution, PackedProduct
+from bpt.nn.layers import Layer
+from bpt.nn.layers.activation import ReLU
+from bpt.nn.layers.channel_affine import ChannelAffine, Weights
+from bpt.nn.layers.convolution import Convolution
+from bpt.nn.layers.eltwise import Eltwise
+from bpt.nn.layers.inner_product import InnerProduct
+from bpt.nn.layers.pooling import Pooling
+
+
+class Operation(Protocol):
+    """Runs layers as one.
+
+    Attributes:
+        layers: those that it is about. A caller who looks at what passes through one of them, by a hook of torch's,
+            is to see it: then they are run one by one.
+        top_is_free: see Layer.
+    """
+
+    layers: tuple[Layer, ...]
+    top_is_free: bool
+
+    def __call__(self, *bottoms: Tensor) -> Tensor | None:
+        """The top of the last layer; ``None``: as things are now they cannot be run as one, and nothing was done."""
+
+
+class Overwriting:
+    """A layer that writes its top over a bottom which nobody else needs: no new memory, one stream less.
+
+    Not over a view, since autograd would copy what it is a view of.
+    """
+
+    def __init__(self, layer: Layer, place: int, makers: Sequence[Layer]) -> None:
+        self.layers: tuple[Layer, ...] = (layer, *makers)
+        self._layer, self._place = layer, place
+        self.top_is_free = layer.top_is_free
+
+    def __call__(self, *bottoms: Tensor) -> Tensor | None:
+        return None if bottoms[self._place]._is_view() else self._layer.overwrite(self._place, *bottoms)
+
+
+class MaxThenReLU:
+    """Max pooling behind a ReLU, the other way round: it picks the same elements, and the ReLU has fewer to look at.
+
+    The diffs are the same, too. Where a window's maximum is above 0, its first place is where it was. Where it is not,
+    the ReLU gave 0 for all of the window, and takes the diff away, here as there.
+    """
+
+    top_is_free = False
+
+    def __init__(self, relu: ReLU, pooling: Pooling) -> None:
+        self.layers: tuple[Layer, ...] = relu, pooling
+        self._relu, self._pooling = relu, pooling
+
+    def __call__(self, *bottoms: Tensor) -> Tensor | None:
+        top = self._pooling(*bottoms)
+        return self._relu(top) if top._is_view() else self._relu.overwrite(0, top)
+
+
+class FoldedAffine:
+    """A layer with the factors and summands by channel of those behind it in its own weights."""
+
+    def __init__(self, head: Layer, affines: Sequence[Layer]) -> None:
+        self.layers: tuple[Layer, ...] = (head, *affines)
+        self.top_is_free = head.top_is_free
+        self._head, self._affines = head, tuple(affines)
+
+    def __call__(self, *bottoms: Tensor) -> Tensor | None:
+        affine = _together(self._affines)
+        return None if affine is None else self._head.forward_by(self._head.folded(affine), bottoms[0])
+
+
+class PreparedConvolution:
+    """A convolution, with what is behind it in its weights, as FoldedAffine; these are computed and packed once.
+
+    For passes without gradients, as long as no parameter changes. Images become channels-last on a CPU.
+
+    Args:
+        total: behind these, the sum with another blob, which is then the second bottom.
+        relu: behind all others.
+        holders: the layers that have that other blob's memory, if it may be written over; else none.
+    """
+
+    def __init__(
+        self,
+        head: Convolution,
+        affines: Sequence[Layer],
+        total: Eltwise | None = None,
+        relu: ReLU | None = None,
+        holders: Sequence[Layer] = (),
+    ) -> None:
+        behind = [layer for layer in (total, relu) if layer is not None]
+        self.layers: tuple[Layer, ...] = (head, *affines, *behind, *holders)
+        self.top_is_free = relu is None
+        self._head, self._affines, self._total, self._relu = head, tuple(affines), total, relu
+        self._over = bool(holders)
+        self._weights: Weights | None = None
+        self._packed: PackedConvolution | None = None
+
+    def __call__(self, *bottoms: Tensor) -> Tensor | None:
+        bottom = bottoms[0]
+        if bottom.dim() == 4 and bottom.device.type == "cpu":
+            bottom = channels_last(bottom)
+        if self._weights is None:
+            affine = _together(self._affines)
+            if affine is None:
+                return None
+            weight, bias = self._head.folded(affine)
+            assert weight is not None
+            self._weights = narrowed(weight, bottom), None if bias is None else narrowed(bias, bottom)
+            self._packed = self._head.packed(self._weights, bottom)
+        if self._packed is not None:
+            top = self._packed(bottom, bottoms[1] if self._total is not None else None, self._over)
+        else:
+            top = self._head.forward_by(self._weights, bottom)
+            if self._total is not None:
+                top = self._total.overwrite(0, top, bottoms[1])
+        return top if self._relu is None else self._relu.overwrite(0, top)
+
+
+class PreparedProduct:
+    """An InnerProduct by weights that are packed once, for passes as PreparedConvolution's.
+
+    Args:
+        relu: behind it.
+    """
+
+    def __init__(self, head: InnerProduct, relu: ReLU | None) -> None:
+        self.layers: tuple[Layer, ...] = (head,) if relu is None else (head, relu)
+        self.top_is_free = relu is None
+        self._head, self._relu = head, relu
+        self._weights: Weights | None = None
+        self._packed: PackedProduct | None = None
+
+    def __call__(self, *bottoms: Tensor) -> Tensor | None:
+        flat = bottoms[0].flatten(self._head.axis)
+        if self._weights is None:
+            self._weights = self._head.weights_for(flat)
+            self._packed = self._head.packed(self._weights, flat)
+        fits = self._packed is not None and self._packed.rows == len(flat)
+        top = self._packed(flat) if self._packed is not None and fits else self._head.forward_by(self._weights, flat)
+        return top if self._relu is None else self._relu.overwrite(0, top)
+
+
+def _together(affines: Sequence[Layer]) -> ChannelAffine | None:
+    """What layers do one behind the other, if each of them has a ``channel_affine``."""
+    together = ChannelAffine()
+    for layer in affines:
+        own = layer.channel_affine()
+        if own is None:
+            return None
+        together = together.then(own)
+    return together

@@ -1,0 +1,49 @@
+"""BatchReindex: some of the samples, in any order, also repeatedly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape
+from bpt.nn.layers.axes import show_bottoms
+from bpt.nn.layers.base import LAYERS, Family, Layer
+from bpt.nn.layers.labels import row_indices
+
+
+@LAYERS.register("BatchReindex")
+class BatchReindex(Layer):
+    """``top[i] = bottom[index[i]]``, along axis 0.
+
+    Bottoms: a blob ``(N, …)``; indices ``(M,)`` of its samples, which get no diff. A sample that is taken more than
+    once gets the sum of the diffs. Top: ``(M, …)``.
+
+    Raises:
+        DataError: in ``forward``, for an index outside [0, N).
+    """
+
+    arity = Arity(bottoms=(2, 2))
+    undivided = "it takes samples from anywhere in the batch"
+    within_batch = True
+    silent = True
+    computes = False
+    family = Family.JOIN
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        blob, indices = bottoms
+        if not blob or len(indices) != 1:
+            raise spec.error(
+                f"needs a blob with samples (axis 0) and indices of one axis: {show_bottoms(spec, bottoms)}", "bottom"
+            )
+        return LayerShapes(((*indices, *blob[1:]),))
+
+    @classmethod
+    def allow_force_backward(cls, bottom: int) -> bool:
+        return bottom != 1
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        blob, indices = bottoms
+        samples = f'the samples of "{self.spec.bottom_names[0]}"'
+        return blob.index_select(0, row_indices(self.spec, indices, 1, blob.shape[0], samples))

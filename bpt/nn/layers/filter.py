@@ -1,0 +1,88 @@
+"""Filter: the samples that a selector chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape, count
+from bpt.nn.layers.axes import show_bottoms
+from bpt.nn.layers.base import LAYERS, Family, Layer
+from bpt.nn.layers.graph_tracing import is_written_down
+
+
+@LAYERS.register("Filter")
+class Filter(Layer):
+    """Of each bottom but the last, the samples (axis 0) for which the last, the selector, is not 0.
+
+    Bottoms: blobs ``(N, …)``, and a selector of N numbers, which gets no diff. Tops: one for each blob. The graph
+    knows them with all N samples; a pass makes as many as there are chosen, perhaps none, and the layers behind get
+    these. The Net asks those again whether they can take them: see ``behind_filters``.
+    """
+
+    arity = Arity(bottoms=(2, None), tops=(1, None))
+    undivided = "how many samples it lets through depends on the data"
+    rows_by_data = True
+    computes = False
+    family = Family.JOIN
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        *blobs, selector = bottoms
+        if len(spec.tops) != len(blobs):
+            raise spec.error(
+                f"takes as many tops as bottoms without the last, the selector; given {len(spec.tops)} tops and "
+                f"{len(bottoms)} bottoms",
+                "top",
+            )
+        if count(selector[1:]) != 1 or any(not blob or blob[:1] != selector[:1] for blob in blobs):
+            raise spec.error(
+                "needs bottoms with equally many samples (axis 0), and as the last a selector with one number for "
+                f"each: {show_bottoms(spec, bottoms)}",
+                "bottom",
+            )
+        return LayerShapes(tuple(blobs))
+
+    @classmethod
+    def allow_force_backward(cls, bottom: int) -> bool:
+        return bottom != -1
+
+    def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
+        *blobs, selector = bottoms
+        chosen = selector.detach().flatten().nonzero().squeeze(1)
+        tops = tuple(blob.index_select(0, chosen) for blob in blobs)
+        return tops[0] if len(tops) == 1 else tops
+
+
+def behind_filters(graph: LayerGraph) -> frozenset[int]:
+    """The layers whose bottoms may come in other shapes than the graph says, by index."""
+    layers: set[int] = set()
+    edges: set[int] = set()
+    for node in graph.nodes:
+        if not edges.isdisjoint(node.bottoms):
+            layers.add(node.index)
+        if node.index in layers or LAYERS[node.type].rows_by_data:
+            edges.update(node.tops)
+    return frozenset(layers)
+
+
+def refit(layer: Layer, bottoms: Sequence[Tensor]) -> None:
+    """Ask a layer behind a Filter or a Proposal whether it can take these bottoms, as Caffe does before each forward.
+
+    Not so in a program that is being exported, which has no shapes to ask about.
+
+    Raises:
+        LayerError: it cannot: they fit neither each other nor its text, or its parameters would get other shapes.
+    """
+    if is_written_down():
+        return
+    shapes = [tuple(bottom.shape) for bottom in bottoms]
+    wanted = [param.shape for param in type(layer).infer(layer.spec, shapes).params]
+    for index, shape in enumerate(wanted):
+        if layer.blob(index).shape != shape:
+            raise layer.spec.error(
+                f"stands behind a Filter or a Proposal, and parameter {index} would get the shape {shape} for "
+                f"{show_bottoms(layer.spec, shapes)}; it has {tuple(layer.blob(index).shape)}"
+            )

@@ -1,0 +1,109 @@
+"""FocalLoss: a classification loss to which what is known well adds little."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.graph.layer_spec import LayerShapes, LayerSpec, Shape, count
+from bpt.nn.layers.axes import canonical_axis
+from bpt.nn.layers.base import LAYERS
+from bpt.nn.layers.labels import by_class, check_label_count, class_indices
+from bpt.nn.layers.loss import Loss
+from bpt.nn.pass_context import PassContext
+
+FIELD = "focal_loss_param"
+
+
+@LAYERS.register("FocalLoss")
+class FocalLoss(Loss):
+    """``-α · (1 - p)^γ · log p``, with ``p`` the probability of what is right; two of Caffe's forks have the name.
+
+    Bottoms: scores, and labels, which get no diff. With a label for each score (happynear's) each score is that of a
+    class of its own, ``p`` is its sigmoid, or 1 minus that where the label is not 1, and ``α`` is then ``1 - alpha``.
+    With a label for each place, ``p`` is the softmax along axis 1 (``softmax_param { axis }``), and ``α`` is ``alpha``;
+    ``type: LINEAR`` is ``-α · log sigmoid(γ · x + beta) / γ``, with ``x`` the score of the label's class. Defaults:
+    ``alpha`` 0.25, ``gamma`` 2, ``beta`` 1. ``loss_param`` tells what is ignored and what the sum is divided by: the
+    batch size by default for the first, the labels that are not ignored for the second. (Lin et al., *Focal Loss for
+    Dense Object Detection*, 2017, eq. 5.)
+    """
+
+    reads = frozenset({"loss_param", "softmax_param"})
+
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
+        super().__init__(spec, context)
+        param = spec.param.focal_loss_param
+        self.alpha, self.gamma, self.beta = param.alpha, param.gamma, param.beta
+        self.linear = param.type == pb.FocalLossParameter.LINEAR
+        self.axis = spec.param.softmax_param.axis
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        param = spec.param.focal_loss_param
+        if param.type == pb.FocalLossParameter.LINEAR and not param.gamma > 0:
+            raise spec.error("type: LINEAR divides by gamma, which must be above 0", FIELD, "gamma")
+        if count(bottoms[0]) != count(bottoms[1]):
+            axis = canonical_axis(spec, spec.param.softmax_param.axis, bottoms[0], "softmax_param", "axis")
+            check_label_count(spec, bottoms, axis)
+        elif param.type == pb.FocalLossParameter.LINEAR:
+            raise spec.error("type: LINEAR is for a label for each place, not for each score", FIELD, "type")
+        return super().infer(spec, bottoms)
+
+    @classmethod
+    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
+        along = count(bottoms[0]) != count(bottoms[1]) and not canonical_axis(
+            spec, spec.param.softmax_param.axis, bottoms[0], "softmax_param", "axis"
+        )
+        return "its softmax runs along axis 0, the samples" if along else super().mixes_samples(spec, bottoms)
+
+    @classmethod
+    def counts_by_data(cls, spec: LayerSpec) -> str:
+        left_out = spec.param.loss_param.HasField("ignore_label")
+        return "loss_param { ignore_label } leaves labels out of the normaliser" if left_out else ""
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        # On a rank without samples all numbers are 0, and a sample's shape tells.
+        mine, labels = (bottom.shape[1:] if not len(bottom) else bottom.shape for bottom in bottoms)
+        if count(mine) == count(labels):
+            return self._of_scores(bottoms[0], bottoms[1].reshape(bottoms[0].shape))
+        return self._of_places(*bottoms)
+
+    def _of_scores(self, scores: Tensor, labels: Tensor) -> Tensor:
+        positive = labels.trunc() == 1
+        log_p = functional.logsigmoid(torch.where(positive, scores, -scores))
+        weights = torch.where(positive, self.alpha, 1 - self.alpha)
+        losses = -weights * _unsure(log_p) ** self.gamma * log_p
+        valid: Tensor | int = labels.numel()
+        if self.ignore_label is not None:
+            kept = labels.trunc() != self.ignore_label
+            losses, valid = torch.where(kept, losses, 0), kept.sum()
+        given = self.spec.param.loss_param
+        if not given.HasField("normalization") and not given.HasField("normalize"):
+            return losses.sum() / self.divisor(len(scores))
+        return losses.sum() / self.normalizer(len(scores), labels.numel(), valid)
+
+    def _of_places(self, scores: Tensor, labels: Tensor) -> Tensor:
+        scores = by_class(scores, self.axis)
+        wanted = class_indices(self.spec, labels, scores, self.ignore_label)
+        valid: Tensor | int = wanted.numel()
+        kept = torch.ones_like(wanted, dtype=torch.bool)
+        if self.ignore_label is not None:
+            kept = wanted != self.ignore_label
+            valid = kept.sum()
+        numbers = scores if self.linear else functional.log_softmax(scores, 1)
+        own = numbers.gather(1, (wanted * kept).unsqueeze(1)).squeeze(1)
+        if self.linear:
+            losses = -functional.logsigmoid(self.gamma * own + self.beta) / self.gamma
+        else:
+            losses = -(_unsure(own) ** self.gamma) * own
+        losses = torch.where(kept, losses * self.alpha, 0)
+        return losses.sum() / self.normalizer(len(wanted), wanted.numel(), valid)
+
+
+def _unsure(log_p: Tensor) -> Tensor:
+    """``1 - p``, never 0, where a power below 1 has an infinite slope."""
+    return (-log_p.expm1()).clamp(min=torch.finfo(log_p.dtype).tiny)

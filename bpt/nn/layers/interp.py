@@ -1,0 +1,122 @@
+"""Interp: resizes planes by bilinear interpolation (of DeepLab's and PSPNet's Caffe)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.nn import functional
+
+from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape, count
+from bpt.nn.layers.axes import show_bottoms
+from bpt.nn.layers.base import LAYERS, Family, Layer
+from bpt.nn.pass_context import PassContext
+
+FIELD = "interp_param"
+
+
+@LAYERS.register("Interp")
+class Interp(Layer):
+    """Bottom ``(N, channels, H, W)``, top the same with other sizes; corners lie on corners.
+
+    First ``-pad_beg`` rows and columns are cut off at the beginning and ``-pad_end`` at the end. From the size that
+    is left, ``in``, the size of the top is
+
+    - ``height`` and ``width``,
+    - ``(in - 1) / shrink_factor + 1``, rounded down,
+    - ``in + (in - 1) · (zoom_factor - 1)``, or both factors, the shrinking first,
+    - or that of the second bottom, of which only the shape matters, and whose diff is 0.
+
+    One of these is given. (The layer of DeepLab lets factors win over ``height`` and ``width`` in silence.)
+    """
+
+    arity = Arity(bottoms=(1, 2))
+    by_sample = True
+    family = Family.POOLING
+
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
+        super().__init__(spec, context)
+        self.size = _Size.read(spec)
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        param = spec.param.interp_param
+        bottom = bottoms[0]
+        for shape in bottoms:
+            if len(shape) != 4:
+                raise spec.error(f"needs bottoms (N, channels, H, W): {show_bottoms(spec, bottoms)}", "bottom")
+        for field in ("height", "width", "zoom_factor", "shrink_factor"):
+            value = getattr(param, field)
+            if param.HasField(field) and value < (1 if "factor" in field else 0):
+                raise spec.error(f"{field} must be at least 1, not {value}", FIELD, field)
+        for field in ("pad_beg", "pad_end"):
+            if getattr(param, field) > 0:
+                raise spec.error(
+                    f"{field} must be 0, or negative to cut off, not {getattr(param, field)}", FIELD, field
+                )
+        factors = param.HasField("zoom_factor") or param.HasField("shrink_factor")
+        if bool(param.height) != bool(param.width):
+            field, other = ("height", "width") if param.height else ("width", "height")
+            raise spec.error(f"{field} is given alone; height and width go together (no {other})", FIELD, field)
+        ways = [bool(param.height), factors, len(bottoms) == 2]
+        if sum(ways) != 1:
+            problem = "needs" if not any(ways) else "has several sizes for its top; give one of"
+            raise spec.error(
+                f"{problem} height and width, zoom_factor and/or shrink_factor, or a second bottom of the wanted size",
+                FIELD,
+            )
+        if min(bottom[2:]) + param.pad_beg + param.pad_end < 1:
+            raise spec.error(
+                f"pad_beg {param.pad_beg} and pad_end {param.pad_end} leave nothing of a bottom of shape {bottom}",
+                FIELD,
+            )
+        sizes = _Size.read(spec).of_top(bottoms)
+        if min(sizes) < 1:
+            raise spec.error(f"the top would have no elements: {show_bottoms(spec, bottoms)}", "bottom")
+        return LayerShapes(((*bottom[:2], *sizes),))
+
+    @classmethod
+    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        return 7 * count(tops[0])  # 4 products and 3 sums
+
+    @classmethod
+    def reread(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        return 0
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        x = bottoms[0]
+        height, width = self.size.of_top([bottom.shape for bottom in bottoms])
+        first, last = -self.size.pad_beg, self.size.pad_end
+        if first or last:
+            x = x[:, :, first : x.shape[2] + last, first : x.shape[3] + last]
+        return functional.interpolate(x, (height, width), mode="bilinear", align_corners=True)
+
+
+@dataclass(frozen=True)
+class _Size:
+    """``interp_param``, and what it makes of the bottoms' sizes."""
+
+    height: int
+    width: int
+    zoom: int
+    shrink: int
+    pad_beg: int
+    pad_end: int
+
+    @classmethod
+    def read(cls, spec: LayerSpec) -> _Size:
+        param = spec.param.interp_param
+        return cls(param.height, param.width, param.zoom_factor, param.shrink_factor, param.pad_beg, param.pad_end)
+
+    def of_top(self, bottoms: Sequence[Sequence[int]]) -> tuple[int, int]:
+        """Height and width for bottoms of these shapes."""
+        if len(bottoms) == 2:
+            return bottoms[1][2], bottoms[1][3]
+        if self.height:
+            return self.height, self.width
+        return self._scaled(bottoms[0][2]), self._scaled(bottoms[0][3])
+
+    def _scaled(self, size: int) -> int:
+        size = (size + self.pad_beg + self.pad_end - 1) // self.shrink + 1  # the factors are 1 unless given
+        return size + (size - 1) * (self.zoom - 1)

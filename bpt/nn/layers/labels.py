@@ -1,0 +1,128 @@
+"""Labels and other indices, which arrive as floats: they choose classes, rows of a table, or samples of a blob."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from bpt.base.errors import DataError
+from bpt.graph.layer_spec import LayerSpec, Shape, count
+from bpt.nn.layers.axes import show_bottoms
+from bpt.nn.layers.graph_tracing import is_written_down
+
+
+def row_indices(spec: LayerSpec, indices: Tensor, bottom: int, rows: int, table: str) -> Tensor:
+    """``indices`` as int64, truncated as in Caffe, in their shape.
+
+    Args:
+        bottom: which bottom they are.
+        rows: how many rows there are.
+        table: what has these rows, for the message: ``'the samples of "x"'``.
+
+    Raises:
+        DataError: an index is outside [0, ``rows``).
+    """
+    whole = indices.long()
+    if not are_within(whole, rows):
+        place = int(((whole < 0) | (whole >= rows)).flatten().nonzero()[0])
+        raise DataError(
+            f'layer "{spec.name}": index {indices.flatten()[place].item():g} at position {place} of '
+            f'"{spec.bottom_names[bottom]}" is outside [0, {rows}), {table}'
+        )
+    return whole
+
+
+def are_within(indices: Tensor, number: int) -> bool:
+    """Whether all of these integers are in [0, ``number``).
+
+    By one look at the least and the greatest; on a GPU, the host waits for these two. A program that is being written
+    down cannot branch on data: there the answer is yes, and torch refuses others when it runs.
+    """
+    if is_written_down() or not indices.numel():
+        return True
+    low, high = torch.stack(indices.aminmax()).tolist()
+    return bool(low >= 0 and high < number)
+
+
+class Classifying:
+    """What a layer has that holds scores of classes, its first bottom, against labels, its second.
+
+    Attributes:
+        axis: of the scores, along which the classes stand.
+        ignore_label: positions with this label do not count.
+    """
+
+    axis: int
+    ignore_label: int | None
+
+
+def check_label_count(spec: LayerSpec, bottoms: Sequence[Shape], axis: int) -> None:
+    """Raise a LayerError unless there is one label for each prediction along ``axis`` of the first bottom."""
+    scores = bottoms[0]
+    wanted = count(scores[:axis]) * count(scores[axis + 1 :])
+    given = count(bottoms[1])
+    if given != wanted:
+        raise spec.error(
+            f"number of labels ({given}) must match number of predictions ({wanted}): {show_bottoms(spec, bottoms)}. "
+            "If the axis of the classes is 1 and predictions are (N, C, H, W), there must be N*H*W labels, "
+            "integers in 0 ... C-1",
+            "bottom",
+            1,
+        )
+
+
+def by_class(scores: Tensor, axis: int) -> Tensor:
+    """``scores`` as (outer, classes, inner), or (outer, classes) where inner is 1, the classes along ``axis``."""
+    axis %= scores.dim()
+    outer, inner = count(scores.shape[:axis]), count(scores.shape[axis + 1 :])
+    classes = scores.shape[axis]
+    return scores.reshape(outer, classes) if inner == 1 else scores.reshape(outer, classes, inner)
+
+
+def places_of(scores: Tensor, labels: Tensor) -> Tensor:
+    """How many other classes have a score at least as good as the label's, in the shape of ``labels``.
+
+    So ties count against a net, and one that tells nothing apart is never right. Where the label's score is NaN, that
+    is more than there are others: as many as there are classes.
+
+    Args:
+        scores: as ``by_class`` returns them.
+        labels: classes, int64, in the shape of ``scores`` without its axis 1.
+    """
+    own = scores.gather(1, labels.unsqueeze(1))
+    others = (scores < own).logical_not_().sum(1) - 1
+    return others.masked_fill_(own.squeeze(1).isnan(), scores.shape[1])
+
+
+def class_indices(spec: LayerSpec, labels: Tensor, scores: Tensor, ignore_label: int | None) -> Tensor:
+    """The labels as int64, truncated as in Caffe, in the shape of ``scores`` without its axis 1.
+
+    Args:
+        labels: of any shape with the right count.
+        scores: as ``by_class`` returns them.
+
+    Raises:
+        DataError: a label is neither a class nor ``ignore_label``.
+    """
+    classes = scores.shape[1]
+    indices = labels.long().reshape(scores.shape[:1] + scores.shape[2:])
+    if not are_within(indices, classes):
+        _refuse(spec, labels, indices, classes, ignore_label)
+    return indices
+
+
+def _refuse(spec: LayerSpec, labels: Tensor, indices: Tensor, classes: int, ignore_label: int | None) -> None:
+    wrong = (indices < 0) | (indices >= classes)
+    if ignore_label is not None:
+        wrong &= indices != ignore_label
+    places = wrong.flatten().nonzero()
+    if len(places):
+        place = int(places[0])
+        label, (scores, blob) = labels.flatten()[place].item(), spec.bottom_names[:2]
+        more = f', or give "{scores}" more classes' if label > 0 else ""
+        raise DataError(
+            f'layer "{spec.name}": label {label:g} at position {place} of "{blob}" is outside [0, {classes}), the '
+            f'classes of "{scores}"; mend the list or data set that "{blob}" comes from{more}'
+        )

@@ -1,0 +1,73 @@
+"""What a layer's text says, whatever its type: settings of its own and of others, first values of its parameters.
+
+And what the user should know of it that is no error.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from bpt.base.errors import BptError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.blobs import blob_to_array, fits, is_legacy
+from bpt.graph.layer_spec import LayerSpec, Shape
+from bpt.nn.layers.base import LAYERS, Layer
+
+log = logging.getLogger("bpt")
+
+
+def notice(spec: LayerSpec, message: str, *path: str) -> None:
+    """Log what the user should know of the field ``path`` of this layer."""
+    log.warning("%s", spec.error(message, *path))
+
+
+_OF_ALL = frozenset({"parallel_param"})
+
+
+@cache
+def settings_of(type_name: str) -> str | None:
+    """The field of LayerParameter that holds the settings of a layer type; None if it has none.
+
+    That is the one whose message is named after the type (InnerProduct → inner_product_param), or that its class names.
+    """
+    for field in pb.LayerParameter.DESCRIPTOR.fields:
+        if field.message_type is not None and field.message_type.name == f"{type_name}Parameter":
+            return field.name
+    return LAYERS[type_name].settings
+
+
+def notice_unused_settings(layer: Layer) -> None:
+    """Log which messages of settings the layer's text has that its type does not read, as in Caffe."""
+    spec = layer.spec
+    known = _OF_ALL | layer.reads | {settings_of(spec.type)}
+    for field, _ in spec.param.ListFields():
+        if field.name.endswith("_param") and field.name not in known:
+            notice(spec, f"{field.name} has no effect, since {spec.type} does not read it", field.name)
+
+
+def blobs_in_text(spec: LayerSpec, shapes: Sequence[Shape]) -> list[Tensor]:
+    """The values of ``blobs { … }`` for parameters of these shapes, which take the place of fillers; none if not given.
+
+    Raises:
+        LayerError: there are not as many, or one has another shape or not as many numbers as that takes.
+    """
+    blobs = spec.param.blobs
+    if blobs and len(blobs) != len(shapes):
+        parameters = f"{len(shapes)} parameter blob{'s' * (len(shapes) != 1)}"
+        raise spec.error(f"{len(blobs)} blobs in the text for {parameters}", "blobs")
+    return [_values(spec, index, blob, shapes[index]) for index, blob in enumerate(blobs)]
+
+
+def _values(spec: LayerSpec, index: int, blob: pb.BlobProto, shape: Shape) -> Tensor:
+    try:
+        values = blob_to_array(blob)
+    except BptError as error:
+        raise spec.error(str(error), "blobs", index) from None
+    if not fits(values.shape, shape, is_legacy(blob)):
+        raise spec.error(f"blob {index} has shape {values.shape}, the parameter {shape}", "blobs", index)
+    return torch.from_numpy(values).reshape(shape)

@@ -1,0 +1,53 @@
+"""Normalize: features of unit length, times a learned scale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.graph.layer_spec import LayerShapes, LayerSpec, ParamSpec, Shape, count
+from bpt.nn.layers.base import LAYERS, Family, Layer
+from bpt.nn.pass_context import PassContext
+
+
+@LAYERS.register("Normalize")
+class Normalize(Layer):
+    """``scale · x / sqrt(Σ x² + eps)``, with the sum over a whole sample.
+
+    Bottom and top ``(N, channels, …)``. ``norm_param { across_spatial: false }``: the sum goes over the channels, at
+    each place apart. ``eps`` defaults to 1e-10. Blob: the scale, ``()``, or under ``channel_shared: false``
+    ``(channels,)``; it starts at 1 unless ``scale_filler`` says otherwise.
+
+    Of SSD's Caffe (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016; Liu et al., *ParseNet*, 2015, eq. 1 to 3).
+    The diff is the true one; SSD's, if scales are many, leaves out of its sum that they differ.
+    """
+
+    by_sample = True
+    family = Family.NORM
+    settings = "norm_param"
+
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
+        super().__init__(spec, context)
+        param = spec.param.norm_param
+        self.across_spatial, self.eps = param.across_spatial, param.eps
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        param, bottom = spec.param.norm_param, bottoms[0]
+        if len(bottom) < 2:
+            raise spec.error(f"needs a bottom of at least 2 axes (N, channels), not shape {bottom}", "bottom")
+        ones = pb.FillerParameter(type="constant", value=1)
+        filler = param.scale_filler if param.HasField("scale_filler") else ones
+        return LayerShapes((bottom,), (ParamSpec(() if param.channel_shared else (bottom[1],), filler),))
+
+    @classmethod
+    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        return 4 * count(tops[0])  # square, sum, two products
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        x, scale = bottoms[0], self.blob(0)
+        axes = tuple(range(1, x.dim())) if self.across_spatial else (1,)
+        factors = x.square().sum(axes, keepdim=True).add_(self.eps).rsqrt()
+        return x * (factors * (scale.view(-1, *(1,) * (x.dim() - 2)) if scale.dim() else scale))

@@ -1,0 +1,37 @@
+"""Parameter: a blob that is learned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape
+from bpt.nn.layers.base import LAYERS, Family, Layer
+
+
+@LAYERS.register("Parameter")
+class Parameter(Layer):
+    """No bottoms; the top, and the only blob, have the shape ``parameter_param { shape }``.
+
+    The blob starts at 0 (Caffe has no filler here either): set it from a caffemodel, from Python, or by sharing.
+    """
+
+    arity = Arity(bottoms=(0, 0))
+    undivided = "its top is learned and has no samples to divide"
+    computes = False
+    family = Family.DATA
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        shape = tuple(spec.param.parameter_param.shape.dim)
+        return LayerShapes((shape,), (ParamSpec(shape, pb.FillerParameter()),))
+
+    @classmethod
+    def gives_constants(cls, spec: LayerSpec) -> bool:
+        return True
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        # A copy, so that nobody who has the blob of this pass has the parameter in hand.
+        return self.blob(0).clone()

@@ -1,0 +1,194 @@
+"""What all layers share that read a data set ahead of its use (Caffe: BasePrefetchingDataLayer)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import ClassVar
+
+from torch import Tensor
+
+from bpt.base.seeds import derive_seed
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.data.assigned_samples import AllocatedSampler
+from bpt.data.batches import Batches
+from bpt.data.prefetch import Prefetcher
+from bpt.data.sample_partition import Run
+from bpt.graph.layer_spec import LayerSpec
+from bpt.graph.share import ShardRotation, Share
+from bpt.nn.layers.base import DataLayer
+from bpt.nn.pass_context import PassContext
+from bpt.system.events.bus import EventBus
+from bpt.system.events.event import Activity
+
+log = logging.getLogger("bpt")
+
+
+class PrefetchingDataLayer(DataLayer):
+    """Hands out what ``batches`` makes, while a thread prepares the next ``prefetch`` of them.
+
+    With many ranks each gets its share of the whole batch. In training the shares are rotated once an epoch, so that
+    over the epochs each rank gets every sample, also where batches and ranks divide the data set evenly.
+
+    A computing node of the outer layer has some of the samples only: those that ``allocate`` has given it, on all its
+    ranks alike. Its layers hand out these in passes::
+
+        for layer in layers:
+            layer.allocate(order.runs)  # the same for all of them
+        while first.passes < order.until:
+            ...  # an iteration; the last one may reach into the next pass
+
+    Attributes:
+        counts_samples: an epoch has each sample of the data set once.
+        waited: seconds that the last ``forward`` waited for its batch.
+    """
+
+    counts_samples: ClassVar[bool] = True
+
+    def __init__(self, spec: LayerSpec, context: PassContext, batches: Batches, prefetch: int) -> None:
+        super().__init__(spec, context)
+        self._batches = batches
+        self._prefetch = prefetch
+        self.waited = 0.0
+        self._prefetcher = self._make_prefetcher()
+
+    def _make_prefetcher(self) -> Prefetcher[tuple[Tensor, ...]]:
+        return Prefetcher(self._batches, self.share.total, self._prefetch)
+
+    @classmethod
+    def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
+        field, name = cls.files[0][0].split(".")
+        return (os.path.basename(getattr(getattr(layer, field), name).rstrip("/")),)
+
+    def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
+        start = time.perf_counter()
+        with self._batches.events.during(Activity.WAIT_FOR_DATA):
+            tops = self._prefetcher.next()[: len(self.spec.tops)]
+        self.waited = time.perf_counter() - start
+        return tops[0] if len(tops) == 1 else tops
+
+    def report_to(self, events: EventBus) -> None:
+        """Note there what it waits for batches, and how long it takes to make them."""
+        self._batches.events = events
+
+    @property
+    def own_rotation(self) -> ShardRotation:
+        return ShardRotation(self.share.total, self.epoch)
+
+    def rotate(self, rotation: ShardRotation) -> None:
+        if rotation != self._batches.rotation_of_shares:
+            position = self.position
+            self._prefetcher.close()  # what was read ahead had other samples
+            self._batches.rotation_of_shares = rotation
+            self._prefetcher = self._make_prefetcher()
+            self._prefetcher.position = position
+
+    @property
+    def share(self) -> Share:
+        """Which samples of a whole batch this rank gets. Setting it drops what was read ahead."""
+        return self._batches.share
+
+    @share.setter
+    def share(self, share: Share) -> None:
+        position = self.position
+        self._prefetcher.close()
+        self._batches.share = share
+        self._prefetcher = self._make_prefetcher()
+        self._prefetcher.position = position
+
+    @property
+    def epoch(self) -> int:
+        return self._batches.epoch
+
+    @property
+    def path(self) -> str:
+        """Where the data set is, as the user wrote it."""
+        return self._batches.path
+
+    def content(self) -> tuple[str, str]:
+        return self._batches.digest(), self.path
+
+    @property
+    def position(self) -> int:
+        """Samples of whole batches, so that it does not depend on the ranks."""
+        return self._prefetcher.position
+
+    @position.setter
+    def position(self, samples: int) -> None:
+        self._prefetcher.position = samples
+
+    def allocate(self, runs: Sequence[Run], begun: int = 0) -> None:
+        """From the next batch on, hand out these samples, too; and of all others only those allocated before.
+
+        At the end of a pass (when the last batch of it has been handed out) the next one has them all. So has a pass
+        of which the last batch took the first samples: it goes on with what is left, and has each sample once. What
+        was read ahead is dropped, unless ``runs`` is empty. With the same calls at the same positions a resumed run
+        goes on as it would have.
+
+        Args:
+            runs: positions in the order of epoch 0, without ``rand_skip``; none of them allocated before.
+            begun: passes that count as done by a node that joins later than others. Only with the first samples.
+
+        Raises:
+            LayerError: the data set has fewer samples.
+        """
+        last = max((stop for _, stop in runs), default=0)
+        if last > self.epoch:
+            raise self.spec.error(
+                f"its data set has {self.epoch} samples, but others of this net have {last} or more; with SGWU, AGWU "
+                "or ASGD all need as many"
+            )
+        if runs or self._batches.allocated is None:
+            self._prefetcher.close()
+            self._batches.allocate(self.position, runs, begun)
+
+    @property
+    def passes(self) -> Fraction:
+        """How often the allocated samples have been handed out: whole passes, and the part of the one under way."""
+        return self._allocated.passes(self.position)
+
+    @property
+    def pass_end(self) -> int:
+        """The position where the pass ends that the next sample belongs to; without samples ``position``."""
+        return self._allocated.pass_end(self.position)
+
+    @property
+    def _allocated(self) -> AllocatedSampler:
+        assert self._batches.allocated, "no samples have been allocated"
+        return self._batches.allocated
+
+    def close(self) -> None:
+        self._prefetcher.close()
+        self._batches.close()
+
+
+def batch_size_of(spec: LayerSpec, field: str) -> int:
+    """``batch_size`` of the layer's parameter message ``field``; a LayerError if it is missing or 0."""
+    size: int = getattr(spec.param, field).batch_size
+    if size < 1:
+        raise spec.error(f"{field} needs a batch_size of at least 1", field, "batch_size")
+    return size
+
+
+def source_of(spec: LayerSpec, field: str) -> str:
+    """``source`` of the layer's parameter message ``field``; a LayerError if it is missing."""
+    source: str = getattr(spec.param, field).source
+    if not source:
+        raise spec.error(f"{field} needs a source", field, "source")
+    return source
+
+
+def prefetch_of(spec: LayerSpec) -> int:
+    """How many batches are read ahead: ``data_param { prefetch }``, as Caffe has it for all layers that do so."""
+    prefetch: int = spec.param.data_param.prefetch
+    if prefetch < 1:
+        raise spec.error("prefetch must be at least 1", "data_param", "prefetch")
+    return prefetch
+
+
+def seed_of(spec: LayerSpec, context: PassContext) -> int:
+    """The seed of everything random in this layer's data."""
+    return derive_seed(context.seed, "data", spec.name)

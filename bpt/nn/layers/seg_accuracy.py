@@ -1,0 +1,110 @@
+"""SegAccuracy: how well the pixels of images are classified."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from bpt.base.errors import DataError
+from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape, count
+from bpt.nn.layers.axes import show_bottoms
+from bpt.nn.layers.base import LAYERS, Family, Layer
+from bpt.nn.layers.labels import are_within
+from bpt.nn.pass_context import PassContext
+
+FIELD = "seg_accuracy_param"
+TOP = (1, 1, 1, 3)
+
+
+@LAYERS.register("SegAccuracy")
+class SegAccuracy(Layer):
+    """The accuracy of all pixels, the mean recall of the classes that there are, and the mean IoU of all classes.
+
+    Bottoms: scores ``(N, classes, H, W)`` and labels ``(N, 1, H, W)``; pixels with an ``ignore_label``, of which there
+    may be several, do not count. Of equal scores the first one is the answer; with one channel a score above 0.5 is
+    class 1, else it is class 0. IoU, the pixels that are rightly of a class over those that are or should be, is 1 for
+    a class that nobody names. Top: these three numbers, ``(1, 1, 1, 3)``; and for each ``output_label``, a class, a
+    further top with its precision, recall and IoU. Under ``reset: false`` batches add up. (Of DeepLab's and PSPNet's
+    Caffe.)
+
+    Under ``metric`` (SegNet's Caffe) the first top is one of the three numbers alone, ``(1,)``.
+    """
+
+    arity = Arity(bottoms=(2, 2), tops=(1, None))
+    sums_over_samples = sys.maxsize  # all tops
+    repeatable = False
+    family = Family.LOSS
+
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
+        super().__init__(spec, context)
+        param = spec.param.seg_accuracy_param
+        self.ignored, self.shown, self.resets = tuple(param.ignore_label), tuple(param.output_label), param.reset
+        self.metric = param.metric if param.HasField("metric") else None
+        self.confusions: Tensor | None = None
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        scores, labels = bottoms
+        if len(scores) != 4 or scores[1] < 1 or count(labels) != count(scores) // max(scores[1], 1):
+            raise spec.error(
+                f"needs scores (N, classes, H, W) and a label for each pixel: {show_bottoms(spec, bottoms)}", "bottom"
+            )
+        shown = spec.param.seg_accuracy_param.output_label
+        if len(spec.tops) != 1 + len(shown):
+            raise spec.error(
+                f"has one top, and one for each output_label: {1 + len(shown)}, given {len(spec.tops)}", "top"
+            )
+        for index, label in enumerate(shown):
+            if not 0 <= label < max(scores[1], 2):
+                raise spec.error(f"output_label {label} is not a class", FIELD, "output_label", index)
+        first = (1,) if spec.param.seg_accuracy_param.HasField("metric") else TOP
+        return LayerShapes((first, *(TOP,) * len(shown)))
+
+    @classmethod
+    def allow_force_backward(cls, bottom: int) -> bool:
+        return False
+
+    @classmethod
+    def counts_by_data(cls, spec: LayerSpec) -> str:
+        return "it counts the pixels of each class"
+
+    @torch.no_grad()
+    def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
+        own = self._count(*bottoms).double()
+        if not self.resets:
+            own = own if self.confusions is None else own + self.confusions
+            self.confusions = own
+        # What is divided is this rank's, what it is divided by that of all ranks, so that ranks add up.
+        whole = self.of_whole_batch(own.clone())
+        assert isinstance(whole, Tensor)
+        right, rows, columns = own.diagonal(), whole.sum(1), whole.sum(0)
+        union = rows + columns - whole.diagonal()
+        iou = torch.where(union > 0, right / union, 1 / self.context.ranks)
+        recall = torch.where(rows > 0, right / rows, 0).sum() / (rows > 0).sum().clamp(min=1)
+        accuracy = right.sum() / whole.sum().clamp(min=1)
+        tops = [torch.stack((accuracy, recall, iou.mean()))]
+        tops += [torch.stack((right[i] / columns[i], right[i] / rows[i], iou[i])) for i in self.shown]
+        shaped = tuple(top.to(bottoms[0].dtype).view(TOP) for top in tops)
+        if self.metric is not None:
+            shaped = (shaped[0].flatten()[self.metric : self.metric + 1], *shaped[1:])
+        return shaped[0] if len(shaped) == 1 else shaped
+
+    def _count(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """How many pixels of each class (row) get which answer (column)."""
+        classes = max(scores.shape[1], 2)
+        answers = (scores > 0.5).long().flatten() if scores.shape[1] == 1 else scores.max(1).indices.flatten()
+        truth = labels.long().flatten()
+        counted = torch.ones_like(truth, dtype=torch.bool)
+        for label in self.ignored:
+            counted &= truth != label
+        truth, answers = truth[counted], answers[counted]
+        if not are_within(truth, classes):
+            wrong = truth[(truth < 0) | (truth >= classes)][0].item()
+            raise DataError(
+                f'layer "{self.spec.name}": label {wrong} of "{self.spec.bottom_names[1]}" is outside [0, {classes}), '
+                f'the classes of "{self.spec.bottom_names[0]}"; mend the labels, or name it as ignore_label'
+            )
+        return (truth * classes + answers).bincount(minlength=classes**2).view(classes, classes)

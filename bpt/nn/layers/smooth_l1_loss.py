@@ -1,0 +1,103 @@
+"""SmoothL1Loss and SmoothL1LossOHEM: how far boxes are from where they should be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape, count
+from bpt.nn.layers.axes import show_bottoms
+from bpt.nn.layers.base import LAYERS
+from bpt.nn.layers.loss import Loss
+from bpt.nn.pass_context import PassContext
+
+
+def _check_equal(spec: LayerSpec, bottoms: Sequence[Shape]) -> None:
+    if any(bottom[:1] != bottoms[0][:1] or count(bottom) != count(bottoms[0]) for bottom in bottoms[1:]):
+        raise spec.error(f"needs bottoms of one shape: {show_bottoms(spec, bottoms)}", "bottom")
+
+
+@LAYERS.register("SmoothL1Loss")
+class SmoothL1Loss(Loss):
+    """``1 / N · Σ w_out · f(w_in · (x - target))``.
+
+    ``f(d)`` is ``(σ d)² / 2`` where ``|d| < 1 / σ²``, else ``|d| - 1 / 2σ²``. Bottoms: predictions and targets, of N
+    samples and one shape, and perhaps weights, which are 1 otherwise and get no diff: the third bottom is the inside
+    ones (Fast R-CNN's), the fourth the outside ones. ``σ`` is ``sigma`` (1). (Girshick, *Fast R-CNN*, 2015, eq. 3; both
+    weights are of Ren et al., *Faster R-CNN*, 2015.)
+    """
+
+    arity = Arity(bottoms=(2, 4), auto_tops=True)
+    reads = frozenset()
+
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
+        super().__init__(spec, context)
+        self.beta = 1 / spec.param.smooth_l1_loss_param.sigma**2
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        if not spec.param.smooth_l1_loss_param.sigma > 0:
+            raise spec.error("sigma must be above 0", "smooth_l1_loss_param", "sigma")
+        _check_equal(spec, bottoms)
+        return super().infer(spec, bottoms)
+
+    @classmethod
+    def allow_force_backward(cls, bottom: int) -> bool:
+        return bottom not in (2, 3)
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        x, target, *weights = (bottom.reshape(bottoms[0].shape) for bottom in bottoms)
+        losses = smooth_l1(x - target, weights[0] if weights else None, self.beta)
+        return (losses * weights[1] if len(weights) == 2 else losses).sum() / self.divisor(len(x))
+
+
+@LAYERS.register("SmoothL1LossOHEM")
+class SmoothL1LossOHEM(Loss):
+    """``Σ f(w · (x - target))``, with ``f`` of SmoothL1Loss and ``σ = 1``, divided as ``loss_param`` says; and each
+    region's.
+
+    Bottoms: predictions and targets ``(N, C, …)`` and perhaps weights, which get no diff. By default the sum is divided
+    by the number of samples and places. The second top, ``(N, 1, …)``, has the loss of each, summed over the channels,
+    and no diff: BoxAnnotatorOHEM chooses by it. (Of R-FCN's Caffe; Shrivastava et al., *Training Region-based Object
+    Detectors with Online Hard Example Mining*, 2016.)
+    """
+
+    arity = Arity(bottoms=(2, 3), tops=(1, 2), auto_tops=True)
+    settings = "loss_param"
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        _check_equal(spec, bottoms)
+        shape = bottoms[0]
+        if len(shape) < 2:
+            raise spec.error(f"needs predictions (N, C, …): {show_bottoms(spec, bottoms)}", "bottom")
+        tops = super().infer(spec, bottoms).tops
+        each = (shape[0], 1, *(shape[2:] or (1, 1)))
+        return LayerShapes((*tops, each) if len(spec.tops) == 2 else tops)
+
+    @classmethod
+    def allow_force_backward(cls, bottom: int) -> bool:
+        return bottom != 2
+
+    @classmethod
+    def counts_by_data(cls, spec: LayerSpec) -> str:
+        return ""
+
+    def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
+        x, target, *weights = (bottom.reshape(bottoms[0].shape) for bottom in bottoms)
+        losses = smooth_l1(x - target, weights[0] if weights else None, 1.0)
+        places = len(x) * count(x.shape[2:])
+        loss = losses.sum() / self.normalizer(len(x), places, places)
+        if len(self.spec.tops) < 2:
+            return loss
+        each = losses.detach().sum(1, keepdim=True)
+        return loss, each if each.dim() > 2 else each.view(*each.shape, 1, 1)
+
+
+def smooth_l1(apart: Tensor, weights: Tensor | None, beta: float) -> Tensor:
+    """``f`` of each difference, times its weight: torch's ``smooth_l1_loss``, whose ``beta`` is ``1 / σ²``."""
+    apart = apart if weights is None else apart * weights
+    return functional.smooth_l1_loss(apart, torch.zeros_like(apart), reduction="none", beta=beta)

@@ -1,0 +1,130 @@
+"""WindowData: windows of images, foreground and background, drawn at random."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpt.base.errors import FileError
+from bpt.data.transform import read_mean
+from bpt.data.window_batches import WindowBatches, WindowCrop
+from bpt.data.window_source import CHANNELS, WindowSource
+from bpt.graph.layer_spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
+from bpt.nn.layers.base import LAYERS, DataLayer
+from bpt.nn.layers.prefetching import PrefetchingDataLayer, batch_size_of, prefetch_of, seed_of, source_of
+from bpt.nn.layers.transform_param import notice_old_fields, transform_of, workers_of
+from bpt.nn.pass_context import PassContext
+
+FIELD = "window_data_param"
+
+
+@LAYERS.register("WindowData")
+class WindowData(PrefetchingDataLayer):
+    """Tops: crops (B, 3, crop_size, crop_size) and labels (B,) of windows that the file ``source`` lists.
+
+    ``WindowSource`` shows the file. In each batch ``fg_fraction`` of the windows, the last ones, are foreground (their
+    labels 1 and more), the others background (0); which ones is drawn anew for every batch. A window is cut out with
+    ``context_pad`` pixels of the crop around it, warped (``crop_mode: "square"``: first made a square), perhaps
+    mirrored, and less its mean times ``scale``, which Caffe 1.0 reads in ``window_data_param`` only. Of
+    ``transform_param`` it has crop_size (needed), mirror, mean_file or mean_value, and scale, too; ``num_workers``
+    threads do the work.
+    """
+
+    arity = Arity(bottoms=(0, 0), tops=(2, 2))
+    reads = frozenset({"transform_param", "data_param"})  # of data_param prefetch, as in Caffe
+    files = ((f"{FIELD}.source", FileKind.WINDOW_FILE), (f"{FIELD}.root_folder", FileKind.FOLDER), *DataLayer.files)
+    reads_images = True
+    counts_samples = False  # windows are drawn
+
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
+        param = spec.param.transform_param
+        own = spec.param.window_data_param
+        batches = WindowBatches(
+            _open(spec),
+            context.split(own.batch_size),
+            own.batch_size,
+            _foreground(spec),
+            _crop(spec),
+            _mean(spec),
+            own.scale if own.HasField("scale") else param.scale,
+            mirror=param.mirror,
+            seed=seed_of(spec, context),
+            workers=workers_of(spec),
+        )
+        super().__init__(spec, context, batches, prefetch_of(spec))
+        notice_old_fields(spec, FIELD, but=("scale",))
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        param = spec.param.window_data_param
+        batch_size = batch_size_of(spec, FIELD)
+        prefetch_of(spec)
+        transform_of(spec)  # refuses what no layer can use
+        if not 0 <= param.fg_fraction <= 1:
+            raise spec.error(f"fg_fraction is {param.fg_fraction:g}, not from 0 to 1", FIELD, "fg_fraction")
+        if param.crop_mode not in ("warp", "square"):
+            raise spec.error(f'crop_mode is "warp" or "square", not "{param.crop_mode}"', FIELD, "crop_mode")
+        if spec.param.transform_param.force_gray:
+            raise spec.error("force_gray: WindowData reads all images as color", "transform_param", "force_gray")
+        size = _crop(spec).size
+        _mean(spec)
+        source = _open(spec)
+        foreground = _foreground(spec)
+        for wanted, windows, what in (
+            (foreground, source.foreground, f"overlaps by fg_threshold {param.fg_threshold:g} or more"),
+            (batch_size - foreground, source.background, f"overlaps by less than bg_threshold {param.bg_threshold:g}"),
+        ):
+            if wanted and not len(windows):
+                raise spec.error(f"a batch needs {wanted} of them, but no window of {param.source} {what}", FIELD)
+        return LayerShapes(((batch_size, CHANNELS, size, size), (batch_size,)))
+
+
+def _foreground(spec: LayerSpec) -> int:
+    """How many windows of a batch are foreground."""
+    param = spec.param.window_data_param
+    return int(np.float32(param.batch_size) * np.float32(param.fg_fraction))
+
+
+def _crop(spec: LayerSpec) -> WindowCrop:
+    size, pad = spec.param.transform_param.crop_size, spec.param.window_data_param.context_pad
+    if not size:
+        raise spec.error("WindowData needs a crop_size, to which windows are warped", "transform_param", "crop_size")
+    if size <= 2 * pad:
+        raise spec.error(f"context_pad {pad} leaves nothing of a crop of {size} pixels", FIELD, "context_pad")
+    return WindowCrop(size, pad, square=spec.param.window_data_param.crop_mode == "square")
+
+
+def _mean(spec: LayerSpec) -> NDArray[np.float32]:
+    """What is subtracted from each crop: the centre of the mean image, or one number for each channel."""
+    param = spec.param.transform_param
+    size: int = param.crop_size
+    if not param.HasField("mean_file"):
+        values = np.array(param.mean_value or [0], np.float32)
+        if len(values) not in (1, CHANNELS):
+            raise spec.error(f"give mean_value once or {CHANNELS} times, not {len(values)} times", "transform_param")
+        return np.broadcast_to(values[:, np.newaxis, np.newaxis], (CHANNELS, size, size))
+    try:
+        mean = read_mean(param.mean_file)
+    except FileError as error:
+        raise spec.error(str(error), "transform_param", "mean_file") from None
+    first = (mean.shape[2] - size) // 2  # of rows, too, as in Caffe
+    if len(mean) != CHANNELS or first < 0 or first + size > mean.shape[1]:
+        shape = "×".join(map(str, mean.shape))
+        raise spec.error(f"the mean image is {shape}, the crop {CHANNELS}×{size}×{size}", "transform_param")
+    return mean[:, first : first + size, first : first + size]
+
+
+def _open(spec: LayerSpec) -> WindowSource:
+    param = spec.param.window_data_param
+    try:
+        return WindowSource(
+            source_of(spec, FIELD),
+            root_folder=param.root_folder,
+            fg_threshold=param.fg_threshold,
+            bg_threshold=param.bg_threshold,
+            cache=param.cache_images,
+        )
+    except FileError as error:
+        raise spec.error(str(error), FIELD, "source") from None

@@ -1,0 +1,66 @@
+"""What goes together with a balance, and what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from bpt.base.violation import PARALLEL, Unused, Violation, beyond
+from bpt.config.proto import bpt_pb2 as pb
+
+if TYPE_CHECKING:
+    from bpt.config.plan.run_plan import RunPlan
+
+_Exchange, _Balance = pb.ParallelParameter.Exchange, pb.ParallelParameter.Balance
+_Parallel = pb.ParallelParameter
+STATIC, IDPA, DYNAMIC = _Parallel.STATIC, _Parallel.IDPA, _Parallel.DYNAMIC
+BALANCE, PARAM = (PARALLEL, "balance"), "balance_param"
+
+
+def violations(plan: RunPlan) -> Iterator[Violation]:
+    """Why ``plan`` cannot balance as it says."""
+    parallel = plan.parallel_param
+    if plan.is_outer:
+        if parallel.balance in (STATIC, DYNAMIC):
+            yield Violation(
+                BALANCE,
+                f"balance: {_Balance.Name(parallel.balance)} divides the batches of a synchronous exchange; exchange: "
+                "{exchange} divides the data set: use balance: IDPA or UNIFORM",
+                exchange=_Exchange.Name(parallel.exchange),
+            )
+        yield from beyond(parallel.balance_param, "num_batches", PARALLEL, PARAM, least=1)
+        return
+    if parallel.balance == IDPA:
+        yield Violation(
+            BALANCE,
+            "balance: IDPA divides the data set among the workers of exchange: SGWU, AGWU or ASGD",
+            "use one of them, or balance: STATIC or DYNAMIC, which divide each batch",
+        )
+    if parallel.balance == DYNAMIC and parallel.is_delayed:
+        yield Violation(
+            BALANCE,
+            "balance: DYNAMIC changes shares between two iterations, and under schedule: DELAYED batches of several "
+            "iterations are under way",
+            "use another schedule, or balance: STATIC",
+        )
+    if parallel.balance == STATIC and not parallel.balance_param.profile:
+        yield Violation(
+            BALANCE,
+            "balance: STATIC needs balance_param { profile: … }, a file that "
+            '"mpirun … bpt time --solver S --profile FILE" writes',
+        )
+
+
+def unused(plan: RunPlan) -> Iterator[Unused]:
+    """What is set of a balance that is not the plan's."""
+    parallel = plan.parallel_param
+    outer = f"with exchange: {_Exchange.Name(parallel.exchange)}" if plan.is_outer else ""
+    without = {
+        "profile": outer or ("" if parallel.balance == STATIC else "without balance: STATIC"),
+        "normalizer": outer,
+        "num_batches": "" if parallel.balance == IDPA else "without balance: IDPA",
+        "rule": "" if parallel.balance == IDPA else "without balance: IDPA",
+    }
+    for field, why in without.items():
+        if why and plan.given(PARALLEL, PARAM, field):
+            yield Unused((PARALLEL, PARAM, field), why)

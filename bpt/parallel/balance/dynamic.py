@@ -1,0 +1,116 @@
+"""DYNAMIC: shares that follow the speeds seen while a run goes on.
+
+As in the partitioners of Clarke, Lastovetsky and Rychkov (2011) the speed function of a rank is built while it works:
+each share that a rank has had is a point of it. Where a rank takes another time for a share than its function says, the
+machine has changed (a neighbour came or went, a clock was throttled), and the whole function is scaled. Shares change
+only where that pays, since a rank that gets other samples drops what it has read ahead. Losses and gradients do not
+depend on who trains which samples, so the curve is that of any other balance, up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from bpt.graph.part import slice_bounds
+from bpt.graph.share import Share
+from bpt.parallel.balance.batch_shares import fastest, tile
+from bpt.parallel.balance.speed import SpeedFunction
+
+WORTH = 0.05  # shares change if the slowest is expected to take so much less, as a part of what it takes now
+CHANGED = 0.15  # a time that differs by more from what the function says is that of a machine that has changed
+FRESH = 0.5  # what a new time counts beside those seen before at the same size
+
+
+class Dynamic:
+    """Shares by the speeds seen last; alike until something has been seen. See Balance.
+
+    Every rank gets a sample at least, if there are enough: one without any would never be seen to be fast again.
+
+    Args:
+        sharers: how many share the batch.
+
+    Attributes:
+        functions: by which batches are divided now; empty: nothing has been seen.
+    """
+
+    def __init__(self, sharers: int) -> None:
+        self._seen: list[dict[int, float]] = [{} for _ in range(sharers)]
+        self._counts: dict[int, list[int]] = {}  # by total; those that a run goes on with are given
+        self.functions: tuple[SpeedFunction, ...] = ()
+
+    def shares(self, total: int, ranks: int) -> tuple[Share, ...]:
+        """See Balance."""
+        assert ranks == len(self._seen), (ranks, len(self._seen))
+        if total not in self._counts:
+            self._counts[total] = divided(self.functions, total, ranks)
+        return tile(self._counts[total])
+
+    def without_caps(self) -> Dynamic:
+        """The same without limits of memory: a test needs far less than training."""
+        other = Dynamic(len(self._seen))
+        other.functions = tuple(replace(function, cap=None) for function in self.functions)
+        return other
+
+    def keep(self, counts: Sequence[int]) -> None:
+        """Go on with these shares, as a run did that this one continues."""
+        assert len(counts) == len(self._seen), counts
+        self._counts = {sum(counts): list(counts)}
+
+    def predicted_seconds(self, shares: Sequence[Share]) -> tuple[float, ...]:
+        """The time that each is expected to compute for its share."""
+        return tuple(f.seconds(share.count) for f, share in zip(self.functions, shares, strict=True))
+
+    def follow(self, total: int, seconds: Sequence[float], caps: Sequence[int]) -> bool:
+        """Learn how long each has computed for its share of ``total`` samples; whether shares are others from now on.
+
+        Args:
+            seconds: of an iteration, each above 0 unless it has no samples.
+            caps: the largest share that each has room for.
+        """
+        now = [share.count for share in self.shares(total, len(self._seen))]
+        for points, count, time in zip(self._seen, now, seconds, strict=True):
+            if count:
+                _learn(points, count, time)
+        if not all(self._seen):
+            return False  # more ranks than samples: nobody knows what those take that have none
+        found = tuple(
+            SpeedFunction.fitted(points.items(), max(cap, count))
+            for points, cap, count in zip(self._seen, caps, now, strict=True)
+        )
+        counts = divided(found, total, len(found))
+        if longest(found, counts) > (1 - WORTH) * longest(found, now):
+            return False
+        self.functions = found
+        self._counts = {total: counts}
+        return True
+
+
+def _learn(points: dict[int, float], size: int, seconds: float) -> None:
+    """Note a time, in the light of those noted before."""
+    if points:
+        expected = SpeedFunction.fitted(points.items()).seconds(size)
+        ratio = seconds / expected
+        if abs(ratio - 1) > CHANGED:
+            for each in points:
+                points[each] *= ratio
+            points[size] = seconds
+            return
+    points[size] = FRESH * seconds + (1 - FRESH) * points.get(size, seconds)
+
+
+def longest(functions: Sequence[SpeedFunction], counts: Sequence[int]) -> float:
+    """What the slowest takes."""
+    return max(function.seconds(count) for function, count in zip(functions, counts, strict=True))
+
+
+def divided(functions: Sequence[SpeedFunction], total: int, ranks: int) -> list[int]:
+    """How many samples each gets: by the functions, one at least; without functions alike."""
+    if not functions:
+        return [stop - start for start, stop in slice_bounds(total, ranks)]
+    counts = fastest(functions, total)
+    if total >= ranks:
+        for idle in (rank for rank, count in enumerate(counts) if not count):
+            counts[max(range(ranks), key=counts.__getitem__)] -= 1
+            counts[idle] = 1
+    return counts

@@ -1,0 +1,130 @@
+"""``balance: DYNAMIC`` in a run: what ranks take is seen, agreed on, and becomes the shares of the next batches."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+from bpt.graph.autocast import blob_itemsizes
+from bpt.graph.layer_spec import count
+from bpt.nn.layers.base import batch_of
+from bpt.nn.net import Net
+from bpt.parallel.balance.divided_net import Division
+from bpt.parallel.balance.dynamic import Dynamic, longest
+from bpt.parallel.balance.shared_batch import SharedBatch
+from bpt.parallel.balance.speed import MARGIN, MOST
+from bpt.system.device.memory_use import Memory
+from bpt.system.events.totals import Totals, seconds_computing
+
+LOG = logging.getLogger("bpt")
+
+WARM_UP = 1  # iterations after a change that do not count: memory and kernels are made ready, data are read anew
+INTERVAL = 4  # iterations after which ranks tell each other what they took
+SECONDS = 0.4  # that they look at, at least: a quota that stops a process ten times a second is averaged in
+LONGEST = 3 * INTERVAL  # iterations that are enough in any case
+HELD = 3  # times the bytes of a sample's blobs: these, their diffs, what kernels need
+SHOWN = 8  # ranks in a log line
+
+
+class Following:
+    """Has the shares of a batch follow what ranks take.
+
+    Args:
+        nets: by name; "train" is the one that is seen.
+        division: how the ranks divide it.
+        device: where this rank computes.
+    """
+
+    name = "shares"  # in a TrainState
+
+    def __init__(
+        self, parallel: SharedBatch, nets: Mapping[str, Net], division: Division, device: torch.device
+    ) -> None:
+        self._parallel = parallel
+        self._nets = nets
+        self._sharers = division.sharers
+        self._batch = batch_of(nets["train"].graph)
+        self._world = world = parallel.grid.world
+        hosts = world.allgather(world.host)
+        self._memory = Memory(device, 1 if device.type == "cuda" else hosts.count(world.host))
+        self._per_sample = HELD * _blob_bytes(nets["train"]) / max(self._batch, 1)
+        self._totals = Totals()
+        self._begun = 0.0
+        self._seconds = 0.0
+        self._iterations = -WARM_UP
+
+    @property
+    def _balance(self) -> Dynamic:
+        assert isinstance(self._parallel.balance, Dynamic)
+        return self._parallel.balance
+
+    def state(self) -> tuple[int, ...]:
+        """The samples that each has of a batch now."""
+        return tuple(share.count for share in self._parallel.shares(self._batch))
+
+    def load(self, counts: Sequence[int]) -> None:
+        """Go on with the shares of a run that this one continues, if as many divide as large a batch."""
+        if len(counts) == len(self.state()) and sum(counts) == sum(self.state()):
+            self._balance.keep(counts)
+            self._parallel.reshare(self._nets.values())
+
+    def end(self, iteration: int) -> None:
+        """The iteration before ``iteration`` has ended; a collective call every few of them."""
+        self._iterations += 1
+        if self._iterations == 0:
+            self._totals = self._world.events.add(Totals())
+            self._begun, self._seconds = time.perf_counter(), 0.0
+        elif self._iterations > 0 and self._iterations % INTERVAL == 0:
+            self._meet(iteration)
+
+    def forget(self) -> None:
+        """What was seen so far is not how training goes on."""
+        self._world.events.remove(self._totals)
+        self._iterations = -WARM_UP
+
+    def _meet(self, iteration: int) -> None:
+        """Let all ranks know what each has taken, so that all come to the same conclusion."""
+        self._seconds += seconds_computing(self._totals.take())
+        facts = np.zeros((self._world.size, 3))
+        facts[self._world.rank] = self._seconds, time.perf_counter() - self._begun, self._room()
+        self._world.Allreduce(facts)
+        computing, elapsed, room = facts.T
+        if elapsed.max() < SECONDS and self._iterations < LONGEST:
+            return
+        seconds = [computing[ranks].max() / self._iterations for ranks in self._sharers]
+        before = self.state()
+        # A stage or a shard that gets more samples than it has room for ends the run, however fast the others are.
+        caps = [int(own + room[ranks].min()) for own, ranks in zip(before, self._sharers, strict=True)]
+        self._iterations = 0
+        self._begun, self._seconds = time.perf_counter(), 0.0
+        if min(time for time, own in zip(seconds, before, strict=True) if own) <= 0:
+            return
+        if self._balance.follow(sum(before), seconds, caps):
+            self.forget()
+            self._parallel.reshare(self._nets.values())
+            self._tell(iteration, before, seconds)
+
+    def _room(self) -> int:
+        """How many samples more this rank has room for."""
+        return min(int(MARGIN * self._memory.room / self._per_sample), MOST) if self._per_sample else MOST
+
+    def _tell(self, iteration: int, before: Sequence[int], seconds: Sequence[float]) -> None:
+        after = self.state()
+        cells = [f"{own} → {new}" for own, new in zip(before, after, strict=True)]
+        more = f" and {len(cells) - SHOWN} more" if len(cells) > SHOWN else ""
+        expected = longest(self._balance.functions, after)
+        LOG.info(
+            "Balance: from iteration %d on samples are divided anew: %s%s. The slowest took %.4g ms for its share, "
+            "%.4g ms are expected", iteration, ", ".join(cells[:SHOWN]), more, max(seconds) * 1e3, expected * 1e3,
+        )  # fmt: skip
+
+
+def _blob_bytes(net: Net) -> int:
+    """Bytes of the blobs that this rank's layers make of a whole batch."""
+    graph, itemsizes = net.graph, blob_itemsizes(net.graph, net.context.precision)
+    own = (edge for edge in graph.edges if net.part.runs(edge.producer))
+    return sum(count(edge.shape) * itemsizes[edge.index] for edge in own)

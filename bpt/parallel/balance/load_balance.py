@@ -1,0 +1,146 @@
+"""The balance of a run: shares from a profile of measured speeds, if it is of this run, and what became of them."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.sources import resolve_path
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.staging import Staging
+from bpt.nn.layers.base import batch_of
+from bpt.parallel.balance import Static
+from bpt.parallel.balance.batch_shares import lines
+from bpt.parallel.balance.divided_net import Division
+from bpt.parallel.balance.shared_batch import SharedBatch
+from bpt.parallel.model_parallel.model_parallel import split_layers
+from bpt.system.comm.agreement import outcome_of_first
+from bpt.system.comm.grid import ProcessGrid
+from bpt.system.events.totals import Totals, seconds_computing
+
+LOG = logging.getLogger("bpt")
+
+
+def static_balance(
+    plan: RunPlan, graph: LayerGraph, grid: ProcessGrid, device: torch.device, staging: Staging | None = None
+) -> Static:
+    """STATIC, from the profile that the solver names; a collective call. Only the first rank reads it.
+
+    Args:
+        staging: which stage runs which layers, if there are several.
+
+    Raises:
+        FileError: the profile is missing or damaged, or was not measured for this run; it says what differs.
+    """
+    # Only what this run needs; see docs/architecture.md.
+    from bpt.parallel.balance.profile import (  # noqa: PLC0415
+        Profile,
+        check,
+        check_spares,
+        other_threads,
+        read_profile,
+        remedy,
+        static_from,
+    )
+    from bpt.parallel.balance.rank_facts import facts  # noqa: PLC0415
+
+    path = resolve_path(plan.parallel_param.balance_param.profile, plan.path)
+    now = facts(plan, graph, device, grid.world)
+
+    def read() -> Profile:
+        profile = read_profile(path)
+        spares = plan.parallel_param.fault_param.spares if grid.world.lacks else 0
+        if tuple(grid.world.world_ranks) == tuple(range(grid.world.size)):  # none is lost yet
+            check_spares(profile, grid.world.size, spares, path, plan.path)
+        if grid.world.lacks:
+            profile = profile.of_ranks(grid.world.world_ranks)
+        check(profile, now, path, plan.path)
+        if threads := other_threads(profile, now):
+            LOG.warning(
+                "Balance: %s was measured with other threads: %s. Times are taken to go down as threads go up. %s",
+                path, threads, remedy(path, plan.path, grid.world.size),
+            )  # fmt: skip
+        return profile
+
+    profile = outcome_of_first(grid.world, None if grid.world.rank else read)
+    return static_from(profile, division_of(plan, graph, grid, staging), now)
+
+
+def division_of(plan: RunPlan, graph: LayerGraph, grid: ProcessGrid, staging: Staging | None = None) -> Division:
+    """How the ranks divide the training net.
+
+    Args:
+        staging: which stage runs which layers; without it all stages count alike.
+    """
+    shards, stages = grid.shards, grid.stages
+    split_nodes = {node.index for node in split_layers(graph)} if shards > 1 else set()
+    masters = plan.parallel_param.fc_param.scheme == pb.FcParameter.MASTER_SLAVE
+    parts, split = [0.0] * stages, [0.0] * stages
+    whole = sum(node.flops for node in graph.nodes) or 1
+    for node in graph.nodes:
+        own = node.flops / whole
+        where = (staging.of_layers[node.index],) if staging else range(stages)
+        for stage in where:
+            parts[stage] += own / len(where)
+            split[stage] += own / len(where) * (node.index in split_nodes)
+    if not sum(parts):
+        parts = [1 / stages] * stages
+    return Division(grid.replicas, parts, split, shards, masters)
+
+
+class SeenBalance:
+    """Compares how long each rank is predicted to compute for its share of a batch with how long it does.
+
+    Logs the shares and the predictions when it is made; a collective call, like ``log``.
+    """
+
+    def __init__(self, parallel: SharedBatch, graph: LayerGraph) -> None:
+        self._parallel = parallel
+        self._batch = batch_of(graph)
+        self._totals = Totals()
+        self._from = 0
+        self._log(None)
+        balance = parallel.balance
+        if isinstance(balance, Static) and self._batch:
+            for line in balance.remarks(parallel.shares(self._batch)):
+                LOG.warning("Balance: %s", line)
+
+    def start(self, iteration: int) -> None:
+        """Forget what was seen before ``iteration``."""
+        events = self._parallel.grid.world.events
+        events.remove(self._totals)
+        self._from = iteration
+        if self._is_shown:
+            self._totals = events.add(Totals())
+
+    def log(self, iteration: int) -> None:
+        """Log what was seen until ``iteration``."""
+        self._parallel.grid.world.events.remove(self._totals)
+        if iteration > self._from:
+            self._log(seconds_computing(self._totals.take()) / (iteration - self._from))
+
+    @property
+    def _is_shown(self) -> bool:
+        return self._parallel.samples.size > 1 and bool(self._batch) and self._parallel.has_outputs
+
+    def _log(self, computing: float | None) -> None:
+        parallel = self._parallel
+        if not self._is_shown:
+            return
+        shares = parallel.shares(self._batch)
+        balance = parallel.balance
+        # Of a stage or a master the prediction is not: it is of the slowest stage, and of master and slaves together.
+        alone = parallel.samples.size == parallel.grid.world.size
+        predicted = balance.predicted_seconds(shares) if isinstance(balance, Static) and alone else None
+        seen = None if computing is None else parallel.samples.allgather(computing)
+        for line in lines(shares, predicted, seen, parallel.ranks_with_samples):
+            LOG.info("%s", line)
+        idle = sum(not share.count for share in shares)
+        if idle and computing is None:
+            LOG.warning(
+                "Balance: %d of %d ranks have no samples of a batch of %d and only wait; start fewer ranks, or enlarge "
+                "batch_size", idle, len(shares), shares[0].total,
+            )  # fmt: skip

@@ -1,0 +1,290 @@
+"""Profile: the measured speeds of the ranks of a run, whether they are those of another run, and its JSON file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+
+from bpt.base.atomic import atomic_file
+from bpt.base.errors import FileError
+from bpt.base.user_files import Place, read_json
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.fields import without
+from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.parallel.balance.batch_shares import Static
+from bpt.parallel.balance.divided_net import Division
+from bpt.parallel.balance.speed import Estimate, SpeedFunction
+
+# Where a batch size or the place of a layer is written, beside ``batch_size``. None changes the work for a sample.
+_IRRELEVANT = {"dummy_data_param": ("shape", "num"), "input_param": ("shape",), "parallel_param": ("stage",)}
+
+
+def work_digest(graph: LayerGraph) -> str:
+    """32 hexadecimal digits that tell the work of a net's layers from that of any other net.
+
+    Nets that differ in their batch size or in where their data lie have the same; the images' size is in.
+    """
+    content = hashlib.blake2b(digest_size=16)
+    for node in graph.nodes:
+        content.update(_relevant(node).SerializeToString(deterministic=True))
+        content.update(repr([graph.edges[edge].shape[1:] for edge in node.tops]).encode())
+    return content.hexdigest()
+
+
+def _relevant(node: Node) -> pb.LayerParameter:
+    param = node.without_places()
+    paths = (f"{message.name}.{name}" for message, name in _sizes_and_places(param))
+    return without(param, *paths)
+
+
+def _sizes_and_places(param: pb.LayerParameter) -> Iterator[tuple[FieldDescriptor, str]]:
+    for field, _ in param.ListFields():
+        for name in _IRRELEVANT.get(field.name, ("batch_size",)):
+            if field.message_type is not None and name in field.message_type.fields_by_name:
+                yield field, name
+
+
+SHOWN = 4  # differences that a message spells out
+DIVISIONS = {"num_shards", "fc_param { scheme }"}  # in old profiles; a profile serves every division of its net
+
+
+@dataclass(frozen=True)
+class RankFacts:
+    """What a rank's speed depends on, besides the network."""
+
+    host: str
+    device: str  # with its model: "cpu (…)", "cuda (…)"
+    threads: int
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether its speed is not that of its threads."""
+        return self.device.startswith("cuda")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the speeds of a run depend on.
+
+    Attributes:
+        network: digest of the training net's work; see work_digest.
+        solver: the settings that change the work of an iteration, by name: engine, type, iter_size.
+        ranks: of each rank.
+    """
+
+    network: str
+    solver: Mapping[str, str | int]
+    ranks: tuple[RankFacts, ...]
+
+
+@dataclass(frozen=True)
+class RankSpeed:
+    """What was measured on a rank: the time of an iteration by the number of its samples, and the largest batch."""
+
+    points: Mapping[int, Estimate]
+    cap: int
+
+    @property
+    def function(self) -> SpeedFunction:
+        weights = {size: point.weight for size, point in self.points.items()}
+        return SpeedFunction.fitted(((size, point.seconds) for size, point in self.points.items()), self.cap, weights)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The measured speeds of all ranks.
+
+    Attributes:
+        facts: of the run that was measured.
+        speeds: of each rank.
+        batch: the samples of a batch, of all ranks together, that they were measured for.
+        name: the net's name.
+        bpt: the version of bpt that measured.
+    """
+
+    facts: Facts
+    speeds: tuple[RankSpeed, ...]
+    batch: int
+    name: str
+    bpt: str
+
+    def of_ranks(self, ranks: Sequence[int]) -> Profile:
+        """Of those ranks only, which are left of those that were measured."""
+        if not all(rank < len(self.speeds) for rank in ranks):
+            return self
+        facts = replace(self.facts, ranks=tuple(self.facts.ranks[rank] for rank in ranks))
+        return replace(self, facts=facts, speeds=tuple(self.speeds[rank] for rank in ranks))
+
+
+def check(profile: Profile, now: Facts, path: str, solver: str) -> None:
+    """Refuse a profile that is not of this run. How the run divides its net, and its threads, may be others.
+
+    Args:
+        now: of this run.
+        path: where the profile was read from, and
+        solver: the path of the solver, for the message.
+
+    Raises:
+        FileError: it says what differs, and how to measure again.
+    """
+    differences = list(_differences(profile.facts, now))
+    if not differences:
+        return
+    more = len(differences) - SHOWN
+    words = "; ".join(differences[:SHOWN]) + (f"; and {more} more differences" if more > 0 else "")
+    raise FileError(path, f"was not measured for this run: {words}. {remedy(path, solver, len(now.ranks))}")
+
+
+def check_spares(profile: Profile, ranks: int, spares: int, path: str, solver: str) -> None:
+    """Refuse a profile without the spare ranks of a run, since these may come to train.
+
+    Raises:
+        FileError: it says how to measure again.
+    """
+    if spares and ranks <= len(profile.speeds) < ranks + spares:
+        raise FileError(
+            path,
+            f"is of {len(profile.speeds)} ranks, and with spares: {spares} there are {ranks + spares}. "
+            f"{remedy(path, solver, ranks + spares)}",
+        )
+
+
+def remedy(path: str, solver: str, ranks: int) -> str:
+    """How to make the profile at ``path``."""
+    command = f"mpirun -n {ranks} … bpt time --solver {solver} --profile {path}"
+    return f"Measure on these hosts, with the same --set: {command}"
+
+
+def _differences(then: Facts, now: Facts) -> Iterator[str]:
+    if then.network != now.network:
+        yield "it is of another network"
+    for name in (name for name in {**then.solver, **now.solver} if name not in DIVISIONS):
+        before, after = then.solver.get(name, "not set"), now.solver.get(name, "not set")
+        if before != after:
+            yield f"{name} was {before}, now {after}"
+    if len(then.ranks) != len(now.ranks):
+        yield f"it is of {len(then.ranks)} ranks, now there are {len(now.ranks)}"
+        return
+    for number, (rank, today) in enumerate(zip(then.ranks, now.ranks, strict=True)):
+        changes = []
+        if rank.host != today.host:
+            changes.append(f"ran on host {rank.host}, now {today.host}")
+        if rank.device != today.device:
+            changes.append(f"computed on {rank.device}, now {today.device}")
+        if changes:
+            yield f"rank {number} {', '.join(changes)}"
+
+
+def static_from(profile: Profile, division: Division | None = None, now: Facts | None = None) -> Static:
+    """STATIC balance by the speeds in ``profile``.
+
+    Args:
+        division: how the run divides its net; by default each rank has all of it.
+        now: of the run. Where its threads are not those that were measured, times are taken to go down as they go up.
+    """
+    division = division or Division(len(profile.speeds))
+    ranks = profile.facts.ranks
+    functions = [
+        speed.function.scaled(1.0 if rank.on_gpu else rank.threads / today.threads)
+        for speed, rank, today in zip(profile.speeds, ranks, (now or profile.facts).ranks, strict=True)
+    ]
+    names = [name_of(sharer, [ranks[rank].host for rank in sharer]) for sharer in division.sharers]
+    return Static(division.functions(functions), names, division.group, sum(division.split))
+
+
+def name_of(ranks: Sequence[int], hosts: Sequence[str]) -> str:
+    """Of one that shares the batch: its rank or, in a pipeline, ranks, and where they are."""
+    hosts = list(dict.fromkeys(hosts))
+    return f"rank{'s' * (len(ranks) > 1)} {_listed(ranks)} (host{'s' * (len(hosts) > 1)} {_listed(hosts)})"
+
+
+def _listed(words: Sequence[object]) -> str:
+    return " and ".join(", ".join(map(str, part)) for part in (words[:-1], words[-1:]) if part)
+
+
+def other_threads(profile: Profile, now: Facts) -> str:
+    """Which ranks have another number of threads ``now``, in words; empty: none."""
+    words = [
+        f"rank {number} (host {rank.host}) with {rank.threads}, now {today.threads}"
+        for number, (rank, today) in enumerate(zip(profile.facts.ranks, now.ranks, strict=True))
+        if rank.threads != today.threads and not rank.on_gpu
+    ]
+    more = len(words) - SHOWN
+    return "; ".join(words[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+
+
+FORMAT = 1
+
+
+def write_profile(profile: Profile, path: str) -> None:
+    """Write ``profile`` to the file at ``path``; it is there whole or not at all.
+
+    Raises:
+        WriteError: it could not be written.
+    """
+    text = json.dumps(_to_json(profile), indent=1, allow_nan=False) + "\n"
+    with atomic_file(path) as file:
+        file.write(text.encode())
+
+
+def read_profile(path: str) -> Profile:
+    """The profile in the file at ``path``.
+
+    Raises:
+        FileError: it is missing, of another format, or damaged; it says where.
+    """
+    return _from_json(read_json(path, "profile"))
+
+
+def _to_json(profile: Profile) -> dict[str, Any]:
+    facts = profile.facts
+    return {
+        "format": FORMAT,
+        "bpt": profile.bpt,
+        "name": profile.name,
+        "network": facts.network,
+        "solver": dict(facts.solver),
+        "batch": profile.batch,
+        "ranks": [
+            {"rank": number, "host": rank.host, "device": rank.device, "threads": rank.threads, "cap": speed.cap}
+            | {"points": [_point(size, point) for size, point in sorted(speed.points.items())]}
+            for number, (rank, speed) in enumerate(zip(facts.ranks, profile.speeds, strict=True))
+        ],
+    }
+
+
+def _point(size: int, point: Estimate) -> dict[str, Any]:
+    half_width = point.half_width if math.isfinite(point.half_width) else None
+    return {"batch": size, "seconds": point.seconds, "half_width": half_width, "repeats": point.repeats}
+
+
+def _from_json(top: Place) -> Profile:
+    number = top["format"].integer(least=0)
+    if number != FORMAT:
+        top["format"].refuse(f"is {number}, but this bpt reads profiles of format {FORMAT}; measure again")
+    ranks, speeds = [], []
+    for expected, rank in enumerate(top["ranks"].entries()):
+        if rank["rank"].integer(least=0) != expected:
+            rank["rank"].refuse(f"must be {expected}")
+        ranks.append(RankFacts(rank["host"].text(), rank["device"].text(), rank["threads"].integer(least=1)))
+        speeds.append(RankSpeed(dict(_points(rank["points"])), rank["cap"].integer(least=0)))
+    facts = Facts(top["network"].text(), top["solver"].settings(), tuple(ranks))
+    return Profile(facts, tuple(speeds), top["batch"].integer(least=1), top["name"].text(), top["bpt"].text())
+
+
+def _points(points: Place) -> Iterator[tuple[int, Estimate]]:
+    seen: set[int] = set()
+    for point in points.entries():
+        size = point["batch"].integer(least=1)
+        if size in seen:
+            point["batch"].refuse(f"is {size}, as in another point")
+        seen.add(size)
+        width = point["half_width"]
+        half_width = math.inf if width.value is None else width.seconds()
+        yield size, Estimate(point["seconds"].seconds(zero=False), half_width, point["repeats"].integer(least=1))

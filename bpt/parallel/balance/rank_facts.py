@@ -1,0 +1,47 @@
+"""What the speeds of a run depend on: its net, its solver, and the devices of its ranks."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import torch
+
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.graph.layer_graph import LayerGraph
+from bpt.parallel.balance.profile import Facts, RankFacts, work_digest
+from bpt.system.comm.base import Communicator
+
+
+def facts(plan: RunPlan, graph: LayerGraph, device: torch.device, world: Communicator) -> Facts:
+    """What the speeds of this run depend on; a collective call.
+
+    Args:
+        graph: the training net.
+        world: all ranks.
+    """
+    ranks = world.allgather(RankFacts(world.host, model_of(device), torch.get_num_threads()))
+    settings: dict[str, str | int] = {
+        "engine": pb.SolverParameter.Engine.Name(plan.engine),
+        "type": plan.optim.type,
+        "iter_size": plan.optim.iter_size,
+    }
+    return Facts(work_digest(graph), settings, tuple(ranks))
+
+
+def model_of(device: torch.device) -> str:
+    """The kind of a device and its model: a host may have got another one under its old name."""
+    if device.type == "cuda":
+        return f"cuda ({torch.cuda.get_device_name(device)})"
+    return f"cpu ({_processor()})"
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,208 @@
+"""Calibration: iterations of training in which the times are taken that CGDP's cost model needs.
+
+Every iteration is one of training like any other, with chunks of a certain kind; nothing is computed twice. Four kinds
+tell apart what the model keeps apart (see ``layer_costs``):
+
+- the net as one chunk: backward runs alone (T_BP), and the exchange after it, stage by stage;
+- chunks of one layer, but all exchange after backward: what each layer takes (t_bp, t_aa, t_bc) while nothing else
+  runs. In this way OrigDP works (T');
+- chunks of one layer, and chunks of about sqrt(l) layers: how much the exchange holds backward up (t_as).
+
+Kinds take turns, so that a machine that is slower for a while is so for all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from bpt.engine import instructions as do
+from bpt.engine.instructions import Step
+from bpt.nn.net import Net
+from bpt.parallel.cgdp.chunks import chunks
+from bpt.parallel.cgdp.cut_net import CutNet
+from bpt.system.events.totals import Key, Traffic
+
+WARM_UP = 1  # iterations with new chunks that do not count: memory is made ready
+
+Layers = tuple[tuple[str, int], ...]  # names, and elements of their trained parameters that are exchanged
+Stages = tuple[float, float, float, float]  # seconds: D2H copy, accumulation, reduction between hosts, H2D copy
+METHODS = ("D2H", "accumulate", "Allreduce", "H2D")  # what the stages are called in events
+
+
+class Kind(NamedTuple):
+    """How an iteration trains.
+
+    Attributes:
+        lengths: chunks, from the top down.
+        apart: all exchange begins when backward has ended, layer by layer.
+    """
+
+    lengths: tuple[int, ...]
+    apart: bool = False
+
+
+class Place(NamedTuple):
+    """A segment of the net that is cut into single layers, with the layers that have trained parameters in it.
+
+    It is one such layer, but for the neighbours of model-parallel layers: there it may be several, or none.
+
+    Attributes:
+        layers: from the top down.
+        messages: what this rank's gradients are called in events.
+    """
+
+    layers: Layers
+    messages: frozenset[str]
+
+
+class Lap(NamedTuple):
+    """What a rank saw of an iteration.
+
+    Attributes:
+        backward: seconds of each segment's backward, from the top down.
+        started: seconds in which the computing thread started exchanges.
+        waited: seconds in which it waited for what backward did not hide.
+        stages: seconds of exchange; by Place where the kind is ``apart``, otherwise of all together.
+    """
+
+    backward: tuple[float, ...]
+    started: float
+    waited: float
+    stages: tuple[Stages, ...]
+
+    @property
+    def total(self) -> float:
+        """Backward until all gradients are back: T."""
+        return math.fsum(self.backward) + self.started + self.waited
+
+
+def whole_net(layers: int) -> Kind:
+    """The net as one chunk."""
+    return Kind((layers,))
+
+
+def one_by_one(layers: int, apart: bool = False) -> Kind:
+    """Every layer for itself."""
+    return Kind((1,) * layers, apart)
+
+
+def middle(layers: int) -> Kind:
+    """Chunks of about as many layers as there are chunks."""
+    return Kind(chunks(layers, max(1, round(math.sqrt(layers)))))
+
+
+def kinds_of(layers: int) -> tuple[Kind, ...]:
+    """What the cost model needs of a net with so many layers, at least one."""
+    kinds = whole_net(layers), one_by_one(layers, apart=True), one_by_one(layers), middle(layers)
+    return tuple(dict.fromkeys(kinds))
+
+
+def places_of(parallel: CutNet, net: Net, layers: Sequence[int]) -> tuple[Place, ...]:
+    """The segments of ``net``, cut into single layers, from the top down.
+
+    Args:
+        layers: those with trained parameters, by their number, from the top down.
+    """
+    segments = parallel.segments(net.graph, overlap=True, chunks=(1,) * len(layers))
+    groups = parallel.groups(net, segments)
+    sent = {id(p) for group in groups for bucket in group if bucket.comm.size > 1 for p in bucket.parameters}
+    first: dict[int, int] = {}
+    for param in net.graph.params:
+        first[param.owner] = min(first.get(param.owner, param.layer), param.layer)
+    elements = dict.fromkeys(first.values(), 0)
+    for owner, layer in first.items():
+        param = net.graph.params[owner]
+        if net.holds(param) and id(net.value(param)) in sent:
+            elements[layer] += net.value(param).numel()
+    places = []
+    for segment, group in zip(segments, groups, strict=True):
+        inside = [layer for layer in layers if segment.start <= layer < segment.end]
+        named = tuple((net.graph.nodes[layer].name, elements[layer]) for layer in inside)
+        places.append(Place(named, frozenset(bucket.label for bucket in group)))
+    return tuple(reversed(places))
+
+
+def layers_of_all(ranks: Sequence[Sequence[Place]]) -> list[Layers]:
+    """The layers of each place, with the elements of the rank that holds most of them."""
+    return [
+        tuple((of_ranks[0][0], max(elements for _, elements in of_ranks)) for of_ranks in zip(*layers, strict=True))
+        for layers in zip(*([place.layers for place in places] for places in ranks), strict=True)
+    ]
+
+
+class Calibration:
+    """Says how the next iteration is to train, and takes notes of it.
+
+    Args:
+        places: of this rank's net.
+        kinds: to be tried in turn; each for WARM_UP iterations, and one that counts.
+        rounds: how often.
+        back: what to go back to in the end, if there is anything.
+
+    Attributes:
+        laps: what this rank has seen, by kind.
+    """
+
+    def __init__(self, places: Sequence[Place], kinds: Sequence[Kind], rounds: int, back: Kind | None = None) -> None:
+        assert kinds and rounds >= 1
+        self.places = tuple(places)
+        self.back = back
+        self._turns = [kind for _ in range(rounds) for kind in kinds for _ in range(WARM_UP + 1)]
+        self._number = 0
+        self.laps: dict[Kind, list[Lap]] = {kind: [] for kind in kinds}
+
+    @property
+    def done(self) -> bool:
+        """Whether all has been tried."""
+        return self._number == len(self._turns)
+
+    @property
+    def kind(self) -> Kind:
+        """How the next iteration trains."""
+        return self._turns[self._number]
+
+    @property
+    def iterations(self) -> int:
+        """How many there are in all."""
+        return len(self._turns)
+
+    def record(self, totals: Mapping[Key, Traffic]) -> None:
+        """Note an iteration.
+
+        Args:
+            totals: what its instructions and calls took, see Totals.
+        """
+        kind = self.kind
+        if self._number % (WARM_UP + 1) == WARM_UP:
+            self.laps[kind].append(lap_of(totals, self.places if kind.apart else ()))
+        self._number += 1
+
+
+def lap_of(totals: Mapping[Key, Traffic], places: Sequence[Place] = ()) -> Lap:
+    """The times of an iteration.
+
+    Args:
+        places: whose exchange is to be told apart, if any.
+    """
+    backward: dict[int, float] = {}
+    started = waited = 0.0
+    place_of = {message: number for number, place in enumerate(places) for message in place.messages}
+    stages = [[0.0] * len(METHODS) for _ in range(len(places) or 1)]
+    for (step, message, method), total in totals.items():
+        match step:
+            case Step(do.Backward, int(segment)) if not method:
+                backward[segment] = total.seconds
+            case Step(do.Exchange) if method in METHODS:
+                stages[place_of[message] if places else 0][METHODS.index(method)] += total.seconds
+            case Step(do.Exchange) if not method:
+                started += total.seconds
+            case Step(do.Wait) if not method:
+                waited = total.seconds
+    return Lap(
+        backward=tuple(backward[segment] for segment in sorted(backward, reverse=True)),
+        started=started,
+        waited=waited,
+        stages=tuple((d2h, accumulate, reduce, h2d) for d2h, accumulate, reduce, h2d in stages),
+    )

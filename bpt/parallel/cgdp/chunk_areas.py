@@ -1,0 +1,121 @@
+"""Gradient areas: where gradients stand in host memory, and what keeps them from being read too early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from bpt.system.device import Event, Stream
+
+ALIGNMENT = 64  # bytes: a cache line, so that nobody writes where another one reads
+
+
+class Run(NamedTuple):
+    """The elements ``[start, stop)`` of an area."""
+
+    start: int
+    stop: int
+
+
+class Layout:
+    """Where the gradient of each parameter stands in an area: one behind the other, in the order of the net.
+
+    As the order is the net's, the gradients of a chunk are one run, whatever the chunks are.
+
+    Args:
+        parameters: the same on all ranks.
+        dtype: of the elements; by default those of the parameters.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], dtype: torch.dtype | None = None) -> None:
+        self.dtype = dtype or parameters[0].dtype
+        step = ALIGNMENT // self.dtype.itemsize
+        self._starts: dict[int, int] = {}
+        self.elements = 0
+        for parameter in parameters:
+            self._starts[id(parameter)] = self.elements
+            self.elements += -(-parameter.numel() // step) * step
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of an area."""
+        return self.elements * self.dtype.itemsize
+
+    def view(self, area: Tensor, parameter: nn.Parameter) -> Tensor:
+        """The place of ``parameter``'s gradient in an area, in the parameter's shape."""
+        start = self._starts[id(parameter)]
+        return area[start : start + parameter.numel()].view(parameter.shape)
+
+    def runs(self, parameters: Sequence[nn.Parameter]) -> tuple[Run, ...]:
+        """Where the gradients of ``parameters`` stand, in as few runs as can be."""
+        step = ALIGNMENT // self.dtype.itemsize
+        runs: list[Run] = []
+        for parameter in sorted(parameters, key=lambda p: self._starts[id(p)]):
+            start = self._starts[id(parameter)]
+            stop = start + -(-parameter.numel() // step) * step
+            if runs and runs[-1].stop == start:
+                start = runs.pop().start
+            runs.append(Run(start, stop))
+        return tuple(runs)
+
+
+class Copies:
+    """Gradients on their way into an area, and the one way to read them there: not before they are all in it.
+
+    Made by ``GuardedArea.write``. The paper's Step B-2-0-1 is there for this; here nobody can forget it.
+    """
+
+    def __init__(self, memory: Tensor, runs: Sequence[Run], event: Event) -> None:
+        self._memory = memory
+        self._runs = runs
+        self._event = event
+
+    def wait(self) -> None:
+        """Return when all copies are done; raise what went wrong with them."""
+        self._event.wait()
+
+    def elements(self, run: Run) -> Tensor:
+        """The elements of ``run``, once all copies are done."""
+        assert any(written.start <= run.start and run.stop <= written.stop for written in self._runs)
+        self.wait()
+        return self._memory[run.start : run.stop]
+
+
+class GuardedArea:
+    """The gradient area of this rank, which the D2H stream writes; what it holds is read by ``Copies`` alone.
+
+    Args:
+        memory: flat, on the host.
+        layout: where gradients stand in it.
+    """
+
+    def __init__(self, memory: Tensor, layout: Layout) -> None:
+        self._memory = memory
+        self._layout = layout
+
+    def write(
+        self, stream: Stream, parameters: Sequence[nn.Parameter], during: Callable[[], AbstractContextManager[None]]
+    ) -> Copies:
+        """Let ``stream`` copy the gradients of ``parameters`` here; those that have none count as zeros.
+
+        Args:
+            during: a context for the copies.
+        """
+        # The tensors, not the parameters: these may get others before the stream is there.
+        copies = [(self._layout.view(self._memory, parameter), parameter.grad) for parameter in parameters]
+
+        def copy() -> None:
+            with during():
+                for place, gradient in copies:
+                    _ = place.zero_() if gradient is None else place.copy_(gradient, non_blocking=True)
+
+        return Copies(self._memory, self._layout.runs(parameters), stream.submit(copy))
+
+
+def tensor_of(memory: object, dtype: torch.dtype) -> Tensor:
+    """A flat tensor of ``dtype`` on the bytes of a window."""
+    return torch.frombuffer(memory, dtype=dtype) if len(memory) else torch.empty(0, dtype=dtype)  # type: ignore[arg-type]

@@ -1,0 +1,163 @@
+"""CGDP: the exchange. Its steps bear the numbers that they have in the paper (§3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from bpt.engine import instructions as do
+from bpt.parallel.cgdp.chunk_areas import Copies
+from bpt.parallel.cgdp.host_sum import HostSum, Piece
+from bpt.parallel.exchange.base import EXCHANGES, Exchange
+from bpt.parallel.exchange.buckets import Bucket
+from bpt.system.comm.base import Communicator
+from bpt.system.device import CPU, Event, Stream, computing_stream, finish, new_stream, synchronize
+
+if TYPE_CHECKING:
+    pass
+
+Within = Callable[[], AbstractContextManager[object]]  # notes calls as those of a chunk's exchange
+
+
+@EXCHANGES.register("CGDP")
+class Cgdp(Exchange):
+    """Gradients go to the host, are summed there by idle CPUs and come back, while backward goes on ("CPU-GPU data
+    parallel training", Le et al., 2018, §3.1 and §4).
+
+    A segment is the paper's *chunk of layers*. When it has run backward, its gradients go through four queues, each a
+    stream of its own beside the one that computes:
+
+    1. the D2H stream copies them to this rank's area on the host, when the computing stream has made them (B-3-1);
+    2. a host stream waits for that copy (B-2-0-1) and for those of all ranks, and sums this rank's slice of them;
+    3. on many hosts one leader of each sums over the hosts;
+    4. the H2D stream copies the sums back into the gradients (B-2-0-2).
+
+    ``wait`` waits for what is still in the queues (B-5-1). All ranks update for themselves: there is no server. On a
+    CPU one thread of each rank does the work of 1, 2 and, on one host, 4: more would only take cores from each other.
+
+    What differs from the paper: B-2-0-1 holds up the host stream, not the thread that computes; sums come back as
+    soon as they are there, not when the next layer begins; gradients are weighed by samples, so they are summed and
+    not averaged.
+    """
+
+    chunked = True
+
+    def _make_ready(self) -> None:
+        parameters: dict[Communicator, list[nn.Parameter]] = {}
+        for group in self.buckets:
+            for bucket in group:
+                parameters.setdefault(bucket.comm, []).extend(bucket.parameters)
+        wires = {bucket.comm: bucket.wire for group in self.buckets for bucket in group}
+        self._sums = {
+            comm: HostSum(of_it, comm, self.device, wires[comm], self.codec) for comm, of_it in parameters.items()
+        }
+        self.timed = False
+        self._turn = 1  # the iteration, from 1: a flag that is set to it belongs to it
+        self._computing = computing_stream(self.device)
+        self._d2h, self._host, self._between, self._h2d = self._streams()
+        self._ends: dict[str, Event] = {}  # stream → when what it has got in this iteration is done
+        self._events = self.comm_thread.comm.events
+        self._pieces = self._cut()
+
+    def regroup(self, buckets: Sequence[Sequence[Bucket]], *, timed: bool = False) -> None:
+        super().regroup(buckets, timed=timed)
+        self.timed = timed
+        self._pieces = self._cut()
+
+    def _streams(self) -> tuple[Stream, Stream, Stream, Stream]:
+        """D2H, host, between hosts, H2D; what would only take turns on a core is one."""
+        if not self.comm_thread.comm.concurrent:  # the library wants all calls from one thread, so nothing overlaps
+            return (self._computing,) * 4
+        d2h = new_stream(self.device, "D2H")
+        on_device = self.device.type != "cpu"
+        host = new_stream(CPU, "host") if on_device else d2h
+        alone = all(each.hosts == 1 for each in self._sums.values())
+        h2d = new_stream(self.device, "H2D") if on_device or not alone else host  # must not hold up who sums
+        return d2h, host, new_stream(CPU, "between hosts"), h2d
+
+    def _cut(self) -> list[list[Piece]]:
+        def piece(bucket: Bucket) -> Piece:
+            return self._sums[bucket.comm].piece(bucket.parameters, bucket.label, tuple(bucket.elements))
+
+        return [[piece(bucket) for bucket in group] for group in self.buckets]
+
+    def updates(self, bucket: Bucket) -> bool:
+        return True
+
+    def packed(self) -> dict[str, dict[str, int]]:
+        return {b.label: b.elements for group in self.buckets for b in group if len(b.elements) > 1}
+
+    def start(self, segment: int) -> None:
+        """Step B-3-1: send the chunk's gradients to the host, and have them accumulated there.
+
+        The sums come into the same tensors, so gradients must not share memory with anything that is still read.
+        """
+        for piece in self._pieces[segment]:
+            within = partial(self._events.part_of, do.Exchange(segment), piece.name)
+            made = self._computing.record()
+            if not made.done():  # on a CPU it is
+                self._d2h.after(made)
+            copying = partial(self._copying, within, "D2H", piece.nbytes)
+            copies = piece.sum.area.write(self._d2h, piece.parameters, copying)
+            self._ends["host"] = self._host.submit(partial(self._accumulate, within, piece, copies, self._turn))
+            if piece.sum.hosts > 1 and piece.sum.leads:
+                self._ends["between hosts"] = self._between.submit(partial(self._reduce, within, piece, self._turn))
+            gradients = [_gradient(parameter) for parameter in piece.parameters]
+            self._ends["H2D"] = self._h2d.submit(partial(self._bring_back, within, piece, self._turn, gradients))
+
+    def _accumulate(self, within: Within, piece: Piece, copies: Copies, turn: int) -> None:
+        """Steps B-2-0-1 and B-3-1 on the host stream."""
+        with within():
+            piece.sum.accumulate(piece, copies, turn)
+
+    def _reduce(self, within: Within, piece: Piece, turn: int) -> None:
+        with within():
+            piece.sum.reduce(piece, turn)
+
+    def _bring_back(self, within: Within, piece: Piece, turn: int, gradients: Sequence[Tensor]) -> None:
+        """Step B-2-0-2 on the H2D stream, whose queue is the paper's Q."""
+        with within():
+            totals = piece.sum.totals(piece, turn)
+            with self._copying(within, "H2D", piece.nbytes):
+                for gradient, total in zip(gradients, totals, strict=True):
+                    gradient.copy_(total, non_blocking=True)
+
+    @contextmanager
+    def _copying(self, within: Within, method: str, nbytes: int) -> Iterator[None]:
+        """Note copies between device and host, and time them if asked to."""
+        with within(), self._events.call(method, nbytes, 0):
+            yield
+            if self.timed:
+                finish(self.device)
+
+    def wait(self) -> None:
+        """Step B-5-1: wait until the sums of all chunks are back."""
+        back = self._ends.pop("H2D", None)
+        for event in self._ends.values():  # raises what went wrong there, before anybody waits for its consequences
+            event.wait()
+        if back is not None:
+            self._computing.after(back)
+        self._ends.clear()
+        self.comm_thread.wait()
+        self._turn += 1
+
+    def close(self, failed: bool = False) -> None:
+        for stream in (self._d2h, self._host, self._between, self._h2d):
+            stream.close()
+        if not failed:  # else a thread may still wait for a rank that never comes, with an eye on the memory
+            synchronize(self.device)
+            for each in self._sums.values():
+                each.close()
+        self._sums.clear()
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    """Where the sum is to come to."""
+    if parameter.grad is None:
+        parameter.grad = torch.empty_like(parameter)
+    return parameter.grad

@@ -1,0 +1,184 @@
+"""HostSum: gradients of the ranks of a communicator, summed in memory that the ranks of a host share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bpt.base.errors import RunError
+from bpt.parallel.cgdp.chunk_areas import ALIGNMENT, Copies, GuardedArea, Layout, Run, tensor_of
+from bpt.parallel.exchange.codec.base import Codec
+from bpt.parallel.exchange.transport.transport import LIBRARY
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.window import Window
+from bpt.system.device import pin
+
+SLICE = 2**14  # elements that are worth a rank's attention of their own
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What of a chunk is summed over one communicator.
+
+    Attributes:
+        sum: does it.
+        parameters: whose gradients these are.
+        runs: where they stand in an area.
+        slot: of the flags that tell how far it is; no other piece has it at the same time.
+        name: of its parameters, for the tables.
+        names: of each.
+    """
+
+    sum: HostSum
+    parameters: tuple[nn.Parameter, ...]
+    runs: tuple[Run, ...]
+    slot: int
+    name: str
+    names: tuple[str, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its gradients."""
+        return sum(p.numel() * p.element_size() for p in self.parameters)
+
+
+class HostSum:
+    """Areas in a window that the ranks of this host share: one a rank for its gradients, one for their sum.
+
+    Ranks tell each other how far they are by flags in the window: for each piece the number of the last iteration in
+    which a rank's gradients have arrived (``_ARRIVED``), its slice is summed (``_SUMMED``), and the sums of all hosts
+    are in (``_TOTAL``). Numbers grow, so no flag is ever cleared. No area is written before all have read what they
+    need of it: a rank gets to its next backward pass only when it has the sums of this one, and these need all slices.
+
+    Each rank sums a slice of the elements, in order of rank; so sums are equal bit by bit on the ranks of a host, and
+    on all hosts by the library's Allreduce.
+
+    Args:
+        parameters: all whose gradients are summed over ``comm``, in the order of the net.
+        comm: used by nobody else.
+        device: where the gradients are.
+        dtype: of the sums; by default those of the parameters.
+        codec: sums over hosts; ``None``: the library does.
+    """
+
+    _ARRIVED, _SUMMED, _TOTAL = range(3)
+
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        comm: Communicator,
+        device: torch.device,
+        dtype: torch.dtype | None = None,
+        codec: Codec | None = None,
+    ) -> None:
+        self._codec = codec
+        self.layout = Layout(parameters, dtype)
+        self._slots = {id(parameter): slot for slot, parameter in enumerate(parameters)}
+        self.host = comm.Split_type_shared()
+        self.leads = self.host.rank == 0
+        self.leaders = comm.Split(0 if self.leads else 1)  # one a host; the other group does nothing
+        self.hosts: int = self.host.bcast(self.leaders.size)
+        flags = -(-3 * len(parameters) * 8 // ALIGNMENT) * ALIGNMENT
+        self._has_total = self.host.size > 1  # else the one area there is becomes the total
+        totals = self.layout.nbytes if self._has_total and self.leads else 0
+        self.window = _window(self.host, flags + self.layout.nbytes + totals)
+        self._flags, areas = [], []
+        for rank in range(self.host.size):
+            memory = self.window.Shared_query(rank)
+            self._flags.append(memory[: 24 * len(parameters)].view(np.int64).reshape(3, -1))
+            areas.append(tensor_of(memory[flags : flags + self.layout.nbytes], self.layout.dtype))
+        first = self.window.Shared_query(0)
+        self._total = tensor_of(first[flags + self.layout.nbytes :], self.layout.dtype)
+        if not self._has_total:
+            self._total = areas[0]
+        mine = areas[self.host.rank]
+        self._others = {rank: area for rank, area in enumerate(areas) if rank != self.host.rank}
+        self._unpin = [pin(mine, device), pin(self._total, device)] if self._has_total else [pin(mine, device)]
+        self.area = GuardedArea(mine, self.layout)
+
+    def piece(self, parameters: Sequence[nn.Parameter], name: str, names: tuple[str, ...] = ()) -> Piece:
+        """The gradients of ``parameters`` as one piece."""
+        slot = min(self._slots[id(parameter)] for parameter in parameters)
+        return Piece(self, tuple(parameters), self.layout.runs(parameters), slot, name, names)
+
+    def accumulate(self, piece: Piece, copies: Copies, turn: int) -> None:
+        """Sum this rank's slice of ``piece`` when all ranks' gradients have arrived (the paper's callback, B-3-1)."""
+        copies.wait()  # B-2-0-1: not before the D2H stream has done its copies
+        self._tell(self._ARRIVED, piece, turn)
+        self._await(self._ARRIVED, piece, turn)
+        with self.host.events.call("accumulate", 0, 0):
+            if self._has_total:
+                for run in self._slices(piece):
+                    self._sum(run, copies)
+        self._tell(self._SUMMED, piece, turn)
+
+    def reduce(self, piece: Piece, turn: int) -> None:
+        """Sum ``piece`` over all hosts; the leaders do."""
+        self._await(self._SUMMED, piece, turn)
+        if self._codec:
+            totals = (self.layout.view(self._total, parameter) for parameter in piece.parameters)
+            self._codec.sum(dict(zip(piece.names, totals, strict=True)), self.leaders, LIBRARY)
+        else:
+            for start, stop in piece.runs:
+                self.leaders.Allreduce(self._total[start:stop].numpy())
+        self._tell(self._TOTAL, piece, turn)
+
+    def totals(self, piece: Piece, turn: int) -> list[Tensor]:
+        """The sums of ``piece``, in its parameters' shapes, as soon as they are there."""
+        if self.hosts > 1:
+            self.window.wait(lambda: bool(self._flags[0][self._TOTAL, piece.slot] >= turn))
+        else:
+            self._await(self._SUMMED, piece, turn)
+        return [self.layout.view(self._total, parameter) for parameter in piece.parameters]
+
+    def close(self) -> None:
+        """Give the window back; a collective call."""
+        for unpin in self._unpin:
+            unpin()
+        self._flags.clear()
+        self._others.clear()
+        self.window.Free()
+        self.leaders.Free()
+        self.host.Free()
+
+    def _slices(self, piece: Piece) -> Iterator[Run]:
+        """This rank's elements of ``piece``: equal parts, and what is small for one rank, not always the same."""
+        ranks = self.host.size
+        for start, stop in piece.runs:
+            used = max(1, min(ranks, (stop - start) // SLICE))
+            place = (self.host.rank - piece.slot) % ranks
+            if place < used:
+                step = ALIGNMENT // self.layout.dtype.itemsize
+                lines = (stop - start) // step
+                first, last = place * lines // used, (place + 1) * lines // used
+                yield Run(start + first * step, start + last * step)
+
+    def _sum(self, run: Run, copies: Copies) -> None:
+        mine = self.host.rank
+        target = self._total[run.start : run.stop]
+        first, second, *others = (
+            copies.elements(run) if rank == mine else self._others[rank][run.start : run.stop]
+            for rank in range(self.host.size)
+        )
+        torch.add(first, second, out=target)
+        for other in others:
+            target.add_(other)
+
+    def _tell(self, flag: int, piece: Piece, turn: int) -> None:
+        self.window.Sync()  # what the flag tells of comes before the flag
+        self._flags[self.host.rank][flag, piece.slot] = turn
+        self.window.Sync()
+
+    def _await(self, flag: int, piece: Piece, turn: int) -> None:
+        self.window.wait(lambda: all(flags[flag, piece.slot] >= turn for flags in self._flags))
+
+
+def _window(host: Communicator, nbytes: int) -> Window:
+    try:
+        return host.Allocate_shared(nbytes)
+    except RunError as error:
+        raise RunError(f"{error}; or train with exchange: ALLREDUCE, which needs none") from error

@@ -1,0 +1,228 @@
+"""The costs of the layers for CGDP's cost model (section 3.2), made of what a calibration has seen on all ranks.
+
+How what is measured becomes the paper's times. Ranks wait for each other, so of what they do at the same time the
+slowest counts; and of several rounds the mean of the faster half, since what others do to the machine only adds to a
+time.
+
+- T_BP is backward with the net as one chunk, where no exchange disturbs it. t_bp of a layer is its backward with all
+  exchange apart, less an equal part for each layer of what cutting the net costs; the sum is T_BP.
+- D2H copy, accumulation, reduction between hosts and H2D copy (t_bc) are measured with the net as one chunk, and divide
+  among the layers as when these are exchanged one by one after backward. Waiting for other ranks is in none of them.
+- t_as is by how much T of single layers, and of chunks of about sqrt(l), exceeds Eq. 1 without t_as. It has two parts:
+  so much a chunk (``per_chunk``: starting the exchange, cutting the net), and ``held``, so much of the exchange of all
+  chunks but the last: what is done by cores that would compute. Both are fitted, by least squares of relative errors.
+  In a net of few layers the two look alike; so how long chunks were seen to start, and the net to be longer when cut,
+  counts as an observation of ``per_chunk``, too.
+
+``held`` is about 1 where all cores compute, as with one rank a core on a CPU: what overlaps there is not hidden. On a
+GPU it is about 0. In Eq. 1 a chunk's t_as delays its own exchange, too, while here this exchange holds up what follows.
+So the ``held`` part is counted as t_as and taken out of t_aa and t_bc, which gives the T that is meant.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import NamedTuple
+
+from bpt.parallel.cgdp.calibration import Kind, Lap, Layers, middle, one_by_one, whole_net
+from bpt.parallel.cgdp.cost_model import Costs, LayerCost, backward_time, original_backward_time
+
+BELIEF = 0.5  # what a chunk's own costs count that were seen directly, beside T
+
+Laps = Mapping[Kind, Sequence[Lap]]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was measured of a kind of iteration, in seconds; means of the ranks, and of the faster half of all rounds.
+
+    Attributes:
+        total: T, from the start of backward until all gradients are back.
+        waited: the part of it that neither backward nor starting exchanges took.
+    """
+
+    total: float
+    waited: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The costs of a net's layers, and what the calibration saw of T.
+
+    Attributes:
+        layers: as measured, from the top down: nothing of their exchange is counted as t_as.
+        per_chunk: the part of t_as that each chunk has.
+        held: the part of an exchange, 0 to 1, that holds backward up; see the file's docstring.
+        seen: kinds of iterations, with their times.
+    """
+
+    layers: tuple[LayerCost, ...]
+    per_chunk: float
+    held: float
+    seen: Mapping[Kind, Seen]
+
+    @property
+    def exchange(self) -> float:
+        """Seconds of all exchange: the sum of t_aa + t_bc; T'_O of OrigDP."""
+        return math.fsum(layer.aa + layer.bc for layer in self.layers)
+
+    @property
+    def costs(self) -> Costs:
+        """For predictions of T."""
+        elements = sum(layer.elements for layer in self.layers)
+        per_element = self.held * self.exchange / elements if elements else 0.0
+        rest = Costs(self.layers).scaled(exchange=1 - self.held)
+        return replace(rest, per_chunk=self.per_chunk, per_element=per_element)
+
+    def held_up(self, lengths: Sequence[int]) -> list[float]:
+        """t_as of each chunk: by how much it delays the chunks below it. Below the last one there is none."""
+        *others, _ = Costs(self.layers).chunked(lengths)
+        return [self.per_chunk + self.held * (chunk.aa + chunk.bc) for chunk in others] + [self.per_chunk]
+
+    @property
+    def original(self) -> float:
+        """T' of OrigDP, predicted: backward, and then all exchange."""
+        return original_backward_time(Costs(self.layers))
+
+
+def measured(places: Sequence[Layers], ranks: Sequence[Laps], passes: int = 1) -> Measured:
+    """The costs of the layers in ``places``, at least one.
+
+    Args:
+        places: the layers in each segment of the net, cut into single layers, from the top down; see Place.
+        ranks: for each rank what it saw, of the kinds in ``kinds_of`` and maybe others.
+        passes: of an iteration (``iter_size``). The exchange overlaps the last one only: costs are those of one pass,
+            and T is that of an iteration without the backward of the others.
+    """
+    count = sum(map(len, places))
+    whole, single, apart = whole_net(count), one_by_one(count), one_by_one(count, apart=True)
+    laps = {kind: list(zip(*(of_rank[kind] for of_rank in ranks), strict=True)) for kind in ranks[0]}
+    computing, cut = (
+        _undisturbed([max(math.fsum(lap.backward) for lap in of_all) for of_all in laps[kind]]) / passes
+        for kind in (whole, apart)
+    )
+    layers = _layers(places, [of_rank[apart] for of_rank in ranks], computing * passes, laps[whole])
+    layers = tuple(replace(layer, bp=layer.bp / passes) for layer in layers)
+    seen = {kind: _seen(iterations, (passes - 1) * computing) for kind, iterations in laps.items()}
+    starting = _undisturbed([fmean(lap.started for lap in of_all) for of_all in laps[single]])
+    per_chunk, held = _fit(
+        [
+            *(_equation(layers, kind, seen[kind].total) for kind in dict.fromkeys((single, middle(count)))),
+            _Equation(count, 0.0, max(cut - computing, 0.0) + starting, seen[single].total / BELIEF),
+        ]
+    )
+    return Measured(layers, per_chunk, held, seen)
+
+
+def _seen(iterations: Sequence[Sequence[Lap]], others: float) -> Seen:
+    """What was seen of ``iterations``; ``others``: seconds of the passes before the last one."""
+    faster = sorted(iterations, key=lambda of_all: math.fsum(lap.total for lap in of_all))[: -(-len(iterations) // 2)]
+    laps = [lap for of_all in faster for lap in of_all]
+    return Seen(fmean(lap.total for lap in laps) - others, fmean(lap.waited for lap in laps))
+
+
+def _undisturbed(seconds: Sequence[float]) -> float:
+    """The mean of the faster half."""
+    return fmean(sorted(seconds)[: -(-len(seconds) // 2)])
+
+
+def _layers(
+    places: Sequence[Layers], apart: Sequence[Sequence[Lap]], computing: float, whole: Sequence[Sequence[Lap]]
+) -> tuple[LayerCost, ...]:
+    """The layers' times.
+
+    Args:
+        apart: of each rank, laps with all exchange apart.
+        computing: T_BP of all passes of an iteration.
+        whole: laps of the net as one chunk; for each iteration those of all ranks.
+    """
+    order = range(len(places))
+    backward = [max(_undisturbed([lap.backward[place] for lap in laps]) for laps in apart) for place in order]
+    bp = _lessened(_by_layer(places, backward), computing)
+    stages = []
+    for stage in range(4):
+        total = _undisturbed([max(math.fsum(part[stage] for part in lap.stages) for lap in laps) for laps in whole])
+        each = [max(_undisturbed([lap.stages[place][stage] for lap in laps]) for laps in apart) for place in order]
+        stages.append(_scaled(_by_layer(places, each), total))
+    named = [layer for layers in places for layer in layers]
+    return tuple(
+        LayerCost(name, elements, bp=t_bp, d2h=d2h, accumulate=accumulate, bc=bc, reduce=reduce)
+        for (name, elements), t_bp, d2h, accumulate, reduce, bc in zip(named, bp, *stages, strict=True)
+    )
+
+
+def _by_layer(places: Sequence[Layers], seconds: Sequence[float]) -> list[float]:
+    """The seconds of each layer. Layers of one place divide its time by their elements; the time of a place without any
+    goes to the layer below it, or at the bottom of the net to the last one."""
+    result: list[float] = []
+    waiting = 0.0
+    for layers, time in zip(places, seconds, strict=True):
+        waiting += time
+        if layers:
+            elements = sum(own for _, own in layers)
+            parts = [own / elements if elements else 1 / len(layers) for _, own in layers]
+            result += [waiting * part for part in parts]
+            waiting = 0.0
+    result[-1] += waiting
+    return result
+
+
+def _lessened(seconds: Sequence[float], total: float) -> list[float]:
+    """``seconds`` with the sum ``total``: less by equal parts if they are more, else all in proportion."""
+    more = max(math.fsum(seconds) - total, 0.0) / len(seconds)
+    return _scaled([max(each - more, 0.0) for each in seconds], total)
+
+
+def _scaled(seconds: Sequence[float], total: float) -> list[float]:
+    """``seconds`` in proportion, with the sum ``total``."""
+    whole = math.fsum(seconds)
+    return [total * each / whole if whole else total / len(seconds) for each in seconds]
+
+
+class _Equation(NamedTuple):
+    """``per_chunk * chunks + held * hideable = excess``, for T of a kind of iterations.
+
+    Attributes:
+        chunks: their number.
+        hideable: seconds of exchange of all chunks but the last.
+        excess: by how much T exceeds Eq. 1 without t_as.
+        total: T.
+    """
+
+    chunks: int
+    hideable: float
+    excess: float
+    total: float
+
+    def error(self, per_chunk: float, held: float) -> float:
+        """What is wrong with T, relative."""
+        return (per_chunk * self.chunks + held * self.hideable - self.excess) / self.total
+
+
+def _equation(layers: tuple[LayerCost, ...], kind: Kind, total: float) -> _Equation:
+    costs = Costs(layers)
+    *hideable, _ = costs.chunked(kind.lengths)
+    excess = total - backward_time(costs, kind.lengths)
+    return _Equation(len(kind.lengths), math.fsum(chunk.aa + chunk.bc for chunk in hideable), max(excess, 0.0), total)
+
+
+def _fit(equations: Sequence[_Equation]) -> tuple[float, float]:
+    """``per_chunk`` of at least 0 and ``held`` from 0 to 1 with the least sum of squared errors.
+
+    The minimum is where the gradient is 0, if that is allowed, or else on a border.
+    """
+    rows = [(e.chunks / e.total, e.hideable / e.total, e.excess / e.total) for e in equations]
+    aa, ab, bb = (math.fsum(row[i] * row[j] for row in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
+    ac, bc = (math.fsum(row[i] * row[2] for row in rows) for i in (0, 1))
+    determinant = aa * bb - ab * ab
+    found = [(max((ac - ab * held) / aa, 0.0), held) for held in (0.0, 1.0)]
+    if bb:
+        found.append((0.0, min(max(bc / bb, 0.0), 1.0)))
+    if determinant > 1e-12 * aa * bb:
+        inside = (ac * bb - bc * ab) / determinant, (aa * bc - ab * ac) / determinant
+        if inside[0] >= 0 and 0 <= inside[1] <= 1:
+            found.append(inside)
+    return min(found, key=lambda pair: math.fsum(equation.error(*pair) ** 2 for equation in equations))

@@ -1,0 +1,1 @@
+"""The nodes of a cluster with their links, and what the layers of a net were measured to take on them."""

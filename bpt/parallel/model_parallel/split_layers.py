@@ -1,0 +1,46 @@
+"""How the blobs of split layers travel: what both schemes share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bpt.config.precision import array_of
+
+Bounds = Sequence[tuple[int, int]]  # of each shard's slice of the features
+
+
+def message(blob: Tensor) -> NDArray[Any]:
+    """The elements of ``blob`` in their logical order, whatever its layout, on the host; a copy only if need be."""
+    return array_of(blob.detach().contiguous().cpu()).reshape(-1)
+
+
+def room(elements: int, dtype: torch.dtype) -> Tensor:
+    """Memory on the host to receive so many elements."""
+    return torch.empty(elements, dtype=dtype)
+
+
+def apart(blob: Tensor, bounds: Bounds) -> Tensor:
+    """``blob`` (rows, features) as one flat tensor, slice by slice of its features."""
+    rows = blob.shape[0]
+    if (0, blob.shape[1]) in bounds:
+        return blob.reshape(-1)
+    flat = blob.new_empty(blob.numel())
+    for start, stop in bounds:
+        flat[rows * start : rows * stop].view(rows, stop - start).copy_(blob[:, start:stop])
+    return flat
+
+
+def together(flat: Tensor, rows: int, bounds: Bounds) -> Tensor:
+    """The inverse of ``apart``."""
+    slices = [flat[rows * start : rows * stop].view(rows, stop - start) for start, stop in bounds if stop > start]
+    return slices[0] if len(slices) == 1 else torch.cat(slices, 1)
+
+
+def sizes(rows: int, bounds: Bounds) -> list[int]:
+    """Elements of each slice of a blob with so many rows."""
+    return [rows * (stop - start) for start, stop in bounds]

@@ -1,0 +1,201 @@
+"""What an OuterSchedule yields: what to do to the global weights, and what to tell whom. In the order of execution.
+
+And what a worker and the server tell each other (weights and samples travel beside), and instructions as lines of text,
+for the log that a run leaves and a replay reads.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+from bpt.base.errors import UserError
+from bpt.data.sample_partition import Run
+from bpt.parallel.outer.weight_update import Update
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a worker tells when it submits its weights or, under ASGD, gradients.
+
+    Attributes:
+        worker: from 0.
+        passes: how often it has gone through its own samples by now (local epochs).
+        iterations: of training since its last order.
+        samples: that it trained since then.
+        seconds: that it computed since then.
+        waited: seconds from its last submission until it could go on.
+        accuracy: Q, of these samples; 1 if the net does not classify or Q is not to count.
+        loss: mean over these iterations; NaN if there were none.
+    """
+
+    worker: int
+    passes: Fraction
+    iterations: int = 0
+    samples: int = 0
+    seconds: float = 0.0
+    waited: float = 0.0
+    accuracy: float = 1.0
+    loss: float = math.nan
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a worker is to do next.
+
+    Attributes:
+        worker: from 0.
+        version: of the newest global weights.
+        until: train until so many passes are done, all together, and submit then.
+        passes: that it has done, or missed, by now.
+        runs: samples that it gets, beside those that it has; a new pass begins with them.
+        iterations: submit after so many iterations already (ASGD); 0: only at the end of a pass.
+        weights: whether the global weights come with the order; otherwise the worker goes on with its own.
+        stop: there is nothing more to train.
+        batch: a, the newest batch of samples that has been handed out; for reports.
+    """
+
+    worker: int
+    version: int
+    until: Fraction = Fraction(0)
+    passes: Fraction = Fraction(0)
+    runs: tuple[Run, ...] = ()
+    iterations: int = 0
+    weights: bool = True
+    stop: bool = False
+    batch: int = 0
+
+    def __str__(self) -> str:
+        if self.stop:
+            return f"stop {self.worker}"
+        return f"worker {self.worker}: version {self.version}, to pass {float(self.until):g}, runs {list(self.runs)}"
+
+
+@dataclass(frozen=True)
+class Merge:
+    """AGWU: W^(i) = W^(i-1) + factor · (W_j - W^(k)), as ``update`` says (Eq. 10)."""
+
+    update: Update
+
+
+@dataclass(frozen=True)
+class Average:
+    """SGWU: W^(i) = Σ_j factor_j · W_j (Eq. 7).
+
+    Attributes:
+        workers: who has submitted, in order of their number.
+        factors: of each of them; they add up to 1.
+        version: i.
+    """
+
+    workers: tuple[int, ...]
+    factors: tuple[float, ...]
+    version: int
+
+
+@dataclass(frozen=True)
+class Descend:
+    """ASGD: the solver's update rule with the gradient of a worker.
+
+    Attributes:
+        update: γ and Q do not count.
+        progress: the part of all training that was done before, from 0 to 1; learning rates follow it.
+    """
+
+    update: Update
+    progress: Fraction
+
+
+@dataclass(frozen=True)
+class Send:
+    """Give a worker its order, with the newest weights if it says so."""
+
+    order: Order
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Workers are gone.
+
+    Attributes:
+        workers: in order of their number.
+        taken_over: whether what they had is in orders that follow; otherwise all others are in their last passes.
+    """
+
+    workers: tuple[int, ...]
+    taken_over: bool = True
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A worker has submitted earlier than it was ordered to, since the run is being stopped.
+
+    Attributes:
+        worker: from 0.
+        passes: that it had done.
+        iterations: since its order.
+    """
+
+    worker: int
+    passes: Fraction
+    iterations: int
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A worker has found out how it computes faster. No schedule yields this: workers tell it.
+
+    Attributes:
+        worker: from 0.
+        engine: its memory layout, a value of SolverParameter.Engine.
+        inner: its inner engine, a value of InnerParameter.Engine.
+    """
+
+    worker: int
+    engine: int
+    inner: int
+
+
+Instruction: TypeAlias = Merge | Average | Descend | Send | Lost | Cut | Settled
+
+
+Fields = Mapping[str, Any]
+
+
+def to_line(instruction: Instruction) -> str:
+    """One line of JSON; numbers are exact."""
+    return json.dumps({type(instruction).__name__: asdict(instruction)}, default=str)
+
+
+def from_line(line: str) -> Instruction:
+    """What ``to_line`` has written.
+
+    Raises:
+        UserError: it is something else; the message does not say where.
+    """
+    try:
+        ((name, fields),) = json.loads(line).items()
+        return _MAKERS[name](fields)
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise UserError(f"this is no instruction of a replay log: {line.strip()[:80]!r}") from error
+
+
+def _order(fields: Fields) -> Order:
+    runs = tuple((int(start), int(stop)) for start, stop in fields["runs"])
+    passes = {name: Fraction(fields[name]) for name in ("until", "passes")}
+    return Order(**{**fields, **passes, "runs": runs})
+
+
+_MAKERS: dict[str, Callable[[Fields], Instruction]] = {
+    "Merge": lambda fields: Merge(Update(**fields["update"])),
+    "Descend": lambda fields: Descend(Update(**fields["update"]), Fraction(fields["progress"])),
+    "Average": lambda fields: Average(tuple(fields["workers"]), tuple(fields["factors"]), fields["version"]),
+    "Send": lambda fields: Send(_order(fields["order"])),
+    "Cut": lambda fields: Cut(fields["worker"], Fraction(fields["passes"]), fields["iterations"]),
+    "Settled": lambda fields: Settled(**fields),
+    "Lost": lambda fields: Lost(tuple(fields["workers"]), fields["taken_over"]),
+}

@@ -1,0 +1,162 @@
+"""Replay: the schedule of an earlier run, instruction by instruction, so that an asynchronous run can be repeated."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from bpt.data.sample_partition import size
+from bpt.parallel.outer.outer_instructions import (
+    Average,
+    Cut,
+    Descend,
+    Instruction,
+    Lost,
+    Merge,
+    Order,
+    Report,
+    Send,
+    Settled,
+)
+
+
+def _as_it_went(instructions: Iterable[Instruction]) -> list[Instruction]:
+    """The instructions, with orders that end where workers have submitted."""
+    cuts: dict[int, Cut] = {}
+    backward: list[Instruction] = []
+    for instruction in reversed(list(instructions)):
+        match instruction:
+            case Settled():  # a worker knows that from the start
+                continue
+            case Cut(worker):
+                cuts[worker] = instruction
+            case Send(order) if order.worker in cuts and not order.stop:
+                cut = cuts.pop(order.worker)
+                iterations = cut.iterations if order.iterations else 0
+                backward.append(Send(replace(order, until=cut.passes, iterations=iterations)))
+            case _:
+                backward.append(instruction)
+    return backward[::-1]
+
+
+class Replay:
+    """Yields logged instructions, each as soon as what it needs has been submitted. Stands for an OuterSchedule.
+
+    Workers whose log ends, since they died or the run was stopped, are told to stop at their next submission.
+
+    Args:
+        instructions: of the run, in order.
+        workers: m.
+        total: K', the passes that each worker was to make.
+
+    Attributes:
+        broken: whether the run could not be repeated to where the log ends: a worker was lost, or the log has holes.
+        decisions: in the log.
+        short: whether the log ends before its run did: not all workers are told to stop, or lost, in it.
+        stopped: whether the log tells that its run was stopped before all passes were done.
+    """
+
+    def __init__(self, instructions: Iterable[Instruction], workers: int, total: Fraction) -> None:
+        logged = list(instructions)
+        stops = [each.order for each in logged if isinstance(each, Send) and each.order.stop]
+        lost = {worker for each in logged if isinstance(each, Lost) for worker in each.workers}
+        self.decisions = len(logged)
+        self.short = not {order.worker for order in stops} | lost >= set(range(workers))
+        self.stopped = not self.short and any(0 < order.passes <= order.until < total for order in stops)
+        self._left = deque(_as_it_went(logged))
+        self._total = total
+        self._passes = [Fraction(0)] * workers
+        self._samples = [0] * workers
+        self._submitted: set[int] = set()
+        self._waiting = set(range(workers))  # for an order
+        self.broken = False
+        self._stopped: set[int] = set()
+        self._lost: set[int] = set()
+        self._workers = workers
+
+    def begin(self, frequencies: Sequence[float | None]) -> list[Instruction]:
+        """The first orders; what the nodes measure does not count."""
+        return self._advance()
+
+    def submitted(self, report: Report) -> list[Instruction]:
+        """A worker has submitted."""
+        self._passes[report.worker] = report.passes
+        self._submitted.add(report.worker)
+        self._waiting.add(report.worker)
+        return self._advance()
+
+    def progressed(self, worker: int, samples: int, seconds: float) -> None:
+        """Does not count."""
+
+    def lost(self, *workers: int) -> list[Instruction]:
+        """Workers are gone: the run cannot be repeated to its end; the others stop when their turn does not come."""
+        self._lost |= set(workers)
+        self._submitted -= self._lost  # nobody has their weights any more
+        return self._advance()
+
+    def stop(self) -> None:
+        """Let every worker stop when it submits."""
+        self._left.clear()
+
+    @property
+    def done(self) -> bool:
+        """Whether nobody trains any more."""
+        return len(self._stopped | self._lost) == self._workers
+
+    @property
+    def progress(self) -> Fraction:
+        """The part of all training that is done: passes by samples, from 0 to 1."""
+        done = sum((n * min(p, self._total) for n, p in zip(self._samples, self._passes, strict=True)), Fraction(0))
+        return done / (sum(self._samples) * self._total) if done else done
+
+    def _advance(self) -> list[Instruction]:
+        instructions: list[Instruction] = []
+        while self._left and self._ready(self._left[0]):
+            instruction = self._left.popleft()
+            if isinstance(instruction, Send):
+                self._sent(instruction.order)
+            elif isinstance(instruction, Lost):
+                for worker in instruction.workers:
+                    self._samples[worker] = 0
+            instructions.append(instruction)
+        gone = self._lost | self._stopped
+        nobody = len(self._waiting | gone) == self._workers  # trains: a log with holes in it would never go on
+        if self._left and (nobody or self._needs(self._left[0]) & gone):
+            self._left.clear()
+            self.broken = True
+        if not self._left:
+            instructions += [self._stop(worker) for worker in sorted(self._waiting - self._lost)]
+        return instructions
+
+    def _ready(self, instruction: Instruction) -> bool:
+        """Whether its workers have submitted; to have an order, it is enough to wait for one."""
+        there = self._waiting if isinstance(instruction, Send) else self._submitted
+        return self._needs(instruction) <= there
+
+    @staticmethod
+    def _needs(instruction: Instruction) -> set[int]:
+        match instruction:
+            case Merge(update) | Descend(update, _):
+                return {update.worker}
+            case Average(workers):
+                return set(workers)
+            case Send(order):
+                return {order.worker}
+            case _:
+                return set()
+
+    def _sent(self, order: Order) -> None:
+        self._samples[order.worker] += size(order.runs)
+        self._submitted.discard(order.worker)
+        self._waiting.discard(order.worker)
+        if order.stop:
+            self._stopped.add(order.worker)
+            if order.until >= self._total:  # it has done its part, be that a little less than K' passes
+                self._passes[order.worker] = self._total
+
+    def _stop(self, worker: int) -> Send:
+        order = Order(worker, 0, weights=False, stop=True)
+        self._sent(order)
+        return Send(order)

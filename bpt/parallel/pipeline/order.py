@@ -1,0 +1,265 @@
+"""The order of work on each stage: a list scheduler over all stages, with GPIPE, ONE_F_ONE_B or SEQUENTIAL.
+
+It runs the blocks of all stages on one clock, forward in time 1, backward in time 2, messages and draws in none. As
+soon as a stage is idle, it begins the task that the rule prefers among those whose inputs are there. So the order in
+which each stage works is one in which the whole has been run once: it cannot deadlock.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.pipeline.model import Pipeline
+
+
+class Task(NamedTuple):
+    """All segments of a block, forward or backward, for a micro-batch; or for all of a pass: the first is named."""
+
+    block: int
+    micro: int
+    backward: bool
+
+
+class Progress:
+    """Counts what has run, and knows what must have run before a task.
+
+    Each block takes the micro-batches in their order, forward and backward. So gradients add up in one order,
+    whatever the schedule, and the messages of a flow are sent and received in one order.
+
+    Attributes:
+        forward: for each block, how many micro-batches have run forward.
+        backward: for each block, how many of these have run backward, too.
+        drawn: how many micro-batches stage 0 has drawn.
+        touched: for each block, the stages that may be able to run other tasks when it has run one.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.on = [pipeline.blocks_on(stage) for stage in range(pipeline.depth)]
+        count = len(pipeline.blocks)
+        self.forward = [0] * count
+        self.backward = [0] * count
+        self.drawn = 0
+        # For each block those whose forward must come before its own, and those whose backward must.
+        self._below: list[set[int]] = [set() for _ in range(count)]
+        self._above: list[set[int]] = [set() for _ in range(count)]
+        self._find_needs()
+        # What completing a task of a block may allow: tasks of itself, and of those that need it.
+        self._needing: list[set[int]] = [{block} for block in range(count)]
+        for block in range(count):
+            for needed in self._below[block] | self._above[block]:
+                self._needing[needed].add(block)
+        # The stages of these.
+        self.touched = [{pipeline.blocks[block].stage for block in needing} for needing in self._needing]
+        self._ready: list[set[tuple[int, bool]]] = [set() for _ in range(pipeline.depth)]  # of each stage
+        for block in range(count):
+            self._look_at(block)
+
+    def _find_needs(self) -> None:
+        block_of = self.pipeline.block_of
+        for flow in self.pipeline.flows:
+            if flow.source is not None:
+                source, target = block_of[flow.source], block_of[flow.target]
+                self._below[target].add(source)
+                if flow.diff:
+                    self._above[source].add(target)
+        # What blocks of one stage hand to each other is no flow, so they go in the order of the net.
+        for blocks in self.on:
+            for lower, upper in pairwise(blocks):
+                self._below[upper].add(lower)
+                self._above[lower].add(upper)
+
+    @property
+    def done(self) -> bool:
+        """Whether all has run."""
+        return min(self.backward) == self.pipeline.micros
+
+    def in_flight(self, block: int) -> int:
+        """Micro-batches that ``block`` keeps for their backward."""
+        return self.forward[block] - self.backward[block]
+
+    def next(self, stage: int) -> list[Task]:
+        """What a stage that is idle could run as far as data go, except that the batch may still have to be drawn."""
+        return [
+            Task(block, self.backward[block] if backward else self.forward[block], backward)
+            for block, backward in sorted(self._ready[stage])
+        ]
+
+    def _look_at(self, block: int) -> None:
+        """Find out what of ``block`` could run."""
+        ready, parts = self._ready[self.pipeline.blocks[block].stage], self.pipeline.parts(block)
+        ready -= {(block, False), (block, True)}
+        micro = self.forward[block]
+        behind = micro + parts
+        if micro < self.pipeline.micros and all(self.forward[below] >= behind for below in self._below[block]):
+            ready.add((block, False))
+        behind = self.backward[block] + parts
+        if self.in_flight(block) and all(self.backward[above] >= behind for above in self._above[block]):
+            ready.add((block, True))
+
+    def undrawn(self, task: Task) -> bool:
+        """Whether ``task`` needs a batch that is not drawn yet."""
+        return task.micro >= self.drawn
+
+    def complete(self, task: Task) -> None:
+        """Note that ``task`` has run."""
+        counts = self.backward if task.backward else self.forward
+        assert counts[task.block] == task.micro, task
+        counts[task.block] += self.pipeline.parts(task.block)
+        for block in self._needing[task.block]:
+            self._look_at(block)
+
+
+class Rule(Protocol):
+    """Decides for one stage at a time; of the tasks allowed, that with the least ``rank`` is run.
+
+    Attributes:
+        looks_around: at what other stages have done, too.
+    """
+
+    looks_around: bool
+
+    def allows(self, task: Task, progress: Progress) -> bool:
+        """Whether ``task`` may run now, as far as the policy goes."""
+        ...
+
+    def rank(self, task: Task) -> tuple[int, ...]:
+        """The order of preference."""
+        ...
+
+
+class GPipe:
+    """All forward passes, then all backward passes (Huang et al. 2019, *GPipe*, section 2.3).
+
+    With several passes (iter_size) this holds for each of them, so the memory is that of one. Of the blocks of a
+    stage, that from which the way is longest goes first.
+    """
+
+    looks_around = False
+
+    def allows(self, task: Task, progress: Progress) -> bool:
+        size = progress.pipeline.micro_batches
+        number = task.micro // size
+        blocks = progress.on[progress.pipeline.blocks[task.block].stage]
+        # Of a stage the last block is the last to run forward, and the first one to run backward.
+        if task.backward:
+            return progress.forward[blocks[-1]] >= (number + 1) * size
+        return progress.backward[blocks[0]] >= number * size
+
+    def rank(self, task: Task) -> tuple[int, ...]:
+        return (-task.block if task.backward else task.block,)
+
+
+class OneForwardOneBackward:
+    """1F1B: backward passes first, which frees memory (Narayanan et al. 2019, *PipeDream*, with a flush).
+
+    Of n blocks, block i keeps n - i micro-batches at most. Older micro-batches go first, and of one, the block nearest
+    to its backward: this frees memory as well. Passes (iter_size) follow each other without a gap.
+    """
+
+    looks_around = False
+
+    def allows(self, task: Task, progress: Progress) -> bool:
+        return task.backward or progress.in_flight(task.block) < len(progress.pipeline.blocks) - task.block
+
+    def rank(self, task: Task) -> tuple[int, ...]:
+        return (not task.backward, task.micro, -task.block)
+
+
+class Sequential:
+    """One micro-batch after the other goes through the whole net; nothing overlaps.
+
+    Nothing but messages holds a stage up: one that waits for no diff goes on to the next micro-batch.
+    """
+
+    looks_around = True
+
+    def allows(self, task: Task, progress: Progress) -> bool:
+        return task.backward or min(progress.backward) == task.micro
+
+    def rank(self, task: Task) -> tuple[int, ...]:
+        return (not task.backward, task.block)
+
+
+RULES: dict[int, Rule] = {
+    pb.PipelineParameter.GPIPE: GPipe(),
+    pb.PipelineParameter.ONE_F_ONE_B: OneForwardOneBackward(),
+    pb.PipelineParameter.SEQUENTIAL: Sequential(),
+}
+
+
+FORWARD, BACKWARD = 1, 2
+
+
+class DrawTask(NamedTuple):
+    """A batch is drawn for the pass that begins with micro-batch ``micro``."""
+
+    micro: int
+
+
+Order = list[Task | DrawTask]
+
+
+def orders(rule: Rule, pipeline: Pipeline) -> list[Order]:
+    """What each stage does in an iteration, in order.
+
+    A batch is drawn when the first stage that needs it would begin; if stage 0 is at work then, before that.
+    """
+    progress = Progress(pipeline)
+    chosen = _Choices(rule, progress)
+    result: list[Order] = [[] for _ in range(pipeline.depth)]
+    idle = set(range(pipeline.depth))
+    running: list[tuple[int, int, Task]] = []  # (end, stage, task)
+    now = 0
+    while True:
+        if _awaits_draw(progress, map(chosen.of, idle)):
+            result[0].insert(len(result[0]) - (0 not in idle), DrawTask(progress.drawn))
+            progress.drawn += pipeline.micro_batches
+        for stage in sorted(idle):
+            task = chosen.of(stage)
+            if task is not None and not progress.undrawn(task):
+                idle.discard(stage)
+                result[stage].append(task)
+                heapq.heappush(running, (now + (BACKWARD if task.backward else FORWARD), stage, task))
+        if not running:
+            break
+        now = running[0][0]
+        while running and running[0][0] == now:
+            _, stage, task = heapq.heappop(running)
+            progress.complete(task)
+            chosen.forget(range(pipeline.depth) if rule.looks_around else progress.touched[task.block])
+            idle.add(stage)
+    assert progress.done, (progress.forward, progress.backward)
+    return result
+
+
+class _Choices:
+    """What each stage would run next; found once, as long as nothing changes that it depends on."""
+
+    def __init__(self, rule: Rule, progress: Progress) -> None:
+        self._rule = rule
+        self._progress = progress
+        self._found: dict[int, Task | None] = {}
+
+    def of(self, stage: int) -> Task | None:
+        """``None``: nothing is allowed."""
+        if stage not in self._found:
+            allowed = [task for task in self._progress.next(stage) if self._rule.allows(task, self._progress)]
+            self._found[stage] = min(allowed, key=self._rule.rank, default=None)
+        return self._found[stage]
+
+    def forget(self, stages: Iterable[int]) -> None:
+        """Something has run that they depend on."""
+        for stage in stages:
+            self._found.pop(stage, None)
+
+
+def _awaits_draw(progress: Progress, chosen: Iterable[Task | None]) -> bool:
+    """Whether a stage that is idle would begin with a batch that is not drawn yet."""
+    if progress.drawn == progress.pipeline.micros:
+        return False
+    return any(task is not None and progress.undrawn(task) for task in chosen)

@@ -1,0 +1,169 @@
+"""How long an iteration takes with layers on given devices: the schedule of training, played on a virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bpt.config.precision import FLOAT32, Precision
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.graph.autocast import blob_itemsizes
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.layer_spec import count
+from bpt.graph.segments import Segment, apart, cut
+from bpt.graph.stages import borders, spread_over
+from bpt.graph.transfers import Transfer, transfers
+from bpt.parallel.cluster.measured_costs import read_costs_of
+from bpt.parallel.pipeline import Pipeline, streams
+from bpt.parallel.pipeline.placement.problem import Cost, Placement, Problem
+from bpt.parallel.pipeline.simulation import Trace, simulate
+
+if TYPE_CHECKING:
+    from bpt.config.plan.run_plan import RunPlan
+
+DELAYED = pb.PipelineParameter.DELAYED
+WARM = 2  # of DELAYED: so many times the blocks of iterations before, and as many after the clock starts
+PASSES = 2  # that an allocator's clock plays at most; each further one would go like the second
+
+
+class StageTimes:
+    """What segments and messages take on the devices of a problem; see ``bpt.parallel.pipeline.simulation.Times``.
+
+    Args:
+        update: seconds of the update of all parameters at speed 1.
+        itemsizes: bytes of an element of each edge's blob.
+        gathers: the segments that run once for all micro-batches.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        segments: Sequence[Segment],
+        flows: Sequence[Transfer],
+        itemsizes: Sequence[int],
+        update: float = 0.0,
+        gathers: Set[int] = frozenset(),
+    ) -> None:
+        self._problem = problem
+        self._gathers = gathers
+        self._segments = segments
+        self._flows = flows
+        self._update = update
+        self._itemsizes = itemsizes
+        self._parameters = sum(cost.parameters for cost in problem.costs)
+        self._own = [0] * len(problem.devices)
+
+    def own(self, stages: Sequence[int]) -> StageTimes:
+        """Divide the update among the stages, by the bytes of their parameters. ``stages``: of each segment."""
+        for segment, stage in zip(self._segments, stages, strict=True):
+            costs = self._problem.costs[segment.start : segment.end]
+            self._own[stage] += sum(cost.parameters for cost in costs)
+        return self
+
+    def forward(self, stage: int, segment: int) -> float:
+        return self._compute(stage, segment, sum(cost.forward for cost in self._costs(segment)))
+
+    def backward(self, stage: int, segment: int) -> float:
+        return self._compute(stage, segment, sum(cost.backward for cost in self._costs(segment)))
+
+    def transfer(self, flow: int, diff: bool) -> float:
+        parts = self._problem.replicas * self._problem.micro_batches
+        return size_of(self._flows[flow], self._itemsizes) / parts / self._problem.link.bandwidth
+
+    def latency(self, flow: int, diff: bool) -> float:
+        return self._problem.link.latency
+
+    def exchange(self, stage: int, segment: int) -> float:
+        return 0.0  # of one pipeline; its replicas would have to agree on gradients
+
+    def update(self, stage: int) -> float:
+        part = self._own[stage] / self._parameters if self._parameters else 0.0
+        return self._update * part / self._problem.devices[stage].speed
+
+    def _costs(self, segment: int) -> Sequence[Cost]:
+        return self._problem.costs[self._segments[segment].start : self._segments[segment].end]
+
+    def _compute(self, stage: int, segment: int, work: float) -> float:
+        parts = 1 if segment in self._gathers else self._problem.micro_batches
+        return work / self._problem.devices[stage].speed / parts
+
+
+def size_of(transfer: Transfer, itemsizes: Sequence[int]) -> int:
+    """Bytes of a transfer for the whole batch of the net, one way; ``itemsizes`` of an element of each edge's blob."""
+    return itemsizes[transfer.edges[0]] * count(transfer.shape)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Layers on devices, and what the clock shows.
+
+    Attributes:
+        segments: runs of layers on one stage, in order of the net; neighbours are on different stages, or gather.
+        flows: what travels between stages.
+        pipeline: both, as schedules know them.
+        times: what they take.
+        trace: the simulated iterations: one or, of DELAYED, several from the start of a run on.
+        seconds: of an iteration; of DELAYED, once the pipeline is full.
+    """
+
+    segments: tuple[Segment, ...]
+    flows: tuple[Transfer, ...]
+    pipeline: Pipeline
+    times: StageTimes
+    trace: Trace
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Plays placements of a training net; as a function, it tells the seconds of an iteration.
+
+    Attributes:
+        graph, problem: the net, and what a placement is sought for.
+        passes: of an iteration (iter_size).
+        update: seconds of the update of all parameters at speed 1.
+        precision: of the blobs that travel.
+    """
+
+    graph: LayerGraph
+    problem: Problem
+    passes: int = 1
+    update: float = 0.0
+    precision: Precision = FLOAT32
+
+    def __call__(self, placement: Placement) -> float:
+        return self.run(placement.starts, placement.stages).seconds
+
+    def run(self, starts: Sequence[int], stages: Sequence[int]) -> Run:
+        """Play an iteration.
+
+        Args:
+            starts: the first layer of each partition, and
+            stages: its stage.
+        """
+        problem = self.problem
+        of_layer = spread_over(self.graph, starts, stages)
+        segments = cut(self.graph, sorted(borders(of_layer) | apart(self.graph, problem.gathers)))
+        gathers = frozenset(segment.index for segment in segments if segment.start in problem.gathers)
+        own = tuple(of_layer[segment.start] for segment in segments)
+        flows = transfers(self.graph, segments, own)
+        pipeline = Pipeline(own, flows, self.passes, problem.micro_batches, gathers=gathers)
+        delayed = problem.rule == DELAYED
+        itemsizes = blob_itemsizes(self.graph, self.precision)
+        times = StageTimes(problem, segments, flows, itemsizes, self.update, gathers).own(own)
+        depth = len(pipeline.blocks)
+        trace = simulate(streams(problem.rule, pipeline, 2 * WARM * depth if delayed else 1), times)
+        seconds = trace.time
+        if delayed:
+            half = len(trace.steps) // 2
+            seconds = (trace.steps[-1] - trace.steps[half - 1]) / (len(trace.steps) - half)
+            trace = simulate(streams(problem.rule, pipeline, depth + 2), times)  # what is drawn
+        return Run(segments, flows, pipeline, times, trace, seconds)
+
+
+def clock_of(plan: RunPlan, graph: LayerGraph, problem: Problem) -> Clock:
+    """The clock that a solver's allocator decides by; it knows the update's time if costs were measured."""
+    costs = read_costs_of(plan, graph)
+    update = 0.0 if costs is None else costs.update
+    return Clock(graph, problem, min(plan.optim.iter_size, PASSES), update, plan.precision)

@@ -1,0 +1,108 @@
+"""What goes together with the stages of a pipeline and the order of its micro-batches, and what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from bpt.base.violation import PARALLEL, Unused, Violation, beyond
+from bpt.config.proto import bpt_pb2 as pb
+
+if TYPE_CHECKING:
+    from bpt.config.plan.run_plan import RunPlan
+    from bpt.graph.layer_graph import LayerGraph
+
+_Pipeline, _Exchange = pb.PipelineParameter, pb.ParallelParameter.Exchange
+PARAM = "pipeline_param"
+
+
+def violations(plan: RunPlan) -> Iterator[Violation]:
+    """Why there cannot be such a pipeline; none if there are no stages."""
+    if plan.parallel_param.num_stages > 1:
+        yield from violations_in_pipeline(plan)
+
+
+def violations_in_pipeline(plan: RunPlan) -> Iterator[Violation]:
+    """The same, also of a pipeline of one stage, as it is planned for one device."""
+    yield from _numbers(plan)
+    yield from _combinations(plan)
+    if plan.parallel_param.pipeline_param.schedule == _Pipeline.DELAYED:
+        yield from _delayed(plan)
+
+
+def _numbers(plan: RunPlan) -> Iterator[Violation]:
+    parallel, param = plan.parallel_param, plan.parallel_param.pipeline_param
+    for field, least in (("micro_batches", 1), ("partitions", 0)):
+        yield from beyond(param, field, PARALLEL, PARAM, least=least)
+    for field, least in (("population", 2), ("generations", 0), ("seed", 0)):
+        yield from beyond(param.gabra_param, field, PARALLEL, PARAM, "gabra_param", least=least)
+    if not 0 <= param.gabra_param.crossover <= 1:
+        way = (PARALLEL, PARAM, "gabra_param", "crossover")
+        yield Violation(way, f"crossover is {param.gabra_param.crossover:g}; it must be from 0 to 1")
+    if 0 < param.partitions < parallel.num_stages:
+        yield Violation(
+            (PARALLEL, PARAM, "partitions"),
+            f"partitions: {param.partitions} are too few for num_stages: {parallel.num_stages}: every stage runs one "
+            "at least",
+        )
+
+
+def _combinations(plan: RunPlan) -> Iterator[Violation]:
+    parallel = plan.parallel_param
+    stages = f"num_stages: {parallel.num_stages}"
+    if plan.debug_info:
+        yield Violation(
+            ("debug_info",), f"debug_info: true looks at every layer, and with {stages} no rank has them all"
+        )
+
+
+def _delayed(plan: RunPlan) -> Iterator[Violation]:
+    parallel, optim = plan.parallel_param, plan.optim
+
+    def refused(why: str, remedy: str, *field: str) -> Violation:
+        return Violation(field, f"schedule: DELAYED {why}", remedy, about=PARAM)
+
+    if optim.iter_size > 1:
+        why = "applies the gradient of one batch at a time"
+        yield refused(why, f"iter_size is {optim.iter_size}, set 1", "iter_size")
+    if optim.clip_gradients >= 0:
+        why = "updates stages with gradients of different iterations, which have no norm together"
+        yield refused(why, "leave clip_gradients out", "clip_gradients")
+    if parallel.exchange == pb.ParallelParameter.CGDP and not parallel.cgdp_param.chunk_size:
+        why = "has batches under way when a search for chunks would cut the net anew"
+        yield refused(why, "set cgdp_param { chunk_size }", PARALLEL, "cgdp_param")
+    if parallel.exchange == pb.ParallelParameter.TREE:
+        yield refused("goes with exchange: ALLREDUCE, RING or CGDP, not TREE", "", PARALLEL, "exchange")
+
+
+def unused(plan: RunPlan) -> Iterator[Unused]:
+    """What is set of pipelines that does nothing."""
+    parallel, param = plan.parallel_param, plan.parallel_param.pipeline_param
+    name = _Pipeline.Allocator.Name(param.allocator)
+    if parallel.num_stages == 1:
+        if plan.given(PARALLEL, PARAM):
+            exchange = _Exchange.Name(parallel.exchange)
+            why = f"with exchange: {exchange}" if plan.is_outer else "without num_stages above 1"
+            yield Unused((PARALLEL, PARAM), why)
+        return
+    if param.schedule == _Pipeline.DELAYED and plan.given(PARALLEL, PARAM, "micro_batches"):
+        yield Unused((PARALLEL, PARAM, "micro_batches"), "with schedule: DELAYED, which does not divide batches")
+    if name in ("BLOCK", "MANUAL"):
+        for field in ("partitions", "objective"):
+            if plan.given(PARALLEL, PARAM, field):
+                yield Unused((PARALLEL, PARAM, field), f"with allocator: {name}")
+    if name == "MANUAL" and plan.given(PARALLEL, PARAM, "partition_by"):
+        yield Unused((PARALLEL, PARAM, "partition_by"), f"with allocator: {name}")
+    if name != "GABRA" and plan.given(PARALLEL, PARAM, "gabra_param"):
+        yield Unused((PARALLEL, PARAM, "gabra_param"), f"with allocator: {name}")
+
+
+def unused_of_net(plan: RunPlan, graph: LayerGraph) -> Iterator[Unused]:
+    """Stages that layers name, where nobody asks for them."""
+    parallel = plan.parallel_param
+    staged = parallel.num_stages > 1
+    marked = [node.name for node in graph.nodes if node.spec.param.parallel_param.HasField("stage")]
+    if marked and not (staged and parallel.pipeline_param.allocator == _Pipeline.MANUAL):
+        why = "without num_stages above 1" if not staged else "without pipeline_param { allocator: MANUAL }"
+        words = f'layer "{marked[0]}": parallel_param {{ stage }} has no effect {why}'
+        yield Unused((PARALLEL, PARAM, "allocator"), why, words)

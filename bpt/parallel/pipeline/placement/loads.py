@@ -1,0 +1,312 @@
+"""What placements of given partitions ask of each device: seconds and bytes, for many placements at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property, wraps
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.pipeline.placement.problem import Problem
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+ROUNDING = 1e-9  # relative: nearer numbers are equal
+AT_ONCE = 2**16  # genes and reads of crossings that are summed at once
+
+
+def lacking(needed: Floats, there: Floats | float) -> Floats:
+    """What is needed beyond what is there; 0 where that is less than rounding."""
+    found: Floats = np.where(needed <= there * (1 + ROUNDING), 0.0, needed - there)
+    return found
+
+
+Load: TypeAlias = Callable[["Loads", Ints], Floats]
+
+
+def by_blocks(load: Load) -> Load:
+    """The same for a few chromosomes after the other: what is in between then stays in the cache."""
+
+    @wraps(load)
+    def found(loads: Loads, genes: Ints) -> Floats:
+        few = max(1, AT_ONCE // (loads.n + len(loads.pair_reader)))
+        blocks = [load(loads, genes[row : row + few]) for row in range(0, max(len(genes), 1), few)]
+        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+
+    return found
+
+
+class Loads:
+    """The partitions of a problem, as arrays.
+
+    A chromosome is the device of each partition, in order of the net; most methods take K of them, (K, n).
+
+    Args:
+        problem: whose layers are divided.
+        starts: the first layer of each partition, ascending from 0; all of them may be cut there.
+
+    Attributes:
+        n, m: numbers of partitions and devices.
+        work, parameters, activations: (n,) of the partitions, without layers that run on stage 0 for all.
+        speeds, memory: (m,) of the devices.
+        capacity: (m,) the work that each device may get at most; infinite: any.
+        copied: (n,) bytes of a copy of trained parameters' values, of which DELAYED keeps some; 0 under other rules.
+        added: (n,) bytes of the largest gradient that is added to another one; 0 where none is.
+        source_memory: bytes on stage 0 of layers without bottoms.
+        room: (m,) what memory is divided by for shares to compare: that of the devices if all of it is known, else 1.
+        producers: (C,) the partition that makes each crossing; -1: a layer without bottoms, on stage 0.
+        readers: for each crossing the partitions that read it, ascending, without the producer.
+        seconds: (C,) that it takes to one device, and back.
+        bytes: (C,) that it takes at a device that reads it.
+        pair_reader: (P,) the reader of each pair of a crossing and a reader; those of one crossing stand together.
+    """
+
+    def __init__(self, problem: Problem, starts: Sequence[int]) -> None:
+        assert starts[0] == 0 and set(starts) <= set(problem.cuts), (starts, problem.together)
+        self.problem = problem
+        self.starts = tuple(starts)
+        self.n = len(starts)
+        self.m = len(problem.devices)
+        sources = set(problem.sources)
+        part = np.searchsorted(np.asarray(starts), np.arange(len(problem.costs)), side="right") - 1
+        self.work = np.zeros(self.n)
+        self.parameters = np.zeros(self.n)
+        self.activations = np.zeros(self.n)
+        self.copied = np.zeros(self.n)
+        self.added = np.zeros(self.n)
+        self.source_memory = 0.0
+        delayed = problem.rule == pb.PipelineParameter.DELAYED
+        for layer, cost in enumerate(problem.costs):
+            self.work[part[layer]] += cost.work
+            if layer in sources:
+                self.source_memory += cost.parameters + cost.activations
+            else:
+                self.parameters[part[layer]] += cost.parameters
+                self.activations[part[layer]] += cost.activations
+                self.copied[part[layer]] += cost.trained * delayed
+                self.added[part[layer]] = max(self.added[part[layer]], cost.largest * problem.adds)
+        self.speeds = np.array([device.speed for device in problem.devices], dtype=np.float64)
+        self.memory = np.array([device.memory for device in problem.devices], dtype=np.float64)
+        share = np.array([device.capacity for device in problem.devices], dtype=np.float64)
+        self.capacity = np.full(self.m, np.inf)
+        np.multiply(share, self.work.sum(), out=self.capacity, where=share < np.inf)
+        known = bool(np.isfinite(self.memory).all() and self.memory.all())
+        self.room = self.memory if known else np.ones(self.m)
+        self._cross(part, sources)
+
+    def _cross(self, part: NDArray[np.intp], sources: set[int]) -> None:
+        link, messages = self.problem.link, self.problem.micro_batches
+        merged: dict[tuple[int, tuple[int, ...]], list[float]] = {}
+        for crossing in self.problem.crossings:
+            producer = -1 if crossing.producer in sources else int(part[crossing.producer])
+            readers = tuple(sorted({int(part[layer]) for layer in crossing.readers} - {producer}))
+            if readers:
+                total = merged.setdefault((producer, readers), [0.0, 0.0])
+                total[0] += link.seconds(crossing.bytes, messages) * (1 + crossing.diff)
+                total[1] += crossing.bytes
+        self.producers = np.array([producer for producer, _ in merged], dtype=np.int64)
+        self.readers = tuple(readers for _, readers in merged)
+        self.seconds = np.array([total[0] for total in merged.values()])
+        self.bytes = np.array([total[1] for total in merged.values()])
+        of = np.repeat(np.arange(len(merged)), [len(readers) for readers in self.readers])
+        rank = np.array([place for readers in self.readers for place in range(len(readers))], dtype=np.int64)
+        self.pair_reader = np.array([reader for readers in self.readers for reader in readers], dtype=np.int64)
+        self._pair_maker = self.producers[of]
+        self._pair_seconds, self._pair_bytes = self.seconds[of], self.bytes[of]
+        self._from_source = np.flatnonzero(self._pair_maker < 0)
+        self._later = [np.flatnonzero(rank >= distance) for distance in range(1, rank.max(initial=0) + 1)]
+
+    def one_hot(self, genes: Ints) -> NDArray[np.bool_]:
+        """(K, n, m): whether a partition is on a device."""
+        found: NDArray[np.bool_] = genes[:, :, None] == np.arange(self.m)
+        return found
+
+    @by_blocks
+    def working(self, genes: Ints) -> Floats:
+        """(K, m): seconds in which a device computes."""
+        found: Floats = self.sums(self.work, genes) / self.speeds
+        return found
+
+    def sums(self, values: Floats, genes: Ints) -> Floats:
+        """(K, m): the sum of ``values`` (n,) over the partitions of each device."""
+        return self._totals(_slots(_columns(genes)), values[:, None])
+
+    def _totals(self, slots: Ints, values: Floats) -> Floats:
+        """(K, m): the sums of ``values``, (p, K) or (p, 1), over what is on each device; ``slots``: see ``_slots``."""
+        k = slots.shape[1]
+        found = np.bincount(slots.ravel(), np.broadcast_to(values, slots.shape).ravel(), self.m * k)
+        totals: Floats = found.astype(np.float64, copy=False).reshape(self.m, k).T  # of nothing it makes integers
+        return totals
+
+    @by_blocks
+    def received(self, genes: Ints) -> Floats:
+        """(K, m): seconds in which blobs travel to a device, and their diffs back from it."""
+        if not self.seconds.any():
+            return np.zeros((len(genes), self.m))
+        readers, sent = self._sent(_columns(genes))
+        return self._totals(_slots(readers), self._pair_seconds[:, None] * sent)
+
+    def _sent(self, columns: NDArray[np.int16]) -> tuple[NDArray[np.int16], NDArray[np.bool_]]:
+        """(P, K) for each pair: the reader's device, and whether the crossing is sent for it.
+
+        It is if the device is another one than the maker's, and no reader before is there.
+        """
+        readers, makers = columns[self.pair_reader], columns[self._pair_maker]
+        makers[self._from_source] = 0
+        sent: NDArray[np.bool_] = readers != makers
+        for distance, pairs in enumerate(self._later, 1):
+            sent[pairs] &= readers[pairs] != readers[pairs - distance]
+        return readers, sent
+
+    def idle(self, genes: Ints) -> Ints:
+        """(K,): how many devices have no partition."""
+        used = np.zeros((self.m, len(genes)), dtype=np.bool_)
+        used.ravel()[_slots(_columns(genes))] = True
+        found: Ints = self.m - used.sum(0)
+        return found
+
+    def alive(self, genes: Ints) -> Floats:
+        """(K, n): how much of a batch's activations a partition holds at once, as a part of one batch.
+
+        GPIPE: all micro-batches run forward before one runs backward. SEQUENTIAL: there is one micro-batch at a time.
+        ONE_F_ONE_B: a block, which is a run of partitions on one device, holds one micro-batch for itself and one for
+        each block behind it. DELAYED: the same with whole batches.
+        """
+        found: Floats = np.broadcast_to(self._alive(_columns(genes)).T, genes.shape)
+        return found
+
+    def _alive(self, columns: NDArray[np.int16]) -> Floats:
+        """``alive``, (n, K), or (n, 1) if it is the same wherever partitions are."""
+        rule = self.problem.rule
+        if rule not in (pb.PipelineParameter.ONE_F_ONE_B, pb.PipelineParameter.DELAYED):
+            return np.full((self.n, 1), self.least_alive)
+        behind = np.ones(columns.shape, dtype=np.int32)
+        behind[:-1] += (columns[:0:-1] != columns[-2::-1]).cumsum(0, dtype=np.int32)[::-1]
+        if rule == pb.PipelineParameter.DELAYED:
+            return behind.astype(np.float64)
+        return np.minimum(behind, self.problem.micro_batches) / self.problem.micro_batches
+
+    @property
+    def least_alive(self) -> float:
+        """What a partition holds of its activations at least, wherever it is, as a part of one batch."""
+        rules = pb.PipelineParameter.ONE_F_ONE_B, pb.PipelineParameter.SEQUENTIAL
+        return 1.0 / self.problem.micro_batches if self.problem.rule in rules else 1.0
+
+    @cached_property
+    def most_held(self) -> float:
+        """Bytes that no device can need more of, whatever the placement."""
+        alive = float(self.alive(np.arange(self.n)[None]).max())
+        blobs = self.activations.sum() + self.bytes.sum()
+        weights = self.parameters.sum() + (alive - 1) * self.copied.sum() + self.added.max()
+        return float(self.source_memory + weights + alive * blobs)
+
+    @property
+    def ample(self) -> bool:
+        """Whether every placement fits into the devices' memory."""
+        return float(self.memory.min()) >= self.most_held
+
+    @property
+    def capped(self) -> bool:
+        """Whether any device may not get all of the work."""
+        return bool((self.capacity < self.work.sum()).any())
+
+    def beyond(self, genes: Ints) -> Floats:
+        """(K, m): the work that each device gets beyond its capacity."""
+        return lacking(self.sums(self.work, genes), self.capacity)
+
+    @by_blocks
+    def held(self, genes: Ints) -> Floats:
+        """(K, m): bytes of each device: ``weights`` and ``blobs``."""
+        columns = _columns(genes)
+        alive = self._alive(columns)
+        slots = _slots(columns)
+        own = self._totals(slots, self._trained(alive) + self.activations[:, None] * alive)
+        return own + self._largest(slots) + self._taken(columns, alive)
+
+    def fills(self, genes: Ints) -> Floats:
+        """(K, m): the share that each device's memory is filled by, or just bytes, as ``room`` says."""
+        found: Floats = self.held(genes) / self.room
+        return found
+
+    def weights(self, genes: Ints) -> Floats:
+        """(K, m): bytes of each device's parameters, with all that training keeps for them.
+
+        Under DELAYED a partition keeps a copy of the values for each stage behind it, by which batches under way go
+        backward. Where gradients add up, the one that is added needs room once: that of the largest parameter.
+        """
+        columns = _columns(genes)
+        slots = _slots(columns)
+        return self._totals(slots, self._trained(self._alive(columns))) + self._largest(slots)
+
+    def _trained(self, alive: Floats) -> Floats:
+        """Bytes of each partition's parameters, like ``alive`` (n, K) or (n, 1)."""
+        found: Floats = self.parameters[:, None]
+        if self.copied.any():
+            found = found + self.copied[:, None] * (alive - 1)
+        return found
+
+    def _largest(self, slots: Ints) -> Floats:
+        """(K, m): bytes of the largest gradient that is added on each device."""
+        most: Floats = np.zeros((self.m, slots.shape[1]))
+        if self.added.any():
+            order = self.added.argsort()
+            most.ravel()[slots[order]] = self.added[order, None]  # what is written last stays
+        found: Floats = most.T
+        return found
+
+    def blobs(self, genes: Ints) -> Floats:
+        """(K, m): bytes of each device's activations alive at once, and of blobs received from others.
+
+        The first partition that reads a blob on a device is the one that keeps it longest.
+        """
+        columns = _columns(genes)
+        alive = self._alive(columns)
+        return self._totals(_slots(columns), self.activations[:, None] * alive) + self._taken(columns, alive)
+
+    def _taken(self, columns: NDArray[np.int16], alive: Floats) -> Floats:
+        """(K, m): bytes of blobs received from others, and on stage 0 of layers without bottoms."""
+        readers, sent = self._sent(columns)
+        found = self._totals(_slots(readers), self._pair_bytes[:, None] * alive[self.pair_reader] * sent)
+        found[:, 0] += self.source_memory
+        return found
+
+
+def _columns(genes: Ints) -> NDArray[np.int16]:
+    """(n, K), close together in memory."""
+    return np.ascontiguousarray(genes.T, dtype=np.int16)
+
+
+def _slots(devices: NDArray[np.int16]) -> Ints:
+    """(p, K): where a device of a chromosome stands in a table (m, K)."""
+    found = devices.astype(np.int64)
+    found *= devices.shape[1]
+    found += np.arange(devices.shape[1])
+    return found
+
+
+LITTLE = 0.01  # of the net's work
+
+
+def idle_stages(problem: Problem, starts: Sequence[int], stages: Sequence[int]) -> list[str]:
+    """What a user is told of each stage that has less than 1 % of the work, in a line; nothing if there is no work.
+
+    Args:
+        starts: the first layer of each partition, and
+        stages: its stage.
+    """
+    if not problem.work:
+        return []
+    loads, genes = Loads(problem, starts), np.array([stages], dtype=np.int64)
+    parts = loads.sums(loads.work, genes)[0] / problem.work
+    held = loads.held(genes)[0]
+    filled = held / held.sum()
+    return [
+        f"stage {stage} ({problem.devices[stage].name}) has {parts[stage]:.1%} of the work and {filled[stage]:.1%} of "
+        "what is held in memory; if that allows, fewer stages may be as fast"
+        for stage in np.flatnonzero(parts < LITTLE).tolist()
+    ]

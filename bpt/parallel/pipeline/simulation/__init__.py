@@ -1,0 +1,6 @@
+"""A virtual clock for pipelines: plays the instructions of all stages, and finds deadlocks and bubbles."""
+
+from bpt.parallel.pipeline.simulation.clock import DeadlockError, PlayedStage, play, simulate
+from bpt.parallel.pipeline.simulation.trace import EqualTimes, Event, Times, Trace
+
+__all__ = ["DeadlockError", "EqualTimes", "Event", "PlayedStage", "Times", "Trace", "play", "simulate"]

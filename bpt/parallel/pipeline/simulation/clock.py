@@ -1,0 +1,307 @@
+"""Plays the instructions of a pipeline's stages on a virtual clock, and tells why a pipeline stands still.
+
+Messages between stages have channels, in which they keep their order, and links, on which they take their time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from bpt.engine.instructions import (
+    Backward,
+    Both,
+    Broadcast,
+    Draw,
+    Exchange,
+    Expect,
+    Forward,
+    Instruction,
+    Recv,
+    Retire,
+    Send,
+    Update,
+    Wait,
+)
+from bpt.parallel.pipeline.simulation.trace import COMPUTE, EXCHANGE, Event, Times, Trace
+
+Handler = Callable[[Any], bool | None]
+"""Does an instruction; ``False``: it cannot be done yet."""
+
+Later = Callable[[Any, Any], Any]
+"""The later of two moments. Where these are arrays, as many pipelines are played at once: that is numpy's maximum."""
+
+
+class DeadlockError(ValueError):
+    """No stage can go on, and some have not reached their ends. The message says who waits for what."""
+
+
+def explain(streams: Sequence[Sequence[Instruction]], steps: Sequence[int], network: Network) -> DeadlockError:
+    """The error for stages that stand before their instructions ``steps``."""
+    stages = (_describe(streams, steps, network, stage) for stage in range(len(streams)))
+    return DeadlockError(f"deadlock: {'; '.join(stages)}")
+
+
+def _describe(streams: Sequence[Sequence[Instruction]], steps: Sequence[int], network: Network, stage: int) -> str:
+    step, stream = steps[stage], streams[stage]
+    if step == len(stream):
+        return f"stage {stage} has done all of its {step} instructions"
+    awaited = stream[step]
+    assert isinstance(awaited, Recv), awaited  # nothing else can stop a stage
+    what = f"the {'diff' if awaited.diff else 'values'} of flow {awaited.transfer}, micro-batch {awaited.micro}"
+    cause = _cause(streams, steps, network, awaited)
+    return f"stage {stage} waits at {awaited} (instruction {step}) for {what}, {cause}"
+
+
+def _cause(streams: Sequence[Sequence[Instruction]], steps: Sequence[int], network: Network, awaited: Recv) -> str:
+    ahead = network.next(awaited)
+    if ahead is not None:
+        return f"but {ahead} was sent before it and is not received yet"
+    wanted = Send(awaited.transfer, awaited.micro, awaited.diff)
+    for stage, stream in enumerate(streams):
+        if wanted in stream[steps[stage] :]:
+            return f"which stage {stage} sends later (instruction {stream.index(wanted, steps[stage])})"
+    return "which no stage is going to send"
+
+
+class Channel(NamedTuple):
+    """What a communicator tells messages apart by, besides the ranks: the flow, and whether it is the diff."""
+
+    flow: int
+    diff: bool
+
+
+class Message(NamedTuple):
+    """A message that is there at ``arrival`` (seconds)."""
+
+    send: Send
+    arrival: float
+
+
+def channel_of(message: Send | Recv) -> Channel:
+    return Channel(message.transfer, message.diff)
+
+
+class Network:
+    """All messages under way.
+
+    A message starts when it is sent and the one before it on its link has passed; each pair of stages has a link in
+    each direction. A channel is first in, first out, as a communicator's messages of one tag are.
+    """
+
+    def __init__(self, streams: Sequence[Sequence[Instruction]], later: Later = max) -> None:
+        self._later = later
+        self._readers = _ends(streams, Recv)
+        writers = _ends(streams, Send)
+        for channel in self._readers.keys() & writers.keys():
+            assert self._readers[channel] != writers[channel], f"stage {writers[channel]} sends {channel} to itself"
+        self._free: defaultdict[tuple[int, int | None], float] = defaultdict(float)
+        self._queues: defaultdict[Channel, deque[Message]] = defaultdict(deque)
+
+    def reader(self, send: Send) -> int | None:
+        """The stage that receives such messages; ``None``: none does."""
+        return self._readers.get(channel_of(send))
+
+    def send(self, stage: int, send: Send, now: float, seconds: float, latency: float) -> tuple[float, float]:
+        """``stage`` sends a message that takes ``seconds``, and is there ``latency`` later; when it starts, and when it
+        is there."""
+        link = stage, self.reader(send)
+        start = self._later(now, self._free[link])
+        self._free[link] = start + seconds
+        arrival = start + seconds + latency
+        self._queues[channel_of(send)].append(Message(send, arrival))
+        return start, arrival
+
+    def receive(self, recv: Recv) -> float | None:
+        """When the message is there; ``None``: it is not the next one of its channel, or not sent yet."""
+        queue = self._queues[channel_of(recv)]
+        if not queue or queue[0].send.micro != recv.micro:
+            return None
+        return queue.popleft().arrival
+
+    def next(self, recv: Recv) -> Send | None:
+        """What has been sent and would have to be received first."""
+        queue = self._queues[channel_of(recv)]
+        return queue[0].send if queue else None
+
+    def left(self) -> Iterable[Send]:
+        """What has been sent and not received."""
+        return (message.send for channel in sorted(self._queues) for message in self._queues[channel])
+
+
+def _ends(streams: Sequence[Sequence[Instruction]], kind: type[Send] | type[Recv]) -> dict[Channel, int]:
+    """The stage at this end of each channel."""
+    ends: dict[Channel, int] = {}
+    for stage, stream in enumerate(streams):
+        for instruction in stream:
+            if isinstance(instruction, kind):
+                end = ends.setdefault(channel_of(instruction), stage)
+                assert end == stage, f"stages {end} and {stage} are at the same end of {channel_of(instruction)}"
+    return ends
+
+
+def simulate(streams: Sequence[Sequence[Instruction]], times: Times) -> Trace:
+    """Play one or several iterations, a stream a stage, from time 0 on.
+
+    Each stage does one instruction after the other. A message does not hold its sender up: it passes the link to its
+    reader behind those sent before it, and ``Recv`` waits for it. Messages of one flow and direction are received in
+    the order in which they were sent, as a communicator delivers them. Exchanges of a stage go on beside its work, one
+    after the other, and ``Wait`` waits for them. Draws and broadcasts take no time.
+
+    Args:
+        streams: of stage 0, 1, …; of several iterations one behind the other.
+
+    Raises:
+        DeadlockError: no stage can go on.
+    """
+    stages, network = play(streams, times)
+    updates = [stage.updates for stage in stages]
+    return Trace(
+        events=tuple(sorted((event for stage in stages for event in stage.events), key=lambda event: event.start)),
+        ends=tuple(stage.now for stage in stages),
+        busy=tuple(stage.busy for stage in stages),
+        waiting=tuple(stage.waiting for stage in stages),
+        peaks={segment: peak for stage in stages for segment, peak in sorted(stage.peaks.items())},
+        steps=_steps(updates),
+        left=tuple(map(str, network.left())),
+    )
+
+
+def play(
+    streams: Sequence[Sequence[Instruction]], times: Any, later: Later = max
+) -> tuple[Sequence[PlayedStage], Network]:
+    """What each stage has done in the end, and what is under way; see ``simulate``.
+
+    Args:
+        times: as Times has them, or arrays of those of many pipelines; then ``later`` takes arrays, too.
+
+    Raises:
+        DeadlockError: no stage can go on.
+    """
+    network = Network(streams, later)
+    stages = [PlayedStage(number, stream, times, network, later) for number, stream in enumerate(streams)]
+    # Time is each stage's own, so the order of turns does not matter.
+    while any(stage.run() for stage in stages):
+        pass
+    if not all(stage.ended for stage in stages):
+        raise explain(streams, [stage.step for stage in stages], network)
+    return stages, network
+
+
+def _steps(updates: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """When the slowest stage had done each update."""
+    return tuple(map(max, zip(*updates, strict=True)))
+
+
+class PlayedStage:
+    """A stage with its own clock.
+
+    Attributes:
+        now: when it had done what it has done.
+        busy, waiting: see Trace.
+        events: in the order in which they were issued.
+        peaks: see Trace.
+        updates: when each was done.
+        waited: for all that a Wait was for: when it began to wait.
+    """
+
+    def __init__(self, number: int, stream: Sequence[Instruction], times: Any, network: Network, later: Later) -> None:
+        self._later = later
+        self.step = 0
+        self.now = 0.0
+        self.busy = 0.0
+        self.waiting = 0.0
+        self.events: list[Event] = []
+        self.peaks: dict[int, int] = {}
+        self.updates: list[float] = []
+        self.waited: list[float] = []
+        self._number = number
+        self._stream = stream
+        self._times = times
+        self._network = network
+        self._exchanged = 0.0  # when the last exchange that was started is done
+        self._in_flight: Counter[int] = Counter()
+        self._has_gradients = False
+        self._handlers: Mapping[type[Instruction], Handler] = {
+            **dict.fromkeys((Broadcast, Draw, Expect, Retire), self._take_no_time),
+            Forward: self._forward,
+            Backward: self._backward,
+            Both: self._both,
+            Send: self._send,
+            Recv: self._receive,
+            Exchange: self._exchange,
+            Wait: self._wait,
+            Update: self._update,
+        }
+
+    @property
+    def ended(self) -> bool:
+        return self.step == len(self._stream)
+
+    def run(self) -> bool:
+        """Go on until the end, or until a message is not sent yet; whether anything was done."""
+        start = self.step
+        while not self.ended and self._do(self._stream[self.step]):
+            self.step += 1
+        return self.step > start
+
+    def _do(self, instruction: Instruction) -> bool:
+        """Whether the instruction could be done."""
+        return self._handlers[type(instruction)](instruction) is not False
+
+    def _take_no_time(self, instruction: Instruction) -> None:
+        """What the model leaves out."""
+
+    def _receive(self, recv: Recv) -> bool:
+        arrival = self._network.receive(recv)
+        if arrival is not None:
+            self._wait_until(arrival)
+        return arrival is not None
+
+    def _forward(self, forward: Forward) -> None:
+        self._compute(forward, self._times.forward(self._number, forward.segment))
+        self._in_flight[forward.segment] += 1
+        count = self._in_flight[forward.segment]
+        self.peaks[forward.segment] = max(self.peaks.get(forward.segment, 0), count)
+
+    def _backward(self, backward: Backward) -> None:
+        self._compute(backward, self._times.backward(self._number, backward.segment))
+        self._in_flight[backward.segment] -= 1
+        self._has_gradients = True
+
+    def _both(self, both: Both) -> None:
+        self._forward(Forward(both.segment))
+        self._backward(Backward(both.segment))
+
+    def _exchange(self, exchange: Exchange) -> None:
+        start = self._later(self.now, self._exchanged)
+        self._exchanged = start + self._times.exchange(self._number, exchange.segment)
+        self._note(EXCHANGE, exchange, start, self._exchanged)
+
+    def _wait(self, wait: Wait) -> None:
+        self.waited.append(self.now)
+        self._wait_until(self._exchanged)
+
+    def _update(self, update: Update) -> None:
+        if self._has_gradients:
+            self._compute(update, self._times.update(self._number))
+        self._has_gradients = False
+        self.updates.append(self.now)
+
+    def _send(self, send: Send) -> None:
+        seconds, latency = self._times.transfer(send.transfer, send.diff), self._times.latency(send.transfer, send.diff)
+        start, end = self._network.send(self._number, send, self.now, seconds, latency)
+        self._note(f"to {self._network.reader(send)}", send, start, end)
+
+    def _compute(self, instruction: Instruction, seconds: float) -> None:
+        end = self.now + seconds
+        self._note(COMPUTE, instruction, self.now, end)
+        self.now, self.busy = end, self.busy + seconds  # arrays are not changed: events hold them
+
+    def _wait_until(self, moment: float) -> None:
+        self.waiting += self._later(moment - self.now, 0.0)
+        self.now = self._later(moment, self.now)
+
+    def _note(self, stream: str, instruction: Instruction, start: float, end: float) -> None:
+        self.events.append(Event(self._number, stream, instruction, start, end))

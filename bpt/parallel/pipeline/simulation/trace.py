@@ -1,0 +1,123 @@
+"""How long things take in a simulated pipeline, and what its stages did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from bpt.engine.instructions import Instruction
+
+
+class Times(Protocol):
+    """Seconds; forward, backward and transfer of one micro-batch."""
+
+    def forward(self, stage: int, segment: int) -> float: ...
+
+    def backward(self, stage: int, segment: int) -> float: ...
+
+    def transfer(self, flow: int, diff: bool) -> float:
+        """How long the values of flow ``flow``, or their diff, keep the link between its stages busy."""
+        ...
+
+    def latency(self, flow: int, diff: bool) -> float:
+        """How much later they are there, while the link takes others already."""
+        ...
+
+    def exchange(self, stage: int, segment: int) -> float: ...
+
+    def update(self, stage: int) -> float: ...
+
+
+@dataclass(frozen=True)
+class EqualTimes:
+    """All segments and all flows take the same."""
+
+    forwards: float = 1.0
+    backwards: float = 2.0
+    transfers: float = 0.0
+    latencies: float = 0.0
+    exchanges: float = 0.0
+    updates: float = 0.0
+
+    def forward(self, stage: int, segment: int) -> float:
+        return self.forwards
+
+    def backward(self, stage: int, segment: int) -> float:
+        return self.backwards
+
+    def transfer(self, flow: int, diff: bool) -> float:
+        return self.transfers
+
+    def latency(self, flow: int, diff: bool) -> float:
+        return self.latencies
+
+    def exchange(self, stage: int, segment: int) -> float:
+        return self.exchanges
+
+    def update(self, stage: int) -> float:
+        return self.updates
+
+
+COMPUTE, EXCHANGE = "compute", "exchange"  # streams; the others are links, "to 1"
+
+
+class Event(NamedTuple):
+    """What a stream of a stage did from ``start`` to ``end`` (seconds)."""
+
+    stage: int
+    stream: str
+    instruction: Instruction
+    start: float
+    end: float
+
+    @property
+    def label(self) -> str:
+        """As the instruction prints: ``F0.2``."""
+        return str(self.instruction)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What all stages did.
+
+    Attributes:
+        events: forward, backward, update; exchanges; messages. In the order in which they began.
+        ends: for each stage, when it had done its last instruction.
+        busy: for each stage, seconds in forward, backward and update.
+        waiting: for each stage, seconds in which it waited for a message or for an exchange, before its last
+            instruction.
+        peaks: for each segment, the largest number of micro-batches that had gone forward and not yet backward, at a
+            time. That of a block is the largest of its segments' (see ``peak``).
+        steps: when the slowest stage had done its first update, its second, …
+        left: messages that were sent and never received (of the diffs of DELAYED, the last ones), in order:
+            ``s0.3``.
+    """
+
+    events: tuple[Event, ...]
+    ends: tuple[float, ...]
+    busy: tuple[float, ...]
+    waiting: tuple[float, ...]
+    peaks: Mapping[int, int]
+    steps: tuple[float, ...]
+    left: tuple[str, ...]
+
+    @property
+    def time(self) -> float:
+        """From the start until all stages have done their last instruction."""
+        return max(self.ends, default=0.0)
+
+    @property
+    def bubbles(self) -> tuple[float, ...]:
+        """For each stage, the part of the time in which it does not compute."""
+        return tuple(1 - busy / self.time if self.time else 0.0 for busy in self.busy)
+
+    @property
+    def bubble(self) -> float:
+        """The part of all stages' time in which they do not compute."""
+        return math.fsum(self.bubbles) / len(self.bubbles) if self.bubbles else 0.0
+
+    def peak(self, segments: range) -> int:
+        """The largest number of micro-batches in flight in a block."""
+        return max((self.peaks.get(segment, 0) for segment in segments), default=0)

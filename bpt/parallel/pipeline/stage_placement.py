@@ -1,0 +1,119 @@
+"""Decides which stage runs which layers of a run's nets, as ``pipeline_param`` says."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from bpt.base.errors import FileError, LayerError, PrototxtError
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.optim.rules import remembered
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.stages import spread_over
+from bpt.graph.staging import Staging
+from bpt.parallel.balance.divisible_batches import gathering
+from bpt.parallel.cluster.measured_costs import PATH, measured_costs
+from bpt.parallel.pipeline.devices import devices_of
+from bpt.parallel.pipeline.pipeline_clock import clock_of
+from bpt.parallel.pipeline.placement.device_placement import LittleCapacityError, LittleMemoryError, allocate
+from bpt.parallel.pipeline.placement.loads import idle_stages
+from bpt.parallel.pipeline.placement.partition import PartitionsError, TooManyStagesError
+from bpt.parallel.pipeline.placement.problem import Placement, Problem, problem_of
+
+LOG = logging.getLogger("bpt")
+DELAYED = pb.PipelineParameter.DELAYED
+
+
+def stage(plan: RunPlan, graph: LayerGraph, replicas: int = 1, warn: bool = True) -> Staging | None:
+    """The stages of the run whose training net is ``graph``; ``None``: it has one, which runs everything.
+
+    A stage with next to no work is warned of in the log.
+
+    Args:
+        replicas: as for ``place``.
+        warn: of such stages.
+
+    Raises:
+        PrototxtError: the net cannot be placed on ``num_stages`` devices, or not in micro-batches.
+        FileError: that of the devices or of the costs is missing or damaged.
+    """
+    parallel = plan.parallel_param
+    if parallel.num_stages == 1:
+        return None
+    param = parallel.pipeline_param
+    cuts = (1,) if param.schedule == DELAYED else (param.micro_batches,)
+    problem, placement = place(plan, graph, replicas)
+    for remark in idle_stages(problem, placement.starts, placement.stages) if warn else ():
+        LOG.warning("Pipeline: %s", remark)
+    of_layers = spread_over(graph, placement.starts, placement.stages)
+    return Staging(tuple(node.name for node in graph.nodes), of_layers, problem.rule, cuts, problem.gathers)
+
+
+def place(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> tuple[Problem, Placement]:
+    """What the allocator of ``pipeline_param`` makes of the training net, and what it was asked.
+
+    Args:
+        replicas: how many pipelines there are. They divide the net's batch, unless ``batch_scope`` is REPLICA.
+
+    Raises:
+        TooManyStagesError: at what says how many stages there are.
+        PrototxtError, FileError: as for ``stage``; of too little memory or capacity, it names the file of devices.
+    """
+    parallel = plan.parallel_param
+    param = parallel.pipeline_param
+    devices, link = devices_of(plan, graph, parallel.num_stages)
+    moments = remembered(plan.optim)
+    shares = 1 if parallel.batch_scope == pb.ParallelParameter.REPLICA else replicas
+    costs, passes = measured_costs(plan, graph), plan.optim.iter_size
+    gathers = gathering(graph, param)
+    problem = problem_of(
+        graph, devices, link, param, plan.precision, costs, moments, passes=passes, replicas=shares, gathers=gathers
+    )
+    try:
+        return problem, allocate(problem, param, manual_stages(graph), clock_of(plan, graph, problem))
+    except LayerError as error:
+        spec = graph.nodes[graph.index_of[error.layer]].spec
+        raise spec.error(error.why, "parallel_param", "stage") from None
+    except TooManyStagesError as error:
+        counted = ("parallel_param", "num_stages")
+        devices_named = counted not in plan.origins and param.devices
+        raise error.at(plan.origin(*((*PATH, "devices") if devices_named else counted))) from None
+    except LittleCapacityError as error:
+        if param.capacity:
+            raise PrototxtError(f"pipeline_param: {error}", plan.origin(*PATH, "capacity", error.stage)) from None
+        raise _of_devices(plan, error) from None
+    except LittleMemoryError as error:  # which only a file of devices tells of
+        raise _of_devices(plan, error) from None
+    except PrototxtError as error:  # it knows of no place
+        field = "partitions" if isinstance(error, PartitionsError) else "allocator"
+        raise PrototxtError(f"pipeline_param: {error}", plan.origin(*PATH, field)) from None
+
+
+def _of_devices(plan: RunPlan, error: PrototxtError) -> PrototxtError | FileError:
+    """The same of the file of devices, at the field that names it."""
+    named = plan.parallel_param.pipeline_param.devices
+    if (*PATH, "devices") not in plan.origins:  # a flag's
+        return FileError(named, str(error))
+    return PrototxtError(f"pipeline_param: devices: {named}: {error}", plan.origin(*PATH, "devices"))
+
+
+def manual_stages(graph: LayerGraph) -> list[int | None]:
+    """The stage that each layer's text names."""
+    params = (node.spec.param.parallel_param for node in graph.nodes)
+    return [param.stage if param.HasField("stage") else None for param in params]
+
+
+def described(staging: Staging, devices: Sequence[str] = ()) -> Iterator[str]:
+    """A line a stage: its first and last layer, and their number; and one for what the log shows late."""
+    for number in range(max(staging.of_layers) + 1):
+        names = [name for name, stage in zip(staging.layers, staging.of_layers, strict=True) if stage == number]
+        device = f" ({devices[number]})" if devices else ""
+        layers = f"{len(names)} layer{'s' * (len(names) != 1)}"
+        yield (
+            f"Stage {number}{device}: {layers}, {names[0]} … {names[-1]}"
+            if len(names) > 1
+            else (f"Stage {number}{device}: layer {names[0]}")
+        )
+    if staging.rule == DELAYED and (late := max(staging.of_layers)):
+        yield f"Losses and outputs are shown {late} iteration{'s' * (late != 1)} late: no stage waits for them"

@@ -1,0 +1,207 @@
+"""The instructions of each stage of a pipeline.
+
+Two stages of a segment each and two micro-batches, where flow 0 leads from stage 0 to stage 1 (capital: values)::
+
+    GPIPE        D0 F0.0 S0.0 F0.1 S0.1  r0.0 B0.0 r0.1 B0.1 X0 W U
+                 R0.0 F1.0 R0.1 F1.1  B1.0 s0.0 B1.1 s0.1 X1 W U
+    ONE_F_ONE_B  the same on stage 0, and R0.0 F1.0 B1.0 s0.0 R0.1 F1.1 B1.1 s0.1 X1 W U
+    SEQUENTIAL   D0 F0.0 S0.0 r0.0 B0.0  F0.1 S0.1 r0.1 B0.1 X0 W U
+                 R0.0 F1.0 B1.0 s0.0  R0.1 F1.1 B1.1 s0.1 X1 W U
+
+These three are exact: gradients are those of all micro-batches, at the same weights.
+
+Delayed gradients: batches overlap although there are no micro-batches (Hybrid / GABRA, Eq. 1 and 2). The path through
+the net leads through n blocks, which are one a stage or, if a stage has several runs of layers, more. In iteration t
+block i of them (from 0) runs batch t forward, and backward the batch whose diff has come down to it by then: batch
+t - (n-1-i). So no block waits for those above it, and the last one uses gradients of the current batch. A block needs
+block i-1 in the same iteration and block i+1 in the one before: so nothing can wait for itself, wherever blocks lie.
+Two stages of a segment each, iterations 0 to 2::
+
+    D0 F0.0 S0.0 e0.0 T W U            D1 F0.1 S0.1 r0.0 B0.0 X0 e0.1 T0 W U   D2 F0.2 S0.2 r0.1 B0.1 X0 e0.2 T1 W U
+    R0.0 F1.0 B1.0 s0.0 X1 T0 W U      R0.1 F1.1 B1.1 s0.1 X1 T1 W U           R0.2 F1.2 B1.2 s0.2 X1 T2 W U
+
+All that is sent is received by somebody meanwhile (``e``), whether the run goes on, tests or ends.
+
+This is not synchronous SGD: the weights have changed between the forward and the backward of a batch.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.instructions import (
+    Backward,
+    Broadcast,
+    Draw,
+    Exchange,
+    Expect,
+    Forward,
+    Instruction,
+    Recv,
+    Retire,
+    Send,
+    Update,
+    Wait,
+)
+from bpt.parallel.pipeline.model import Block, Flow, Pipeline
+from bpt.parallel.pipeline.order import RULES, DrawTask, Order, orders
+
+
+class Steps:
+    """Yields the instructions of a pipeline's tasks, with the messages that belong to them."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._overlap = pipeline.overlap
+        self._into: defaultdict[int, list[Flow]] = defaultdict(list)
+        self._out_of: defaultdict[int | None, list[Flow]] = defaultdict(list)
+        for flow in sorted(pipeline.flows, key=lambda flow: flow.index):
+            self._into[flow.target].append(flow)
+            self._out_of[flow.source].append(flow)
+
+    def draw(self, micros: range) -> Iterator[Instruction]:
+        """A batch is drawn, and its parts are sent to the other stages that read it."""
+        yield Draw(micros.start)
+        for micro in micros:
+            yield from (Send(flow.index, micro) for flow in self._out_of[None])
+
+    def forward(self, segments: Iterable[int], micro: int, parts: int = 1) -> Iterator[Instruction]:
+        """Segments run forward, from the bottom up.
+
+        Args:
+            parts: so many micro-batches at a time, from ``micro`` on.
+        """
+        micros = range(micro, micro + parts)
+        for segment in segments:
+            yield from (Recv(flow.index, each) for each in micros for flow in self._into[segment])
+            yield Forward(segment, micro)
+            yield from (Send(flow.index, each) for each in micros for flow in self._out_of[segment])
+
+    def backward(self, segments: range, micro: int, last: bool, parts: int = 1) -> Iterator[Instruction]:
+        """Segments run backward, from the top down.
+
+        Args:
+            last: this is their last micro-batch, after which their gradients may be exchanged.
+            parts: as of ``forward``.
+        """
+        micros = range(micro, micro + parts)
+        for segment in reversed(segments):
+            yield from (
+                Recv(flow.index, each, diff=True) for each in micros for flow in self._out_of[segment] if flow.diff
+            )
+            yield Backward(segment, micro)
+            yield from (
+                Send(flow.index, each, diff=True) for each in micros for flow in self._into[segment] if flow.diff
+            )
+            if last and self._overlap:
+                yield Exchange(segment)
+
+    def expect(self, segments: Iterable[int], sent: Callable[[Flow], int], first: int) -> Iterator[Instruction]:
+        """The diffs that the stages above have begun to send.
+
+        Args:
+            sent: the last batch whose diff has left, of a flow.
+            first: the first batch of the run.
+        """
+        for segment in segments:
+            for flow in self._out_of[segment]:
+                if flow.diff and sent(flow) >= first:
+                    yield Expect(flow.index, sent(flow))
+
+    def exchange(self, segments: Iterable[int]) -> Iterator[Instruction]:
+        """The exchanges that follow all backward passes, where they do not overlap."""
+        if not self._overlap:
+            yield from map(Exchange, sorted(segments, reverse=True))
+
+
+def instructions(rule: int, pipeline: Pipeline, stage: int) -> list[Instruction]:
+    """One iteration of one stage.
+
+    Values are received right before the forward that reads them first and sent right after the one that makes them;
+    diffs are received right before the backward of the segment that made the values and sent right after that which
+    completes them. Stage 0 draws a batch before the first forward of each pass.
+
+    Args:
+        rule: ``SEQUENTIAL``, ``GPIPE`` or ``ONE_F_ONE_B`` of the schema's ``PipelineParameter``.
+    """
+    return _of_stage(pipeline, stage, _ordered(rule, pipeline)[stage])
+
+
+def streams(rule: int, pipeline: Pipeline, iterations: int = 1) -> list[list[Instruction]]:
+    """What each stage does in ``iterations`` iterations from the start of a run on, by any rule of the schema."""
+    stages = range(pipeline.depth)
+    if rule == pb.PipelineParameter.DELAYED:
+        return [[step for number in range(iterations) for step in delayed(pipeline, stage, number)] for stage in stages]
+    ordered = _ordered(rule, pipeline)
+    return [_of_stage(pipeline, stage, ordered[stage]) * iterations for stage in stages]
+
+
+@lru_cache(maxsize=16)  # each stage asks for them, and so do plans that differ in links
+def _ordered(rule: int, pipeline: Pipeline) -> list[Order]:
+    return orders(RULES[rule], pipeline)
+
+
+def _of_stage(pipeline: Pipeline, stage: int, order: Order) -> list[Instruction]:
+    return list(_yield_iteration(pipeline, stage, order))
+
+
+def _yield_iteration(pipeline: Pipeline, stage: int, order: Order) -> Iterator[Instruction]:
+    steps = Steps(pipeline)
+    if pipeline.broadcast:
+        yield Broadcast()
+    for task in order:
+        if isinstance(task, DrawTask):
+            yield from steps.draw(range(task.micro, task.micro + pipeline.micro_batches))
+            continue
+        segments, parts = pipeline.blocks[task.block].segments, pipeline.parts(task.block)
+        if task.backward:
+            yield from steps.backward(segments, task.micro, task.micro + parts == pipeline.micros, parts)
+        else:
+            yield from steps.forward(segments, task.micro, parts)
+    yield from steps.exchange(segment for segment, its in enumerate(pipeline.stages) if its == stage)
+    yield Wait()
+    yield Update()
+
+
+def delayed(pipeline: Pipeline, stage: int, iteration: int, first: int = 0) -> list[Instruction]:
+    """One iteration of one stage. The number of a batch, in the place of a micro-batch's, is its iteration's.
+
+    In the first n-1-i iterations of a run nothing has come back to block i; Update then has nothing to apply there.
+
+    Args:
+        pipeline: of one pass and one micro-batch.
+        first: the iteration at which this run began; gradients of earlier ones are lost.
+    """
+    assert pipeline.micros == 1, pipeline
+    assert 0 <= first <= iteration, (first, iteration)
+    return list(_yield_delayed(pipeline, stage, iteration, first))
+
+
+def _yield_delayed(pipeline: Pipeline, stage: int, iteration: int, first: int) -> Iterator[Instruction]:
+    steps = Steps(pipeline)
+    if pipeline.broadcast:
+        yield Broadcast()
+    if stage == 0:
+        yield from steps.draw(range(iteration, iteration + 1))
+    came = [segment for batch, block in applied(pipeline, stage, iteration, first) for segment in block.segments]
+    for number in pipeline.blocks_on(stage):
+        segments = pipeline.blocks[number].segments
+        yield from steps.forward(segments, iteration)
+        if segments[0] in came:
+            yield from steps.backward(segments, iteration - pipeline.delay(number), last=True)
+    yield from steps.exchange(came)
+    own = (segment for number in pipeline.blocks_on(stage) for segment in pipeline.blocks[number].segments)
+    yield from steps.expect(own, lambda flow: iteration - pipeline.delay(pipeline.block_of[flow.target]), first)
+    last = iteration - pipeline.delay(pipeline.blocks_on(stage)[0])
+    yield Retire(last if last >= first else None)
+    yield Wait(in_step=False)
+    yield Update()
+
+
+def applied(pipeline: Pipeline, stage: int, iteration: int, first: int) -> list[tuple[int, Block]]:
+    """The blocks of a stage whose gradients are there at the end of an iteration, and the batch of each; see
+    ``delayed``."""
+    batches = [(iteration - pipeline.delay(number), pipeline.blocks[number]) for number in pipeline.blocks_on(stage)]
+    return [(batch, block) for batch, block in batches if batch >= first]

@@ -1,0 +1,113 @@
+"""Blocks: layers of one branch that a task runs after each other."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.nn.layers import LAYERS
+from bpt.parallel.task_dag.split_strategy import Kind, SplitStrategy
+
+
+@dataclass
+class Block:
+    """Consecutive layers of one branch that are split alike.
+
+    Attributes:
+        seconds: what their forward may take on one core, all parts together.
+        bottoms: edges that come from outside.
+        tops: edges that others read.
+    """
+
+    index: int
+    nodes: list[Node]
+    strategy: SplitStrategy
+    seconds: float
+    bottoms: tuple[int, ...] = ()
+    tops: tuple[int, ...] = ()
+    made: set[int] = field(default_factory=set)  # all edges that its layers write
+
+    @property
+    def name(self) -> str:
+        """The layers' names, for messages and reports."""
+        first, last = self.nodes[0].name, self.nodes[-1].name
+        return first if len(self.nodes) == 1 else f"{first}..{last}"
+
+    @property
+    def where(self) -> str:
+        """As ``name``, for errors of the backward pass."""
+        names = [f'"{node.name}"' for node in self.nodes]
+        return f"layer {names[0]}" if len(names) == 1 else f"layers {names[0]} to {names[-1]}"
+
+    @property
+    def needs_backward(self) -> bool:
+        return any(node.needs_backward for node in self.nodes)
+
+    def part_name(self, part: int) -> str:
+        """The name of one of its tasks."""
+        return (
+            self.name
+            if self.strategy.parts == 1
+            else f"{self.name} {self.strategy.kind.value} {part + 1}/{self.strategy.parts}"
+        )
+
+
+def group(
+    graph: LayerGraph, nodes: Sequence[Node], strategies: Mapping[int, SplitStrategy], seconds: Mapping[int, float],
+    outputs: Collection[int], in_half: Collection[int] = (),
+) -> list[Block]:  # fmt: skip
+    """The blocks of a segment, in an order in which they can run.
+
+    A layer joins the block that makes its only bottom if it is split alike: its tasks could only run after those of the
+    block, each after one. Branches stay apart, so that they can run side by side.
+
+    Args:
+        strategies, seconds: of each layer, by its index in the graph; Input layers have none.
+        outputs: edges that must be there when the segment is done.
+        in_half: layers that compute in half precision or cast from it, which lead no others.
+    """
+    blocks: list[Block] = []
+    maker: dict[int, Block] = {}
+    for node in nodes:
+        if node.index not in strategies:
+            continue
+        strategy, cost = strategies[node.index], seconds[node.index]
+        block = maker.get(node.bottoms[0]) if len(node.bottoms) == 1 else None
+        if block is not None and node.bottoms[0] not in outputs and _leads(block, node, strategy, in_half):
+            block.strategy = strategy
+        elif block is None or node.bottoms[0] in outputs or not _joins(block, node, strategy):
+            block = Block(len(blocks), [], strategy, 0.0)
+            blocks.append(block)
+        block.nodes.append(node)
+        block.seconds += cost
+        block.made.update(node.tops)
+        maker.update(dict.fromkeys(node.tops, block))
+    for block in blocks:
+        block.bottoms = tuple(e for node in block.nodes for e in node.bottoms if e not in block.made)
+        read = {edge for node in block.nodes for edge in node.bottoms}
+        block.tops = tuple(e for node in block.nodes for e in node.tops if e not in read or e in outputs)
+    assert all(graph.edges[edge].consumer is not None for block in blocks for edge in block.bottoms)
+    return blocks
+
+
+def _leads(block: Block, node: Node, strategy: SplitStrategy, in_half: Collection[int]) -> bool:
+    """Whether a block of element-wise layers can be the beginning of one that is split by neurons."""
+    if any(inner.index in in_half for inner in block.nodes):
+        return False
+    if strategy.kind != Kind.NEURONS or block.strategy != SplitStrategy() or not all(map(_is_pointwise, block.nodes)):
+        return False
+    return node.bottom_needs_diff[0] == all(inner.needs_backward for inner in block.nodes)
+
+
+def _is_pointwise(node: Node) -> bool:
+    layer = LAYERS[node.type]
+    return layer.elementwise and layer.by_sample
+
+
+def _joins(block: Block, node: Node, strategy: SplitStrategy) -> bool:
+    if len(block.nodes[-1].tops) > 1 or strategy.pinned or block.strategy.pinned:
+        return False
+    if block.strategy.kind == Kind.AREAS:
+        return _is_pointwise(node) and strategy.kind == Kind.WHOLE
+    return strategy == block.strategy and strategy.kind in (Kind.WHOLE, Kind.SAMPLES)

@@ -1,0 +1,82 @@
+"""What the tasks of a pass, and of the backward pass after it, hand to each other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from bpt.engine.compute import Update
+from bpt.engine.segment_state import SegmentState, Weights
+from bpt.nn.kernels.channels_last import format_of
+
+WHOLE = -1  # in the place of a part's number: the blob of all samples
+
+Key = tuple[int, int]  # edge, part
+
+
+@dataclass
+class DagState(SegmentState):
+    """What a segment's forward leaves for its backward; ``leaves`` and ``tops`` are detached, and whole.
+
+    A task's entries are its own until it is complete, so tasks need no lock for them.
+
+    Attributes:
+        grad: whether backward will follow.
+        place: puts what a layer without bottoms makes on the right device and in the right layout.
+        values: what has been computed and not yet read for the last time, detached.
+        flows: edge → whether a diff of it leads to any trained parameter or wanted diff.
+        states: what each task of layers left, by block and part.
+        kept: what tasks of other kinds left.
+        diffs: of edges inside the segment, and of its inputs; ``None`` where nothing flows.
+        start: the diff that comes from behind the segment into an edge, whole.
+        grads: gradients of parameters, by parameter and by which of the tasks that add to it.
+        fresh: parameters that had no gradient before.
+        plan: the tasks.
+        weights: copies of parameters that the layers compute by.
+        update: applies gradients; ``None``: not in this pass.
+    """
+
+    grad: bool = True
+    place: Callable[[Tensor], Tensor] = lambda tensor: tensor
+    values: dict[Key, Tensor | None] = field(default_factory=dict)
+    flows: dict[int, bool] = field(default_factory=dict)
+    states: dict[Key, SegmentState] = field(default_factory=dict)
+    kept: dict[tuple[str | int, ...], Tensor] = field(default_factory=dict)
+    diffs: dict[Key, Tensor | None] = field(default_factory=dict)
+    start: Callable[[int], Tensor | None] = lambda edge: None
+    grads: dict[Key, Tensor | None] = field(default_factory=dict)
+    fresh: dict[int, bool] = field(default_factory=dict)
+    plan: object = None
+    weights: Weights = field(default_factory=dict)
+    update: Update | None = None
+    _rooms: dict[tuple[str | int, ...], Tensor] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def room(self, key: tuple[str | int, ...], make: Callable[[], Tensor]) -> Tensor:
+        """The memory that several tasks fill together; the first one makes it."""
+        with self._lock:
+            if key not in self._rooms:
+                self._rooms[key] = make()
+            return self._rooms[key]
+
+    def used(self, parameter: nn.Parameter) -> nn.Parameter:
+        """What the layers compute by in the place of ``parameter``."""
+        return self.weights.get(id(parameter), parameter)
+
+    def leave(self, key: Key, grad: Tensor | None) -> None:
+        """Hand over what a task adds to the gradient of a parameter."""
+        self.grads[key] = grad
+
+    def forget(self) -> None:
+        """Drop what no task will read any more."""
+        self.values.clear()
+        self._rooms.clear()
+
+
+def like(shape: tuple[int, ...], model: Tensor) -> Tensor:
+    """Memory of ``shape``, laid out as ``model`` is."""
+    return torch.empty(shape, dtype=model.dtype, device=model.device, memory_format=format_of(model))

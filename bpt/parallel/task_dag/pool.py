@@ -1,0 +1,152 @@
+"""The threads of the inner layer: they run the tasks of a DAG as their inputs become complete."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from bpt.parallel.task_dag.library import library_threads_as_before, settle_library_threads
+from bpt.parallel.task_dag.task_dag import Dispatcher, Event, TaskDag, Timeline
+
+Work = Callable[[], None]
+
+
+class Pool:
+    """Threads that start with the first ``run`` and live until ``stop``.
+
+    Args:
+        threads: how many; the one that calls ``run`` only waits, and runs pinned tasks.
+    """
+
+    def __init__(self, threads: int) -> None:
+        assert threads >= 1, threads
+        self.threads = threads
+        self._bells: list[queue.SimpleQueue[tuple[_Run, int] | None]] = []
+
+    def run(self, dag: TaskDag, works: Sequence[Work]) -> Timeline:
+        """Run task i of ``dag`` by ``works[i]``, each when what it needs is complete; return when all are.
+
+        Raises:
+            BaseException: what a task raised, of several that one of the task that comes first. No other is started
+                then, and those that run are waited for.
+        """
+        if not self._bells:
+            self._start()
+        run = _Run(dag, works, self.threads, self._bells)
+        return run.lead()
+
+    def _start(self) -> None:
+        self._bells = [queue.SimpleQueue() for _ in range(self.threads)]
+        owner = threading.current_thread().name
+        ready = threading.Barrier(self.threads + 1)
+        with library_threads_as_before():
+            for lane, bell in enumerate(self._bells):
+                # A daemon: a task that waits for ever must not keep a process alive that ends for another reason.
+                name = f"task DAG {lane} of {owner}"
+                threading.Thread(target=_serve, args=(lane, bell, ready), name=name, daemon=True).start()
+            ready.wait()
+
+    def stop(self) -> None:
+        """End the threads; ``run`` would start others."""
+        for bell in self._bells:
+            bell.put(None)
+        self._bells = []
+
+
+def _serve(lane: int, bell: queue.SimpleQueue[tuple[_Run, int] | None], ready: threading.Barrier) -> None:
+    """Life of a thread."""
+    settle_library_threads(1)
+    ready.wait()
+    while (order := bell.get()) is not None:
+        run, first = order
+        run.work_off(lane, first)
+        del order, run  # what the pass refers to is free before the next one comes
+
+
+class _Run:
+    """One pass: what the threads must agree on."""
+
+    def __init__(
+        self,
+        dag: TaskDag,
+        works: Sequence[Work],
+        threads: int,
+        bells: Sequence[queue.SimpleQueue[tuple[_Run, int] | None]],
+    ) -> None:
+        assert len(works) == len(dag), (len(works), len(dag))
+        self._dag = dag
+        self._works = works
+        self._threads = threads
+        self._bells = bells
+        self._caller: queue.SimpleQueue[int | None] = queue.SimpleQueue()  # pinned tasks; None: all is done
+        self._lock = threading.Lock()
+        self._dispatcher = Dispatcher(dag, threads)
+        self._idle = set(range(threads + 1))
+        self._errors: list[tuple[int, BaseException]] = []
+        self._events: list[Event] = []
+        self._begin = time.perf_counter()
+
+    def lead(self) -> Timeline:
+        """What the caller does."""
+        index: int | None = None
+        begun = False
+        while True:
+            try:
+                if index is not None:
+                    self.work_off(self._threads, index)
+                elif not begun:
+                    begun = True
+                    with self._lock:
+                        self._ring()
+                index = self._caller.get()
+                if index is None:
+                    break
+            except BaseException as caught:  # a signal; the tasks that run must end before anybody goes on
+                index = None
+                with self._lock:
+                    self._errors.append((-1, caught))
+                    self._idle.add(self._threads)
+                    self._ring()
+        if self._errors:
+            raise min(self._errors, key=lambda error: error[0])[1]
+        return Timeline(self._dag, self._threads, tuple(self._events), time.perf_counter() - self._begin)
+
+    def work_off(self, lane: int, first: int) -> None:
+        """Run task ``first`` and then whatever else there is for ``lane``."""
+        index: int | None = first
+        while index is not None:
+            error = None
+            start = time.perf_counter()
+            try:
+                self._works[index]()
+            except BaseException as caught:
+                error = caught
+            end = time.perf_counter()
+            with self._lock:
+                self._events.append(Event(index, lane, start - self._begin, end - self._begin))
+                self._dispatcher.complete(lane, index)
+                if error is not None:
+                    self._errors.append((index, error))
+                index = None if self._errors else self._dispatcher.next(lane)
+                if index is None:
+                    self._idle.add(lane)
+                self._ring()
+
+    def _ring(self) -> None:
+        """Wake idle lanes that have something to do, or the caller if nothing is left; with the lock held."""
+        if not self._errors and self._dispatcher.left:
+            for lane in sorted(self._idle):
+                index = self._dispatcher.next(lane)
+                if index is None:
+                    continue
+                # In this order: after a signal in between, nobody waits for a lane that has not been called.
+                if lane == self._threads:
+                    self._caller.put(index)
+                else:
+                    self._bells[lane].put((self, index))
+                self._idle.discard(lane)
+        if len(self._idle) > self._threads:  # nobody runs anything, so nothing will come
+            assert self._errors or not self._dispatcher.left, self._dispatcher.left
+            self._caller.put(None)

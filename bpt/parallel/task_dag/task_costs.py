@@ -1,0 +1,32 @@
+"""How long a layer may take on one core, estimated from its text: enough to choose the grain of tasks by.
+
+Estimates and not measurements, so that a net is always decomposed alike and gives the same numbers. Times are seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bpt.graph.layer_graph import Node
+from bpt.graph.layer_spec import Shape, count
+from bpt.nn.layers import LAYERS
+
+FLOPS = 6e10  # operations a second of layers that multiply matrices
+OPERATIONS = 3e9  # of all others
+ELEMENTS = 2e9  # elements that are read or written in a second
+BACKWARD = 2.0  # a layer's backward takes so many times its forward
+
+GRAIN = 1e-4  # what a task should take at least: several times what it costs to hand it to a thread
+
+
+def forward_seconds(node: Node, shapes: Mapping[int, Shape], parameters: int, share: float) -> float:
+    """Time of a layer's forward.
+
+    Args:
+        shapes: of this rank's blobs, by edge.
+        parameters: how many the layer has.
+        share: this rank's part of the batch.
+    """
+    rate = FLOPS if LAYERS[node.type].multiplies else OPERATIONS
+    moved = parameters + sum(count(shapes[edge]) for edge in (*node.bottoms, *node.tops))
+    return node.flops * share / rate + moved / ELEMENTS

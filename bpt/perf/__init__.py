@@ -1,0 +1,1 @@
+"""Measure, forecast, search, simulate, trace."""

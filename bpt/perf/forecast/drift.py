@@ -1,0 +1,178 @@
+"""Drift: what a plan was chosen by, beside what is seen of it; and the plan that what is seen would call for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bpt.base.errors import UserError
+from bpt.config.plan.chosen import change_of
+from bpt.config.plan.run_plan import RunPlan
+from bpt.graph.layer_graph import LayerGraph
+from bpt.parallel.cluster.cluster import Cluster
+from bpt.perf.forecast.arrangement import arranged
+from bpt.perf.forecast.forecast import forecast, forecast_of
+from bpt.perf.forecast.net_costs import Costs
+from bpt.perf.forecast.search import search
+from bpt.system.comm.connectivity import name_of
+from bpt.train.telemetry.rank_loads import Load, Predicted, as_ms
+
+THRESHOLD = 1.2  # times as long, or as short, as predicted: from there on it is told
+INTERVALS = 2  # one after the other must be beyond it
+WORTH = 1.05  # another plan must be faster by this factor
+SEARCHED = 64  # ranks up to which a new plan is searched for, since all wait meanwhile
+FASTEST = 64.0  # links are taken to be so many times as fast as they were measured at most, or as slow
+HALVINGS = 12  # to find that number
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What a plan was chosen by.
+
+    Attributes:
+        plan: that is trained.
+        costs, cluster: of its net, and the ranks that were measured.
+        tests: graphs of its test nets.
+    """
+
+    plan: RunPlan
+    costs: Costs
+    cluster: Cluster
+    tests: Sequence[LayerGraph] = ()
+
+
+class Drift:
+    """Compares, interval by interval, the forecast of a run with what its ranks do; on the first rank.
+
+    The first interval does not count: in it memory layouts are tried.
+    """
+
+    def __init__(self, basis: Basis) -> None:
+        self._basis = basis
+        self._arrangement = arranged(basis.plan, basis.costs, basis.cluster)
+        self._made = forecast_of(self._arrangement)
+        self._intervals = 0
+        self._beyond = 0  # intervals up to now that are slower; below 0: that are faster
+        self._told = 1.0
+
+    def predicted(self, shares: Sequence[int]) -> list[Predicted] | None:
+        """What each rank was to do.
+
+        Args:
+            shares: samples of a pass that each sharer has now; ``balance: DYNAMIC`` changes them.
+
+        Returns:
+            ``None``: ranks were lost, and nothing is known of those that are left.
+        """
+        made, arrangement = self._made, self._arrangement
+        if len(shares) != len(arrangement.shares):
+            return None
+        computing = made.computing.copy()
+        for sharers in arrangement.sharers:
+            computing[sharers] *= np.asarray(shares) / np.maximum(arrangement.shares, 1)
+        found = []
+        for own in computing.tolist():
+            others = max(made.seconds - own, 0.0)
+            exchange = min(made.exposed, others) if arrangement.staging else others
+            found.append(Predicted(own, exchange, others - exchange))
+        return found
+
+    def lines(self, loads: Sequence[Load], shares: Sequence[int]) -> Iterator[str]:
+        """What the log says of an interval.
+
+        Args:
+            loads: of all ranks.
+            shares: see ``predicted``.
+        """
+        predicted = self.predicted(shares)
+        if predicted is None or len(loads) != len(predicted):
+            return
+        self._intervals += 1
+        if self._intervals == 1:
+            return
+        computing = [each.computing for each in predicted]
+        seen, expected = max(load.whole for load in loads), self._made.seconds
+        exchange = min(load.exchange for load in loads)
+        yield (
+            f"    Predicted {as_ms(expected)} an iteration, seen {as_ms(seen)}: ranks are busy "
+            f"{_span([own for own in computing if own])}, seen "
+            f"{_span([load.occupied for load, own in zip(loads, computing, strict=True) if own])}; exchange adds "
+            f"{as_ms(self._made.exposed)}, seen {as_ms(exchange)}"
+        )
+        ratio = seen / expected
+        if _apart(ratio, 1.0) < THRESHOLD:
+            self._beyond, self._told = 0, 1.0
+            return
+        self._beyond = max(self._beyond, 0) + 1 if ratio > 1 else min(self._beyond, 0) - 1
+        if abs(self._beyond) >= INTERVALS and _apart(ratio, self._told) >= THRESHOLD:
+            self._told = ratio
+            yield (
+                f"Drift: an iteration takes {as_ms(seen)}, and {as_ms(expected)} were predicted: "
+                f"{self._reason(loads, computing, exchange, ratio > 1)}{self._outlook(loads, computing, exchange)}"
+            )
+
+    def _reason(self, loads: Sequence[Load], computing: Sequence[float], exchange: float, is_slow: bool) -> str:
+        """What differs most, of what makes the iteration longer, or shorter."""
+        made, sign = self._made, 1 if is_slow else -1
+        found = [(sign * (exchange - made.exposed), f"exchange adds {as_ms(exchange)}, not {as_ms(made.exposed)}")]
+        for rank, (load, own) in enumerate(zip(loads, computing, strict=True)):
+            if own > 0:
+                name, seen = name_of(rank, load.host), load.computing + load.layers
+                found.append((sign * load.data, f"{name} waits {as_ms(load.data)} for data"))
+                found.append((sign * (seen - own), f"{name} computes {as_ms(seen)}, not {as_ms(own)}"))
+        return max(found, key=lambda each: each[0])[1]
+
+    def _outlook(self, loads: Sequence[Load], computing: Sequence[float], exchange: float) -> str:
+        """What a new plan would give."""
+        basis = self._basis
+        if len(loads) > SEARCHED:
+            return ""
+        cluster = self._corrected(loads, computing, exchange)
+        now = forecast(basis.plan, basis.costs, cluster).seconds
+        try:
+            best = search(basis.plan, basis.costs, cluster, 1, basis.tests).best[0]
+        except UserError:  # with speeds as they are, shares that other ranks have no room for
+            best = None
+        if best is None or best.seconds * WORTH > now:
+            return "; on ranks as they are now no plan is known to be faster"
+        change = change_of(basis.plan.parallel_param, best.plan.parallel_param)
+        return (
+            f"; on ranks as they are now another plan would take {as_ms(best.seconds)} in place of {as_ms(now)}: go on "
+            f"from a snapshot with --set '{change}'"
+        )
+
+    def _corrected(self, loads: Sequence[Load], computing: Sequence[float], exchange: float) -> Cluster:
+        """The cluster with speeds as they are seen, and with links by which as much of the exchange is not hidden."""
+        basis, cluster = self._basis, self._basis.cluster
+        slower: list[list[float]] = [[] for _ in cluster.nodes]
+        for rank, (load, own) in enumerate(zip(loads, computing, strict=True)):
+            if own > 0 and load.occupied > 0:
+                slower[cluster.hosts[rank]].append(load.occupied / own)
+        nodes = []
+        for node, factors in zip(cluster.nodes, slower, strict=True):
+            factor = float(np.mean(factors)) if factors else 1.0
+            names = "overhead", "update", "border", "border_overhead", "interference"
+            seconds = {name: getattr(node, name) * factor for name in names}
+            coding = tuple((codec, each * factor) for codec, each in node.coding)
+            nodes.append(replace(node, speed=node.speed / factor, coding=coding, **seconds))
+        cluster = replace(cluster, nodes=tuple(nodes))
+        least, most = 1 / FASTEST, FASTEST
+        for _ in range(HALVINGS):
+            middle = float((least * most) ** 0.5)
+            if forecast(basis.plan, basis.costs, cluster.faster(middle, middle, within=True)).exposed > exchange:
+                least = middle
+            else:
+                most = middle
+        middle = float((least * most) ** 0.5)
+        return cluster.faster(middle, middle, within=True)
+
+
+def _apart(one: float, other: float) -> float:
+    return max(one / other, other / one)
+
+
+def _span(seconds: Sequence[float]) -> str:
+    least, most = as_ms(min(seconds, default=0.0)), as_ms(max(seconds, default=0.0))
+    return most if least == most else f"{least} to {most}"

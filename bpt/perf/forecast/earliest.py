@@ -1,0 +1,162 @@
+"""When the ranks of a plan could be done with an iteration at the earliest: what no play of it can be faster than.
+
+The first and the last micro-batch are followed through the segments, forward and back. Neither is done with one before
+what it reads is there, nor before its stage has done what stands before that. Left out is what can only make it later:
+that a link is busy with other blobs, and in which order a stage takes micro-batches. Of one stage nothing is left out.
+
+Several hundred segments take a hundredth of what it takes to put their micro-batches in order and to play them, so a
+search looks at this first.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.pipeline import Pipeline
+from bpt.perf.forecast.arrangement import Floats
+from bpt.perf.forecast.sharer_times import SharerTimes
+
+_GPIPE = pb.PipelineParameter.GPIPE
+_Reads = defaultdict[int, list[tuple[int | None, Floats, Floats]]]
+
+
+@dataclass(frozen=True)
+class Earliest:
+    """Seconds from the start of an iteration, with a place for each sharer.
+
+    Attributes:
+        ready: of each stage, until its last backward pass is over.
+        issued: of each stage, its segments from the top down, and until the last backward pass of each is over.
+    """
+
+    ready: tuple[Floats, ...]
+    issued: tuple[tuple[tuple[int, Floats], ...], ...]
+
+    def shifted(self, later: Floats) -> Earliest:
+        """The same, so much later."""
+        issued = (tuple((number, moment + later) for number, moment in own) for own in self.issued)
+        return Earliest(tuple(moment + later for moment in self.ready), tuple(issued))
+
+
+def earliest(pipeline: Pipeline, rule: int, times: SharerTimes) -> Earliest:
+    """Of an iteration of a pipeline, by any rule but DELAYED. One stage without micro-batches counts as GPIPE.
+
+    Args:
+        rule: of the schema's ``PipelineParameter``.
+    """
+    flushes = rule == _GPIPE  # a stage begins no pass before it is through with the one before
+    through = _Through(pipeline, pipeline.micro_batches if flushes else pipeline.micros, flushes, times)
+    found = through.after([0.0] * pipeline.depth)
+    if not flushes or pipeline.passes == 1:
+        return found
+    first, found = found, through.after(found.ready)
+    # All that a pass does begins later by no less than what each of its stages ends later by.
+    later = np.min([two - one for one, two in zip(first.ready, found.ready, strict=True)], axis=0)
+    return found.shifted((pipeline.passes - 2) * later)
+
+
+class _Through:
+    """A pass, or all of them if stages do not wait for its end.
+
+    Args:
+        micros: its micro-batches.
+    """
+
+    def __init__(self, pipeline: Pipeline, micros: int, flushes: bool, times: SharerTimes) -> None:
+        self._pipeline, self._micros, self._flushes = pipeline, micros, flushes
+        stages = pipeline.stages
+        self._forward = [times.forward(stage, number) for number, stage in enumerate(stages)]
+        self._backward = [times.backward(stage, number) for number, stage in enumerate(stages)]
+        # Segment → those whose blobs, or diffs, it reads from other stages (``None``: data), and what these take on the
+        # link, and beside it.
+        self._values: _Reads = defaultdict(list)
+        self._diffs: _Reads = defaultdict(list)
+        for flow in pipeline.flows:
+            self._values[flow.target].append((flow.source, *_of_message(times, flow.index, False)))
+            if flow.diff and flow.source is not None:
+                self._diffs[flow.source].append((flow.target, *_of_message(times, flow.index, True)))
+
+    def after(self, begin: Sequence[Floats | float]) -> Earliest:
+        """If stages begin then."""
+        stages, depth = self._pipeline.stages, self._pipeline.depth
+        forward = _Way(self._pipeline, self._micros, self._forward, self._values)
+        forward.go(range(len(stages)), [(moment, moment) for moment in begin])
+        tops = {stage: number for number, stage in enumerate(stages)}
+        ends = [(forward.first[tops[stage]], forward.last[tops[stage]]) for stage in range(depth)]
+        backward = _Way(self._pipeline, self._micros, self._backward, self._diffs)
+        # When a last micro-batch comes back, a stage has done all of its forward work.
+        backward.begun, backward.work = dict(forward.begun), dict(forward.work)
+        down = range(len(stages) - 1, -1, -1)
+        backward.go(down, [(last if self._flushes else first, last) for first, last in ends])
+        issued: list[list[tuple[int, Floats]]] = [[] for _ in range(depth)]
+        for number in down:
+            issued[stages[number]].append((number, backward.last[number]))
+        return Earliest(tuple(own[-1][1] for own in issued), tuple(map(tuple, issued)))
+
+
+def _of_message(times: SharerTimes, flow: int, diff: bool) -> tuple[Floats, Floats]:
+    return times.transfer(flow, diff), times.latency(flow, diff)
+
+
+class _Way:
+    """The segments in the order in which micro-batches go through them, one way.
+
+    Args:
+        micros: that go through.
+        seconds: of each segment, for one micro-batch, or for all where it gathers them.
+        reads: what segments wait for.
+
+    Attributes:
+        first, last: segment → when the first micro-batch, and the last one, have gone through.
+        begun: of each stage, when it begins.
+        work: of each stage, the seconds that it computes.
+    """
+
+    def __init__(self, pipeline: Pipeline, micros: int, seconds: Sequence[Floats], reads: _Reads) -> None:
+        self._pipeline = pipeline
+        self._micros = micros
+        self._seconds = seconds
+        self._reads = reads
+        self.first: dict[int, Floats] = {}
+        self.last: dict[int, Floats] = {}
+        self.begun: dict[int, Floats] = {}
+        self.work: dict[int, Floats] = {}
+        self._of_block = [sum(seconds[number] for number in block.segments) for block in pipeline.blocks]
+
+    def go(self, order: Sequence[int], begin: Sequence[tuple[Floats | float, Floats | float]]) -> None:
+        """Follow both micro-batches.
+
+        Args:
+            order: of the segments.
+            begin: of each stage, when these may begin there.
+        """
+        pipeline, before = self._pipeline, list(begin)
+        end = -1 if order[0] == 0 else 0  # of a block, its segment that is the last to be gone through
+        for number in order:
+            stage, block, seconds = pipeline.stages[number], pipeline.block_of[number], self._seconds[number]
+            first, last = before[stage]
+            for read, message, latency in self._reads[number]:
+                one, all_of_them = (0.0, 0.0) if read is None else (self.first[read], self.last[read])
+                first = np.maximum(first, one + message + latency)
+                # A link takes one message after the other.
+                through = np.maximum(all_of_them + message, one + self._micros * message)
+                last = np.maximum(last, through + latency)
+            gathers = number in pipeline.gathers
+            begun = self.begun.setdefault(stage, np.asarray(last if gathers else first, dtype=np.float64))
+            work = self.work.get(stage, 0.0) + seconds * (1 if gathers else self._micros)
+            self.work[stage] = work
+            if gathers:
+                first = last = np.maximum(last + seconds, begun + work)
+            else:
+                first = first + seconds
+                # Between these two the stage does the whole block for each.
+                last = np.maximum(last + seconds, first + (self._micros - 1) * self._of_block[block])
+                if number == pipeline.blocks[block].segments[end]:
+                    last = np.maximum(last, begun + work)
+            self.first[number], self.last[number] = first, last
+            before[stage] = first, last

@@ -1,0 +1,129 @@
+"""What each rank holds at the peak of an iteration.
+
+Values and history are there all the time. Gradients come as backward goes on, while the blobs that it is done with go;
+where they add up over micro-batches or passes, all of them are there from the first on. Diffs come on top: the places
+of blobs that went are of other sizes, so that the heap grows by them. Of micro-batches that are under way together,
+one goes while others stay, and between these are holes that the next one does not fill. What crosses between stages is
+there besides: it comes while a stage still computes by what came before, and leaves while that goes on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.graph.autocast import blob_itemsizes
+from bpt.graph.layer_spec import count
+from bpt.parallel.pipeline.simulation import PlayedStage
+from bpt.perf.forecast.arrangement import Arrangement, Floats
+
+LIBRARIES = 22 * 2**20  # bytes that a process takes when its libraries begin to train, whatever the net
+HOLES = 0.4  # of a micro-batch's blobs, as measured: from a fifth to a half
+LAID_OUT = 2  # copies of filters in CHANNELS_LAST that torch makes: for the pass, and of their gradients
+
+
+class _Layer(NamedTuple):
+    """Bytes of a layer on its rank: blobs and diffs of a sample, gradients, and filters that are laid out anew."""
+
+    segment: int
+    blobs: float
+    diffs: float
+    gradients: float
+    filters: float
+    largest: float
+
+
+def held(arrangement: Arrangement, played: Sequence[PlayedStage]) -> Floats:
+    """(ranks,) bytes.
+
+    Args:
+        played: what each stage did.
+    """
+    a, found = arrangement, np.zeros(arrangement.size)
+    for stage, each in enumerate(played):
+        layers, sharers = list(_layers(a, stage)), a.sharers[stage]
+        samples = a.shares / a.micro_batches
+        gradients = sum(layer.gradients for layer in layers)
+        adds_up = a.micro_batches * a.passes > 1
+        blobs = np.zeros(samples.shape)
+        for layer in layers:
+            # Without stages a pass is over before the next one.
+            alive = each.peaks.get(layer.segment, 1) if a.staging else 1
+            blobs += alive * layer.blobs * samples
+        # Forward has just ended; or backward has come to a layer: those behind it have gradients in place of blobs.
+        most, come, gone = np.full(samples.shape, gradients if adds_up else 0.0), 0.0, np.zeros(samples.shape)
+        for layer in reversed(layers):
+            come += layer.gradients
+            most = np.maximum(most, (gradients if adds_up else come) - gone)
+            gone += layer.blobs * samples
+        most = np.maximum(most, come - blobs)  # the update
+        diffs = max((layer.diffs for layer in layers), default=0.0) * samples
+        found[a.ranks[stage].ravel()] = a.held[stage] + LIBRARIES
+        if a.micro_batches > 1:
+            diffs = diffs + HOLES * sum(layer.blobs for layer in layers) * samples
+        crossing = _crossing(a, stage, each.peaks) * samples
+        found[sharers] += blobs + most - gradients + diffs + crossing + _copies(a, stage, layers, adds_up)
+    return found
+
+
+def _layers(a: Arrangement, stage: int) -> Iterator[_Layer]:
+    split = a.split if a.is_peer else frozenset()
+    segments = [segment.index for segment in a.segments for _ in range(segment.start, segment.end)]
+    for index, (cost, of) in enumerate(zip(a.costs.layers, a.of_layers, strict=True)):
+        if of == stage:
+            cut = a.slices if index in split else 1
+            yield _Layer(
+                segments[index], cost.activations / a.costs.batch, cost.diffs / a.costs.batch, cost.trained / cut,
+                _filters(a, index), cost.largest / cut,
+            )  # fmt: skip
+
+
+def _crossing(a: Arrangement, stage: int, peaks: Mapping[int, int]) -> float:
+    """Bytes of a sample: of values that came and are kept, and of the next ones that may come; of the diff that comes,
+    and the next; and of what leaves, since it is laid out for that."""
+    found, itemsizes = 0.0, blob_itemsizes(a.graph, a.plan.precision)
+    several = a.micro_batches * a.passes > 1
+    for flow in a.flows:
+        alive = peaks.get(flow.target, 1)
+        here = {
+            flow.to_stage: alive + (several and alive < a.micro_batches) + flow.diff,
+            flow.from_stage: 1 + (1 + several) * flow.diff,
+        }
+        found += here.get(stage, 0) * count(flow.shape) * itemsizes[flow.edges[0]] / a.costs.batch
+    return found
+
+
+def _filters(a: Arrangement, index: int) -> float:
+    """Of a convolution that has more than one place."""
+    if a.plan.engine == pb.SolverParameter.CONTIGUOUS:
+        return 0.0
+    shapes = [a.graph.params[param].shape for param in a.graph.nodes[index].params]
+    found = sum(float(np.prod(shape)) for shape in shapes if len(shape) > 3 and max(shape[2:]) > 1)
+    return found * a.plan.precision.master.itemsize
+
+
+def _copies(a: Arrangement, stage: int, layers: Sequence[_Layer], adds_up: bool) -> float:
+    """Beside values and gradients: filters laid out anew, the gradient that is added, those that are packed or in areas
+    of CGDP, what the library's all-reduce has room for, two of P pieces of a message, and what a codec has left out."""
+    found = LAID_OUT * sum(layer.filters for layer in layers)
+    if adds_up:
+        found += max((layer.largest for layer in layers), default=0.0)
+    sharers = a.sharers[stage]
+    if len(sharers) > 1:
+        own = [what for segment, what in a.exchanged.items() if a.stage_of[segment] == stage]
+        on_one = max(Counter(a.cluster.hosts[rank] for rank in sharers).values())
+        if a.plan.parallel_param.exchange != pb.ParallelParameter.CGDP:
+            packed = sum(what.packed for what in own)
+            found += packed
+            if a.plan.parallel_param.exchange == pb.ParallelParameter.ALLREDUCE:
+                longest = max([packed, *(layer.largest for layer in layers)])
+                found += min(1.0, 2 / len(sharers)) * longest
+        else:  # an area, and on a host with several all of the sum, of which a rank makes its part of all areas
+            found += (1.0 if on_one == 1 else 3.0 - 1 / on_one) * sum(what.whole for what in own)
+        if a.plan.parallel_param.compression_param.name and (a.codes_on_hosts or on_one < len(sharers)):
+            found += sum(what.whole for what in own)
+    return found

@@ -1,0 +1,274 @@
+"""The search for a plan: every way to train a net on a cluster that the strategies' own rules allow, and its forecast.
+
+All candidates go in step and give the curve that one process gives, up to rounding; delayed gradients and the outer
+layer, which give others, are for whoever asks for them. What the text sets stands. A candidate whose bound is beyond
+what has been found is not played: no plan is done before its work, divided over all speeds, nor before its gradients
+have travelled; nor, once it is known which stage runs what, before its micro-batches have gone through (``earliest``).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bpt.base.errors import PrototxtError, UserError
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.staging import Staging
+from bpt.nn.layers import LAYERS
+from bpt.parallel.balance.divisible_batches import gathering, is_dividable
+from bpt.parallel.cluster.cluster import Cluster
+from bpt.parallel.pipeline.stage_placement import stage
+from bpt.perf.forecast.arrangement import Arrangement
+from bpt.perf.forecast.forecast import Forecast, Iteration
+from bpt.perf.forecast.net_costs import Costs
+from bpt.perf.forecast.rank_links import Links
+from bpt.train.rules.violations import violations_in_step, violations_of_net, violations_of_ranks
+
+_Parallel, _Pipeline = pb.ParallelParameter, pb.PipelineParameter
+EXCHANGES = (_Parallel.ALLREDUCE, _Parallel.CGDP, _Parallel.RING, _Parallel.TREE)
+SCHEDULES = (_Pipeline.GPIPE, _Pipeline.ONE_F_ONE_B)
+MICRO_BATCHES = (2, 4, 8, 16)
+DEEPEST, WIDEST = 8, 8  # stages, shards
+UNLIKE = 1.05  # nodes whose speeds differ by more are worth shares of their own
+MANY = 256  # ranks, from which on a pipeline is looked at with one exchange, and in two cuts of the batch
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the search has found.
+
+    Attributes:
+        best: forecasts, the fastest first; at least one, if any plan fits into memory.
+        plain: plain data parallelism; ``None``: it cannot be, or does not fit.
+        candidates: that the rules allow.
+        played: of these.
+        short: that have no room.
+        alone: seconds of an iteration on the fastest rank by itself, whether it has room or not.
+    """
+
+    best: tuple[Forecast, ...]
+    plain: Forecast | None
+    candidates: int
+    played: int
+    short: int
+    alone: float
+
+
+def search(plan: RunPlan, costs: Costs, cluster: Cluster, top: int = 5, tests: Sequence[LayerGraph] = ()) -> Found:
+    """The ``top`` plans that take least time for an iteration on all ranks of ``cluster``.
+
+    Args:
+        tests: of the nets that are tested beside the one of ``costs``.
+
+    Raises:
+        UserError: none is allowed, or none fits into memory; it says why.
+    """
+    return Search(plan, costs, tests).on(cluster, top)
+
+
+class Search:
+    """The same for several clusters. What is allowed does not depend on links, nor do stages on speeds: both are found
+    once.
+
+    Args:
+        plan, costs, tests: as of ``search``.
+    """
+
+    def __init__(self, plan: RunPlan, costs: Costs, tests: Sequence[LayerGraph] = ()) -> None:
+        self._plan, self._costs, self._tests = plan, costs, tests
+        self._stagings: dict[tuple[object, ...], Staging | None] = {}
+        self._allowed: dict[tuple[tuple[int, ...], tuple[float, ...]], list[RunPlan]] = {}
+
+    def on(self, cluster: Cluster, top: int = 5) -> Found:
+        """See ``search``."""
+        here = _OnCluster(self._plan, self._costs, cluster, self._tests, self._stagings)
+        ranks = cluster.hosts, tuple(node.speed for node in cluster.nodes)
+        if ranks not in self._allowed:
+            self._allowed[ranks] = list(here.allowed())
+        return here.run(self._allowed[ranks], top)
+
+
+class _OnCluster:
+    def __init__(
+        self,
+        plan: RunPlan,
+        costs: Costs,
+        cluster: Cluster,
+        tests: Sequence[LayerGraph],
+        stagings: dict[tuple[object, ...], Staging | None],
+    ) -> None:
+        self._plan = replace(plan, asked_precision=plan.precision)  # no candidate need read the net's text for it
+        self._costs, self._cluster, self._tests, self._stagings = costs, cluster, tests, stagings
+        self._ranks = len(cluster.hosts)
+        self._speeds = np.array(cluster.of_ranks(lambda node: node.speed))
+        self._alone = self._speeds * np.array(cluster.of_ranks(lambda node: node.crowd))  # while no other rank computes
+        gradients = sum(cost.trained for cost in costs.layers) * plan.precision.wire.itemsize
+        self._gradients = gradients / plan.precision.master.itemsize
+        self._everybody = Links(cluster).group(range(self._ranks))
+
+    def run(self, allowed: Sequence[RunPlan], top: int) -> Found:
+        """Look at what is allowed, the least bound first. The first bound of a plan knows nothing of stages, the second
+        all but the order in which these work; it is played if both are below what was found."""
+        if not allowed:
+            raise UserError(self._why_none())
+        queue: list[tuple[float, int, Iteration | None]] = [
+            (self._bound(each), number, None) for number, each in enumerate(allowed)
+        ]
+        heapq.heapify(queue)
+        best: list[tuple[float, int, Forecast]] = []
+        plain: Forecast | None = None
+        played = short = 0
+        while queue:
+            bound, number, iteration = heapq.heappop(queue)
+            is_plain = _is_plain(allowed[number])
+            # Of plans that take as long, the first counts, in whatever order they are played.
+            if len(best) >= top and (bound, number) > best[-1][:2] and not (is_plain and plain is None):
+                continue
+            if iteration is None:
+                if iteration := self._iteration(allowed[number]):
+                    heapq.heappush(queue, (max(bound, iteration.least), number, iteration))
+                continue
+            made = iteration.forecast()
+            played += 1
+            if not made.fits:
+                short += 1
+                continue
+            plain = made if is_plain else plain
+            best = sorted([*best, (made.seconds, number, made)], key=lambda each: each[:2])[:top]
+        if not best:
+            raise UserError(
+                f"no plan fits into the memory of {self._ranks} ranks, of {played} that were looked at; take smaller "
+                "batches, more ranks, or nodes with more memory"
+            )
+        alone = self._batch / float(self._speeds.max()) * max(self._plan.optim.iter_size, 1)
+        return Found(tuple(made for _, _, made in best), plain, len(allowed), played, short, alone)
+
+    @property
+    def _batch(self) -> int:
+        return self._costs.batch
+
+    def allowed(self) -> Iterator[RunPlan]:
+        """The candidates that the strategies' own rules let pass; links do not matter."""
+        for candidate in self._candidates():
+            graph = self._costs.graph
+            if violations_in_step(candidate) or violations_of_ranks(candidate, self._ranks):
+                continue
+            if violations_of_net(candidate, graph, self._tests, self._ranks):
+                continue
+            yield candidate
+
+    def _why_none(self) -> str:
+        plan = self._plan
+        found = [
+            *violations_in_step(plan),
+            *violations_of_ranks(plan, self._ranks),
+            *violations_of_net(plan, self._costs.graph, self._tests, self._ranks),
+        ]
+        why = f": {found[0].message}" if found else ""
+        return f"nothing that {self._ranks} ranks could do is allowed with what the solver sets{why}"
+
+    def _candidates(self) -> Iterator[RunPlan]:
+        """All that is worth a thought, of what the text leaves open."""
+        plan = self._plan
+        # A batch of each replica's own makes the curve one of the number of replicas, so that this stands.
+        fixed = plan.parallel_param.batch_scope == _Parallel.REPLICA
+        deepest, widest = (1, 1) if fixed else (DEEPEST, WIDEST)
+        for stages in self._either("num_stages", _divisors(self._ranks, deepest)):
+            for shards in self._either("num_shards", _divisors(self._ranks // stages, widest)):
+                if self._ranks % (stages * shards):
+                    continue
+                replicas = self._ranks // (stages * shards)
+                own = plan.with_parallel(num_stages=stages, num_shards=shards)
+                for cut in self._cuts(own) if stages > 1 else [own]:
+                    yield from self._spread(cut, replicas, shards)
+
+    def _spread(self, plan: RunPlan, replicas: int, shards: int) -> Iterator[RunPlan]:
+        """Exchanges and balances."""
+        several = replicas * shards > 1
+        pipelines = plan.parallel_param.num_stages > 1  # whose exchanges hardly differ beside the rest
+        unlike = several and self._speeds.max() > UNLIKE * self._speeds.min() and is_dividable(self._costs.graph)
+        balances = [_Parallel.DYNAMIC] if unlike else [_Parallel.UNIFORM]
+        if unlike and plan.parallel_param.replica_ranks == 1:
+            balances.append(_Parallel.UNIFORM)
+        for exchange in self._either("exchange", EXCHANGES[:1] if pipelines or not several else EXCHANGES):
+            for balance in self._either("balance", balances):
+                yield plan.with_parallel(exchange=exchange, balance=balance)
+
+    def _cuts(self, plan: RunPlan) -> Iterator[RunPlan]:
+        """Schedules and micro-batches of a pipeline. Where a layer normalises by the batch, it goes on doing so."""
+        graph, param = self._costs.graph, plan.parallel_param.pipeline_param
+        by_batch = any(LAYERS[node.type].normalises_by_batch(node.spec) for node in graph.nodes)
+        over = _Pipeline.BATCH if by_batch and not self._given("batch_norm_over") else param.batch_norm_over
+        schedules = SCHEDULES if not self._given("schedule") else (param.schedule,)
+        if gathering(graph, replace(param, schedule=schedules[0], micro_batches=2, batch_norm_over=over)):
+            schedules = schedules[:1]  # all micro-batches go forward before one goes backward, whatever is set
+        micros: Sequence[int] = MICRO_BATCHES[1::2] if self._ranks >= MANY else MICRO_BATCHES
+        if self._given("micro_batches") or param.schedule == _Pipeline.DELAYED:
+            micros = (param.micro_batches,)
+        for schedule in schedules:
+            for micro in micros:
+                yield plan.with_pipeline(schedule=schedule, micro_batches=micro, batch_norm_over=over)
+
+    def _either(self, field: str, values: Sequence[int]) -> Sequence[int]:
+        """What the text sets, or all of these."""
+        if self._plan.given("parallel_param", field):
+            return [getattr(self._plan.parallel_param, field)]
+        return values
+
+    def _given(self, field: str) -> bool:
+        return self._plan.given("parallel_param", "pipeline_param", field)
+
+    def _bound(self, plan: RunPlan) -> float:
+        """Seconds that an iteration of a plan takes at least, wherever its stages are."""
+        parallel, passes = plan.parallel_param, max(plan.optim.iter_size, 1)
+        multiplies = parallel.batch_scope == _Parallel.REPLICA
+        batch = self._batch * (self._ranks // parallel.replica_ranks if multiplies else 1)
+        computing = passes * batch / float(self._speeds.sum())
+        if parallel.num_stages > 1:
+            param = parallel.pipeline_param
+            # The first micro-batch goes through all stages before the slowest has done the others.
+            micro = param.micro_batches * (1 if param.schedule == _Pipeline.GPIPE else passes)
+            fill = parallel.num_stages * float(self._alone.mean() / self._alone.max())
+            filling = passes * batch / float(self._alone.sum()) * (micro - 1 + max(fill, 1.0)) / micro
+            return computing if parallel.is_delayed else max(computing, filling)
+        if parallel.num_shards > 1:
+            return computing
+        if parallel.balance == _Parallel.UNIFORM:
+            computing = max(computing, passes * (batch // self._ranks) / float(self._speeds.min()))
+        if parallel.compression_param.name or parallel.exchange == _Parallel.LOCAL:
+            return computing
+        travelling = self._everybody.summed(parallel.exchange, self._gradients, 0)
+        if parallel.exchange == _Parallel.TREE:
+            return computing + 2 * travelling
+        return max(computing, travelling)
+
+    def _iteration(self, plan: RunPlan) -> Iteration | None:
+        """``None``: the net cannot be placed so."""
+        parallel, param = plan.parallel_param, plan.parallel_param.pipeline_param
+        replicas = self._ranks // parallel.replica_ranks
+        key = (parallel.num_stages, parallel.num_shards, replicas, param)
+        if key not in self._stagings:
+            try:
+                self._stagings[key] = stage(plan, self._costs.graph, replicas, warn=False)
+            except PrototxtError:
+                self._stagings[key] = None
+        staging = self._stagings[key]
+        if staging is None and parallel.num_stages > 1:
+            return None
+        return Iteration(Arrangement(plan, self._costs, self._cluster, staging))
+
+
+def _divisors(number: int, most: int) -> list[int]:
+    return [each for each in range(1, min(number, most) + 1) if number % each == 0]
+
+
+def _is_plain(plan: RunPlan) -> bool:
+    """Whether it is plain data parallelism."""
+    parallel = plan.parallel_param
+    chosen = parallel.exchange, parallel.balance
+    return parallel.replica_ranks == 1 and chosen == (_Parallel.ALLREDUCE, _Parallel.UNIFORM)

@@ -1,0 +1,194 @@
+"""``bpt plan --auto``: the plan that takes least time on a cluster, as text to paste, and why; ``--dry-run``: the
+solver's own plan, forecast for all ranks in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from bpt.base.errors import UsageError
+from bpt.base.log import columns
+from bpt.base.violation import refuse
+from bpt.config.plan.chosen import text_of
+from bpt.config.plan.run_plan import RunPlan
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.layer_spec import Shape
+from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.cluster.cluster import Cluster, Node
+from bpt.parallel.cluster.cluster_file import ClusterSource
+from bpt.parallel.pipeline.devices import NOMINAL_LINK
+from bpt.perf.forecast.forecast import Forecast, forecast
+from bpt.perf.forecast.net_costs import Costs, costs_for
+from bpt.perf.forecast.search import Found, Search
+from bpt.perf.planner.plan_report import milliseconds
+from bpt.perf.simulate.simulation_net import without_data
+from bpt.train.rules.violations import violations_in_step, violations_of_net, violations_of_ranks
+
+_MIB = 2**20
+LINKS = ((10.0, "ten times as fast"), (0.1, "a tenth as fast"))
+ASKED_AGAIN = 64  # ranks up to which it is told what other links would change
+SHOWN = 16  # ranks with a line each
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is planned: a net and a cluster."""
+
+    plan: RunPlan
+    costs: Costs
+    cluster: Cluster
+    described: bool
+
+    @property
+    def graph(self) -> LayerGraph:
+        """Of the training net."""
+        return self.costs.graph
+
+
+def subject(plan: RunPlan, cluster: str, shape: Shape = ()) -> Subject:
+    """What to plan.
+
+    Args:
+        cluster: a file, or a number of ranks that are alike; "": as many as the solver's own plan needs.
+        shape: of a sample; the data set is not opened then.
+
+    Raises:
+        UsageError: the number is below 1, or there is none.
+        PrototxtError, FileError: the net, its costs or the cluster are wrong.
+    """
+    refuse(plan, violations_in_step(plan))
+    graph = build_graph_of(without_data(plan.train, shape) if shape else plan.train)
+    costs = costs_for(plan, graph)
+    if cluster.lstrip("+-").isdigit() or not cluster:
+        ranks = int(cluster or plan.parallel_param.replica_ranks)
+        if ranks < 1 or (not cluster and ranks < 2):
+            raise UsageError("say on what: --cluster FILE, or --cluster N for as many ranks that are alike")
+        link = NOMINAL_LINK
+        node = Node("rank", costs.nominal_speed(), latency=link.latency / 2, bandwidth=link.bandwidth)
+        return Subject(plan, costs, Cluster((node,) * ranks), False)
+    return Subject(plan, costs, ClusterSource(cluster).cluster(costs.flops, max(plan.random_seed, 0)), True)
+
+
+def auto_lines(what: Subject, top: int) -> tuple[Found, list[str]]:
+    """Search, and what to say of it.
+
+    Raises:
+        UserError: there is no plan.
+    """
+    search = Search(what.plan, what.costs)
+    found = search.on(what.cluster, top)
+    return found, list(_auto_lines(what, search, found))
+
+
+def dry_run(what: Subject) -> Forecast:
+    """The solver's own plan on all ranks.
+
+    Raises:
+        PrototxtError: these ranks cannot run it.
+    """
+    ranks = len(what.cluster.hosts)
+    refuse(what.plan, violations_of_ranks(what.plan, ranks))
+    refuse(what.plan, violations_of_net(what.plan, what.graph, (), ranks))
+    return forecast(what.plan, what.costs, what.cluster, bars=True)
+
+
+def _auto_lines(what: Subject, search: Search, found: Found) -> Iterator[str]:
+    best = found.best[0]
+    yield from _title(what)
+    yield (
+        f"{found.candidates} plans are allowed, {found.played} were played on a virtual clock; the others can only be "
+        f"slower{f'; {found.short} do not fit into memory' if found.short else ''}"
+    )
+    yield ""
+    yield text_of(best.plan)
+    yield ""
+    yield from reasons(best, found)
+    yield ""
+    yield from columns(list(_table(found)), left=2)
+    yield ""
+    if len(what.cluster.hosts) <= ASKED_AGAIN:
+        yield from _other_links(what, search, best)
+    if not what.described:
+        yield "Nothing is known of the ranks: they count as alike, on links of 10 Gbit/s. --cluster FILE says more."
+
+
+def _title(what: Subject) -> Iterator[str]:
+    ranks, nodes = len(what.cluster.hosts), len(what.cluster.nodes)
+    speeds = [node.speed for node in what.cluster.nodes]
+    spread = f", from {min(speeds):,.4g} to {max(speeds):,.4g} samples/s" if max(speeds) > min(speeds) else ""
+    yield (
+        f"{what.graph.name or 'the net'} on {ranks} rank{'s' * (ranks != 1)} of {nodes} node{'s' * (nodes != 1)}"
+        f"{spread}; batch {what.costs.batch}, {what.graph.num_parameters:,} parameters"
+    )
+    yield f"costs: {f'measured on {what.costs.measured}' if what.costs.measured else 'floating-point operations'}"
+
+
+def reasons(best: Forecast, found: Found) -> Iterator[str]:
+    """Why: what the time is made of, and what it is compared with."""
+    least, most = best.computing.min(), best.computing.max()
+    yield (
+        f"An iteration is expected to take {milliseconds(best.seconds)} ms: ranks compute {milliseconds(least)} to "
+        f"{milliseconds(most)} ms, {milliseconds(best.exposed)} ms of exchange are not hidden. What binds: {best.binds}"
+    )
+    yield (
+        f"It sends {best.between / 1e6:,.4g} MB between nodes and {best.within / 1e6:,.4g} MB within them, and a rank "
+        f"holds {best.held.max() / _MIB:,.4g} MiB at most"
+        + (f" of {best.room.min() / _MIB:,.4g}" if np.isfinite(best.room.min()) else "")
+    )
+    if found.plain is not None and found.plain is not best:
+        yield f"Plain data parallelism: {milliseconds(found.plain.seconds)} ms, {_by(found.plain, best)}"
+    if found.alone < best.seconds:
+        yield f"The fastest rank alone would take {milliseconds(found.alone)} ms: start one process"
+
+
+def _table(found: Found) -> Iterator[tuple[str, ...]]:
+    yield "", "plan", "ms", "more", "bubble", "MiB", "binds"
+    best = found.best[0]
+    for place, each in enumerate(found.best, 1):
+        more = "" if each is best else f"{each.seconds / best.seconds - 1:.1%}"
+        bubble, held = f"{each.bubble:.1%}", f"{each.held.max() / _MIB:,.4g}"
+        name = text_of(each.plan).removeprefix("parallel_param { ").removesuffix("}").strip() or "plain"
+        yield str(place), name, milliseconds(each.seconds), more, bubble, held, each.binds
+
+
+def _by(other: Forecast, best: Forecast) -> str:
+    return f"{other.seconds / best.seconds:.2f} times as long"
+
+
+def _other_links(what: Subject, search: Search, best: Forecast) -> Iterator[str]:
+    """What would change the choice."""
+    if len(what.cluster.nodes) == 1 or not np.isfinite([node.bandwidth for node in what.cluster.nodes]).all():
+        return
+    for factor, words in LINKS:
+        other = search.on(what.cluster.faster(factor), 1).best[0]
+        same = text_of(other.plan) == text_of(best.plan)
+        choice = "the same plan" if same else text_of(other.plan)
+        yield f"With links {words}: {choice}, {milliseconds(other.seconds)} ms"
+
+
+def dry_lines(what: Subject, made: Forecast) -> Iterator[str]:
+    """The forecast of one plan, rank by rank."""
+    yield from _title(what)
+    yield text_of(made.plan)
+    yield ""
+    yield (
+        f"An iteration is expected to take {milliseconds(made.seconds)} ms, {milliseconds(made.exposed)} ms of it "
+        f"exchange that is not hidden; bubble {made.bubble:.1%}; what binds: {made.binds}"
+    )
+    yield f"It sends {made.between / 1e6:,.4g} MB between nodes and {made.within / 1e6:,.4g} MB within them"
+    yield ""
+    rows = [("rank", "node", "computes ms", "holds MiB", "of MiB")]
+    for rank, host in enumerate(what.cluster.hosts[:SHOWN]):
+        room = f"{made.room[rank] / _MIB:,.5g}" if np.isfinite(made.room[rank]) else ""
+        held = f"{made.held[rank] / _MIB:,.4g}"
+        rows.append((str(rank), what.cluster.nodes[host].name, milliseconds(made.computing[rank]), held, room))
+    yield from columns(rows, left=2)
+    if len(what.cluster.hosts) > SHOWN:
+        yield f"... and {len(what.cluster.hosts) - SHOWN} more"
+    shares = [f"{share}" for share in made.shares[:SHOWN]]
+    yield f"Shares of the batch: {', '.join(shares)}{' …' if len(made.shares) > SHOWN else ''}"
+    if not made.fits:
+        short = int(np.argmax(made.held > made.room))
+        yield f"Warning: rank {short} has no room for what it would hold"

@@ -1,0 +1,84 @@
+"""Which devices ``bpt plan`` plans for: those of its flag, of the solver, or so many that are alike."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import NamedTuple
+
+from bpt.base.errors import UsageError
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto.sources import looked_for, resolve_path
+from bpt.parallel.pipeline.devices import count_devices
+from bpt.parallel.pipeline.placement.partition import TooManyStagesError
+
+FIELD = ("parallel_param", "pipeline_param", "devices")
+
+
+class Chosen(NamedTuple):
+    """A plan that knows its devices.
+
+    Attributes:
+        plan: the run.
+        stages: of the devices, if the flag tells them, or the solver does and says nothing of stages; else num_stages.
+            0: nothing is known of devices.
+        remarks: which settings of the solver the flag overrides, in words.
+    """
+
+    plan: RunPlan
+    stages: int
+    remarks: tuple[str, ...] = ()
+
+
+def choose_devices(plan: RunPlan, devices: str) -> Chosen:
+    """Let the solver name the devices of the flag ``--devices``, if it was given.
+
+    Raises:
+        UsageError: the flag is a number below 1, or neither a number nor a file.
+        PrototxtError, FileError: a file of devices is missing or wrong.
+    """
+    before = plan.parallel_param.num_stages
+    if not devices:
+        if before <= 1 and plan.parallel_param.pipeline_param.devices:
+            plan = plan.with_parallel(num_stages=count_devices(plan))
+        stages = plan.parallel_param.num_stages
+        return Chosen(plan, stages if stages > 1 else 0)
+    if devices.lstrip("+-").isdigit():
+        if int(devices) < 1:
+            raise UsageError(f"--devices {devices}: there must be at least 1")
+        now = int(devices)
+        plan = plan.with_pipeline(devices="")
+    else:
+        if not os.path.exists(resolve_path(devices, plan.path)):
+            raise UsageError(
+                f"--devices {devices}: takes a number of devices or a file that describes them, and there is no such "
+                f"file ({looked_for(devices, plan.path)})"
+            )
+        # What is wrong with the file is not the solver's fault.
+        origins = {way: place for way, place in plan.origins.items() if way != FIELD}
+        plan = replace(plan.with_pipeline(devices=devices), origins=origins)
+        now = count_devices(plan)
+    plan, remarks = plan.with_parallel(num_stages=now), []
+    if before > 1 and before != now:
+        remarks.append(
+            f"--devices {devices}: {now} stage{'s' * (now != 1)}, in place of num_stages: {before} of the solver; to "
+            f"train like that, set num_stages: {now}"
+        )
+    return Chosen(plan, now, tuple(remarks))
+
+
+@contextmanager
+def blamed(devices: str) -> Iterator[None]:
+    """Let errors about the number of stages inside name the flag ``--devices``, if it was given.
+
+    Raises:
+        UsageError: in place of a TooManyStagesError.
+    """
+    try:
+        yield
+    except TooManyStagesError as error:
+        if not devices:
+            raise
+        raise UsageError(f"--devices {devices}: {error.reason}; give {error.possible} or fewer") from None

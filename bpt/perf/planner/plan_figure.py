@@ -1,0 +1,150 @@
+"""The figure of ``bpt plan``: layers by stage, what each device does in an iteration, and GABRA's convergence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from bpt.parallel.pipeline.simulation.trace import COMPUTE
+from bpt.perf.planner.plan_report import Plan, milliseconds
+from bpt.train.outer.report.style import BLUE, COLOURS, GREY, SMALL, check_picture, new_figure, save, whole_ticks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FORMATS = (".png", ".svg")
+INCHES = 0.34  # of a stage in the timeline
+NAMED = 32  # layers, up to which all have their names shown; of more, the first of each run on a stage
+LONGEST = 20  # letters of a name
+LABELLED = 160  # forward and backward passes whose numbers are shown
+UPDATE = "#666666"
+
+
+class Bar(NamedTuple):
+    """A forward (``F``) or backward pass (``B``) or an update (``U``) of a stage: a run of all its segments' bars."""
+
+    stage: int
+    kind: str
+    micro: str
+    start: float
+    end: float
+
+
+def check_figure(path: str) -> None:
+    """Raise a UserError if no such figure can be written to ``path``; better before the work than after it."""
+    check_picture(path, FORMATS, f"--figure {path}: writes files that end in {' or '.join(FORMATS)}")
+
+
+def draw(plan: Plan, path: str) -> Path:
+    """Write the figure of ``plan`` as PNG or SVG, as the end of ``path`` says.
+
+    Raises:
+        UserError: there is no matplotlib.
+        WriteError: the file could not be written.
+    """
+    depth = len(plan.problem.devices)
+    rows = -(-depth // 2)  # of the legend
+    heights = [2.9, 0.9 + INCHES * depth] + ([1.7] if plan.convergence else [])
+    figure, [empty] = new_figure(plan.title, height=0.4 + 0.18 * rows + sum(heights))
+    empty.remove()
+    panels = figure.subplots(len(heights), height_ratios=heights, squeeze=False).flat
+    draw_layers(panels[0], plan)
+    draw_timeline(panels[1], plan)
+    if plan.convergence:
+        draw_convergence(panels[2], plan)
+    return save(figure, path)
+
+
+def draw_layers(axes: Axes, plan: Plan) -> None:
+    """A bar for each layer, in order of the net, in its stage's colour: the milliseconds it takes there for a batch."""
+    from matplotlib.patches import Patch  # noqa: PLC0415  an extra, and slow to import
+
+    chosen, devices = plan.chosen, plan.problem.devices
+    for segment, stage in zip(chosen.segments, chosen.stages, strict=True):
+        layers = range(segment.start, segment.end)
+        heights = [plan.problem.costs[layer].work / devices[stage].speed * 1e3 for layer in layers]
+        axes.bar(layers, heights, 0.85, color=colour(stage), linewidth=0)
+        axes.axvspan(segment.start - 0.5, segment.end - 0.5, color=colour(stage), alpha=0.12, linewidth=0)
+    count = len(plan.graph)
+    named = list(range(count)) if count <= NAMED else _apart([segment.start for segment in chosen.segments], count)
+    names = [_short(plan.graph.nodes[layer].name) for layer in named]
+    axes.set_xticks(named, names, rotation=90, parse_math=False)
+    axes.set_xlim(-0.5, count - 0.5)
+    axes.set_ylabel("ms a batch")
+    handles = [
+        Patch(color=colour(stage), label=f"{stage}: {device.name}, load {chosen.loads[stage]:.0%}")
+        for stage, device in enumerate(devices)
+    ]
+    columns = min(len(handles), 3 if max(len(device.name) for device in devices) < 8 else 2)
+    axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, fontsize=SMALL, frameon=False)
+
+
+def draw_timeline(axes: Axes, plan: Plan) -> None:
+    """A row for each stage: forward passes light, backward passes full, each with the number of its micro-batch."""
+    passes = list(bars(plan))
+    for bar in passes:
+        shade = {"F": 0.45, "B": 0.95, "U": 1.0}[bar.kind]
+        shown = UPDATE if bar.kind == "U" else colour(bar.stage)
+        span = bar.end - bar.start
+        axes.barh(
+            bar.stage, span * 1e3, 0.8, bar.start * 1e3, color=shown, alpha=shade, edgecolor="white", linewidth=0.5
+        )  # fmt: skip
+        if bar.micro and len(passes) <= LABELLED and span > 0.012 * plan.chosen.trace.time:
+            middle = (bar.start + bar.end) / 2 * 1e3
+            text = "black" if bar.kind == "F" else "white"
+            axes.text(middle, bar.stage, bar.micro, ha="center", va="center", fontsize=6, color=text)
+    depth = len(plan.problem.devices)
+    axes.set_yticks(range(depth), [device.name for device in plan.problem.devices], parse_math=False)
+    axes.set_ylim(depth - 0.45, -0.55)
+    axes.set_xlim(0, max(plan.chosen.trace.time, 1e-12) * 1e3)
+    axes.set_xlabel("time (ms); forward light, backward full, by micro-batch")
+    axes.set_title(f"iteration {milliseconds(plan.chosen.seconds)} ms, bubble {plan.chosen.bubble:.1%}")
+    axes.set_facecolor("#F4F4F4")
+
+
+def draw_convergence(axes: Axes, plan: Plan) -> None:
+    """The best chromosome's objective, by generation."""
+    generations, values = zip(*plan.convergence, strict=True)
+    axes.plot(generations, values, color=BLUE, linewidth=1.3, drawstyle="steps-post")
+    axes.axhline(values[-1], color=GREY, linewidth=0.8)
+    axes.set_xlim(0, max(generations[-1], 1))
+    axes.set_xlabel("generation of GABRA")
+    axes.set_ylabel(plan.objective)
+    whole_ticks(axes)
+
+
+def bars(plan: Plan) -> Iterable[Bar]:
+    """What each stage computes; segments of one pass that run one right after the other are one bar."""
+    for stage in range(len(plan.problem.devices)):
+        last: Bar | None = None
+        for event in plan.chosen.trace.events:
+            if event.stage != stage or event.stream != COMPUTE or event.end <= event.start:
+                continue
+            kind, number = event.instruction.letter, getattr(event.instruction, "micro", None)
+            micro = "" if number is None else str(number)
+            joins = last is not None and (last.kind, last.micro, last.end) == (kind, micro, event.start)
+            if last is not None and not joins:
+                yield last
+            start = last.start if last is not None and joins else event.start
+            last = Bar(stage, kind, micro, start, event.end)
+        if last is not None:
+            yield last
+
+
+def _apart(layers: list[int], count: int) -> list[int]:
+    """Those of ``layers`` (ascending, of ``count``) whose names do not hide each other."""
+    kept: list[int] = []
+    for layer in layers:
+        if not kept or layer - kept[-1] >= count / NAMED:
+            kept.append(layer)
+    return kept
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
+
+
+def colour(stage: int) -> str:
+    """Of a stage; they repeat after seven."""
+    return COLOURS[stage % len(COLOURS)]

@@ -1,0 +1,128 @@
+"""What ``bpt simulate`` needs to know of a solver's training net: its size, its work, its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from bpt.base.errors import PrototxtError, UsageError, UserError
+from bpt.base.violation import refuse
+from bpt.config.plan.nets import NetPlan
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.layer_spec import Shape, count
+from bpt.nn.layers import LAYERS, DataLayer
+from bpt.nn.layers.base import batch_of
+from bpt.nn.layers.data import shipment_of
+from bpt.nn.net_file import make_input, reads_data
+from bpt.nn.net_graph import build_graph_of
+from bpt.nn.pass_context import PassContext
+from bpt.parallel.balance.divisible_batches import samples_together, violations_dealt_out, violations_of_data_set
+
+_OF_IMAGE = 3  # dimensions
+_TRAINING = 3  # a training pass, as multiples of a forward pass: backward computes two gradients
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A training net, as far as time depends on it.
+
+    Attributes:
+        name: of the net.
+        samples: N.
+        batch: samples of an iteration, over all its passes (``iter_size``).
+        flops: floating-point operations that training costs for each sample: forward, and twice as many backward.
+        parameters: elements of all weights.
+        weights: their bytes, c_w.
+        record: bytes of a sample that the server sends (``ship_data``): of the first record of the data set or, where
+            that is not looked at, a byte for each element of an image; 0: it sends none.
+        grain: samples that a node gets together.
+    """
+
+    name: str
+    samples: int
+    batch: int
+    flops: float
+    parameters: int
+    weights: int
+    record: int
+    grain: int = 1
+
+
+def facts_of(run: RunPlan, samples: int = 0, shape: Shape = ()) -> Facts:
+    """The facts of the training net.
+
+    Args:
+        samples: N; 0: as many as its data layer reads.
+        shape: of a sample; the data are not looked at then. (): that of the data.
+
+    Raises:
+        PrototxtError: the net is wrong, or does not say what a batch is; or its data cannot be sent.
+        UserError: nothing says how many samples there are.
+    """
+    graph = build_graph_of(without_data(run.train, shape) if shape else run.train)
+    refuse(run, violations_dealt_out(run, graph))
+    batch = batch_of(graph)
+    if not batch:
+        raise PrototxtError(
+            "the training net has no layer that makes batches; there is nothing to divide", run.origin("net")
+        )
+    ships = run.parallel_param.ship_data
+    record = ships * count(shape)
+    if not shape:
+        found, record = _look_at_data(graph, ships)
+        samples = samples or found
+    if not samples:
+        raise UserError("the training net does not read a data set; say how many samples there are: --samples N")
+    refuse(run, violations_of_data_set(graph, samples))
+    return Facts(
+        name=graph.name or "the net",
+        samples=samples,
+        batch=batch * run.optim.iter_size,
+        flops=_TRAINING * graph.flops / batch,
+        parameters=graph.num_parameters,
+        weights=graph.num_parameters * run.precision.master.itemsize,
+        record=record,
+        grain=samples_together(graph),
+    )
+
+
+def _look_at_data(graph: LayerGraph, ships: bool) -> tuple[int, int]:
+    """The samples of the net's data set, and the bytes of its first record if the server sends them; 0: there is none.
+
+    Several data layers have the same number of samples, or a real run would refuse them; their records add up.
+    """
+    samples, record = 0, 0
+    for node in graph.nodes:
+        layer_type = LAYERS[node.type]
+        if not issubclass(layer_type, DataLayer):
+            continue
+        layer = layer_type(node.spec, PassContext())
+        try:
+            samples = samples or layer.epoch
+            if ships:
+                shipment = shipment_of(layer)
+                shipment.close()
+                record += sum(map(len, shipment.header.first))
+        finally:
+            layer.close()
+    return samples, record
+
+
+def without_data(plan: NetPlan, shape: Shape) -> NetPlan:
+    """The same net with Input layers in place of its data layers; each top but the first is one number a sample.
+
+    Raises:
+        UsageError: a layer reads images, and the shape is not that of one.
+    """
+    param = pb.NetParameter()
+    param.CopyFrom(plan.source.param)
+    for layer in param.layer:
+        if reads_data(layer.type):
+            if LAYERS[layer.type].reads_images and len(shape) != _OF_IMAGE:
+                raise UsageError(
+                    f'--shape {"x".join(map(str, shape))}: layer "{layer.name}" reads images, which have channels x '
+                    "height x width: --shape 3x224x224, say"
+                )
+            make_input(layer, shape)
+    return replace(plan, source=replace(plan.source, param=param))

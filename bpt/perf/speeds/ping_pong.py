@@ -1,0 +1,176 @@
+"""How fast messages travel between ranks: ping-pong between pairs, alone and at once, and an Allreduce of all.
+
+Latency is half the median time of a round trip of 8 bytes. Bandwidth is that of larger messages, of a size that
+takes a part of the pair's time, there and back.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpt.system.comm.base import Communicator
+
+SECONDS = 1.5  # for all pairs together
+_PAIR = 0.3  # seconds for a pair at most
+_FEW = 4  # so many ranks are measured each with each
+_SMALL, _FIRST, _LARGEST = 8, 2**16, 2**23  # bytes of messages
+AS_ALONE = 0.8  # a pair has that part of its bandwidth at least while others send, if they do not hinder it
+ALLREDUCE = 4 * 10**6  # bytes, of float32
+
+
+@dataclass(frozen=True)
+class Link:
+    """Two ranks, seconds that a short message takes, and bytes a second."""
+
+    one: int
+    other: int
+    latency: float
+    bandwidth: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured.
+
+    Attributes:
+        allreduce: seconds that summing one byte over all ranks takes, of many.
+        shared: bytes a second that pairs of hosts have together while all send at once; infinite: each has as much as
+            alone, or there are fewer than four hosts.
+    """
+
+    links: tuple[Link, ...]
+    allreduce: float
+    shared: float = math.inf
+
+    @property
+    def latency(self) -> float:
+        """Of the farthest pair; 0: there is none."""
+        return max((link.latency for link in self.links), default=0.0)
+
+
+def measure(world: Communicator, hosts: Sequence[str], seconds: float = SECONDS) -> Measured:
+    """Measure, for about so many seconds; a collective call.
+
+    Args:
+        hosts: of each rank.
+    """
+    own = []
+    chosen = pairs(hosts)
+    for one, other in chosen:
+        world.Barrier()
+        if world.rank == one:
+            own.append(Link(one, other, *_ping(world, other, min(_PAIR, seconds / len(chosen)))))
+        elif world.rank == other:
+            _pong(world, one)
+    found = sorted((link for links in world.allgather(own) for link in links), key=lambda link: (link.one, link.other))
+    shared = _shared(world, [ranks[0] for ranks in members(hosts).values()], min(_PAIR, seconds))
+    return Measured(tuple(found), _time_allreduce(world) if world.size > 1 else 0.0, shared)
+
+
+def pairs(hosts: Sequence[str]) -> list[tuple[int, int]]:
+    """Who is measured with whom: few ranks each with each; of many, rank 0 with the first of each other host, the
+    first ranks of few hosts each with each, and rank 0 with another of its host."""
+    size, by_host = len(hosts), members(hosts)
+    if size <= _FEW:
+        return list(combinations(range(size), 2))
+    heads = [ranks[0] for ranks in by_host.values()]
+    chosen = list(combinations(heads, 2)) if len(heads) <= _FEW else [(0, head) for head in heads[1:]]
+    return sorted({*chosen, *((0, rank) for rank in by_host[hosts[0]][1:2])})
+
+
+def members(hosts: Sequence[str]) -> dict[str, list[int]]:
+    """Host → its ranks, both in order of rank."""
+    found: dict[str, list[int]] = {}
+    for rank, host in enumerate(hosts):
+        found.setdefault(host, []).append(rank)
+    return found
+
+
+def _shared(world: Communicator, heads: Sequence[int], seconds: float) -> float:
+    """See ``Measured``: two pairs of ``heads`` alone, then all pairs at once, in which nobody is twice."""
+    disjoint = list(zip(heads[::2], heads[1::2], strict=False))
+    if len(disjoint) < 2:
+        return math.inf
+    alone = [_bandwidths(world, [pair], seconds) for pair in disjoint[:2]]
+    together = _bandwidths(world, disjoint, seconds)
+    return shared_by(together, [bandwidth for (bandwidth,) in alone])
+
+
+def shared_by(together: Sequence[float], alone: Sequence[float]) -> float:
+    """What pairs have together, from the bandwidth of each at once with the others, and of some alone."""
+    lacks = statistics.fmean(together) < AS_ALONE * statistics.fmean(alone)
+    return math.fsum(together) if lacks else math.inf
+
+
+def _bandwidths(world: Communicator, chosen: Sequence[tuple[int, int]], seconds: float) -> list[float]:
+    """Bytes a second of each of some pairs, all at once; a collective call."""
+    world.Barrier()
+    own = None
+    for one, other in chosen:
+        if world.rank == one:
+            own = _ping(world, other, seconds)[1]
+        elif world.rank == other:
+            _pong(world, one)
+    return [found for found in world.allgather(own) if found is not None]
+
+
+def _ping(comm: Communicator, other: int, seconds: float) -> tuple[float, float]:
+    """Measure the link to ``other``, which is in ``_pong``: seconds a short message, bytes a second."""
+    latency = _round_trips(comm, other, _SMALL, seconds / 3, fewest=10, most=1000) / 2
+    first = _round_trips(comm, other, _FIRST, 0.0, fewest=2, most=2)
+    nbytes = int(np.clip(_FIRST * seconds / 8 / first, _FIRST, _LARGEST))
+    round_trip = _round_trips(comm, other, nbytes, seconds / 2, fewest=3, most=20)
+    comm.Send(np.zeros(1, np.int64), other)
+    return latency, nbytes / (round_trip / 2)
+
+
+def _pong(comm: Communicator, other: int) -> None:
+    """Send back what comes, of sizes that are told, until the size is 0; a first byte of 0 ends those of one size."""
+    nbytes = np.zeros(1, np.int64)
+    while True:
+        comm.Recv(nbytes, other)
+        if not nbytes[0]:
+            return
+        message: NDArray[np.uint8] = np.ones(int(nbytes[0]), np.uint8)
+        while message[0]:
+            comm.Recv(message, other)
+            comm.Send(message, other)
+
+
+def _round_trips(comm: Communicator, other: int, nbytes: int, seconds: float, fewest: int, most: int) -> float:
+    """The median seconds of round trips; the first does not count."""
+    comm.Send(np.array([nbytes], np.int64), other)
+    message: NDArray[np.uint8] = np.ones(nbytes, np.uint8)
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while message[0]:
+        if len(times) >= most or (len(times) >= fewest and time.perf_counter() > end):
+            message[0] = 0
+        start = time.perf_counter()
+        comm.Send(message, other)
+        comm.Recv(message, other)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])
+
+
+def _time_allreduce(comm: Communicator, seconds: float = 0.3) -> float:
+    """The median seconds a byte of an Allreduce; a collective call."""
+    numbers = np.zeros(ALLREDUCE // np.dtype(np.float32).itemsize, np.float32)
+    times: list[float] = []
+    wanted = 2  # all ranks do as many as rank 0 says
+    while len(times) < wanted:
+        comm.Barrier()
+        start = time.perf_counter()
+        comm.Allreduce(numbers)
+        times.append(time.perf_counter() - start)
+        if len(times) == 1:
+            wanted = comm.bcast(2 + int(min(8.0, seconds / times[0])))
+    return float(comm.bcast(statistics.median(times[1:]))) / numbers.nbytes

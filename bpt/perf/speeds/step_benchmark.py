@@ -1,0 +1,184 @@
+"""StepBenchmark: a rank's part of a training iteration by itself, with any number of samples."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from bpt.base.malloc_settings import release_free_memory
+from bpt.config.plan.run_plan import RunPlan
+from bpt.engine.memory_format_choice import LayoutChoice
+from bpt.engine.operator import SegmentOperator
+from bpt.engine.optim.rules import UpdateRule, make_rule
+from bpt.graph.autocast import blob_itemsizes
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.layer_spec import count
+from bpt.graph.segments import cut, starts_by_chunks, trained_layers
+from bpt.graph.share import Share
+from bpt.nn.layers.base import batch_of
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
+from bpt.system.device import synchronize
+from bpt.system.device.memory_use import Memory
+from bpt.train.runtime.net_on_device import make_net
+
+# So low that weights stay what they are: hundreds of updates from batches of one sample could drive them to infinity,
+# and not so low that any of torch's fast updates would not do, which a rate of 0 would be.
+RATE = 1e-9
+NEVER_CLIP = 1e30  # the norm of the gradients is computed, and nothing is logged
+
+
+class StepBenchmark:
+    """Trains as one rank of many does, but without the exchange, and without learning anything.
+
+    Data come through the net's own data layers, so reading and decoding them is in the time as far as it is in that
+    of training: where it does not keep up with the net.
+
+    Args:
+        graph: the training net.
+        plan: the run.
+        device: where to compute.
+        ranks: how many will share a batch.
+        sharers: how many processes share the memory of ``device``.
+        agree: the largest of the seconds of all ranks, collective: they choose their memory layout together.
+
+    Attributes:
+        samples: of a pass.
+        updating: seconds of the last iteration in which it updated the parameters.
+    """
+
+    def __init__(
+        self,
+        graph: LayerGraph,
+        plan: RunPlan,
+        device: torch.device,
+        ranks: int = 1,
+        sharers: int = 1,
+        agree: Callable[[float], float] = lambda seconds: seconds,
+    ) -> None:
+        self._graph = graph
+        clip = NEVER_CLIP if plan.optim.clip_gradients >= 0 else plan.optim.clip_gradients
+        self._optim = replace(plan.optim, clip_gradients=clip)
+        self._precision = plan.precision
+        self._device = device
+        self._ranks = ranks
+        self._agree = agree
+        self._batch = batch_of(graph)
+        self._memory = Memory(device, sharers)
+        self._values: Mapping[tuple[str, int], nn.Parameter] = {}
+        self._positions: dict[str, int] = {}
+        self._operator: SegmentOperator | None = None
+        self._rule: UpdateRule | None = None
+        self._iteration = 0
+        self.samples = 0
+        self.updating = 0.0
+
+    @property
+    def blob_bytes(self) -> tuple[int, int]:
+        """Bytes a sample of the largest blob, and of all blobs."""
+        itemsizes = blob_itemsizes(self._graph, self._precision)
+        edges = zip(self._graph.edges, itemsizes, strict=True)
+        sizes = [count(edge.shape) * itemsize // self._batch for edge, itemsize in edges]
+        return max(sizes), sum(sizes)
+
+    def resize(self, samples: int) -> None:
+        """Go on with ``samples`` samples a pass; 0: do nothing. The net keeps its weights and its place in the data."""
+        self._close_net()
+        self.samples = samples
+        self._memory.reset()
+        if not samples:
+            return
+        context = PassContext(precision=self._precision, split=self._split, ranks=self._ranks)
+        net = make_net(self._graph, self._device, context, self._values)
+        for name, position in self._positions.items():
+            net.data_layers()[name].position = position
+        self._operator = SegmentOperator(net, device=self._device)
+        self._values = net.values_by_name()
+        if self._rule is None:
+            self._rule = make_rule(self._optim, net)
+
+    def settle(self, choice: LayoutChoice) -> None:
+        """Run iterations until all ranks have made their ``choice`` of the memory layout; a collective call."""
+        while not choice.settled:
+            self.use(choice.engine)
+            choice.record(self._agree(self.run()))
+        self.use(choice.engine)
+
+    def cut(self, number: int) -> int:
+        """Run iterations in so many segments from now on, or as many as the net can be cut into; returns how many."""
+        assert self._operator is not None
+        trained = len(trained_layers(self._graph))
+        if not trained:
+            return 1
+        length = -(-trained // max(number, 1))
+        lengths = [length] * (trained // length) + ([trained % length] if trained % length else [])
+        self._operator.cut_into(cut(self._graph, starts_by_chunks(self._graph, lengths)))
+        return len(self._operator.segments)
+
+    def use(self, engine: int) -> None:
+        """Compute in this memory layout."""
+        if self._operator is not None and self._operator.engine != engine:
+            self._operator.engine = engine
+            release_free_memory()  # as in training
+
+    def run(self, behind: Callable[[], object] = lambda: None) -> float:
+        """Run an iteration; returns its seconds, 0 without samples.
+
+        Args:
+            behind: called when a segment has run backward for the last time, as an exchange is.
+        """
+        if self._operator is None:
+            return 0.0
+        assert self._rule is not None
+        start = time.perf_counter()
+        for number in range(self._optim.iter_size):
+            self._operator.begin_pass(self._iteration, number)
+            segments = range(len(self._operator.segments))
+            for segment in segments:
+                self._operator.forward(segment)
+            self._operator.loss().item()
+            for segment in reversed(segments):
+                self._operator.backward(segment)
+                if number == self._optim.iter_size - 1:
+                    behind()
+        synchronize(self._device)
+        computed = time.perf_counter()
+        self._rule.update(RATE, self._iteration)
+        synchronize(self._device)
+        self._iteration += 1
+        end = time.perf_counter()
+        self.updating = end - computed
+        return end - start
+
+    @property
+    def peak(self) -> int:
+        """Bytes of memory taken at most with this number of samples."""
+        return self._memory.peak
+
+    @property
+    def room(self) -> int:
+        """Bytes that can be taken besides."""
+        return self._memory.room
+
+    def close(self) -> None:
+        """Stop reading ahead and close all data sources."""
+        self._close_net()
+
+    def _split(self, samples: int) -> Share:
+        """All of a batch that is as much smaller, of whatever data layer, as the rank's is."""
+        own = -(-samples * self.samples // self._batch)
+        return Share(0, own, own)
+
+    def _close_net(self) -> None:
+        if self._operator is not None:
+            net: Net = self._operator.net
+            for name, layer in net.data_layers().items():
+                with suppress(NotImplementedError):
+                    self._positions[name] = layer.position
+            net.close()
+        self._operator = None

@@ -1,0 +1,162 @@
+"""What ``bpt time`` does: time a network, or the net and update of a runtime, and log the tables."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import torch
+
+from bpt.base.log import number
+from bpt.config.plan.nets import file_plan
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.executor import Executor
+from bpt.engine.memory_format_choice import LayoutChoice
+from bpt.engine.operator import SegmentOperator
+from bpt.engine.optim import lr_policy
+from bpt.graph.segments import per_layer
+from bpt.nn.layers.prefetching import PrefetchingDataLayer
+from bpt.nn.net import Net
+from bpt.nn.net_graph import build_graph_of
+from bpt.perf.timing.inner_times import log_inner_times
+from bpt.perf.timing.layer_times import LayerTimes, PassTimes, Times, choose_layout, time_layers, time_passes
+from bpt.perf.timing.peaks import PeakMeter, Peaks
+from bpt.perf.timing.roofline import Itemsizes, points
+from bpt.perf.timing.roofline_figure import draw_roofline
+from bpt.perf.timing.roofline_table import roofline_lines
+from bpt.perf.timing.timetable import caffe_lines, table
+from bpt.system.device import use_line
+from bpt.train.runtime.half_precision import net_in
+from bpt.train.runtime.runtime import bind
+
+LOG = logging.getLogger("bpt")
+
+
+def time_model(
+    path: str,
+    phase: str,
+    level: int,
+    stages: tuple[str, ...],
+    device: torch.device,
+    iterations: int,
+    roofline: str | None = None,
+    precision: str = "FLOAT32",
+) -> None:
+    """Time the network text at ``path``, in the layout that training would choose.
+
+    Args:
+        roofline: hold the layers against this machine's roofs, too, and draw that to this file; ``""``: draw nothing.
+        precision: its name.
+    """
+    LOG.info("%s", use_line(device))
+    net = net_in(precision, build_graph_of(file_plan(path, pb.Phase.Value(phase), level, stages)), device)
+    try:
+        _time(net, device, iterations, pb.SolverParameter.AUTO, roofline=roofline)
+    finally:
+        net.close()
+
+
+def time_solver(plan: RunPlan, device: torch.device, iterations: int, roofline: str | None = None) -> None:
+    """Time the training net of a solver and its update, in its ``engine``, and its inner layer if it has one.
+
+    Nothing is tested or written, but for the picture of the ``roofline``; see ``time_model``.
+    """
+    plan = plan.measured()
+    if plan.is_outer:
+        plan = plan.standalone()  # as one of its workers trains
+    with bind(plan, None, None, device) as runtime:
+        rate = lr_policy.learning_rate(plan.optim, 0)
+        _time(runtime.net, device, iterations, plan.engine, lambda: runtime.updater.rule.update(rate, 0), roofline)
+        log_inner_times(runtime, iterations)
+
+
+def _time(
+    net: Net,
+    device: torch.device,
+    iterations: int,
+    engine: int,
+    update: Callable[[], object] | None = None,
+    roofline: str | None = None,
+) -> None:
+    by_layer = SegmentOperator(net, per_layer(net.graph), device)
+    whole = SegmentOperator(net, device=device)
+    _try_once(by_layer)
+    layout = LayoutChoice(engine)
+    choose_layout(whole, layout, update)
+    by_layer.engine = layout.engine
+    LOG.info("Engine: %s", layout)
+
+    meter = PeakMeter(device, net.fastest_type) if roofline is not None else None
+    if meter:
+        LOG.info("Measuring the roofs of %s.", _unit(device))
+        meter.measure()
+
+    LOG.info("*** Benchmark begins ***")
+    LOG.info("Testing for %d iterations.", iterations)
+    readers = [layer for layer in net.data_layers().values() if isinstance(layer, PrefetchingDataLayer)]
+    waits: list[float] = []
+
+    def each(index: int, seconds: float) -> None:
+        waits.append(sum(layer.waited for layer in readers))
+        _log_pass(index, seconds)
+
+    passes = time_passes(whole, iterations, update, each)
+    layers = time_layers(by_layer, iterations)
+    for line in caffe_lines(layers, passes):
+        LOG.info("%s", line)
+    LOG.info("*** Benchmark ends ***")
+    for line in table(net.graph, layers, passes, list(net.data_layers())):
+        LOG.info("%s", line)
+    if readers:
+        LOG.info("%s", _wait(Times(tuple(waits)), passes.iteration))
+    if meter:
+        meter.measure()
+        _log_roofline(net, layers, passes, meter.peaks(), _unit(device), roofline or "")
+
+
+def _wait(waits: Times, passes: Times) -> str:
+    """How long a pass of the whole net waits for its batches, which are made meanwhile."""
+    median, spread = waits.median * 1e3, waits.spread * 1e3
+    return f"Wait for data: {median:.3f} ± {spread:.3f} ms of a pass, {waits.median / passes.median:.1%} of its time."
+
+
+def _log_roofline(
+    net: Net, layers: Sequence[LayerTimes], passes: PassTimes, peaks: Peaks, unit: str, picture: str
+) -> None:
+    precision = net.context.precision
+    found = points(net.graph, layers, _itemsizes(net), peaks)
+    sources = [node.name for node in net.graph.nodes if not node.bottoms]
+    for line in roofline_lines(found, peaks, passes, precision.name, unit, sources):
+        LOG.info("%s", line)
+    if picture:
+        LOG.info("Picture: %s", draw_roofline(found, peaks, f"{net.graph.name}, {precision.name}, {unit}", picture))
+    else:
+        LOG.info("For a picture give --roofline a file that ends in .png or .svg.")
+
+
+def _itemsizes(net: Net) -> Itemsizes:
+    edges = tuple(net.type_of(edge.index).itemsize for edge in net.graph.edges)
+    return Itemsizes(edges, net.context.precision.master.itemsize)
+
+
+def _unit(device: torch.device) -> str:
+    """What computes, in words."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"{threads} thread{'s' * (threads != 1)}"
+
+
+def _try_once(operator: SegmentOperator) -> None:
+    """One pass before the clock starts, as in Caffe: it shows what cannot run, and the loss."""
+    debug, executor = operator.net.graph.debug_info, Executor(operator)
+    LOG.info("Performing Forward")
+    LOG.info("Initial loss: %s", number(executor.evaluate(0, 0, grad=True, debug=debug)))
+    LOG.info("Performing Backward")
+    executor.backward(debug)
+    operator.net.zero_grad(set_to_none=True)
+
+
+def _log_pass(index: int, seconds: float) -> None:
+    LOG.info("Iteration: %d forward-backward time: %s ms.", index, number(seconds * 1e3))

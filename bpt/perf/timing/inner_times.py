@@ -1,0 +1,181 @@
+"""What ``bpt time --solver`` shows of the inner layer: LIBRARY and TASK_DAG side by side, and what the threads did."""
+
+from __future__ import annotations
+
+import logging
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bpt.base.log import columns
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.task_dag import TaskDagCompute
+from bpt.parallel.task_dag.task_dag import Timeline
+from bpt.perf.timing.layer_times import Times
+from bpt.system.events.totals import Totals, phase_seconds
+from bpt.train.runtime.runtime import Runtime
+
+LOG = logging.getLogger("bpt")
+
+LIBRARY, TASK_DAG = pb.InnerParameter.LIBRARY, pb.InnerParameter.TASK_DAG
+DIRECTIONS = ("forward", "backward")
+TURNS = 10  # in which either is timed, if there are so many iterations
+SMALL = 0.02  # tasks with less than this part of the critical path are shown together
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One direction of a pass by tasks: the DAGs of all segments, one after the other."""
+
+    timelines: tuple[Timeline, ...]
+
+    @property
+    def tasks(self) -> int:
+        return sum(len(timeline.dag) for timeline in self.timelines)
+
+    @property
+    def seconds(self) -> float:
+        return sum(timeline.seconds for timeline in self.timelines)
+
+    @property
+    def busy(self) -> tuple[float, ...]:
+        """Seconds in which each thread has run tasks."""
+        return tuple(map(sum, zip(*(timeline.busy for timeline in self.timelines), strict=True)))
+
+    @property
+    def balance(self) -> float:
+        """As Timeline's."""
+        return statistics.fmean(self.busy) / max(self.busy) if max(self.busy) else 1.0
+
+    @property
+    def waiting(self) -> float:
+        """Seconds in which a thread has run nothing, on average."""
+        return self.seconds - statistics.fmean(self.busy)
+
+    @property
+    def path(self) -> list[tuple[str, float]]:
+        """The tasks on the critical path with the seconds that each has taken."""
+        path = []
+        for timeline in self.timelines:
+            took = {event.task: event.end - event.start for event in timeline.events}
+            path += [(timeline.dag.tasks[index].name, took[index]) for index in timeline.critical_path[1]]
+        return path
+
+
+@dataclass
+class Engines:
+    """Seconds of forward and of backward by engine and iteration, and the passes of TASK_DAG by direction."""
+
+    seconds: dict[int, list[tuple[float, float]]] = field(default_factory=lambda: {LIBRARY: [], TASK_DAG: []})
+    passes: dict[str, list[Pass]] = field(default_factory=lambda: {direction: [] for direction in DIRECTIONS})
+
+
+def log_inner_times(runtime: Runtime, iterations: int) -> None:
+    """Train by LIBRARY and by TASK_DAG in turn, and log what either takes; a collective call.
+
+    Nothing happens unless ``inner_param`` asks for TASK_DAG or AUTO.
+    """
+    compute = runtime.train.operator.compute
+    if not isinstance(compute, TaskDagCompute):
+        return
+    runtime.settle()
+    chosen = compute.inner
+    engines = _measure(runtime, compute, iterations)
+    compute.inner = chosen
+    if chosen == LIBRARY:
+        compute.close()
+    threads = f"{compute.threads} thread{'s' * (compute.threads != 1)}"
+    each = f"{iterations} iteration{'s' * (iterations != 1)}"
+    LOG.info("Inner layer: both engines on %s in turn, %s each:", threads, each)
+    for line in side_by_side(engines.seconds, alike=not any(each.timelines for each in engines.passes["forward"])):
+        LOG.info("%s", line)
+    for line in task_tables(engines.passes):
+        LOG.info("%s", line)
+
+
+def _measure(runtime: Runtime, compute: TaskDagCompute, iterations: int) -> Engines:
+    engines = Engines()
+    turns = min(TURNS, iterations)
+    for turn in range(turns):
+        own = iterations * (turn + 1) // turns - iterations * turn // turns
+        for compute.inner in (LIBRARY, TASK_DAG) if turn % 2 == 0 else (TASK_DAG, LIBRARY):
+            runtime.iterate()  # does not count: threads and memory come back
+            for _ in range(own):
+                with runtime.events.into(Totals()) as totals:
+                    runtime.iterate()
+                phases = phase_seconds(totals.take())
+                engines.seconds[compute.inner].append((phases["forward"], phases["backward"]))
+                if compute.inner == TASK_DAG:
+                    for direction, passes in engines.passes.items():
+                        passes.append(pass_of(compute.timelines, direction))
+    return engines
+
+
+def pass_of(timelines: Mapping[tuple[int, str], Timeline], direction: str) -> Pass:
+    """The last pass in a ``direction``, from the segments' timelines."""
+    return Pass(tuple(timeline for (_, other), timeline in sorted(timelines.items()) if other == direction))
+
+
+def side_by_side(seconds: Mapping[int, Sequence[tuple[float, float]]], alike: bool = False) -> Iterator[str]:
+    """A line an engine: median ± half the distance of the quartiles of its times; and TASK_DAG's over LIBRARY's.
+
+    Args:
+        alike: TASK_DAG has run the net as LIBRARY does, so that a ratio would say nothing.
+    """
+    rows: list[tuple[str, ...]] = [("", "forward ms", "backward ms", "both ms")]
+    medians = []
+    for engine, laps in seconds.items():
+        times = [Times(samples) for samples in (*zip(*laps, strict=True), tuple(map(sum, laps)))]
+        cells = (f"{each.median * 1e3:.3f} ± {each.spread * 1e3:.3f}" for each in times)
+        rows.append((pb.InnerParameter.Engine.Name(engine), *cells))
+        medians.append([each.median for each in times])
+    library, dag = medians
+    if not alike:
+        ratios = (f"{ours / theirs:.3f}" for ours, theirs in zip(dag, library, strict=True))
+        rows.append(("TASK_DAG / LIBRARY", *ratios))
+    yield from columns(rows, left=1)
+
+
+def task_tables(passes: Mapping[str, Sequence[Pass]]) -> Iterator[str]:
+    """What the threads of TASK_DAG did, and the critical path of the pass of the median time."""
+    if not any(each.timelines for each in passes["forward"]):
+        yield "TASK_DAG finds nothing to run side by side here, so it runs the net as LIBRARY does."
+        return
+    yield f"TASK_DAG, median of {len(passes['forward'])} passes:"
+    yield from columns(
+        [
+            ("", "tasks", "ms", "critical path ms", "least busy ms", "most busy ms", "balance", "waiting ms"),
+            *((direction, *_medians(each)) for direction, each in passes.items()),
+        ],
+        left=1,
+    )
+    yield "critical path: no number of threads is faster. busy: of the threads, the one with the least and the one with"
+    yield "the most time in tasks. balance: mean busy time over the most. waiting: of a thread without tasks, mean."
+    for direction, each in passes.items():
+        yield from _path(direction, sorted(each, key=lambda one: one.seconds)[len(each) // 2])
+
+
+def _medians(passes: Sequence[Pass]) -> Iterator[str]:
+    yield str(passes[0].tasks)
+    for seconds in (
+        [each.seconds for each in passes],
+        [sum(took for _, took in each.path) for each in passes],
+        [min(each.busy) for each in passes],
+        [max(each.busy) for each in passes],
+    ):
+        yield f"{statistics.median(seconds) * 1e3:.3f}"
+    yield f"{statistics.median(each.balance for each in passes):.3f}"
+    yield f"{statistics.median(each.waiting for each in passes) * 1e3:.3f}"
+
+
+def _path(direction: str, median: Pass) -> Iterator[str]:
+    path = median.path
+    length = sum(seconds for _, seconds in path)
+    yield f"Critical path of {direction}, {length * 1e3:.3f} of {median.seconds * 1e3:.3f} ms:"
+    small = [seconds for _, seconds in path if seconds < SMALL * length]
+    shown = [(name, seconds) for name, seconds in path if seconds >= SMALL * length]
+    if small:
+        shown.append((f"{len(small)} others", sum(small)))
+    rows = [("task", "ms", "part")]
+    rows += [(name, f"{seconds * 1e3:.3f}", f"{seconds / length:.1%}") for name, seconds in shown]
+    yield from columns(rows, left=1)

@@ -1,0 +1,186 @@
+"""Measures how long layers and whole passes take: each by itself, never one timer inside another.
+
+Layers are timed with one segment a layer, whole passes with the net as one segment, in separate loops:
+what the per-layer timers cost, and the look into every blob, is not in the times of the passes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.instructions import Backward, Forward
+from bpt.engine.memory_format_choice import LayoutChoice
+from bpt.engine.operator import SegmentOperator
+from bpt.graph.layer_graph import Node
+from bpt.parallel.pipeline import Pipeline, instructions
+
+WARM_UP = 2  # passes that are not counted: allocation, kernel choice, filling of the prefetch queue
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of each repetition."""
+
+    samples: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.samples)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.samples)
+
+    @property
+    def spread(self) -> float:
+        """Half the distance between the quartiles: half of all repetitions lie this near to the median."""
+        if len(self.samples) < 2:
+            return 0.0
+        first, _, third = statistics.quantiles(self.samples, n=4, method="inclusive")
+        return (third - first) / 2
+
+
+@dataclass(frozen=True)
+class LayerTimes:
+    node: Node
+    forward: Times
+    backward: Times
+
+
+@dataclass(frozen=True)
+class PassTimes:
+    """Times of whole passes; ``update`` is ``None`` where no solver is timed."""
+
+    forward: Times
+    backward: Times
+    iteration: Times
+    update: Times | None
+
+
+class Stopwatch:
+    """Marks points in time on a device; on a GPU by events, so that the host need not wait for it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._marks: list[float | torch.cuda.Event] = []
+
+    def mark(self) -> None:
+        if self._device.type == "cuda":
+            event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            event.record(torch.cuda.current_stream(self._device))
+            self._marks.append(event)
+        else:
+            self._marks.append(time.perf_counter())
+
+    def laps(self) -> list[float]:
+        """Seconds between consecutive marks; the stopwatch starts anew."""
+        marks, self._marks = self._marks, []
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return [_seconds(a, b) for a, b in itertools.pairwise(marks)]
+
+
+def _seconds(start: float | torch.cuda.Event, end: float | torch.cuda.Event) -> float:
+    if isinstance(start, torch.cuda.Event) and isinstance(end, torch.cuda.Event):
+        return float(start.elapsed_time(end)) / 1e3
+    assert isinstance(start, float) and isinstance(end, float)
+    return end - start
+
+
+def time_layers(operator: SegmentOperator, iterations: int) -> list[LayerTimes]:
+    """Time each layer's forward and backward over ``iterations`` passes, after a warm-up.
+
+    Args:
+        operator: cut into one segment a layer.
+    """
+    nodes = operator.net.graph.nodes
+    assert len(operator.segments) == len(nodes)
+    order = range(len(nodes))
+    steps = [*(partial(operator.forward, i) for i in order), *(partial(operator.backward, i) for i in reversed(order))]
+    laps = repeat(steps, operator, iterations)
+    return [LayerTimes(node, Times(laps[node.index]), Times(laps[-1 - node.index])) for node in nodes]
+
+
+def time_passes(
+    operator: SegmentOperator,
+    iterations: int,
+    update: Callable[[], object] | None = None,
+    each: Callable[[int, float], object] = lambda number, seconds: None,
+) -> PassTimes:
+    """Time whole passes of a net, after a warm-up.
+
+    Args:
+        operator: with the net as one segment.
+        update: what a solver does after backward; it must clear the gradients.
+        each: called after each pass with its number, from 1, and its seconds, outside of what is timed.
+    """
+    assert len(operator.segments) == 1
+    steps: list[Callable[[], object]] = [partial(operator.forward, 0), partial(operator.backward, 0)]
+    if update is not None:
+        steps.append(update)
+    laps = repeat(steps, operator, iterations, each)
+    totals = tuple(map(sum, zip(*laps, strict=True)))
+    return PassTimes(Times(laps[0]), Times(laps[1]), Times(totals), Times(laps[2]) if update is not None else None)
+
+
+def choose_layout(operator: SegmentOperator, choice: LayoutChoice, update: Callable[[], object] | None = None) -> None:
+    """Settle ``choice`` as training does, by whole passes in the layouts that it tries; ``operator`` then uses it."""
+    operator.engine = choice.engine
+    while not choice.settled:
+        stopwatch = Stopwatch(operator.device)
+        stopwatch.mark()
+        if operator.net.sources_apart:  # draws a batch first, of which micro-batches are parts
+            operator.begin(0, operator.micro_batches)
+            operator.draw(0)
+            for step in one_stage(operator):
+                run = operator.backward if isinstance(step, Backward) else operator.forward
+                run(step.segment, step.micro)
+            operator.finish()
+        else:
+            operator.forward(0)
+            operator.backward(0)
+        if update is not None:
+            update()
+        stopwatch.mark()
+        choice.record(sum(stopwatch.laps()))
+        operator.net.zero_grad(set_to_none=True)
+        operator.engine = choice.engine
+
+
+def one_stage(operator: SegmentOperator) -> list[Forward | Backward]:
+    """A pass in micro-batches on the one stage that there is: each forward and at once backward, unless layers gather
+    them."""
+    stages = (0,) * len(operator.segments)
+    pipeline = Pipeline(stages, (), 1, operator.micro_batches, gathers=operator.gathers)
+    rule = pb.PipelineParameter.GPIPE if operator.gathers else pb.PipelineParameter.SEQUENTIAL
+    return [step for step in instructions(rule, pipeline, 0) if isinstance(step, Forward | Backward)]
+
+
+def repeat(
+    steps: Sequence[Callable[[], object]],
+    operator: SegmentOperator,
+    iterations: int,
+    each: Callable[[int, float], object] = lambda number, seconds: None,
+) -> list[tuple[float, ...]]:
+    """Seconds of each step in each of ``iterations`` rounds. Gradients are dropped after every round."""
+    stopwatch = Stopwatch(operator.device)
+    rounds = []
+    for number in range(1 - WARM_UP, iterations + 1):
+        stopwatch.mark()
+        for step in steps:
+            step()
+            stopwatch.mark()
+        laps = stopwatch.laps()
+        operator.net.zero_grad(set_to_none=True)
+        if number >= 1:
+            rounds.append(laps)
+            each(number, sum(laps))
+    return list(zip(*rounds, strict=True))

@@ -1,0 +1,61 @@
+"""Measures how long layers take in micro-batches, as a pipeline runs them: small parts are slower for each sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from bpt.engine.instructions import Backward, Forward
+from bpt.engine.operator import SegmentOperator
+from bpt.perf.timing.layer_times import Times, one_stage, repeat
+
+
+@dataclass(frozen=True)
+class PartTimes:
+    """Times of a batch that has gone through the net micro-batch by micro-batch.
+
+    Attributes:
+        forward, backward: of each segment, all micro-batches together.
+        update: of the solver.
+    """
+
+    forward: tuple[Times, ...]
+    backward: tuple[Times, ...]
+    update: Times
+
+
+def time_parts(operator: SegmentOperator, iterations: int, update: Callable[[], object]) -> PartTimes:
+    """Time the segments over ``iterations`` batches, after a warm-up.
+
+    Drawing a batch is not in the times: data are read ahead.
+
+    Args:
+        operator: of one stage, with all layers; cut as times are wanted.
+        update: what a solver does after backward; it must clear the gradients.
+    """
+    steps = one_stage(operator)
+    runs = [
+        partial(operator.backward if isinstance(step, Backward) else operator.forward, step.segment, step.micro)
+        for step in steps
+    ]
+    _, *laps, _, update_laps = repeat([partial(_draw, operator), *runs, operator.finish, update], operator, iterations)
+
+    def of(kind: type[Forward] | type[Backward]) -> tuple[Times, ...]:
+        taken = list(zip(steps, laps, strict=True))
+        return tuple(
+            _sum([lap for step, lap in taken if isinstance(step, kind) and step.segment == segment])
+            for segment in range(len(operator.segments))
+        )
+
+    return PartTimes(of(Forward), of(Backward), Times(update_laps))
+
+
+def _draw(operator: SegmentOperator) -> None:
+    operator.begin(0, operator.micro_batches)
+    operator.draw(0)
+
+
+def _sum(laps: Sequence[Sequence[float]]) -> Times:
+    """Of what several steps took in each repetition."""
+    return Times(tuple(map(sum, zip(*laps, strict=True))))

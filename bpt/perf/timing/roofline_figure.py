@@ -1,0 +1,109 @@
+"""The picture of ``bpt time --roofline``: the layers under the roofs, and those that take most above them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bpt.base.atomic import check_place
+from bpt.base.errors import UsageError
+from bpt.perf.timing.peaks import Peaks
+from bpt.perf.timing.roofline import Direction, Point
+from bpt.train.outer.report.style import BLACK, BLUE, GREY, ORANGE, RED, SMALL, new_figure, save, without_glyph_warnings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FORMATS = (".png", ".svg")
+WIDE = (9.5, 4.4)  # inches
+COLOURS = {Direction.FORWARD: BLUE, Direction.BACKWARD: RED}
+MARKS = {Direction.FORWARD: "o", Direction.BACKWARD: "s"}
+BARS = 14
+APART = 0.08  # decades between numbers of marks, along both axes together
+LARGEST = 160.0  # of a mark, in square points
+ROOM = 2.0  # of an axis, as a factor beyond the outermost points
+
+
+def check_roofline_figure(path: str) -> None:
+    """Raise a UsageError if no picture can be written to ``path``; better before the work than after it."""
+    if Path(path).suffix.lower() not in FORMATS:
+        raise UsageError(f"--roofline {path}: pictures are written to files that end in {' or '.join(FORMATS)}")
+    check_place(path)
+
+
+@without_glyph_warnings()
+def draw_roofline(points: Sequence[Point], peaks: Peaks, title: str, path: str) -> Path:
+    """Write the picture of ``points``, those farthest above the roof first.
+
+    Left: FLOP/s over FLOP/byte, both logarithmic, with the roofs; the area of a mark is the time above the roof. Layers
+    that only move numbers have no place there. Right: the times of the first layers, up to the roof and above it, with
+    the numbers that their marks bear.
+
+    Raises:
+        UserError: there is no matplotlib.
+        WriteError: the file could not be written.
+    """
+    figure, (plane, bars) = new_figure(title, 2, WIDE[1], beside=True)
+    figure.set_size_inches(*WIDE)
+    _draw_plane(plane, points, peaks)
+    _draw_bars(bars, points[:BARS])
+    return save(figure, path)
+
+
+def _draw_plane(axes: Axes, points: Sequence[Point], peaks: Peaks) -> None:
+    shown = [point for point in points if point.work.flops and point.work.bytes and point.seconds]
+    most = max([point.above for point in shown if point.above > 0], default=1.0)
+    for direction in Direction:
+        own = [point for point in shown if point.direction is direction]
+        if own:
+            axes.scatter(
+                [point.work.intensity for point in own], [_rate(point) for point in own],
+                s=[8 + LARGEST * max(point.above, 0.0) / most for point in own],
+                color=COLOURS[direction], marker=MARKS[direction], alpha=0.6, linewidths=0, label=direction.value,
+            )  # fmt: skip
+    _number(axes, points)
+    intensities = [*(point.work.intensity for point in shown), peaks.ridge]
+    left, right = min(intensities) / ROOM, max(intensities) * ROOM
+    corners = [left, min(max(peaks.ridge, left), right), right]
+    roof = [min(peaks.flops, x * peaks.bandwidth) / 1e9 for x in corners]
+    label = f"roofs: {peaks.flops / 1e9:,.1f} GFLOP/s, {peaks.bandwidth / 1e9:,.1f} GB/s"
+    axes.plot(corners, roof, color=BLACK, linewidth=1.4, label=label)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(left, right)
+    axes.set_xlabel("arithmetic intensity, FLOP/byte")
+    axes.set_ylabel("GFLOP/s")
+    axes.grid(color=GREY, alpha=0.35, linewidth=0.5)
+    axes.legend(fontsize=SMALL, frameon=False, loc="lower right", markerscale=0.7)
+
+
+def _number(axes: Axes, points: Sequence[Point]) -> None:
+    """The first points' numbers, as at the bars; of points that lie on each other the first one's only."""
+    numbered: list[tuple[float, float]] = []
+    for number, point in enumerate(points[:BARS], 1):
+        if not point.work.flops or not point.work.bytes or not point.seconds:
+            continue
+        x, y = math.log10(point.work.intensity), math.log10(_rate(point))
+        if all(abs(x - other) + abs(y - above) > APART for other, above in numbered):
+            numbered.append((x, y))
+            axes.annotate(str(number), (10**x, 10**y), ha="center", va="center", fontsize=SMALL - 2)
+
+
+def _draw_bars(axes: Axes, points: Sequence[Point]) -> None:
+    places = range(len(points))
+    least = [point.least * 1e3 for point in points]
+    above = [max(point.above, 0.0) * 1e3 for point in points]
+    axes.barh(places, least, color=GREY, label="at the roof")
+    axes.barh(places, above, left=least, color=ORANGE, label="above it")
+    names = [f"{point.node.name} {point.direction.value}  {number}" for number, point in enumerate(points, 1)]
+    axes.set_yticks(places, names, parse_math=False)
+    axes.invert_yaxis()
+    axes.set_xlabel("ms")
+    axes.legend(fontsize=SMALL, frameon=False, loc="lower right")
+
+
+def _rate(point: Point) -> float:
+    """In GFLOP/s."""
+    return point.work.flops / point.seconds / 1e9

@@ -1,0 +1,94 @@
+"""The tables of ``bpt time --roofline``: the roofs, layers by what they take above them, and the net as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bpt.base.log import columns
+from bpt.perf.timing.layer_times import PassTimes
+from bpt.perf.timing.peaks import QUIET, Peaks
+from bpt.perf.timing.roofline import Direction, Point
+
+TIMES = ("ms", "at roof ms", "above ms", "of roof")
+HEAD = ("layer", "type", "pass", "roof", *TIMES, "of net", "GFLOP/s", "GB/s", "FLOP/byte")
+LEFT = 4  # columns of text
+NET_HEAD: tuple[str, ...] = ("", *TIMES, "GFLOP/s", "GB/s")
+
+
+def roofline_lines(
+    points: Sequence[Point], peaks: Peaks, passes: PassTimes, precision: str, unit: str, left_out: Sequence[str] = ()
+) -> Iterator[str]:
+    """All lines.
+
+    Args:
+        points: those farthest above the roof first.
+        precision: its name, and ``unit`` what computes in it: "2 threads".
+        left_out: names of the layers without bottoms.
+    """
+    yield f"Roofline of {precision}, {unit}:"
+    yield from roof_lines(peaks)
+    yield "Medians; the layer that takes most above its roof first:"
+    total = sum(point.seconds for point in points)
+    yield from columns([HEAD, *(_row(point, total) for point in points)], LEFT)
+    yield from columns([NET_HEAD, *_net_rows(points, passes, total)], 1)
+    yield "at roof: the least time for a layer's operations and bytes under these roofs. of roof: at roof / measured;"
+    yield "more than 100 % is data that were in a cache. of net: above, as a part of the time of all layers."
+    if left_out:
+        yield f"{', '.join(left_out)}: left out, for reading and drawing are no matter of these roofs."
+
+
+def roof_lines(peaks: Peaks) -> Iterator[str]:
+    """The two roofs, where they meet, and whether they stood still."""
+    compute, memory = peaks.compute, peaks.memory
+    yield f"Compute roof: {compute.rate / 1e9:.1f} ± {compute.spread / 1e9:.1f} GFLOP/s, {compute.what}."
+    yield f"Memory roof: {memory.rate / 1e9:.2f} ± {memory.spread / 1e9:.2f} GB/s, {memory.what}."
+    yield f"They meet at {peaks.ridge:.2f} FLOP/byte."
+    for name, peak in (("compute", compute), ("memory", memory)):
+        spread = peak.spread / peak.rate
+        if max(abs(peak.moved), spread) > QUIET:
+            yield (
+                f"The {name} roof does not stand still (± {spread:.0%}, and {peak.moved:+.0%} from before the layers "
+                "to after them): something else runs here, or the clock changes. Time again on a quiet machine."
+            )
+
+
+def _row(point: Point, total: float) -> tuple[str, ...]:
+    work, seconds = point.work, point.seconds
+    roof = "none" if not work.flops and not work.bytes else "compute" if point.computes else "memory"
+    return (
+        *(point.node.name, point.node.type, point.direction.value, roof),
+        *_times(seconds, point.least),
+        f"{point.above / total:.1%}" if total else "",
+        *(_rate(work.flops, seconds, 1), _rate(work.bytes, seconds, 2)),
+        f"{work.intensity:.2f}" if work.bytes else "",
+    )
+
+
+def _net_rows(points: Sequence[Point], passes: PassTimes, total: float) -> Iterator[tuple[str, ...]]:
+    """Each pass that there is work for, and an iteration: the layers one by one, and the net as it runs."""
+    whole = {Direction.FORWARD: passes.forward.median, Direction.BACKWARD: passes.backward.median}
+    worked = [direction for direction in Direction if any(point.direction is direction for point in points)]
+    for direction in worked:
+        own = [point for point in points if point.direction is direction]
+        yield _sums(f"{direction.value}, sum of layers", own, sum(point.seconds for point in own))
+        yield _sums(f"{direction.value}, whole net", own, whole[direction])
+    if len(worked) > 1:
+        yield _sums("both, sum of layers", points, total)
+        yield _sums("both, whole net", points, sum(whole.values()))
+
+
+def _sums(name: str, points: Sequence[Point], seconds: float) -> tuple[str, ...]:
+    least = sum(point.least for point in points)
+    flops, moved = (sum(getattr(point.work, kind) for point in points) for kind in ("flops", "bytes"))
+    return name, *_times(seconds, least), _rate(flops, seconds, 1), _rate(moved, seconds, 2)
+
+
+def _times(seconds: float, least: float) -> tuple[str, ...]:
+    """Cells: milliseconds measured, at the roof, above it; and how near it comes to the roof."""
+    milliseconds = (f"{value * 1e3:.3f}" for value in (seconds, least, seconds - least))
+    return *milliseconds, f"{least / seconds:.1%}" if seconds else ""
+
+
+def _rate(amount: int, seconds: float, digits: int) -> str:
+    """In 10⁹ a second; empty if there is nothing, or no time that a clock can tell."""
+    return f"{amount / seconds / 1e9:.{digits}f}" if amount and seconds else ""

@@ -1,1 +1,0 @@
-"""How long things will take: costs of layers, devices, virtual clocks."""

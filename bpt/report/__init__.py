@@ -1,1 +1,0 @@
-"""What a run tells: log lines, the progress bar, tables."""

@@ -1,1 +1,0 @@
-"""Which layers' gradients travel together under ``exchange: CGDP``: measured, searched, kept."""

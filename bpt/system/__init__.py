@@ -1,0 +1,1 @@
+"""What a process runs on: communicators (MPI), devices and their streams, and the events of a rank."""

@@ -1,0 +1,421 @@
+"""Communicator: what every way to the other ranks offers. Methods bear MPI's names and do what MPI's do.
+
+Methods with a capital move numbers: buffers are C-contiguous numpy arrays of one dtype (a CPU tensor's
+``.numpy()`` shares its memory), sums are element by element. Methods in lower case move Python objects by pickle;
+they are for set-up, never for an iteration. As in MPI, all ranks of a communicator must call its collectives in
+the same order, and two threads must not be in collectives of one communicator at once: use ``Dup``.
+
+Subclasses implement the methods with a leading underscore; the public ones emit an Event each.
+
+What goes wrong in a library or a peer is a RunError; a wrong argument is a fault in bpt, and an AssertionError where
+it can be seen.
+
+Under fault tolerance (``mpirun --with-ft ulfm``) a rank's death ends nothing but what needs that rank: those calls and
+requests raise a LostRankError on the ranks that are in them, and all others go on, also on the same communicator. A
+collective needs all ranks; so, from then on, the communicator is for messages between two, for ``Agree``, and for
+``Shrink``. The death is noticed by who is in a call, or comes into one. Starting a request raises nothing, and a short
+message may be sent to a dead rank without an error.
+"""
+
+from __future__ import annotations
+
+import socket
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpt.base.errors import LostRankError
+from bpt.system.comm.window import Window
+from bpt.system.events.bus import EventBus
+
+Buffer = NDArray[Any]
+Counts = Sequence[int]
+MAX_TAG = 32766  # MPI promises one more, which a communicator may use for itself
+
+
+class Request(Protocol):
+    """A transfer that has been started.
+
+    Either method raises a LostRankError when the other rank is dead, and then each time that it is called.
+    """
+
+    def Wait(self) -> None:
+        """Return when the buffer may be used again (sent) or read (received)."""
+
+    def Test(self) -> bool:
+        """Whether ``Wait`` would return at once."""
+
+
+class CountedRequest:
+    """A request whose waiting is noted under the method that started it; a ``Test`` that finds nothing is not."""
+
+    def __init__(self, request: Request, comm: Communicator, method: str, peer: int, flow: int = 0) -> None:
+        self._request = request
+        self._comm = comm
+        self._method = method
+        self._peer = peer
+        self._flow = flow  # that ends here, as long as it has not
+
+    def Wait(self) -> None:
+        """See Request."""
+        with self._goes_on():
+            self._request.Wait()
+
+    def Test(self) -> bool:
+        """See Request."""
+        with self._comm._translated(self._method):
+            done = self._request.Test()
+        if done and self._flow:
+            with self._goes_on():
+                pass
+        return done
+
+    def _goes_on(self) -> AbstractContextManager[object]:
+        flow, self._flow = self._flow, 0
+        return self._comm._call(self._method, calls=0, peer=self._peer, flow=flow)
+
+
+_FLOWS = 2**62 - 1
+C = TypeVar("C", bound="Communicator")
+
+
+class Communicator(ABC):
+    """A group of ranks that can reach each other.
+
+    Attributes:
+        rank: this process in the group, from 0.
+        size: number of ranks.
+        lacks: whether ranks of those that it was made from were lost; see ``Shrink``.
+        events: of this communicator and all those made from it or together with it.
+        concurrent: whether several threads may be in calls at once (of different communicators).
+        gate: called with the communicator, the method and the peer, if there is one, as a call begins; also by those
+            that are made from this one afterwards. For faults by injection.
+    """
+
+    concurrent = True
+
+    def __init__(self, rank: int, size: int, events: EventBus | None = None) -> None:
+        self.rank = rank
+        self.size = size
+        self.events = events or EventBus(rank)
+        self._identity = 0  # the same on all ranks here, and another one than that of any other communicator of theirs
+        self._made = 0  # communicators of this one
+        self._of_this: weakref.WeakSet[Communicator] = weakref.WeakSet()  # those of them that there still are
+        self.lacks = False
+        self.gate: Callable[[Communicator, str, int | None], object] | None = None
+        self._made_of: Communicator | None = None  # kept, so that it leads to this one
+        self._messages: dict[tuple[int, int, int], int] = {}  # how many, by sender, receiver and tag
+
+    @property
+    def world_ranks(self) -> Sequence[int]:
+        """Which ranks of the job are here, in order."""
+        return range(self.size)
+
+    @property
+    def host(self) -> str:
+        """The name of the machine this rank runs on."""
+        return socket.gethostname()
+
+    @property
+    def distant(self) -> bool:
+        """Whether its ranks are on several hosts, as far as each knows without asking."""
+        return False
+
+    def describe(self) -> dict[str, str]:
+        """What carries messages: "library", "standard", "threads" (what it allows), "fault tolerance", and of which
+        kinds of "device memory" it takes buffers."""
+        return {
+            "library": "none",
+            "standard": "none",
+            "threads": "any",
+            "fault tolerance": "off",
+            "device memory": "none",
+        }
+
+    @property
+    def tolerant(self) -> bool:
+        """Whether there are others, and they go on when a rank is lost."""
+        return self.size > 1 and self.describe()["fault tolerance"] == "on"
+
+    # A collective of the ranks that live
+
+    def Agree(self, flag: int) -> int:
+        """The bits that are set in the ``flag`` of all ranks, equal on all; a rank that dies disturbs nobody here."""
+        with self._call("Agree"):
+            return self._Agree(flag)
+
+    # Collectives on buffers
+
+    def Barrier(self) -> None:
+        """Wait until all ranks are here."""
+        with self._call("Barrier"):
+            self._Barrier()
+
+    def Bcast(self, buffer: Buffer, root: int = 0) -> None:
+        """Overwrite ``buffer`` everywhere with that of ``root``."""
+        n, at_root = buffer.nbytes, self.rank == root
+        with self._call("Bcast", n * (self.size - 1) * at_root, n * (not at_root), dtype=buffer.dtype):
+            self._Bcast(buffer, root)
+
+    def Reduce(self, buffer: Buffer, root: int = 0) -> None:
+        """Leave the sum over all ranks in ``root``'s ``buffer``; that of the others stays as it is."""
+        n, at_root = buffer.nbytes, self.rank == root
+        with self._call("Reduce", n * (not at_root), n * (self.size - 1) * at_root, dtype=buffer.dtype):
+            self._Reduce(buffer, root)
+
+    def Allreduce(self, buffer: Buffer) -> None:
+        """Leave the sum over all ranks in ``buffer``, equal on all to the last bit."""
+        n = 2 * buffer.nbytes * (self.size - 1) // self.size
+        with self._call("Allreduce", n, n, dtype=buffer.dtype):
+            self._Allreduce(buffer)
+
+    def Gatherv(self, send: Buffer, receive: Buffer | None, counts: Counts, root: int = 0) -> None:
+        """Put the ``send`` of all ranks one behind the other into ``root``'s ``receive``.
+
+        Args:
+            receive: flat, with room for ``sum(counts)`` elements; not used by other ranks than ``root``.
+            counts: elements of each rank's ``send``; the same on all ranks.
+        """
+        at_root = self.rank == root
+        item = send.itemsize
+        with self._call(
+            "Gatherv",
+            0 if at_root else send.nbytes,
+            (sum(counts) - counts[root]) * item if at_root else 0,
+            dtype=send.dtype,
+        ):
+            self._Gatherv(send, receive, counts, root)
+
+    def Scatterv(self, send: Buffer | None, receive: Buffer, counts: Counts, root: int = 0) -> None:
+        """Cut ``root``'s ``send`` into runs of ``counts`` elements, one for each rank's ``receive``."""
+        at_root = self.rank == root
+        item = receive.itemsize
+        with self._call(
+            "Scatterv",
+            (sum(counts) - counts[root]) * item if at_root else 0,
+            0 if at_root else receive.nbytes,
+            dtype=receive.dtype,
+        ):
+            self._Scatterv(send, receive, counts, root)
+
+    def Allgatherv(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
+        """Put the ``send`` of all ranks one behind the other into every rank's flat ``receive``."""
+        others = sum(counts) - counts[self.rank]
+        with self._call("Allgatherv", send.nbytes * (self.size - 1), others * send.itemsize, dtype=send.dtype):
+            self._Allgatherv(send, receive, counts)
+
+    def Alltoallv(self, send: Buffer, send_counts: Counts, receive: Buffer, receive_counts: Counts) -> None:
+        """Send run r of the flat ``send`` to rank r; run r of the flat ``receive`` comes from rank r."""
+        item = send.itemsize
+        sent = (sum(send_counts) - send_counts[self.rank]) * item
+        received = (sum(receive_counts) - receive_counts[self.rank]) * item
+        with self._call("Alltoallv", sent, received, dtype=send.dtype):
+            self._Alltoallv(send, send_counts, receive, receive_counts)
+
+    def Reduce_scatter(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
+        """Sum the flat ``send`` over all ranks; each gets its run of ``counts`` elements in ``receive``."""
+        item = send.itemsize
+        own = counts[self.rank]
+        with self._call("Reduce_scatter", (sum(counts) - own) * item, own * (self.size - 1) * item, dtype=send.dtype):
+            self._Reduce_scatter(send, receive, counts)
+
+    # From one to one. Messages of one sender and tag arrive in the order in which they were sent; a tag is at most
+    # MAX_TAG. ``Send`` may wait until the other rank receives, as MPI's may
+
+    def Send(self, buffer: Buffer, dest: int, tag: int = 0) -> None:
+        """Send ``buffer``; it may be used again afterwards."""
+        flow = self._flow(self.rank, dest, tag)
+        with self._call("Send", buffer.nbytes, 0, peer=dest, dtype=buffer.dtype, flow=flow):
+            self._Isend(buffer, dest, tag).Wait()
+
+    def Recv(self, buffer: Buffer, source: int, tag: int = 0) -> None:
+        """Receive into ``buffer``, which has just the right size."""
+        flow = self._flow(source, self.rank, tag)
+        with self._call("Recv", 0, buffer.nbytes, peer=source, dtype=buffer.dtype, flow=-flow):
+            self._Irecv(buffer, source, tag).Wait()
+
+    def Isend(self, buffer: Buffer, dest: int, tag: int = 0) -> Request:
+        """Start to send ``buffer``, which must stay as it is until ``Wait``."""
+        flow = self._flow(self.rank, dest, tag)
+        with self._call("Isend", buffer.nbytes, 0, peer=dest, dtype=buffer.dtype, flow=flow):
+            return CountedRequest(self._Isend(buffer, dest, tag), self, "Isend", dest)
+
+    def Irecv(self, buffer: Buffer, source: int, tag: int = 0) -> Request:
+        """Start to receive into ``buffer``."""
+        flow = self._flow(source, self.rank, tag)
+        with self._call("Irecv", 0, buffer.nbytes, peer=source, dtype=buffer.dtype):
+            return CountedRequest(self._Irecv(buffer, source, tag), self, "Irecv", source, -flow)
+
+    # Objects, for set-up
+
+    @abstractmethod
+    def bcast(self, value: Any, root: int = 0) -> Any:
+        """The ``value`` of ``root``, on all ranks."""
+
+    @abstractmethod
+    def allgather(self, value: Any) -> list[Any]:
+        """The ``value`` of every rank, in order of rank."""
+
+    # New communicators, which share the events
+
+    @abstractmethod
+    def Split(self, color: int, key: int = 0) -> Communicator:
+        """One communicator for each ``color``, its ranks in order of ``key``, then of their old rank."""
+
+    @abstractmethod
+    def Dup(self) -> Communicator:
+        """The same ranks once more, for another thread or purpose."""
+
+    @abstractmethod
+    def Free(self) -> None:
+        """Give this communicator back, when nothing is under way in it; a collective call, the last one here.
+
+        What is left when the process ends goes with it. A run that fails does not come here.
+        """
+
+    def Shrink(self) -> Communicator:
+        """The ranks that live, in order of their rank; a collective of those.
+
+        Ranks may come to it from anywhere: what somebody waits for in this communicator ends with a LostRankError, and
+        so does all that is called here afterwards, but for ``Agree`` and ``Shrink``. Without fault tolerance a ``Dup``.
+        """
+        shrunk = self._Shrink()
+        shrunk.lacks |= shrunk.size < self.size
+        return shrunk
+
+    def loss(self) -> LostRankError | None:
+        """Why nobody need wait here any more, if that is so: ranks are lost, or it was revoked."""
+        return None
+
+    def forget(self, made: Communicator) -> None:
+        """Let ``made``, which was made from this one, not be revoked with it."""
+        self._of_this.discard(made)
+
+    def Revoke(self) -> None:
+        """End with a LostRankError, on all ranks, what anybody waits for in this communicator or those made from it.
+
+        Not a collective: a rank that cannot go on so lets the others know. Afterwards only ``Agree`` and ``Shrink`` can
+        be called here. Without fault tolerance nothing happens.
+        """
+        for made in list(self._of_this):
+            made.Revoke()
+        self._Revoke()
+
+    @abstractmethod
+    def Create_cart(self, dims: Sequence[int]) -> Cartesian:
+        """These ranks as a grid, the last axis fastest; ``dims`` multiply to ``size``."""
+
+    # Memory that ranks share
+
+    @abstractmethod
+    def Split_type_shared(self) -> Communicator:
+        """The ranks that can share memory with this one, those of its host, in order of their rank; a collective."""
+
+    @abstractmethod
+    def Allocate_shared(self, nbytes: int) -> Window:
+        """Memory that all ranks here see; a collective call.
+
+        Args:
+            nbytes: of this rank's part; each has its own number, which may be 0.
+
+        Raises:
+            RunError: the memory cannot be had, on all ranks.
+            AssertionError: not all ranks can share memory; see ``Split_type_shared``.
+        """
+
+    @abstractmethod
+    def Abort(self, status: int = 1) -> None:
+        """End all ranks of the job now. Under fault tolerance this rank alone: the others find that it is lost."""
+
+    @abstractmethod
+    def _Agree(self, flag: int) -> int: ...
+    @abstractmethod
+    def _Shrink(self) -> Communicator: ...
+    @abstractmethod
+    def _Revoke(self) -> None: ...
+    @abstractmethod
+    def _Barrier(self) -> None: ...
+    @abstractmethod
+    def _Bcast(self, buffer: Buffer, root: int) -> None: ...
+    @abstractmethod
+    def _Reduce(self, buffer: Buffer, root: int) -> None: ...
+    @abstractmethod
+    def _Allreduce(self, buffer: Buffer) -> None: ...
+    @abstractmethod
+    def _Gatherv(self, send: Buffer, receive: Buffer | None, counts: Counts, root: int) -> None: ...
+    @abstractmethod
+    def _Scatterv(self, send: Buffer | None, receive: Buffer, counts: Counts, root: int) -> None: ...
+    @abstractmethod
+    def _Allgatherv(self, send: Buffer, receive: Buffer, counts: Counts) -> None: ...
+    @abstractmethod
+    def _Alltoallv(self, send: Buffer, send_counts: Counts, receive: Buffer, receive_counts: Counts) -> None: ...
+    @abstractmethod
+    def _Reduce_scatter(self, send: Buffer, receive: Buffer, counts: Counts) -> None: ...
+    @abstractmethod
+    def _Isend(self, buffer: Buffer, dest: int, tag: int) -> Request: ...
+    @abstractmethod
+    def _Irecv(self, buffer: Buffer, source: int, tag: int) -> Request: ...
+
+    def _call(
+        self,
+        method: str,
+        sent: int = 0,
+        received: int = 0,
+        calls: int = 1,
+        peer: int | None = None,
+        dtype: np.dtype[Any] | None = None,
+        flow: int = 0,
+    ) -> AbstractContextManager[object]:
+        """Note what runs inside as an Event; ``_translated``, too."""
+        of_job = None if peer is None else self.world_ranks[peer]
+        noted = self.events.call(method, sent, received, calls, of_job, dtype, flow)
+        return noted if self.gate is None else self._gated(noted, method, peer)
+
+    @contextmanager
+    def _gated(self, noted: AbstractContextManager[object], method: str, peer: int | None) -> Iterator[None]:
+        with noted:
+            if self.gate is not None:
+                self.gate(self, method, peer)
+            yield
+
+    def _flow(self, source: int, dest: int, tag: int) -> int:
+        """A number for the next message of this kind: messages arrive in order, so it is the same at both ends.
+
+        Hashes of integers are alike in all processes.
+        """
+        message = self.world_ranks[source], self.world_ranks[dest], tag
+        number = self._messages[message] = self._messages.get(message, 0) + 1
+        return hash((self._identity, *message, number)) & _FLOWS or 1
+
+    def _adopt(self, made: C) -> C:
+        """Let ``made``, which all ranks here have made now, be told apart from all other communicators."""
+        self._made += 1
+        self._of_this.add(made)
+        made._made_of = self
+        made.lacks = self.lacks
+        made.gate = self.gate
+        made._identity = hash((self._identity, self._made))
+        return made
+
+    def _translated(self, method: str) -> AbstractContextManager[object]:
+        """Let errors of the library be those that ``method`` raises."""
+        return nullcontext()
+
+
+class Cartesian(Protocol):
+    """A grid of ranks."""
+
+    @property
+    def coords(self) -> tuple[int, ...]:
+        """This rank's place."""
+
+    def Sub(self, remain_dims: Sequence[bool]) -> Communicator:
+        """The ranks that differ from this one in the remaining axes only."""
+
+    def Free(self) -> None:
+        """Give the grid back, not what was made of it; a collective call."""

@@ -1,0 +1,244 @@
+"""Which cores of its node a rank computes on, and so how many threads it runs; and its power, before it is measured.
+
+Power is the frequency μ by which BPT-CNN divides the first batch of samples (Alg. 3.1), times the cores that a rank
+has: the paper's nodes are alike but for their frequency, while ours may have any number of cores, or a part of one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import re
+from collections.abc import Mapping, Set
+from pathlib import Path
+
+from bpt.base.errors import UserError
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.pmix import loaded_pmix
+from bpt.system.comm.proxy import launcher
+
+ROOT = Path("/")
+_PMIX_RANK_WILDCARD = 2**32 - 2
+_PMIX_STRING = 3
+
+
+def share_cores(comm: Communicator, environment: Mapping[str, str] = os.environ) -> int:
+    """Take this rank's share of its node's cores; a collective call. Returns the number of threads to compute with.
+
+    That is the number of cores that the process may use, divided by the ranks that may use them too, at least 1; or
+    what OMP_NUM_THREADS says. Cores are physical ones, and no more than the CPU time that a container may have.
+
+    Raises:
+        UserError: OMP_NUM_THREADS is no number.
+    """
+    mine = allowed()
+    theirs = comm.allgather((comm.host, mine))
+    here = [cpus for host, cpus in theirs if host == comm.host]
+    threads = math.ceil(cpu_time()) // len(here) if cpu_time() < math.inf else physical(mine)
+    threads = min(threads, physical(mine) // sum(1 for cpus in here if cpus & mine))
+    return wanted_threads(environment) or max(1, threads)
+
+
+def are_scarce(ranks: int) -> bool:
+    """Whether ``ranks`` on this node have so little CPU time that none may be spent on waiting."""
+    return cpu_time() < len(allowed()) or ranks > len(allowed())
+
+
+def allowed() -> frozenset[int]:
+    """The logical CPUs that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
+
+
+def physical(cpus: Set[int], root: Path = ROOT) -> int:
+    """The number of cores that ``cpus`` belong to: two hardware threads of one core compute no faster than one."""
+    return len({_siblings(cpu, root) for cpu in cpus})
+
+
+def _siblings(cpu: int, root: Path) -> str:
+    try:
+        return (root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text().strip()
+    except OSError:
+        return str(cpu)
+
+
+def cpu_time(root: Path = ROOT) -> float:
+    """How many CPUs' time this process's control groups grant it and its neighbours there; infinite without a limit."""
+    try:
+        mounts = (root / "proc/self/mountinfo").read_text().splitlines()
+        groups = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:  # not Linux
+        return math.inf
+    # hierarchy:controllers:path; version 2 has no controllers
+    paths = {name: path for _, names, path in (line.split(":", 2) for line in groups) for name in names.split(",")}
+    limits = [math.inf]
+    for line in mounts:
+        # id parent device root mount-point options [tags] - type source options
+        place, _, kind = line.partition(" - ")
+        at, on = place.split()[3:5]
+        system, _, options = kind.split()[:3]
+        if system == "cgroup" and "cpu" in options.split(",") and "cpu" in paths:
+            limits += [_version_1(folder) for folder in _groups(root, at, on, paths["cpu"])]
+        elif system == "cgroup2" and "" in paths:
+            limits += [_version_2(folder) for folder in _groups(root, at, on, paths[""])]
+    return min(limits)
+
+
+def _groups(root: Path, at: str, on: str, path: str) -> list[Path]:
+    """The folders of a group and those around it, as far as this mount shows them."""
+    mount = root / on.lstrip("/")
+    inner = Path(path).relative_to(at) if Path(path).is_relative_to(at) else Path()
+    return [mount / inner, *(mount / parent for parent in inner.parents)]
+
+
+def _version_1(folder: Path) -> float:
+    try:
+        quota = int((folder / "cpu.cfs_quota_us").read_text())
+        return quota / int((folder / "cpu.cfs_period_us").read_text()) if quota > 0 else math.inf
+    except (OSError, ValueError):
+        return math.inf
+
+
+def _version_2(folder: Path) -> float:
+    try:
+        quota, period = (folder / "cpu.max").read_text().split()
+        return math.inf if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError):
+        return math.inf
+
+
+def wanted_threads(environment: Mapping[str, str]) -> int:
+    """The number of threads that the user asks for by OMP_NUM_THREADS; 0: does not say.
+
+    Raises:
+        UserError: it is no number.
+    """
+    text = environment.get("OMP_NUM_THREADS", "").strip()
+    if not text:
+        return 0
+    first = text.split(",")[0].strip()  # "4,2": the second number is for parallel regions inside of others
+    if not first.isdecimal() or int(first) < 1:
+        raise UserError(f'OMP_NUM_THREADS is "{text}": it takes a number of threads of at least 1')
+    return int(first)
+
+
+def loosen() -> None:
+    """Let this process run on all cores of its launcher, if it was bound to one core without anybody's wish.
+
+    Open MPI's mpirun does that when there are at most two ranks. Call it when MPI has started.
+    """
+    if not hasattr(os, "sched_getaffinity") or physical(allowed()) > 1 or not _bound_by_default():
+        return
+    try:
+        cores = os.sched_getaffinity(launcher())  # the launcher is not bound
+        for thread in Path("/proc/self/task").iterdir():
+            os.sched_setaffinity(int(thread.name), cores)
+    except OSError:  # the launcher is another user's, or a thread has just ended: it stays as it was
+        return
+
+
+def _bound_by_default() -> bool:
+    """Whether Open MPI says that it has bound this process to a core just because it had no other order.
+
+    It tells so nowhere in the environment, but to those who ask PMIx, its launcher's interface.
+    """
+    namespace = os.environ.get("PMIX_NAMESPACE")
+    library = loaded_pmix()
+    if namespace is None or library is None:
+        return False
+    process = _Process(namespace.encode(), _PMIX_RANK_WILDCARD)
+    value = ctypes.POINTER(_Value)()
+    status = library.PMIx_Get(ctypes.byref(process), b"pmix.bindto", None, 0, ctypes.byref(value))
+    if status or not value or value.contents.type != _PMIX_STRING:
+        return False
+    return bool(value.contents.string.endswith(b":IF-SUPPORTED"))
+
+
+class _Process(ctypes.Structure):
+    """pmix_proc_t"""
+
+    _fields_ = (("namespace", ctypes.c_char * 256), ("rank", ctypes.c_uint32))
+
+
+class _Value(ctypes.Structure):
+    """pmix_value_t, as far as it is needed"""
+
+    _fields_ = (("type", ctypes.c_uint16), ("string", ctypes.c_char_p))
+
+
+# In kHz. The greatest comes first: all drivers tell it, so that nodes of several makes are measured alike.
+_FREQUENCIES = ("cpuinfo_max_freq", "base_frequency")
+_CPU = re.compile(r"^processor\s*:\s*(\d+)$", re.MULTILINE)
+_MHZ = re.compile(r"^cpu MHz\s*:\s*(\d+\.?\d*)$", re.MULTILINE)
+
+
+def power(
+    ranks: int = 1,
+    sharing: int = 1,
+    device: float | None = None,
+    environment: Mapping[str, str] = os.environ,
+    root: Path = ROOT,
+) -> float | None:
+    """This rank's power: MHz of its cores × the number of cores that it may use, which may be a fraction.
+
+    A rank has the physical cores that it may run on, divided by the ranks that may run there too, and no more than its
+    part of the CPU time that the control groups of its node grant, and than OMP_NUM_THREADS.
+
+    Args:
+        ranks: on this node, this one included.
+        sharing: those of them that may run on this one's cores.
+        device: MHz × units of what computes in place of the cores, such as a GPU; counts as it is.
+
+    Returns:
+        ``None``: the frequency cannot be read.
+
+    Raises:
+        UserError: OMP_NUM_THREADS is no number.
+    """
+    if device is not None:
+        return device or None
+    cpus = allowed()
+    mhz = frequency(cpus, root)
+    if mhz is None:
+        return None
+    threads = wanted_threads(environment) or math.inf
+    return mhz * min(physical(cpus, root) / sharing, cpu_time(root) / ranks, threads)
+
+
+def powers(
+    comm: Communicator, device: float | None = None, environment: Mapping[str, str] = os.environ, root: Path = ROOT
+) -> list[float | None]:
+    """The power of every rank, in order of rank; a collective call. Arguments and errors as of ``power``."""
+    mine = allowed()
+    here = [cpus for host, cpus in comm.allgather((comm.host, mine)) if host == comm.host]
+    sharing = sum(1 for cpus in here if cpus & mine)
+    return comm.allgather(power(len(here), sharing, device, environment, root))
+
+
+def frequency(cpus: Set[int], root: Path = ROOT) -> float | None:
+    """The mean frequency of ``cpus`` in MHz; ``None``: that of one cannot be read, or is told as 0."""
+    told = _told(root)
+    found = [_of_driver(cpu, root) or told.get(cpu, 0.0) for cpu in sorted(cpus)]
+    return sum(found) / len(found) if found and all(found) else None
+
+
+def _of_driver(cpu: int, root: Path) -> float:
+    """MHz, as the driver of the CPU's clock says; 0: there is none."""
+    for name in _FREQUENCIES:
+        try:
+            return int((root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/{name}").read_text()) / 1000
+        except (OSError, ValueError):
+            continue
+    return 0.0
+
+
+def _told(root: Path) -> dict[int, float]:
+    """CPU → its MHz of this moment, which is all that a virtual machine knows. Not every processor tells it."""
+    try:
+        entries = (root / "proc/cpuinfo").read_text().split("\n\n")
+    except OSError:
+        return {}
+    found = ((_CPU.search(entry), _MHZ.search(entry)) for entry in entries)
+    return {int(cpu[1]): float(mhz[1]) for cpu, mhz in found if cpu and mhz}

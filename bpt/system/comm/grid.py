@@ -1,0 +1,105 @@
+"""ProcessGrid: the ranks as replica × stage × shard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bpt.base.errors import UsageError
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.serial import SerialCommunicator
+
+
+@dataclass(frozen=True)
+class ProcessGrid:
+    """Where this rank stands, and the communicators along the axes (MPI's Cartesian ones).
+
+    Attributes:
+        world: all ranks of the job.
+        replicas, stages, shards: extents of the axes; the last is the fastest.
+        replica, stage, shard: this rank's place.
+        across_replicas: the ranks with this one's stage and shard: they hold the same parameters.
+        across_shards: the ranks with this one's replica and stage: they share model-parallel layers.
+        across_stages: the ranks with this one's replica and shard, in order of the stages: a pipeline.
+        in_replica: the ranks of this one's replica: they hold one net together.
+        across_samples: the ranks with this one's stage.
+    """
+
+    world: Communicator
+    replicas: int
+    stages: int
+    shards: int
+    replica: int
+    stage: int
+    shard: int
+    across_replicas: Communicator
+    across_shards: Communicator
+    across_stages: Communicator
+    across_samples: Communicator
+    in_replica: Communicator
+
+    @classmethod
+    def make(cls, world: Communicator, stages: int = 1, shards: int = 1) -> ProcessGrid:
+        """Arrange the ranks of ``world``; a collective call.
+
+        Raises:
+            UsageError: the ranks do not divide into groups of ``stages`` × ``shards``.
+        """
+        if why := indivisible(world.size, stages, shards):
+            raise UsageError(why)
+        replicas = world.size // (stages * shards)
+        cart = world.Create_cart((replicas, stages, shards))
+        replica, stage, shard = cart.coords
+        grid = cls(
+            world,
+            replicas,
+            stages,
+            shards,
+            replica,
+            stage,
+            shard,
+            across_replicas=cart.Sub((True, False, False)),
+            across_shards=cart.Sub((False, False, True)),
+            across_stages=cart.Sub((False, True, False)),
+            across_samples=cart.Sub((True, False, True)),
+            in_replica=cart.Sub((False, True, True)),
+        )
+        cart.Free()
+        return grid
+
+    def Free(self) -> None:
+        """Give back all communicators but ``world``; a collective call."""
+        parts = self.across_replicas, self.across_shards, self.across_stages, self.across_samples, self.in_replica
+        for part in parts:
+            part.Free()
+
+    @classmethod
+    def alone(cls) -> ProcessGrid:
+        """The grid of one process."""
+        return cls.make(SerialCommunicator())
+
+    def __str__(self) -> str:
+        return arrangement(self.world.size, self.stages, self.shards)
+
+
+def arrangement(ranks: int, stages: int, shards: int) -> str:
+    """``8 ranks = 2 replicas × 2 stages × 2 shards``; extents of 1 but the first are left out."""
+    extents = [(ranks // (stages * shards), "replica")]
+    extents += [(n, name) for n, name in ((stages, "stage"), (shards, "shard")) if n > 1]
+    return f"{_count(ranks, 'rank')} = {' × '.join(_count(n, name) for n, name in extents)}"
+
+
+def indivisible(ranks: int, stages: int, shards: int) -> str:
+    """Why so many ranks do not divide into replicas of ``stages`` × ``shards``; "": they do."""
+    group = stages * shards
+    if not ranks % group:
+        return ""
+    which = "num_shards" if stages == 1 else "num_stages"
+    return (
+        f"{_count(ranks, 'rank')} cannot be divided into num_stages {stages} × num_shards {shards} = {group} ranks a "
+        f"replica: {ranks} / {group} is not whole; start a multiple of {group} ranks (mpirun -n "
+        f"{group * max(1, ranks // group)}), or change {which}"
+    )
+
+
+def _count(n: int, name: str) -> str:
+    return f"{n} {name}" if n == 1 else f"{n} {name}s"

@@ -1,0 +1,147 @@
+"""How this process was started: alone, or by a launcher (mpirun, srun) as one of many ranks.
+
+Only the launcher's environment is asked, so that a process that is alone never loads MPI.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from bpt.base.errors import UserError
+from bpt.system.comm import pmix, proxy
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.cores import are_scarce, loosen
+from bpt.system.comm.serial import SerialCommunicator
+
+# What launchers tell their ranks: number of ranks (None: not told), and a variable that says the rank.
+_LAUNCHERS = (
+    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),  # Open MPI's mpirun
+    ("PMI_SIZE", "PMI_RANK"),  # Hydra (MPICH, Intel MPI, MVAPICH), srun --mpi=pmi2, Cray's aprun
+    ("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"),  # MVAPICH's mpirun_rsh
+    (None, "PMIX_RANK"),  # srun --mpi=pmix, prterun
+)
+# Rank among the ranks of this node, and their number.
+_LOCAL = (
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    ("MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
+)
+_YIELD = "OMPI_MCA_mpi_yield_when_idle"
+_WINDOWS = "OMPI_MCA_osc"
+_TRANSPORTS = "OMPI_MCA_btl"
+_PR_SET_PDEATHSIG = 1
+
+
+def launched(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether a launcher has started this process. A batch job that only *could* start ranks does not count."""
+    return any(rank in environment and (not size or size in environment) for size, rank in _LAUNCHERS)
+
+
+def launchers_rank(environment: Mapping[str, str] = os.environ) -> int:
+    """This process's rank by the launcher's environment, for those who cannot ask MPI; 0 without a launcher."""
+    return next((int(environment[rank]) for _, rank in _LAUNCHERS if rank in environment), 0)
+
+
+def world() -> Communicator:
+    """All ranks that were started together with this process; it alone, if there was no launcher.
+
+    Starts MPI, undoes bindings to cores that nobody asked for, and lets the process die with its launcher.
+
+    Raises:
+        UserError: the ranks cannot reach each other: MPI or mpi4py is missing, or is not the launcher's.
+    """
+    if not launched():
+        _refuse_tasks_without_mpi(os.environ)
+        return SerialCommunicator()
+    die_with_launcher()
+    # A rank's comm_thread waits while the rank computes: it must give way to it, where Open MPI by default would spin.
+    os.environ.setdefault(_YIELD, "1")
+    # The one way to windows that are shared; Open MPI would try others first, and one complains aloud.
+    os.environ.setdefault(_WINDOWS, "sm")
+    # Of Open MPI's transports, libfabric's serves windows between hosts only, which bpt has none of; and where it finds
+    # no device for that, it sleeps for a second. What mpirun's --mca or Open MPI's own files say is in the environment.
+    os.environ.setdefault(_TRANSPORTS, "^ofi")
+    try:
+        from bpt.system.comm import mpi  # noqa: PLC0415  starts MPI, which a process without a launcher must not
+    except (ImportError, RuntimeError) as error:
+        raise UserError(
+            f"a launcher has started this process, but MPI cannot be used: {' '.join(str(error).split())}. "
+            "pip install 'bpt[mpi]' brings mpi4py and an MPI with its mpirun; with a cluster's own MPI, load its "
+            "module and pip install mpi4py"
+        ) from error
+    comm = mpi.world()
+    if proxy.own():
+        pmix.outlive_launcher()
+    loosen()
+    comm.patient = any(comm.allgather(are_scarce(local_ranks(comm)[1])))
+    expected = next((int(os.environ[size]) for size, _ in _LAUNCHERS if size and size in os.environ), comm.size)
+    if comm.size != expected:
+        raise UserError(
+            f"the launcher says that there are {expected} ranks, but {comm.describe()['library']}, which mpi4py has "
+            f"loaded, sees {comm.size}: the launcher belongs to another MPI. Start with the mpirun of the MPI that "
+            "mpi4py uses (pip install 'bpt[mpi]' puts one beside bpt), or build mpi4py for the launcher's MPI "
+            "(pip install --no-binary mpi4py mpi4py)"
+        )
+    return comm
+
+
+def find_mpirun() -> str | None:
+    """The mpirun that pip has put beside this Python or, on a cluster, that of the module that is loaded."""
+    beside = Path(sys.executable).with_name("mpirun")
+    return str(beside) if beside.exists() else shutil.which("mpirun")
+
+
+def local_ranks(comm: Communicator, environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
+    """This process's rank among those of ``comm`` on its node, and their number. May be a collective call."""
+    for rank, size in _LOCAL:
+        if rank in environment and size in environment:
+            return int(environment[rank]), int(environment[size])
+    hosts = comm.allgather(comm.host)
+    return hosts[: comm.rank].count(comm.host), hosts.count(comm.host)
+
+
+def die_with_launcher() -> None:
+    """Let this process be killed when its launcher is, so that it does not stay behind as an orphan.
+
+    Ctrl-C and what else a launcher can handle it passes on by itself; this is for a launcher killed by SIGKILL. Does
+    nothing without a launcher, under Slurm, which cleans up by itself, or on other systems than Linux. To be called
+    before MPI starts, which then fails if the launcher is gone already. For a rank with a proxy, that sees to it.
+    """
+    if proxy.own() or not launched() or not sys.platform.startswith("linux"):
+        return
+    if _name(os.getppid()) != "slurmstepd":
+        die_with_parent(signal.SIGKILL)
+
+
+def die_with_parent(by: signal.Signals) -> None:
+    """Let this process get a signal when its parent ends; on other systems than Linux nothing happens."""
+    if not sys.platform.startswith("linux"):
+        return
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(by), 0, 0, 0)
+    if os.getppid() != parent:  # it died before it was asked to tell
+        os.kill(os.getpid(), by)
+
+
+def _name(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/comm").read_text().strip()
+    except OSError:  # it has just ended
+        return ""
+
+
+def _refuse_tasks_without_mpi(environment: Mapping[str, str]) -> None:
+    """srun without PMI starts tasks that know nothing of each other; each would train the whole by itself."""
+    tasks = environment.get("SLURM_STEP_NUM_TASKS", "1")
+    if tasks != "1" and "SLURM_PROCID" in environment:
+        raise UserError(
+            f"srun has started {tasks} tasks without MPI: each would do the whole run. Use srun --mpi=pmix (or pmi2; "
+            "srun --mpi=list shows which there are) or mpirun. If each is meant to run by itself: unset "
+            "SLURM_STEP_NUM_TASKS"
+        )

@@ -1,0 +1,425 @@
+"""MpiCommunicator: ranks are processes that a launcher (mpirun, srun) has started, maybe on many machines.
+
+The only file that imports mpi4py, and ``bpt.system.comm.launch`` the only one that imports it: that starts MPI.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property, lru_cache
+from typing import Any, cast
+
+import numpy as np
+from mpi4py import MPI
+
+from bpt.base.errors import LostRankError, RunError
+from bpt.system.comm import processes as room
+from bpt.system.comm.base import MAX_TAG, Buffer, Cartesian, Communicator, Counts, Request
+from bpt.system.comm.connectivity import check_connectivity, lost_rank_error, name_of
+from bpt.system.comm.device_memory import device_memory
+from bpt.system.comm.objects import DamagedObjectError, allgather_objects, bcast_object
+from bpt.system.comm.pieces import (
+    Transfers,
+    flat,
+    forget_what_has_ended,
+    is_long,
+    is_worth_messages,
+    pieces,
+    runs,
+    transfer,
+)
+from bpt.system.comm.processes import Peers, ProcessWindow, identity
+from bpt.system.comm.ring_reduction import ring_allreduce
+from bpt.system.comm.tree_collectives import children_of, tree_bcast, tree_reduce
+from bpt.system.comm.window import SLACK, Window, aligned
+from bpt.system.events.bus import EventBus
+from bpt.system.events.flight_recorder import FlightRecorder
+
+_FT = "OMPI_MCA_mpi_ft_enable"  # what mpirun --with-ft sets
+_OWN_TAG = MAX_TAG + 1  # of messages that collectives of this file send
+
+_hosts: list[str] = []  # of all ranks: a rank that is gone cannot be asked any more
+
+
+class MpiCommunicator(Communicator):
+    """One rank of an MPI communicator.
+
+    Sums are equal bit by bit on all ranks, as MPI recommends to its implementers and all of them do; their order is
+    the library's, or that of the ring or tree below.
+
+    Libraries spin while they wait, which is fastest as long as nobody else could use the core. A ``patient``
+    communicator sleeps in between: where CPU time is scarce (more ranks than cores, a container's quota), spinning
+    takes it from the thread or the rank that computes. Libraries go on with a collective only while somebody waits in
+    it, and cut long buffers into many small messages, each of which would then wait for the end of a sleep. So long
+    sums, reductions and broadcasts of a patient communicator, and what all give to all, are made here of few long
+    messages, which travel meanwhile.
+
+    Args:
+        mpi: the communicator; its errors are returned from now on, not fatal.
+        patient: the same on all ranks; so will be the communicators made from this one.
+    """
+
+    def __init__(self, mpi: MPI.Intracomm, events: EventBus | None = None, patient: bool = False) -> None:
+        super().__init__(mpi.Get_rank(), mpi.Get_size(), events)
+        self.concurrent = MPI.Query_thread() == MPI.THREAD_MULTIPLE
+        self.patient = patient
+        self._mpi = mpi
+        mpi.Set_errhandler(MPI.ERRORS_RETURN)
+
+    @cached_property
+    def world_ranks(self) -> Sequence[int]:
+        return tuple(self._mpi.Get_group().Translate_ranks(None, MPI.COMM_WORLD.Get_group()))
+
+    @cached_property
+    def distant(self) -> bool:
+        return len({_hosts[rank] for rank in self.world_ranks}) > 1
+
+    def bcast(self, value: Any, root: int = 0) -> Any:
+        with self.events.waiting("bcast"), self._translated("bcast"):
+            if _is_tolerant() and self.size > 1:
+                with self._whole("bcast"):
+                    return bcast_object(_FromRoot(self, root), value)
+            return self._mpi.bcast(value, root)
+
+    def allgather(self, value: Any) -> list[Any]:
+        with self.events.waiting("allgather"), self._translated("allgather"):
+            if _is_tolerant() and self.size > 1:
+                with self._whole("allgather"):
+                    return allgather_objects(_FromRoot(self), value)
+            return self._mpi.allgather(value)
+
+    def Split(self, color: int, key: int = 0) -> MpiCommunicator:
+        # The library finds out who comes by an allgather of its own, which a death may leave with nonsense.
+        colors = self.allgather(color) if _is_tolerant() else []
+        with self._translated("Split"):
+            made = self._of_same_kind(cast(MPI.Intracomm, self._mpi.Split(color, key)))
+        if colors and made.size != colors.count(color):
+            raise self._loss("Split", self._failed())
+        return made
+
+    def Dup(self) -> MpiCommunicator:
+        with self._translated("Dup"):
+            return self._of_same_kind(self._mpi.Dup())
+
+    def Free(self) -> None:
+        with self._translated("Free"):
+            self._mpi.Free()
+
+    def _Shrink(self) -> MpiCommunicator:
+        if not _is_tolerant():
+            return self.Dup()
+        with self.events.waiting("Shrink"), self._translated("Shrink"):
+            self._mpi.Revoke()
+            shrunk = cast(MPI.Intracomm, self._mpi.Shrink())
+            forget_what_has_ended()
+            return self._of_same_kind(shrunk)
+
+    def _Revoke(self) -> None:
+        if _is_tolerant() and self._mpi != MPI.COMM_NULL:
+            self._mpi.Revoke()
+
+    def Create_cart(self, dims: Sequence[int]) -> Cartesian:
+        with self._translated("Create_cart"):
+            cart = self._mpi.Create_cart(dims, periods=[False] * len(dims), reorder=False)
+            return _Cartesian(cart, self._of_same_kind)
+
+    def Split_type_shared(self) -> MpiCommunicator:
+        with self._translated("Split_type"):
+            return self._of_same_kind(cast(MPI.Intracomm, self._mpi.Split_type(MPI.COMM_TYPE_SHARED)))
+
+    def Allocate_shared(self, nbytes: int) -> Window:
+        ranks = self.allgather((MPI.COMM_WORLD.Get_rank(), identity(), nbytes))
+        assert len({_hosts[rank] for rank, _, _ in ranks}) <= 1, "ranks on several hosts cannot share memory"
+        sizes = [size for _, _, size in ranks]
+        with self._translated("Allocate_shared"):
+            win = self._allocate(sizes)
+        memory = [np.frombuffer(win.Shared_query(rank)[0].cast("B"), np.uint8) for rank in range(self.size)]
+        if not all(self.allgather(room.take(memory[self.rank]))):  # before that no rank looks at another's part
+            raise RunError(room.refusal(sum(sizes), self.host, room.folder()))
+        parts = [aligned(whole, size) for whole, size in zip(memory, sizes, strict=True)]
+        peers = Peers({rank: process for rank, (_, process, _) in enumerate(ranks) if process != identity()})
+        return ProcessWindow(parts, self._call, win, peers, self._loss_in_window)
+
+    def _loss_in_window(self, gone: Sequence[int]) -> LostRankError | None:
+        """Why a wait is in vain: these ranks are gone, or nobody may wait here any more."""
+        return self._loss("wait", gone) if gone else self.loss()
+
+    def loss(self) -> LostRankError | None:
+        if _is_tolerant():
+            try:
+                self._mpi.Iprobe()
+            except MPI.Exception as error:
+                return self._loss("wait", self._failed()) if _is_loss(error) else None
+        return None
+
+    def _allocate(self, sizes: Sequence[int]) -> MPI.Win:
+        """A window with so many bytes, and SLACK, for each rank; where Open MPI has no room, some ranks would hang."""
+        place = room.folder()
+        lack = self.bcast(room.shortage(sum(sizes), self.host, place))
+        if lack:
+            raise RunError(lack)
+        apart = MPI.Info.Create({"alloc_shared_noncontig": "true"})  # each part in pages, and memory, near its rank
+        try:
+            win = MPI.Win.Allocate_shared(sizes[self.rank] + SLACK, 1, apart, self._mpi)
+        except MPI.Exception as error:
+            if _is_loss(error) or self._failed():
+                raise
+            reason = f"cannot be used ({error.Get_error_string()})"
+            raise RunError(room.refusal(sum(sizes), self.host, place, reason)) from error
+        win.Lock_all(MPI.MODE_NOCHECK)  # without an epoch there is no Sync
+        return win
+
+    def Abort(self, status: int = 1) -> None:
+        if _is_tolerant():  # MPI's would end this rank without a word to the others, and so does an exit status
+            os.kill(os.getpid(), signal.SIGKILL)
+        MPI.COMM_WORLD.Abort(status)
+
+    def describe(self) -> dict[str, str]:
+        major, minor = MPI.Get_version()
+        levels = {
+            MPI.THREAD_SINGLE: "SINGLE",
+            MPI.THREAD_FUNNELED: "FUNNELED",
+            MPI.THREAD_SERIALIZED: "SERIALIZED",
+            MPI.THREAD_MULTIPLE: "MULTIPLE",
+        }
+        return {
+            "library": MPI.Get_library_version().split(", package")[0].splitlines()[0].strip(" \0"),
+            "standard": f"MPI {major}.{minor}",
+            "threads": f"MPI_THREAD_{levels[MPI.Query_thread()]}",
+            "fault tolerance": "on" if _is_tolerant() else "off",
+            "device memory": device_memory(MPI.__file__, self._mpi.Get_info().Get("mpi_memory_alloc_kinds")),
+        }
+
+    def _Agree(self, flag: int) -> int:
+        if not _is_tolerant():
+            self._do("Allreduce", MPI.IN_PLACE, _spec(value := np.array([flag], np.intc)), MPI.BAND)
+            return int(value[0])
+        while True:
+            value = np.array([flag], np.intc)
+            self._mpi.Ack_failed()
+            try:
+                Transfers([self._mpi.Iagree(value)], patient=True).Wait()  # some wait here for hours
+                return int(value[0])
+            except MPI.Exception as error:  # all ranks see it alike: one has died that not all knew of
+                if error.Get_error_class() != MPI.ERR_PROC_FAILED:
+                    raise
+
+    def _Barrier(self) -> None:
+        self._do("Barrier")
+
+    def _Bcast(self, buffer: Buffer, root: int) -> None:
+        if self._by_messages(buffer):
+            tree_bcast(_FromRoot(self, root), buffer)
+            return
+        for piece in pieces(buffer):
+            self._do("Bcast", _spec(piece), root)
+
+    def _Reduce(self, buffer: Buffer, root: int) -> None:
+        if self._by_messages(buffer):
+            turned = _FromRoot(self, root)
+            changes = turned.rank and children_of(turned.rank, self.size)  # what it only sends stays as it is
+            tree_reduce(turned, buffer.copy() if changes else buffer)
+            return
+        for piece in pieces(buffer):
+            if self.rank == root:
+                self._do("Reduce", MPI.IN_PLACE, _number_spec(piece), MPI.SUM, root)
+            else:
+                self._do("Reduce", _number_spec(piece), None, MPI.SUM, root)
+
+    def _Allreduce(self, buffer: Buffer) -> None:
+        if self._by_messages(buffer):
+            ring_allreduce(_FromRoot(self), buffer)
+            return
+        for piece in pieces(buffer):
+            self._do("Allreduce", MPI.IN_PLACE, _number_spec(piece), MPI.SUM)
+
+    def _Gatherv(self, send: Buffer, receive: Buffer | None, counts: Counts, root: int) -> None:
+        if is_long(counts, send.dtype):
+            parts = runs(receive, counts) if self.rank == root else None
+            transfer(_FromRoot(self), {root: flat(send)}, dict(enumerate(parts)) if parts is not None else {})
+        else:
+            self._do("Gatherv", _spec(send), _spec(receive, counts) if self.rank == root else None, root)
+
+    def _Scatterv(self, send: Buffer | None, receive: Buffer, counts: Counts, root: int) -> None:
+        if is_long(counts, receive.dtype):
+            parts = runs(send, counts) if self.rank == root else None
+            transfer(_FromRoot(self), dict(enumerate(parts)) if parts is not None else {}, {root: flat(receive)})
+        else:
+            self._do("Scatterv", _spec(send, counts) if self.rank == root else None, _spec(receive), root)
+
+    def _Allgatherv(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
+        # Each to all others at once: one wait, where a library's steps are as many sleeps. And where a rank dies, Open
+        # MPI's may return without an error and with nothing received; a message that does not come is an error.
+        if self.patient or _is_tolerant():
+            own, parts = flat(send), runs(receive, counts)
+            transfer(_FromRoot(self), dict.fromkeys(range(self.size), own), dict(enumerate(parts)))
+        elif is_long(counts, send.dtype):
+            parts = runs(receive, counts)
+            parts[self.rank][...] = flat(send)
+            for root, run in enumerate(parts):
+                self._Bcast(run, root)
+        else:
+            self._do("Allgatherv", _spec(send), _spec(receive, counts))
+
+    def _Alltoallv(self, send: Buffer, send_counts: Counts, receive: Buffer, receive_counts: Counts) -> None:
+        # Not MPI's: whether a message is too long for that, the two ranks at its ends know, but not the others.
+        sends, receives = runs(send, send_counts), runs(receive, receive_counts)
+        transfer(_FromRoot(self), dict(enumerate(sends)), dict(enumerate(receives)))
+
+    def _Reduce_scatter(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
+        if self.patient:
+            self._reduce_scatter_by_messages(send, receive, counts)
+        elif is_long(counts, send.dtype):
+            for root, run in enumerate(runs(send, counts)):
+                targets = pieces(receive) if self.rank == root else iter(())
+                for piece in pieces(run):
+                    target = _number_spec(next(targets)) if self.rank == root else None
+                    self._do("Reduce", _number_spec(piece), target, MPI.SUM, root)
+        else:
+            self._do("Reduce_scatter", _number_spec(send), _number_spec(receive), list(counts), MPI.SUM)
+
+    def _reduce_scatter_by_messages(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
+        """Each gets its run from all others at once, and adds them in order of rank."""
+        own = flat(receive)
+        come = np.empty((self.size, own.size), own.dtype)
+        transfer(_FromRoot(self), dict(enumerate(runs(send, counts))), dict(enumerate(come)))
+        own[...] = come[0]
+        for one in come[1:]:
+            own += one
+
+    def _Isend(self, buffer: Buffer, dest: int, tag: int) -> Request:
+        return Transfers([self._mpi.Isend(_spec(piece), dest, tag) for piece in pieces(buffer)], self.patient)
+
+    def _Irecv(self, buffer: Buffer, source: int, tag: int) -> Request:
+        return Transfers([self._mpi.Irecv(_spec(piece), source, tag) for piece in pieces(buffer)], self.patient)
+
+    def _of_same_kind(self, mpi: MPI.Intracomm) -> MpiCommunicator:
+        return self._adopt(MpiCommunicator(mpi, self.events, self.patient))
+
+    def _do(self, method: str, *arguments: Any) -> None:
+        """Call MPI's collective, in its nonblocking form if this communicator is patient."""
+        if self.patient:
+            Transfers([getattr(self._mpi, f"I{method.lower()}")(*arguments)], patient=True).Wait()
+        else:
+            getattr(self._mpi, method)(*arguments)
+
+    def _by_messages(self, buffer: Buffer) -> bool:
+        return self.patient and self.size > 1 and is_worth_messages(buffer)
+
+    @contextmanager
+    def _call(self, method: str, *seen: Any, **more: Any) -> Iterator[None]:
+        with super()._call(method, *seen, **more), self._translated(method):
+            yield
+
+    @contextmanager
+    def _whole(self, method: str) -> Iterator[None]:
+        """Let an object that is not what was sent be the loss of a rank, the only thing that can make it so."""
+        try:
+            yield
+        except DamagedObjectError as error:
+            raise self._loss(method, self._failed()) from error
+
+    @contextmanager
+    def _translated(self, method: str) -> Iterator[None]:
+        """Let MPI's errors be RunErrors that tell what has happened and what to do."""
+        try:
+            yield
+        except MPI.Exception as error:
+            raise self._explained(method, error) from error
+
+    def _explained(self, method: str, error: MPI.Exception) -> RunError:
+        failed = self._failed() if _is_tolerant() else []
+        if _is_loss(error) or failed:  # where a rank has died, the library may call that another error
+            return self._loss(method, failed or self._failed())
+        return RunError(
+            f"{method} of {self.size} ranks failed: {error.Get_error_string()}. If a rank or the network has failed, "
+            "start again; bpt doctor tests the connections between the ranks"
+        )
+
+    def _failed(self) -> list[int]:
+        """The ranks here that are known to have failed; none, too, if the library cannot tell."""
+        try:
+            return self._mpi.Get_failed().Translate_ranks(None, self._mpi.Get_group())
+        except (MPI.Exception, NotImplementedError):
+            return []
+
+    def _loss(self, method: str, ranks: Sequence[int]) -> LostRankError:
+        in_world = self._mpi.Get_group().Translate_ranks(ranks, MPI.COMM_WORLD.Get_group())
+        return lost_rank_error(method, ranks, [name_of(rank, _hosts[rank]) for rank in in_world])
+
+
+class _FromRoot:
+    """Messages of a communicator's own collectives, whose ranks are counted from the root on; see Messages."""
+
+    def __init__(self, comm: MpiCommunicator, root: int = 0) -> None:
+        self._comm = comm
+        self._root = root
+        self.size = comm.size
+        self.rank = (comm.rank - root) % comm.size
+        self.distant = comm.distant
+
+    def Isend(self, buffer: Buffer, dest: int) -> Request:
+        return self._comm._Isend(buffer, (dest + self._root) % self.size, _OWN_TAG)
+
+    def Irecv(self, buffer: Buffer, source: int) -> Request:
+        return self._comm._Irecv(buffer, (source + self._root) % self.size, _OWN_TAG)
+
+
+class _Cartesian:
+    """See Cartesian."""
+
+    def __init__(self, cart: MPI.Cartcomm, made_of: Callable[[MPI.Intracomm], MpiCommunicator]) -> None:
+        self.coords = tuple(cart.coords)
+        self._cart = cart
+        self._made_of = made_of
+
+    def Sub(self, remain_dims: Sequence[bool]) -> MpiCommunicator:
+        """See Cartesian."""
+        return self._made_of(self._cart.Sub(remain_dims))
+
+    def Free(self) -> None:
+        """See Cartesian."""
+        self._cart.Free()
+
+
+def world() -> MpiCommunicator:
+    """All ranks that the launcher has started; a collective call.
+
+    Raises:
+        RunError: they do not reach each other.
+    """
+    size, rank = MPI.COMM_WORLD.Get_size(), MPI.COMM_WORLD.Get_rank()
+    comm = MpiCommunicator(MPI.COMM_WORLD, EventBus(rank, FlightRecorder() if size > 1 else None))
+    _hosts[:] = check_connectivity(comm)
+    return comm
+
+
+def _is_tolerant() -> bool:
+    return os.environ.get(_FT) in {"1", "true"}
+
+
+def _is_loss(error: MPI.Exception) -> bool:
+    return error.Get_error_class() in {MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED}
+
+
+def _spec(buffer: Buffer | None, counts: Counts | None = None) -> Any:
+    """A buffer as mpi4py takes it: memory and MPI's type of an element."""
+    assert buffer is not None
+    return [flat(buffer), counts, _type(buffer.dtype)] if counts is not None else [flat(buffer), _type(buffer.dtype)]
+
+
+def _number_spec(buffer: Buffer) -> Any:
+    assert _type(buffer.dtype).is_predefined, f"MPI cannot sum {buffer.dtype}"
+    return _spec(buffer)
+
+
+@lru_cache
+def _type(dtype: np.dtype[Any]) -> MPI.Datatype:
+    """MPI's type of an element; where it has none (half precision), as many bytes, which can be moved, not summed."""
+    try:
+        return MPI.Datatype.fromcode(dtype.char)
+    except ValueError:
+        return MPI.BYTE.Create_contiguous(dtype.itemsize).Commit()

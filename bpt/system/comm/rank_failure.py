@@ -1,0 +1,264 @@
+"""What happens when a rank fails: one message, and the end of the job on all ranks.
+
+A rank that fails sends a notice to all others. Those that are well do not look for it; they may be waiting, for ever,
+for the one that failed. But if all ranks fail, as when each reads the same bad file, they learn so from each other's
+notices, the first one tells, and all leave in good order. If some do not, the lowest rank that has failed tells, and
+aborts the job.
+
+Under fault tolerance a rank that fails takes nobody along: it tells, and is lost to the others. What that means to them
+is theirs to say: most cannot go on without it, and fail in turn; for those the first one has told. Here ranks that are
+well send a notice, too, at their end, and wait for each other's. For none may go before all that live are done: the
+launcher ends the job when some ranks have left with a status, and MPI's own end waits for the dead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import select
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from bpt.base.errors import BptError, LostRankError, UserError
+from bpt.base.terminal import say
+from bpt.system.comm.base import Buffer, Communicator, Request
+from bpt.system.comm.launch import launched, launchers_rank, world
+from bpt.system.comm.proxy import is_stopping
+
+# Seconds that a failed rank gives the others to fail, too: a record that cannot be read is seen by one rank only.
+GRACE = 1.0
+# What a user did wrong all ranks see, but on a busy node one may be behind, by as long as the first one took.
+GRACE_WITH_USERS = (3.0, 7.0)  # at least, at most
+# Seconds after which a rank aborts the job although a lower one should have.
+LAST = 3.0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a rank's command did not end well.
+
+    Attributes:
+        message: one line.
+        status: of the process's exit.
+        trace: where it happened; "" unless it is a bug in bpt.
+        loss: whether it is that another rank is lost.
+    """
+
+    message: str
+    status: int = 1
+    trace: str = ""
+    loss: bool = False
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """What there is to tell of ``error``."""
+        if isinstance(error, BptError):
+            return cls(str(error), error.exit_status, loss=isinstance(error, LostRankError))
+        if isinstance(error, KeyboardInterrupt):
+            return cls("interrupted")
+        if isinstance(error, MemoryError):
+            return cls("out of memory")
+        if isinstance(error, OSError):
+            return cls(str(error))
+        trace = "".join(traceback.format_exception(error))
+        return cls(f"a bug in bpt: {type(error).__name__}: {error}", trace=trace)
+
+    def tell(self, who: str = "") -> None:
+        """Print it, in one go, so that the lines of several ranks do not mix."""
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+        say(f"{self.trace}error: {who}{self.message}\n")
+
+    def grace(self, took: float) -> float:
+        """Seconds that other ranks may take to fail in the same way, where this one ``took`` so many to come here."""
+        least, most = GRACE_WITH_USERS
+        return min(max(least, took), most) if self.status == UserError.exit_status else GRACE
+
+    @property
+    def digest(self) -> int:
+        """Equal for equal messages."""
+        return int.from_bytes(hashlib.blake2b(self.message.encode(), digest_size=7).digest(), "little")
+
+
+def run(command: Callable[[Communicator], None]) -> int:
+    """Call ``command`` with the communicator of all ranks, and return the process's exit status.
+
+    Errors of bpt, of the system and bugs are told in one message for all ranks, which names the rank and its host
+    unless it is the same on all of them. Under a launcher it does not return after a failure, but ends the process;
+    under fault tolerance it never returns, and a command that does return ends with 0, whatever ranks have been lost.
+    """
+    tolerant = False
+    try:
+        comm = world()
+    except BptError as error:
+        status = tell_before_start(error)
+    else:
+        tolerant = _is_tolerant(comm)
+        status = run_on(comm, command)
+    if launched() and (status or tolerant or is_stopping()):
+        # Not by the usual way, on which MPI would wait for ranks that are out of reach, and for threads in its calls.
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+        with suppress(OSError, ValueError):
+            sys.stderr.flush()
+        os._exit(status)
+    return status
+
+
+def tell_before_start(error: BptError) -> int:
+    """Tell an error that a rank has met before it could reach the others, and return its exit status.
+
+    Most likely all ranks meet it. Then the first one's exit makes the launcher end the others, before they tell, too.
+    """
+    rank = launchers_rank()
+    if rank:
+        time.sleep(GRACE)
+    Failure.of(error).tell(f"rank {rank} (host {socket.gethostname()}): " if rank else "")
+    return error.exit_status
+
+
+def run_on(comm: Communicator, command: Callable[[Communicator], None]) -> int:
+    """``run`` with the ranks of ``comm``; a collective call. Returns if all ranks are well, or none is.
+
+    Under fault tolerance it returns when all ranks that live are at their end, be it good or bad.
+
+    Alone, it returns 1 without a word when whoever read the output has had enough, such as ``head``.
+    """
+    tolerant = _is_tolerant(comm)
+    notices = _Notices(comm.Dup())
+    if tolerant:
+        notices.listen()
+    start = time.monotonic()
+    try:
+        command(comm)
+        if comm.size == 1:
+            sys.stdout.flush()
+    except (Exception, KeyboardInterrupt) as error:
+        if comm.size == 1 and isinstance(error, BrokenPipeError) and nobody_reads():
+            return 1
+        failure = Failure.of(error)
+    else:
+        if tolerant:
+            notices.send(None)
+            notices.part()
+        return 0
+    if comm.size == 1:
+        failure.tell()
+        return failure.status
+    if not tolerant:
+        notices.listen()
+    notices.send(failure)
+    return notices.settle(failure, failure.grace(time.monotonic() - start))
+
+
+def _is_tolerant(comm: Communicator) -> bool:
+    return comm.describe().get("fault tolerance") == "on"
+
+
+def nobody_reads() -> bool:
+    """Whether standard output is a pipe whose reader is gone; then what is still to be written is thrown away."""
+    try:
+        number = sys.stdout.fileno()
+        pipe = select.poll()
+    except (AttributeError, OSError, ValueError):  # no pipe, or a system without poll
+        return False
+    pipe.register(number, 0)
+    if not any(event & select.POLLERR for _, event in pipe.poll(0)):
+        return False
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), number)
+    return True
+
+
+class _Notices:
+    """The ranks' talk about how they have ended.
+
+    A notice is (status, digest of the message, whether it only follows from another rank's failure).
+    """
+
+    def __init__(self, comm: Communicator) -> None:
+        self._comm = comm
+        self._seen: dict[int, Buffer] = {}  # by rank
+        self._awaited: dict[int, tuple[Request, Buffer]] = {}
+        self._sent: list[tuple[Request, Buffer]] = []  # kept, and never waited for
+        self._others = [rank for rank in range(comm.size) if rank != comm.rank]
+
+    def listen(self) -> None:
+        """Be ready for the others' notices."""
+        for rank in self._others:
+            with suppress(BptError):  # it is gone
+                notice = np.zeros(3, np.int64)
+                self._awaited[rank] = self._comm.Irecv(notice, rank), notice
+
+    def send(self, failure: Failure | None) -> None:
+        """Tell the others that this rank has come to its end."""
+        self._look()
+        notice = np.zeros(3, np.int64)
+        if failure:
+            notice[:] = failure.status, failure.digest, failure.loss and bool(self._failed)
+        self._seen[self._comm.rank] = notice
+        for rank in self._others:
+            with suppress(BptError):  # it is gone
+                self._sent.append((self._comm.Isend(notice, rank), notice))
+
+    def part(self) -> None:
+        """Return when all that live are at their end."""
+        self._all_within(math.inf)
+        self._comm.Agree(1)
+
+    def settle(self, failure: Failure, grace: float) -> int:
+        """Let one rank tell. Return the exit status if all are at their end within ``grace`` seconds, else abort."""
+        if not self._all_within(grace) and not (self._comm.rank != self._first and self._all_within(LAST)):
+            failure.tell(self._name)
+            time.sleep(0.1)  # the message is still on its way to the launcher
+            self._comm.Abort(failure.status)
+        first = self._first
+        status, digest = (int(value) for value in self._seen[first][:2])
+        if self._comm.rank == first:
+            notices = list(self._seen.values())
+            same = len(notices) == self._comm.size and all(int(notice[1]) == digest for notice in notices)
+            failure.tell("" if same else self._name)
+        self._comm.Agree(1)  # the launcher ends a job when the first rank leaves: not before the message is out
+        return status
+
+    @property
+    def _failed(self) -> dict[int, Buffer]:
+        return {rank: notice for rank, notice in self._seen.items() if notice[0]}
+
+    @property
+    def _first(self) -> int:
+        """The lowest of the ranks whose failure is not another's: it tells."""
+        return min(self._failed, key=lambda rank: (int(self._failed[rank][2]), rank))
+
+    def _all_within(self, seconds: float) -> bool:
+        """Whether all ranks that live are at their end when so much time has passed."""
+        end = time.monotonic() + seconds
+        while self._awaited and time.monotonic() < end:
+            self._look()
+            with suppress(KeyboardInterrupt):  # it is ending as it is
+                time.sleep(0.01)
+        return not self._awaited
+
+    def _look(self) -> None:
+        """See whose notices have come."""
+        for rank, (request, notice) in list(self._awaited.items()):
+            try:
+                if request.Test():
+                    self._seen[rank] = notice
+                    del self._awaited[rank]
+            except LostRankError:  # it will not tell
+                del self._awaited[rank]
+            except BptError:  # out of reach
+                continue
+
+    @property
+    def _name(self) -> str:
+        return f"rank {self._comm.rank} (host {self._comm.host}): "

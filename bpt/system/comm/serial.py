@@ -1,0 +1,123 @@
+"""SerialCommunicator: one rank, alone. Nothing is sent, and mpi4py is not needed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from bpt.system.comm.base import Buffer, Communicator, Counts, Request
+from bpt.system.comm.window import SLACK, Window, aligned
+from bpt.system.events.bus import EventBus
+
+
+class SerialCommunicator(Communicator):
+    """The only rank of its group: sums are what they are, and everything arrives at once."""
+
+    coords: tuple[int, ...] = ()
+
+    def __init__(self, events: EventBus | None = None) -> None:
+        super().__init__(0, 1, events)
+
+    def bcast(self, value: Any, root: int = 0) -> Any:
+        return value
+
+    def allgather(self, value: Any) -> list[Any]:
+        return [value]
+
+    def Split(self, color: int, key: int = 0) -> SerialCommunicator:
+        return SerialCommunicator(self.events)
+
+    def Dup(self) -> SerialCommunicator:
+        return SerialCommunicator(self.events)
+
+    def Free(self) -> None:
+        pass
+
+    def Create_cart(self, dims: Sequence[int]) -> SerialCommunicator:
+        cart = SerialCommunicator(self.events)
+        cart.coords = (0,) * len(dims)
+        return cart
+
+    def Sub(self, remain_dims: Sequence[bool]) -> SerialCommunicator:
+        """See Cartesian."""
+        return SerialCommunicator(self.events)
+
+    def Split_type_shared(self) -> SerialCommunicator:
+        return SerialCommunicator(self.events)
+
+    def _Shrink(self) -> SerialCommunicator:
+        return SerialCommunicator(self.events)
+
+    def Allocate_shared(self, nbytes: int) -> Window:
+        return _SerialWindow([aligned(np.zeros(nbytes + SLACK, np.uint8), nbytes)], self._call)
+
+    def Abort(self, status: int = 1) -> NoReturn:
+        sys.exit(status)
+
+    def _Agree(self, flag: int) -> int:
+        return flag
+
+    def _Revoke(self) -> None:
+        pass
+
+    def _Barrier(self) -> None:
+        pass
+
+    def _Bcast(self, buffer: Buffer, root: int) -> None:
+        pass
+
+    def _Reduce(self, buffer: Buffer, root: int) -> None:
+        pass
+
+    def _Allreduce(self, buffer: Buffer) -> None:
+        pass
+
+    def _Gatherv(self, send: Buffer, receive: Buffer | None, counts: Counts, root: int) -> None:
+        assert receive is not None
+        receive[...] = send.reshape(-1)
+
+    def _Scatterv(self, send: Buffer | None, receive: Buffer, counts: Counts, root: int) -> None:
+        assert send is not None
+        receive.reshape(-1)[...] = send.reshape(-1)
+
+    def _Allgatherv(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
+        receive[...] = send.reshape(-1)
+
+    def _Alltoallv(self, send: Buffer, send_counts: Counts, receive: Buffer, receive_counts: Counts) -> None:
+        receive[...] = send
+
+    def _Reduce_scatter(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
+        receive.reshape(-1)[...] = send.reshape(-1)
+
+    def _Isend(self, buffer: Buffer, dest: int, tag: int) -> Request:
+        raise AssertionError("a rank that is alone has nobody to send to")
+
+    def _Irecv(self, buffer: Buffer, source: int, tag: int) -> Request:
+        raise AssertionError("a rank that is alone has nobody to receive from")
+
+
+class AbsentRanks(SerialCommunicator):
+    """Rank 0 of ``size`` ranks, the others of which there are not: all that they send is here at once, and zeros."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def _Allgatherv(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
+        receive[...] = 0
+
+    def _Alltoallv(self, send: Buffer, send_counts: Counts, receive: Buffer, receive_counts: Counts) -> None:
+        receive[...] = 0
+
+
+class _SerialWindow(Window):
+    """Memory of one rank, whose threads may wait for each other; Python's own lock keeps loads and stores in order."""
+
+    def Sync(self) -> None:
+        pass
+
+    def Free(self) -> None:
+        self._parts = ()

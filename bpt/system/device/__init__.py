@@ -1,0 +1,32 @@
+"""The device that a process computes on: which it is, its streams and events, and host memory that it can copy from."""
+
+from bpt.system.device.choose import (
+    CPU,
+    choose_device,
+    clock_of,
+    computing_stream,
+    describe_devices,
+    finish,
+    memory_of,
+    new_stream,
+    synchronize,
+    use_line,
+)
+from bpt.system.device.pinned import pin
+from bpt.system.device.streams import Event, Stream
+
+__all__ = [
+    "CPU",
+    "Event",
+    "Stream",
+    "choose_device",
+    "clock_of",
+    "computing_stream",
+    "describe_devices",
+    "finish",
+    "memory_of",
+    "new_stream",
+    "pin",
+    "synchronize",
+    "use_line",
+]

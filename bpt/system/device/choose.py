@@ -1,0 +1,147 @@
+"""The device that a process computes on, and its streams: with threads on a CPU, the device's own on CUDA."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import torch
+
+from bpt.base.errors import UsageError, UserError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.system.device.cuda import CurrentStream, SideStream
+from bpt.system.device.streams import NullStream, Stream, ThreadStream
+
+if TYPE_CHECKING:
+    from bpt.config.plan.run_plan import RunPlan
+
+CPU = torch.device("cpu")
+
+
+def choose_device(plan: RunPlan | None = None, gpu: str = "", local_rank: int = 0, local_size: int = 1) -> torch.device:
+    """The device that ``--gpu`` or else the solver asks for.
+
+    As in ``caffe train`` a GPU is used if ``--gpu`` is given or the solver *sets* ``solver_mode: GPU``
+    (the field's default does not count); ``device_id`` then tells which. Ranks on one machine take the devices in
+    turn, those of ``--gpu`` or else all from ``device_id`` on.
+
+    Args:
+        gpu: the flag's text: "", "all", or numbers separated by commas.
+        local_rank: which of the ranks on this machine this is.
+        local_size: how many there are.
+
+    Raises:
+        UserError: no such device, or more than there are ranks to use them.
+    """
+    if gpu:
+        wanted = gpu
+        source, remedy = f"--gpu {gpu}", "leave --gpu out to compute on the CPU"
+    elif plan is not None and plan.given("solver_mode") and plan.solver_mode == pb.SolverParameter.GPU:
+        first = plan.device_id
+        count = min(local_size, max(torch.cuda.device_count() - first, 1))
+        wanted = ",".join(str(first + number) for number in range(count))
+        source, remedy = "solver_mode: GPU", "add --set 'solver_mode: CPU' to compute on the CPU"
+    else:
+        return CPU
+    available = torch.cuda.device_count()
+    numbers = _numbers(wanted, available)
+    if not available:
+        raise UserError(f"{source}: this machine has no usable CUDA device; {remedy}")
+    for number in numbers:
+        if not 0 <= number < available:
+            raise UserError(f"{source}: no CUDA device {number}; there are {available} (bpt device_query lists them)")
+    if len(numbers) > local_size:
+        raise UsageError(
+            f"{source}: that is {len(numbers)} devices, but one process computes on one. Start as many: "
+            f"mpirun -n {len(numbers)} bpt …, or name one: --gpu {numbers[0]}"
+        )
+    return torch.device("cuda", numbers[local_rank % len(numbers)])
+
+
+def _numbers(wanted: str, available: int) -> list[int]:
+    """The device numbers that the flag names, each once."""
+    if wanted == "all":
+        return list(range(available))
+    try:
+        return list(dict.fromkeys(int(word) for word in wanted.split(",")))
+    except ValueError:
+        raise UsageError(f'--gpu {wanted}: give "all" or device numbers separated by commas') from None
+
+
+def use_line(device: torch.device) -> str:
+    """The line in which Caffe logs what it computes on."""
+    return "Use CPU." if device.type == "cpu" else f"Use GPU with device ID {device.index}"
+
+
+def clock_of(device: torch.device) -> float | None:
+    """MHz × multiprocessors of a GPU, a rough measure of its power; ``None`` for a CPU, 0 if it cannot be read."""
+    if device.type != "cuda":
+        return None
+    properties = torch.cuda.get_device_properties(device)
+    kilohertz = float(getattr(properties, "clock_rate", 0))  # old torch does not tell
+    return kilohertz / 1000 * properties.multi_processor_count
+
+
+def memory_of(device: torch.device) -> int:
+    """Bytes of memory that the device has, used or not."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done all work queued so far; nothing to wait for on a CPU."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def finish(device: torch.device) -> None:
+    """Wait until the device has done what the calling thread has queued; work of other streams may go on."""
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+
+
+def describe_devices(only: torch.device | None = None) -> list[str]:
+    """One line for each device of this machine, or for ``only``."""
+    lines = []
+    for number in range(torch.cuda.device_count()):
+        if only is None or only.index == number:
+            seen = torch.cuda.get_device_properties(number)
+            lines.append(
+                f"CUDA device {number}: {seen.name}, compute capability {seen.major}.{seen.minor}, "
+                f"{seen.total_memory / 2**30:.1f} GiB, {seen.multi_processor_count} multiprocessors"
+            )
+    if only is None:
+        if not lines:
+            lines.append(f"CUDA: {_why_no_cuda()}")
+        lines.append(f"CPU: {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}")
+    return lines
+
+
+def _why_no_cuda() -> str:
+    if torch.version.cuda is None:
+        return "no usable device: this PyTorch is built without CUDA"
+    return "no usable device"
+
+
+def computing_stream(device: torch.device) -> Stream:
+    """The stream on which ``device`` computes for the calling thread.
+
+    On a CPU that is the caller itself: work is done at once, events are reached when recorded, ``after`` waits. On CUDA
+    it is torch's current stream: work enqueues, and ``after`` lets the device wait, not the caller. In both cases
+    what work or ``after`` raises is raised in the caller.
+    """
+    return CurrentStream(device) if device.type == "cuda" else NullStream()
+
+
+def new_stream(device: torch.device, name: str) -> Stream:
+    """A stream beside the one on which ``device`` computes.
+
+    A thread, started at the first ``run`` or ``after``, does the work, without recording for gradients. On CUDA it
+    enqueues to a stream of the device that is the stream's own, so copies go on while the device computes.
+
+    Args:
+        device: the device that this process computes on.
+        name: what the thread is called, before the name of the thread that calls this: "D2H of MainThread".
+    """
+    return SideStream(device, name) if device.type == "cuda" else ThreadStream(name)

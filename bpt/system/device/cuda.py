@@ -1,0 +1,138 @@
+"""Streams of a CUDA device: the one that the caller computes on, and one beside it that a thread feeds."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from bpt.base.worker_thread import Mark, Work, WorkerThread
+from bpt.system.device.streams import Event, reached
+
+
+class CudaEvent:
+    """An event of a device; ``recorded`` is reached when the stream's thread has recorded it there.
+
+    Until then the device's event counts as reached: asking or awaiting it any earlier would let everything pass.
+    """
+
+    def __init__(self, recorded: Mark) -> None:
+        self._recorded = recorded
+        # Blocking: who waits sleeps, as the cores have other work.
+        self._event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+
+    def wait(self) -> None:
+        """Block the calling thread until the device has come here; raise what the work before raised."""
+        self._recorded.wait()
+        self._event.synchronize()
+
+    def done(self) -> bool:
+        """Whether ``wait`` would return, or raise, at once."""
+        return self._recorded.done() and bool(self._event.query())  # type: ignore[no-untyped-call]
+
+    def hold(self, stream: torch.cuda.Stream) -> None:
+        """Let the device wait before it goes on with ``stream``; the caller waits only until the event is recorded."""
+        self._recorded.wait()
+        stream.wait_event(self._event)
+
+    def mark(self, stream: torch.cuda.Stream) -> None:
+        """Record the event: the device comes here when it is done with all that ``stream`` has so far."""
+        self._event.record(stream)
+
+
+class CurrentStream:
+    """The stream that is current in the calling thread at each call: where torch computes.
+
+    Work that raises does so in the caller, and the stream does not fail by it.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def run(self, work: Work) -> None:
+        """Call ``work``, which enqueues."""
+        work()
+
+    def submit(self, work: Work) -> Event:
+        """Call ``work``, and record."""
+        work()
+        return self.record()
+
+    def after(self, event: Event) -> None:
+        """Let the device wait for ``event``, or the caller if it is none of a device."""
+        _hold(torch.cuda.current_stream(self._device), event)
+
+    def record(self) -> Event:
+        """An event that is reached when the device has done what is enqueued so far."""
+        event = CudaEvent(reached())
+        event.mark(torch.cuda.current_stream(self._device))
+        return event
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class SideStream:
+    """A stream of the device beside that on which it computes, and the thread that feeds it.
+
+    Args:
+        device: the CUDA device.
+        name: what the thread is called, before the name of the thread that made the stream.
+    """
+
+    def __init__(self, device: torch.device, name: str) -> None:
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._worker = WorkerThread(name, functools.partial(_feeding, self._stream))
+        # Also ends the thread when the stream is forgotten, or the program ends.
+        self._stop = weakref.finalize(self, self._worker.stop)
+
+    def run(self, work: Work) -> None:
+        """Let the thread call ``work``; what it enqueues goes to this stream."""
+        self._worker.submit(work)
+
+    def submit(self, work: Work) -> Event:
+        """Let the thread call ``work``, and record behind it."""
+        mark = Mark()
+        event = CudaEvent(mark)
+
+        def work_and_mark() -> None:
+            work()
+            event.mark(self._stream)
+
+        self._worker.submit(work_and_mark, mark)
+        return event
+
+    def after(self, event: Event) -> None:
+        """Let the device wait for ``event``, or the thread if it is none of a device."""
+        self._worker.submit(functools.partial(_hold, self._stream, event))
+
+    def record(self) -> Event:
+        """An event that is reached when the device has done what the thread was given so far."""
+        if self._worker.untouched:
+            return reached()
+        mark = Mark()
+        event = CudaEvent(mark)
+        self._worker.submit(functools.partial(event.mark, self._stream), mark)
+        return event
+
+    def close(self) -> None:
+        """End the thread once what it is at is done; the device goes on with what is enqueued."""
+        self._stop()
+
+
+@contextmanager
+def _feeding(stream: torch.cuda.Stream) -> Iterator[None]:
+    """Settings of the thread: ``stream`` and its device are current, and nothing is recorded for gradients."""
+    with torch.no_grad(), torch.cuda.stream(stream):
+        yield
+
+
+def _hold(stream: torch.cuda.Stream, event: Event) -> None:
+    """Let what ``stream`` gets from now on start when ``event`` is reached."""
+    if isinstance(event, CudaEvent):
+        event.hold(stream)
+    else:
+        event.wait()

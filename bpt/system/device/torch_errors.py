@@ -1,0 +1,33 @@
+"""What torch raises from a kernel, as errors that say where in the net it happened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from bpt.base.errors import RunError
+
+# How torch's allocators begin what they say: that of a CPU has no exception type of its own.
+_NO_MEMORY = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether ``error`` says that there is not enough memory, on whatever device."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
+
+
+def kernel_error(where: str, error: BaseException, bottoms: Sequence[Tensor] = ()) -> RunError:
+    """The RunError for what torch raised at ``where`` in the net, in one line.
+
+    Args:
+        bottoms: what the layer computed from; their shapes are shown.
+    """
+    given = f" (bottoms of shape {', '.join(str(tuple(b.shape)) for b in bottoms)})" if bottoms else ""
+    if is_out_of_memory(error):
+        return RunError(f"{where}: out of memory{given}; a smaller batch_size needs less")
+    first, *_ = str(error).splitlines() or [type(error).__name__]
+    return RunError(f"{where}: {first}{given}")

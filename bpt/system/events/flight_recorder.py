@@ -1,0 +1,177 @@
+"""FlightRecorder: the last instructions and messages of a rank, kept in memory to be read when something fails.
+
+The name is that of PyTorch's and NCCL's. It is always on where there are several ranks, so noting must cost next to
+nothing: what the event bus makes for each instruction and call anyway is put into a ring, and put into words only when
+somebody asks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from bpt.system.events.event import Action, Activity
+
+KEPT = 2048  # entries; a power of two
+_NO_WORDS = "its start"
+_DISK = (Activity.WAIT_FOR_DATA, Activity.MAKE_BATCH, Activity.WRITE, Activity.SNAPSHOT)
+
+LayersOf = Callable[[int], str]
+
+
+class Entry:
+    """An instruction, an activity, or a call to other ranks, from its beginning on; see Event.
+
+    Attributes:
+        method: of the communicator, for a call; "": what is meant is ``what`` itself.
+        nbytes: of the message that a call sends or receives.
+        start, end: of ``time.perf_counter``; ``end`` 0: it is under way.
+        iteration, number: of the iteration, and how many instructions its training thread had begun in it.
+        outer: what was under way in its thread when it began.
+    """
+
+    __slots__ = (
+        "end", "iteration", "message", "method", "nbytes", "number", "outer", "peer", "start", "thread", "what",
+    )  # fmt: skip
+
+    what: Action | None
+    method: str
+    message: str
+    peer: int | None
+    nbytes: int
+    thread: str
+    start: float
+    end: float
+    iteration: int
+    number: int
+    outer: Entry | None
+
+
+class Position(NamedTuple):
+    """Where a rank is.
+
+    Attributes:
+        iteration: -1: before the first.
+        number: how many instructions it had begun in it when it began what it is at; those with the same schedule begin
+            the same ones.
+        words: the same, to be read.
+        waits: whether it waits for other ranks.
+        peer: the one that it waits for; -1: for several, or it does not wait.
+        seconds: how long it has been at it.
+        begun: when it has begun that, to be compared only; 0: it is between two things.
+        disk: whether that is reading or writing.
+    """
+
+    iteration: int
+    number: int
+    words: str
+    waits: bool
+    peer: int
+    seconds: float
+    begun: float
+    disk: bool
+
+
+class FlightRecorder:
+    """A ring of entries, of all threads of a rank. Made by the thread that trains.
+
+    Args:
+        kept: how many; a power of two.
+
+    Attributes:
+        iteration: that the rank is in; -1: before the first.
+    """
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self.iteration = -1
+        self._thread = threading.current_thread().name
+        self._number = 0
+        self._layers_of: Callable[[], LayersOf | None] = lambda: None
+        self._entries: list[Entry | None] = [None] * kept
+        self._last = kept - 1
+        self._places = itertools.count()  # a step of it is one for all threads
+        self._under_way: dict[str, Entry | None] = {}  # by thread, the innermost
+
+    def come_to(self, iteration: int, layers_of: Callable[[], LayersOf | None]) -> None:
+        """An iteration begins.
+
+        Args:
+            layers_of: says what a segment is made of, in few words, as long as there is somebody who knows.
+        """
+        self.iteration, self._number, self._layers_of = iteration, 0, layers_of
+
+    def begin(self, entry: Entry) -> None:
+        """Keep ``entry``, which the calling thread begins."""
+        thread = entry.thread
+        entry.outer = self._under_way.get(thread)
+        self._under_way[thread] = entry
+        if thread == self._thread and not entry.method and entry.what.__class__ is not Activity:
+            self._number += 1
+        entry.iteration, entry.number = self.iteration, self._number
+        self._entries[next(self._places) & self._last] = entry
+
+    def end(self, entry: Entry) -> None:
+        """What the calling thread has begun last is over."""
+        self._under_way[entry.thread] = entry.outer
+        entry.outer = None  # or the ring would hold more than it has
+
+    @property
+    def position(self) -> Position:
+        """Where the thread that trains is; any thread may ask."""
+        own = self._under_way.get(self._thread)
+        if own is None:
+            return Position(self.iteration, self._number, self._between, False, -1, 0.0, 0.0, False)
+        at, waits = own, bool(own.method)
+        if own.method == WAIT:  # for another thread, which may wait for other ranks
+            others = (each for thread, each in list(self._under_way.items()) if thread != self._thread)
+            calls = [each for each in others if each is not None and each.method]
+            at, waits = min(calls, key=lambda each: each.start, default=own), bool(calls)
+        number = self._number_of(at)
+        peer = -1 if at.peer is None or not waits else at.peer
+        seconds, disk = time.perf_counter() - at.start, at.what in _DISK
+        return Position(own.iteration, number, self.words(at), waits, peer, seconds, at.start, disk)
+
+    @property
+    def _between(self) -> str:
+        return _NO_WORDS if self.iteration < 0 else f"iteration {self.iteration}, between two instructions"
+
+    def _number_of(self, entry: Entry) -> int:
+        """That of the instruction which an entry is, or belongs to: another thread may have come to it later."""
+        if not entry.method:
+            return entry.number
+        for each in reversed(self.entries()):
+            own = each.thread == self._thread and not each.method
+            if own and each.what == entry.what and each.iteration == entry.iteration:
+                return each.number
+        return entry.number
+
+    def entries(self) -> list[Entry]:
+        """All that are kept, in the order in which they began."""
+        return sorted((each for each in list(self._entries) if each is not None), key=lambda each: each.start)
+
+    def words(self, entry: Entry) -> str:
+        """What an entry is, such as ``Allreduce in X2 (conv2) of iteration 57``."""
+        layers_of, segment = self._layers_of(), getattr(entry.what, "segment", None)
+        layers = "" if layers_of is None or segment is None else f" ({layers_of(segment)})"
+        what = "" if entry.what is None else f"{entry.what}{layers}"
+        call = f"{entry.method}{'' if entry.peer is None else f' with rank {entry.peer}'}"
+        words = what if not entry.method or entry.method == WAIT else f"{call}, {what}" if what else call
+        return f"{words or _NO_WORDS} in iteration {entry.iteration}" if entry.iteration >= 0 else words or _NO_WORDS
+
+    def lines(self) -> Iterator[str]:
+        """What is kept, oldest first: begin and length in ms, thread, and what."""
+        now = time.perf_counter()
+        yield f"{'ms ago':>12}  {'took ms':>10}  {'thread':<24}  what"
+        for entry in self.entries():
+            took = f"{(entry.end - entry.start) * 1e3:.3f}" if entry.end else "under way"
+            size = f", {entry.nbytes} bytes" if entry.nbytes else ""
+            message = f", {entry.message}" if entry.message else ""
+            words = "waits for what is under way" if entry.method == WAIT else self.words(entry)
+            yield f"{(now - entry.start) * 1e3:>12.3f}  {took:>10}  {entry.thread:<24}  {words}{message}{size}"
+
+
+WAIT = "wait for another thread"
+"""The method of an entry that is no call to other ranks: a thread waits for another one of its rank."""

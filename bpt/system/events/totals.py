@@ -1,0 +1,119 @@
+"""Totals: how long a rank's instructions and its calls to other ranks take, and what they send.
+
+Phases are those of CGDP's Table 2 (broadcast, forward, backward, exchange, update), and waiting for other stages of a
+pipeline.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bpt.system.events.event import ActionStep, Event
+
+PHASES = ("broadcast", "forward", "backward", "pipeline", "exchange", "update")
+
+
+class Key(NamedTuple):
+    """What is added up: a call is of an instruction, for a message of it, by a method; see Event."""
+
+    step: ActionStep | None
+    message: str = ""
+    method: str = ""
+
+
+@dataclass
+class Traffic:
+    """Totals of one method during one instruction, on this rank.
+
+    Bytes are payload by the plain algorithm, each message counted once on either side: a Bcast of n bytes to 3
+    others is 3 n sent by the root and n received by each. What a library does instead (trees, rings) moves as
+    much in other ways. An Allreduce counts as a ring's: 2 n (P - 1) / P each way.
+    """
+
+    calls: int = 0
+    sent: int = 0  # bytes
+    received: int = 0  # bytes
+    seconds: float = 0.0  # in the call: transfer, and waiting for the other ranks
+
+    def __iadd__(self, other: Traffic) -> Traffic:
+        self.calls += other.calls
+        self.sent += other.sent
+        self.received += other.received
+        self.seconds += other.seconds
+        return self
+
+
+class Totals:
+    """A sink that adds up what instructions, activities and calls take."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # a sink is called by one thread at a time, but ``take`` by any
+        self._totals: dict[Key, Traffic] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Add ``event``."""
+        key = Key(event.step, event.message, event.method)
+        with self._lock:
+            total = self._totals.get(key)
+            if total is None:
+                total = self._totals[key] = Traffic()
+            total.calls += event.calls
+            total.sent += event.sent
+            total.received += event.received
+            total.seconds += event.end - event.start
+
+    def take(self) -> dict[Key, Traffic]:
+        """All since the last call; for what has no method, ``seconds`` alone."""
+        with self._lock:
+            totals, self._totals = self._totals, {}
+        return totals
+
+
+class Links:
+    """A sink that adds up the bytes of messages from one to one that this rank sends, by receiver.
+
+    Attributes:
+        sent: rank of the job → bytes.
+    """
+
+    def __init__(self) -> None:
+        self.sent: dict[int, int] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Add ``event``; a sink is called by one thread at a time."""
+        if event.peer is not None and event.sent:
+            self.sent[event.peer] = self.sent.get(event.peer, 0) + event.sent
+
+
+def phase_seconds(totals: Mapping[Key, Traffic]) -> dict[str, float]:
+    """Phase → seconds of its instructions on the training thread.
+
+    ``exchange`` is what the exchange adds to an iteration: packing, and waiting for what backward did not hide.
+    """
+    seconds = dict.fromkeys(PHASES, 0.0)
+    for (step, _, method), total in totals.items():
+        if step is not None and step.phase and not method:
+            seconds[step.phase] += total.seconds
+    return seconds
+
+
+def traffic_of(totals: Mapping[Key, Traffic]) -> dict[Key, Traffic]:
+    """The calls alone."""
+    return {key: total for key, total in totals.items() if key.method}
+
+
+def computing(phases: Mapping[str, float], traffic: Mapping[Key, Traffic]) -> float:
+    """Seconds of forward, backward and update in ``phases``, without those in calls to other ranks."""
+    own = ("forward", "backward", "update")
+    waiting = sum(
+        total.seconds for (step, _, method), total in traffic.items() if method and step and step.phase in own
+    )
+    return sum(phases[phase] for phase in own) - waiting
+
+
+def seconds_computing(totals: Mapping[Key, Traffic]) -> float:
+    """Seconds of forward, backward and update, without those in calls to other ranks."""
+    return computing(phase_seconds(totals), totals)

@@ -1,0 +1,49 @@
+"""ClassifierWatch: looks at what the classifying layer of a net reads, pass by pass."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from bpt.nn.net import Net
+from bpt.train.metrics.classifier_layer import Predictions, find_classifier
+
+Watch = TypeVar("Watch", bound="ClassifierWatch")
+
+
+class ClassifierWatch(ABC):
+    """While it is entered, ``_take`` gets what the layer that ``classifying_node`` names reads in each forward pass.
+
+    Results stay as they are, under any operator. On many ranks each sees its own samples.
+    """
+
+    def __init__(self, net: Net) -> None:
+        self._classifier = find_classifier(net)
+        self._hook: RemovableHandle | None = None
+
+    @abstractmethod
+    def _take(self, seen: Predictions) -> None:
+        """Note what was seen in a pass; without gradients."""
+
+    def __enter__(self: Watch) -> Watch:
+        assert self._hook is None, "it is entered already"
+        if self._classifier is not None:
+            self._hook = self._classifier.layer.register_forward_hook(self._look)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    @torch.no_grad()
+    def _look(self, layer: nn.Module, bottoms: tuple[Tensor, ...], tops: object) -> None:
+        assert self._classifier is not None
+        self._take(self._classifier.predictions(bottoms))

@@ -1,0 +1,81 @@
+"""Q: the accuracy on the samples that were just trained (BPT-CNN, Eq. 7 and 10)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+
+from torch import Tensor, nn
+
+from bpt.nn.net import Net
+from bpt.train.metrics.classifier_layer import Predictions, classifying_node, find_classifier
+
+
+@dataclass(frozen=True)
+class Tally:
+    """So many correct predictions of so many.
+
+    Attributes:
+        classifies: whether the net classifies at all.
+    """
+
+    correct: int
+    counted: int
+    classifies: bool = True
+
+    @property
+    def ratio(self) -> float:
+        """Q. 1 if the net does not classify, so that weights count fully; 0 if there was nothing to count."""
+        if not self.classifies:
+            return 1.0
+        return self.correct / self.counted if self.counted else 0.0
+
+
+class LocalAccuracy:
+    """Counts correct predictions of a net while it trains, each by the weights of its own iteration.
+
+    It looks at the bottoms of one layer (see ``classifying_node``) in every forward pass, under any operator, on this
+    rank only; results stay as they are. Training nets seldom have an Accuracy layer, so it is mostly a loss. The
+    counts stay on the device until ``take``. A test of the net's accuracy on other samples is ScoreWatch.
+
+    Args:
+        net: the training net.
+
+    Attributes:
+        classifies: whether the net compares scores of classes with labels; if not, there is no Q, and it counts as 1.
+    """
+
+    def __init__(self, net: Net) -> None:
+        self.classifies = classifying_node(net.graph) is not None
+        self._correct: Tensor | None = None  # on the device
+        self._counted: Tensor | int = 0
+        self._classifier = find_classifier(net)
+        self._hook = self._classifier.layer.register_forward_hook(self._look) if self._classifier else None
+
+    def take(self) -> Tally:
+        """What was counted since the last call. The host waits for the device."""
+        correct, counted = self._correct, self._counted
+        self._correct, self._counted = None, 0
+        return Tally(0 if correct is None else int(correct), int(counted), self.classifies)
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._hook is not None:
+            self._hook.remove()
+
+    def __enter__(self) -> LocalAccuracy:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _look(self, layer: nn.Module, bottoms: tuple[Tensor, ...], tops: object) -> None:
+        assert self._classifier is not None
+        self._add(self._classifier.predictions(bottoms))
+
+    def _add(self, seen: Predictions) -> None:
+        correct = seen.right().sum()
+        self._correct = correct if self._correct is None else self._correct + correct
+        self._counted = self._counted + (seen.labels.numel() if seen.counts is None else seen.counts.sum())

@@ -1,0 +1,159 @@
+"""BackgroundEvaluator: tests and snapshots of the global weights beside the server, so that no worker waits."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from bpt.system.comm.base import Buffer
+from bpt.train.metrics import ScoreWatch
+from bpt.train.outer.flat_weights import FlatWeights
+from bpt.train.outer.report import TestRow
+from bpt.train.solver.solver import Solver
+
+LOG = logging.getLogger("bpt")
+
+_COURTESY = 1.0  # seconds that a test stands still at most each time that it is asked to
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A moment of the run.
+
+    Attributes:
+        iteration: the solver's.
+        epoch: passes that it stands for.
+        version: of the weights.
+        weights: flat.
+        seconds: since the start.
+    """
+
+    iteration: int
+    epoch: float
+    version: int
+    weights: Buffer
+    seconds: float
+
+
+class BackgroundEvaluator:
+    """Does one thing after the other, in a thread of its own.
+
+    Args:
+        solver: has the test nets, and writes the snapshots.
+        threads: of torch.
+        apart: whether to work in a thread; otherwise the caller does the work at once (it uses the net itself).
+
+    Attributes:
+        tests: what was seen.
+    """
+
+    def __init__(self, solver: Solver, threads: int, apart: bool = True) -> None:
+        self.tests: list[TestRow] = []
+        self._solver = solver
+        self._flat = FlatWeights(solver.net)
+        self._threads = threads
+        self._queue: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self._error: BaseException | None = None
+        self._tests_waiting = 0
+        self._way_is_free = threading.Event()
+        self._stands_until = 0.0
+        self.make_way(False)
+        for built in solver.runtime.tests if apart else ():
+            for layer in built.operator.net.layers:
+                layer.register_forward_pre_hook(self._give_way)
+        self._thread = threading.Thread(target=self._run, name="background evaluator", daemon=True) if apart else None
+        if self._thread:
+            self._thread.start()
+
+    def test(self, moment: Moment, always: bool = False) -> None:
+        """Test all test nets with the weights of ``moment``, soon.
+
+        Args:
+            always: otherwise the test is left out if the one before has not begun: weights that wait take memory.
+        """
+        if self._tests_waiting and not always:
+            LOG.info("Iteration %d: not tested, since the test before has not begun yet", moment.iteration)
+            return
+        self._tests_waiting += 1
+        self._do(lambda: self._test(moment))
+
+    def snapshot(self, moment: Moment) -> None:
+        """Write a snapshot of ``moment``, soon."""
+        self._do(lambda: self._snapshot(moment))
+
+    def make_way(self, now: bool) -> None:
+        """Let a test stand still before its next layer, or go on.
+
+        What the server's host may use of the processor goes to messages then: workers wait for these, and on a host
+        with a quota, such as a container's, a test would use up what they need.
+        """
+        if now and self._way_is_free.is_set():
+            self._stands_until = time.monotonic() + _COURTESY
+            self._way_is_free.clear()
+        elif not now:
+            self._way_is_free.set()
+
+    def _give_way(self, layer: nn.Module, bottoms: object) -> None:
+        self._way_is_free.wait(max(0.0, self._stands_until - time.monotonic()))
+
+    def check(self) -> None:
+        """Raise what has gone wrong, if anything."""
+        if self._error is not None:
+            raise self._error
+
+    def finish(self) -> None:
+        """Return when all is done, and nothing stands still for others; the evaluator ends.
+
+        Raises:
+            WriteError: a snapshot could not be written.
+        """
+        self.make_way(False)
+        if self._thread:
+            self._queue.put(None)
+            self._thread.join()
+        self.check()
+
+    def _do(self, work: Callable[[], object]) -> None:
+        if self._thread:
+            self._queue.put(work)
+        else:
+            work()
+
+    def _run(self) -> None:
+        torch.set_num_threads(self._threads)  # of this thread
+        while (work := self._queue.get()) is not None:
+            if self._error is None:
+                try:
+                    work()
+                except BaseException as error:
+                    self._error = error
+
+    def _test(self, moment: Moment) -> None:
+        self._tests_waiting -= 1
+        self._take(moment)
+        for index, built in enumerate(self._solver.runtime.tests):
+            with ScoreWatch(built.operator.net) as watch:
+                scores = self._solver.test(index)
+            if scores is None:
+                return
+            result = watch.result()
+            row = TestRow(
+                moment.seconds, moment.iteration, moment.epoch, moment.version, index, scores.loss, result.accuracy,
+                result.auc,
+            )  # fmt: skip
+            self.tests.append(row)
+
+    def _snapshot(self, moment: Moment) -> None:
+        self._take(moment)
+        self._solver.snapshot()
+
+    def _take(self, moment: Moment) -> None:
+        self._flat.load(moment.weights)
+        self._solver.runtime.iteration = moment.iteration

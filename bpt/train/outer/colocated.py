@@ -1,0 +1,113 @@
+"""The link between the server and a worker in the same process: the worker runs in a thread of its own."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+from bpt.parallel.outer.outer_instructions import Order, Report, Settled
+from bpt.system.comm.base import Buffer
+from bpt.train.outer.messages import Progress
+from bpt.train.outer.worker_links import Event, Submission, ToServer
+from bpt.train.solver.solver import Outcome
+
+
+class Colocated:
+    """Both ends of the link, and the thread.
+
+    What the worker raises, ``poll`` raises. Weights stay in memory: no bytes are sent or received.
+    """
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.received = 0
+        self._events: queue.SimpleQueue[Event | _Failure] = queue.SimpleQueue()
+        # None: hurry
+        self._orders: queue.SimpleQueue[tuple[Order, Buffer | None] | None] = queue.SimpleQueue()
+        self._outcome: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        self._hurried = False
+        self._thread: threading.Thread | None = None
+
+    def start(self, work: Callable[[ToServer], object]) -> None:
+        """Run the worker, with its end of the link."""
+
+        def run() -> None:
+            try:
+                work(self)
+            except BaseException as error:
+                self._events.put(_Failure(error))
+
+        # A daemon: if the server fails, the worker's wait for an order must not keep the process alive.
+        self._thread = threading.Thread(target=run, name="colocated worker", daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait until the worker has ended."""
+        if self._thread is not None:
+            self._thread.join()
+
+    # The server's end
+
+    def poll(self) -> Event | None:
+        """See ToWorker."""
+        try:
+            event = self._events.get_nowait()
+        except queue.Empty:
+            return None
+        if isinstance(event, _Failure):
+            raise event.error
+        return event
+
+    def send(self, order: Order, weights: Buffer | None) -> None:
+        """See ToWorker."""
+        self._orders.put((order, weights))
+
+    def hurry(self) -> None:
+        """See ToWorker."""
+        self._orders.put(None)
+
+    def finish(self, outcome: Outcome) -> None:
+        """See ToWorker."""
+        self._outcome.put(outcome)
+
+    @property
+    def idle(self) -> bool:
+        """See ToWorker."""
+        return True
+
+    # The worker's end
+
+    def tell(self, word: Progress | Settled) -> None:
+        """See ToServer."""
+        self._events.put(word)
+
+    def submit(self, report: Report, weights: Buffer) -> None:
+        """See ToServer."""
+        self._events.put(Submission(report, weights))
+
+    def order(self) -> tuple[Order, Buffer | None]:
+        """See ToServer."""
+        while (found := self._orders.get()) is None:
+            pass  # it is here already
+        self._hurried = False
+        return found
+
+    def finished(self) -> Outcome:
+        """See ToServer."""
+        return self._outcome.get()
+
+    @property
+    def hurried(self) -> bool:
+        """See ToServer."""
+        if not self._hurried and not self._orders.empty():
+            assert self._orders.get() is None, "an order that nobody has asked for"
+            self._hurried = True
+        return self._hurried
+
+
+class _Failure:
+    """What the worker raised."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error

@@ -1,0 +1,87 @@
+"""FlatWeights: all blobs of a net one behind the other in one buffer, as they travel between server and workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bpt.config.precision import array_type
+from bpt.nn.net import Net
+from bpt.system.comm.base import Buffer
+
+
+class FlatWeights:
+    """Copies the blobs of ``net`` to buffers and back.
+
+    First come those that are trained, then those that passes leave, such as a BatchNorm's statistics, both in the
+    order of the net; equal nets have equal buffers, however their tensors lie in memory.
+
+    Attributes:
+        size: elements of a buffer.
+        trained: how many of them, at the front, are trained.
+        places: of each blob, in order: whether it is not trained, its Param.index, its elements. Sorted, those of the
+            ranks of a replica are those of the whole net.
+        dtype: of the elements.
+    """
+
+    def __init__(self, net: Net) -> None:
+        values = sorted(
+            ((not net.value(param).requires_grad, param.index, net.value(param)) for param in net.held),
+            key=lambda value: value[:2],
+        )
+        self._values = [value for _, _, value in values]
+        self.places = tuple((kept, index, value.numel()) for kept, index, value in values)
+        sizes = [size for _, _, size in self.places]
+        self._ends = list(accumulate(sizes))
+        self.size = sum(sizes)
+        self.trained = sum(size for kept, _, size in self.places if not kept)
+        self.dtype = array_type(net.context.precision.master)
+
+    def nothing(self) -> Buffer:
+        """A new buffer of zeros."""
+        return np.zeros(self.size, self.dtype)
+
+    def pack(self) -> Buffer:
+        """The blobs, in a new buffer."""
+        return self._packed([value.detach() for value in self._values])
+
+    def load(self, buffer: Buffer) -> None:
+        """Overwrite the blobs."""
+        assert buffer.shape == (self.size,) and buffer.dtype == self.dtype, (buffer.shape, buffer.dtype, self.size)
+        with torch.no_grad():
+            for value, piece in zip(self._values, self._cut(buffer), strict=True):
+                value.copy_(piece.view(value.shape))
+
+    def add_gradients(self, buffer: Buffer) -> None:
+        """Add the gradients to the front of ``buffer``; the rest becomes the blobs that are not trained."""
+        pieces = self._cut(buffer)
+        with torch.no_grad():
+            for value, piece in zip(self._values, pieces, strict=True):
+                if not value.requires_grad:
+                    piece.copy_(value.detach().reshape(-1))
+                elif value.grad is not None:
+                    piece.add_(value.grad.reshape(-1).to(piece.device))
+
+    def set_gradients(self, buffer: Buffer) -> None:
+        """What ``add_gradients`` has gathered become the gradients and the blobs that are not trained."""
+        with torch.no_grad():
+            for value, piece in zip(self._values, self._cut(buffer), strict=True):
+                if value.requires_grad:
+                    value.grad = piece.view(value.shape).to(value.device, copy=True)
+                else:
+                    value.copy_(piece.view(value.shape))
+
+    def _packed(self, tensors: Sequence[Tensor]) -> Buffer:
+        buffer = np.empty(self.size, self.dtype)
+        for tensor, piece in zip(tensors, self._cut(buffer), strict=True):
+            piece.copy_(tensor.reshape(-1))
+        return buffer
+
+    def _cut(self, buffer: Buffer) -> list[Tensor]:
+        """Each blob's part of ``buffer``, flat; shares its memory."""
+        whole = torch.from_numpy(buffer)
+        return [whole[end - value.numel() : end] for value, end in zip(self._values, self._ends, strict=True)]

@@ -1,0 +1,95 @@
+"""GlobalWeights: what the parameter server holds, and what SGWU and AGWU do to it (BPT-CNN, section 3.3.2)."""
+
+from __future__ import annotations
+
+from bpt.parallel.outer.outer_instructions import Average, Merge
+from bpt.system.comm.base import Buffer
+
+
+class GlobalWeights:
+    """The newest global weight set, the version that each worker trains from, and what workers have submitted.
+
+    A version is never overwritten, only replaced, so that workers with the same base share its memory. Blobs that
+    passes leave (a BatchNorm's statistics) are mixed with factors of at most 1, since a sum of variances may not
+    become negative.
+
+    What counts nothing changes nothing: not even NaN, which a worker has that diverged; its Q is 0 then.
+
+    Args:
+        weights: version 0, flat; see FlatWeights.
+        trained: how many elements at the front are trained.
+
+    Attributes:
+        newest: the newest version, flat. Not to be written to.
+    """
+
+    def __init__(self, weights: Buffer, trained: int) -> None:
+        self.newest = weights
+        self._trained = trained
+        self._bases: dict[int, Buffer] = {}
+        self._submitted: dict[int, Buffer] = {}
+
+    def fetch(self, worker: int) -> Buffer:
+        """The newest version, which the worker trains from henceforth."""
+        self._bases[worker] = self.newest
+        return self.newest
+
+    def base_of(self, worker: int) -> Buffer:
+        """The version that the worker trains from."""
+        return self._bases[worker]
+
+    def submit(self, worker: int, weights: Buffer | None) -> None:
+        """Keep what a worker has trained until an instruction uses it."""
+        assert weights is not None, "it goes to parameter servers, which are elsewhere"
+        self._submitted[worker] = weights
+
+    def take(self, worker: int) -> Buffer:
+        """What a worker has submitted; it is not kept any more."""
+        return self._submitted.pop(worker)
+
+    def forget(self, worker: int) -> None:
+        """The worker is gone."""
+        self._bases.pop(worker, None)
+        self._submitted.pop(worker, None)
+
+    def merge(self, instruction: Merge) -> None:
+        """Eq. 10: W^(i) = W^(i-1) + γ Q (W_j - W^(k))."""
+        update = instruction.update
+        local, base = self.take(update.worker), self._bases[update.worker]
+        if not update.factor:
+            return
+        if update.replaces and base is self.newest:
+            self.newest = local
+            return
+        merged = local - base
+        merged *= update.factor
+        merged += self.newest
+        share = min(1.0, update.factor)
+        rest = slice(self._trained, None)
+        # So that what nobody changes stays what it is.
+        merged[rest] = self.newest[rest] + share * (local[rest] - self.newest[rest])
+        self.newest = merged
+
+    def reports(self) -> tuple[()]:
+        """Of parameter servers: there are none."""
+        return ()
+
+    def finish(self, head: Buffer) -> None:
+        """The run has ended so; nobody is to be told."""
+
+    def average(self, instruction: Average) -> None:
+        """Eq. 7: W^(i) = Σ_j W_j Q_j / Σ Q."""
+        parts = [self.take(worker) for worker in instruction.workers]
+        terms = [(part, factor) for part, factor in zip(parts, instruction.factors, strict=True) if factor]
+        (mean, first), *others = terms
+        rest = slice(self._trained, None)
+        untrained = mean[rest].copy()
+        for part, factor in others:
+            untrained += factor * (part[rest] - mean[rest])
+        if first != 1.0:
+            mean *= first
+        for part, factor in others:
+            part *= factor
+            mean += part
+        mean[rest] = untrained
+        self.newest = mean

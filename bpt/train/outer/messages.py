@@ -1,0 +1,145 @@
+"""What server and workers send to each other, as numbers in buffers.
+
+A head of fixed length, and what it announces: weights, samples. Everything else travels beside; see ``links``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from fractions import Fraction
+
+import numpy as np
+
+from bpt.base.signals import Action
+from bpt.parallel.outer.outer_instructions import Order, Report, Settled
+from bpt.system.comm.base import Buffer
+from bpt.train.solver.solver import Outcome
+
+LENGTH = 16  # of a head; float64, exact for whole numbers up to 2^53
+_ACTIONS = tuple(Action)
+
+
+class Kind(IntEnum):
+    """What a head is about."""
+
+    PROGRESS = 1  # of a worker within a pass
+    SUBMIT = 2  # a report; weights (or gradients) follow
+    ORDER = 3  # samples and perhaps weights follow
+    HURRY = 4  # to a worker: submit after this iteration
+    SETTLED = 5  # how a worker computes
+    FINISHED = 6  # to a worker that has stopped: how the run has ended
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a worker tells while it trains.
+
+    Attributes:
+        worker: from 0.
+        samples, seconds: since its last order.
+        loss: of the last iteration.
+        action: what a signal asks for.
+        terminated: whether it was SIGTERM.
+    """
+
+    worker: int
+    samples: int = 0
+    seconds: float = 0.0
+    loss: float = 0.0
+    action: Action = Action.NONE
+    terminated: bool = False
+
+
+def head() -> Buffer:
+    """An empty head."""
+    return np.zeros(LENGTH)
+
+
+def progress_head(progress: Progress) -> Buffer:
+    """Progress as a head; the worker is known by where it comes from."""
+    action = _ACTIONS.index(progress.action)
+    return _head(Kind.PROGRESS, progress.samples, progress.seconds, progress.loss, action, progress.terminated)
+
+
+def read_progress(numbers: Buffer, worker: int) -> Progress:
+    """What ``progress_head`` has written."""
+    samples, seconds, loss, action, terminated = numbers[1:6].tolist()
+    return Progress(worker, int(samples), seconds, loss, _ACTIONS[int(action)], bool(terminated))
+
+
+def settled_head(settled: Settled) -> Buffer:
+    """How a worker computes, as a head."""
+    return _head(Kind.SETTLED, settled.engine, settled.inner)
+
+
+def read_settled(numbers: Buffer, worker: int) -> Settled:
+    """What ``settled_head`` has written."""
+    return Settled(worker, int(numbers[1]), int(numbers[2]))
+
+
+def report_head(report: Report) -> Buffer:
+    """A report as a head."""
+    passes = report.passes
+    return _head(
+        Kind.SUBMIT, passes.numerator, passes.denominator, report.iterations, report.samples,
+        report.seconds, report.waited, report.accuracy, report.loss,
+    )  # fmt: skip
+
+
+def read_report(numbers: Buffer, worker: int) -> Report:
+    """What ``report_head`` has written."""
+    over, under, iterations, samples, *rest = numbers[1:9].tolist()
+    return Report(worker, Fraction(int(over), int(under)), int(iterations), int(samples), *rest)
+
+
+def order_head(order: Order) -> Buffer:
+    """An order, but for its samples, as a head."""
+    until, passes = order.until, order.passes
+    return _head(
+        Kind.ORDER, len(order.runs), order.version, until.numerator, until.denominator,
+        passes.numerator, passes.denominator, order.iterations, order.weights, order.stop,
+    )  # fmt: skip
+
+
+def number_of_runs(numbers: Buffer) -> int:
+    """How many runs an order's head announces."""
+    return int(numbers[1])
+
+
+def read_order(numbers: Buffer, worker: int, runs: Buffer) -> Order:
+    """What ``order_head`` has written; ``runs`` as from ``runs_buffer``."""
+    version, until, until_under, passes, passes_under, iterations, weights, stop = map(int, numbers[2:10])
+    return Order(
+        worker, version, Fraction(until, until_under), Fraction(passes, passes_under),
+        tuple((start, end) for start, end in runs.tolist()), iterations, bool(weights), bool(stop),
+    )  # fmt: skip
+
+
+def runs_buffer(order: Order) -> Buffer:
+    """The samples of an order: (runs, 2)."""
+    return np.array(order.runs, np.int64).reshape(-1, 2)
+
+
+def finished_head(outcome: Outcome) -> Buffer:
+    """How the run has ended, as a head."""
+    return _head(Kind.FINISHED, outcome.iterations, outcome.terminated, outcome.short)
+
+
+def read_finished(numbers: Buffer) -> Outcome:
+    """What ``finished_head`` has written."""
+    return Outcome(int(numbers[1]), bool(numbers[2]), bool(numbers[3]))
+
+
+def hurry_head() -> Buffer:
+    """Ask a worker to submit after this iteration."""
+    return _head(Kind.HURRY)
+
+
+def kind_of(numbers: Buffer) -> Kind:
+    """What a head is about."""
+    return Kind(int(numbers[0]))
+
+
+def _head(*numbers: float) -> Buffer:
+    return np.array([*numbers, *[0.0] * (LENGTH - len(numbers))])

@@ -1,0 +1,180 @@
+"""Monitor: what the main server sees of a run, in the log and on record for the reports."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Sequence
+from fractions import Fraction
+
+from bpt.base.log import number
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.data.sample_partition import size
+from bpt.engine.optim import lr_policy
+from bpt.parallel.outer.outer_instructions import Average, Order, Report, Settled
+from bpt.parallel.outer.weight_update import Update
+from bpt.train.outer.report import AllocationRow, NodeRow, RunRecord, UpdateRow
+from bpt.train.solver.display import Lap, display_line
+
+LOG = logging.getLogger("bpt")
+
+_Layout, _Inner = pb.SolverParameter.Engine, pb.InnerParameter.Engine
+
+
+class Monitor:
+    """Notes what happens.
+
+    Args:
+        plan: the run.
+        names: of the workers, such as "worker 2 (rank 3, host b)".
+        hosts: of the workers.
+        record: where rows go.
+        iteration: at which the run begins.
+        silent: log no line an update; ASGD makes one every iteration.
+    """
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        names: Sequence[str],
+        hosts: Sequence[str],
+        record: RunRecord,
+        iteration: int,
+        silent: bool = False,
+    ) -> None:
+        self.record = record
+        self._start = time.perf_counter()
+        self._plan = plan
+        self._names = names
+        self._hosts = hosts
+        self._silent = silent
+        self._shown = iteration
+        self._lap = Lap(iteration)
+        self._reports: dict[int, Report] = {}  # the newest of each worker
+        self._ended: dict[int, float] = {}  # when each has submitted the last time
+        self._lost: dict[int, float] = {}  # when each was found to be gone
+        self._samples = [0] * len(names)
+        self._totals = [(0.0, 0.0, 0)] * len(names)  # computed, waited, submissions
+        self._losses: dict[int, float] = {}
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.perf_counter() - self._start
+
+    def submitted(self, report: Report) -> None:
+        """A worker has submitted."""
+        worker = report.worker
+        self._reports[worker] = report
+        self._ended[worker] = self.seconds
+        computed, waited, count = self._totals[worker]
+        self._totals[worker] = computed + report.seconds, waited + report.waited, count + 1
+        if not math.isnan(report.loss):
+            self._losses[worker] = report.loss
+
+    def merged(self, update: Update, moved: int) -> None:
+        """AGWU or ASGD has made a version from what a worker submitted; ``moved``: bytes of its weights so far."""
+        report = self._reports[update.worker]
+        self._row(report, update.version, update.base, update.staleness, update.gamma, update.factor, moved)
+        if self._silent:
+            return
+        LOG.info(
+            "Version %d: %s, from version %d (staleness %d), gamma %s * accuracy %s%s = factor %s; %s",
+            update.version, self._names[update.worker], update.base, update.staleness, number(update.gamma),
+            number(update.accuracy), "" if update.share == 1 else f" * samples {number(update.share)}",
+            number(update.factor), _trained(report),
+        )  # fmt: skip
+
+    def averaged(self, average: Average, moved: Sequence[int]) -> None:
+        """SGWU has made a version from what all have submitted; ``moved``: bytes of each one's weights so far."""
+        for worker, factor, bytes_ in zip(average.workers, average.factors, moved, strict=True):
+            report = self._reports[worker]
+            self._row(report, average.version, average.version - 1, 0, math.nan, factor, bytes_)
+            LOG.info(
+                "Version %d: %s, accuracy %s, factor %s; %s",
+                average.version, self._names[worker], number(report.accuracy), number(factor), _trained(report),
+            )  # fmt: skip
+
+    def sent(self, order: Order) -> None:
+        """A worker has got an order."""
+        more = size(order.runs)
+        if not more:
+            return
+        worker = order.worker
+        self._samples[worker] += more
+        row = AllocationRow(order.batch, self.seconds, worker, more, self._samples[worker])
+        self.record.allocation.append(row)
+        LOG.info("Batch %d: %s gets %d samples, has %d", order.batch, self._names[worker], more, row.total)
+
+    def gone(self, worker: int, taken_over: bool) -> None:
+        """A worker is not there any more; ``taken_over``: others get its samples."""
+        self._lost[worker] = self.seconds
+        LOG.warning(
+            "Lost: %s is gone: it was killed, ran out of memory, or its machine or network failed", self._names[worker]
+        )
+        if taken_over and self._samples[worker]:
+            LOG.warning(
+                "The run goes on: its %d samples go to the other workers, with their next passes", self._samples[worker]
+            )
+        elif self._samples[worker]:
+            LOG.warning("Its %d samples are not trained any more: nobody else has a pass left", self._samples[worker])
+
+    def settled(self, settled: Settled) -> None:
+        """A worker has chosen how it computes."""
+        LOG.info(
+            "Engine: %s computes in %s, by %s", self._names[settled.worker], _Layout.Name(settled.engine),
+            _Inner.Name(settled.inner),
+        )  # fmt: skip
+
+    def display(self, iteration: int) -> None:
+        """Show the loss if ``display`` iterations have passed."""
+        every = self._plan.display
+        if not every or iteration // every == self._shown // every or not self._losses:
+            return
+        self._shown = iteration
+        LOG.info("%s", display_line(iteration, self.loss, self._lap.take(iteration), every))
+        LOG.info("Iteration %d, lr = %s", iteration, number(lr_policy.learning_rate(self._plan.optim, iteration)))
+
+    @property
+    def loss(self) -> float:
+        """The mean of the workers' newest losses; NaN if there is none yet."""
+        return sum(self._losses.values()) / len(self._losses) if self._losses else math.nan
+
+    def told(self, worker: int, loss: float) -> None:
+        """A worker has told its loss."""
+        self._losses[worker] = loss
+
+    def finish(self, sent: Sequence[int], received: Sequence[int]) -> None:
+        """The run is over.
+
+        Args:
+            sent, received: bytes of weights that each worker has sent and received.
+        """
+        end = self.record.seconds = self.seconds
+        for worker, (computed, waited, updates) in enumerate(self._totals):
+            report = self._reports.get(worker)
+            idle = 0.0 if worker in self._lost else end - self._ended.get(worker, end)
+            row = NodeRow(
+                worker, self._hosts[worker], self._samples[worker], float(report.passes if report else Fraction(0)),
+                computed, waited, idle, updates, sent[worker], received[worker], self._lost.get(worker, math.nan),
+            )  # fmt: skip
+            self.record.nodes.append(row)
+
+    def _row(
+        self, report: Report, version: int, base: int, staleness: int, gamma: float, factor: float, moved: int
+    ) -> None:
+        worker = report.worker
+        row = UpdateRow(
+            version, self.seconds, worker, self._hosts[worker], base, staleness, gamma, report.accuracy, factor,
+            float(report.passes), report.samples, report.seconds, report.waited, report.loss, moved,
+        )  # fmt: skip
+        self.record.updates.append(row)
+
+
+def _trained(report: Report) -> str:
+    return (
+        f"pass {number(float(report.passes))}: {report.samples} samples in {report.seconds:.3g} s, "
+        f"waited {report.waited:.3g} s, loss = {number(report.loss)}"
+    )

@@ -1,0 +1,102 @@
+"""The runs of the outer layer's nodes: the server's, which tests and writes, and the workers', which train."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+import torch
+
+from bpt.base.violation import refuse
+from bpt.config.plan.nets import NetFields
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.data.shipped import Spool
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.layer_specs import layer_specs
+from bpt.graph.state import filter_layers
+from bpt.parallel.balance.divisible_batches import violations_dealt_out
+from bpt.parallel.pipeline.stage_placement import described, stage
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.serial import SerialCommunicator
+from bpt.system.events.bus import EventBus
+from bpt.train.outer.assignment import Assignment
+from bpt.train.rules.violations import violations_of_net
+from bpt.train.runtime.runtime import Runtime, bind
+from bpt.train.solver.solver import Solver
+
+LOG = logging.getLogger("bpt")
+UNHEARD = logging.Logger("bpt, unheard")  # below no other logger, and without a handler
+UNHEARD.addHandler(logging.NullHandler())
+
+
+def server_solver(
+    plan: RunPlan, device: torch.device, resume: str, seed: int | None, events: EventBus | None = None
+) -> Solver:
+    """Holds the global weights while they are tested or written. It trains nothing.
+
+    Args:
+        resume: see Solver.
+        seed: of an earlier run that is repeated.
+        events: of this rank.
+    """
+    own = plan.standalone()
+    if own.engine == pb.SolverParameter.AUTO:
+        own = replace(own, engine=pb.SolverParameter.CONTIGUOUS)  # there are no iterations to try layouts in
+    if seed is not None:
+        own = own.with_seed(seed)
+    return Solver(own, device=device, world=SerialCommunicator(events), resume=resume)
+
+
+def worker_runtime(
+    plan: RunPlan,
+    number: int,
+    assignment: Assignment,
+    device: torch.device,
+    spools: Mapping[str, Spool] = MappingProxyType({}),
+    quiet: bool = False,
+    ranks: Communicator | None = None,
+) -> Runtime:
+    """Trains alone, or as one of the ranks of a worker, by the text that all have. Its first weights are the server's.
+
+    Args:
+        number: of the worker.
+        spools: of the data layers whose records the server sends, by name.
+        quiet: do not log what is bound: the server of the same process has told all.
+        ranks: of the worker, which go in step; by default this one is alone.
+    """
+    own = plan.of_node().measured().with_seed(assignment.seed)
+    if number in assignment.engines:
+        engine, inner = assignment.engines[number]
+        own = replace(own, engine=engine)
+        own = own.with_parallel(inner_param=replace(own.parallel_param.inner_param, engine=inner))
+    if spools:
+        own = _redirected(own, spools)
+    return bind(own, None, ranks, device, log=UNHEARD if quiet else LOG)
+
+
+def node_lines(plan: RunPlan, graph: LayerGraph) -> Iterator[str]:
+    """Which layers of the training net each stage of a worker runs, line by line; none if workers are no pipelines.
+
+    Raises:
+        PrototxtError, FileError: the net cannot be placed, or divided over the ranks of a worker.
+    """
+    own, parallel = plan.of_node(), plan.parallel_param
+    refuse(plan, violations_dealt_out(plan, graph))
+    refuse(own, violations_of_net(own, graph, ranks=parallel.node_ranks))
+    staging = stage(own, graph, parallel.node_ranks // parallel.replica_ranks)
+    if staging:
+        yield f"Each computing node is a {staging}"
+        yield from described(staging)
+
+
+def _redirected(plan: RunPlan, spools: Mapping[str, Spool]) -> RunPlan:
+    """The plan whose training net's data layers read from ``spools``."""
+    net = pb.NetParameter()
+    net.CopyFrom(plan.train.source.param)
+    for spec in filter_layers(layer_specs(net, plan.train.source.origins), plan.train.state):
+        if spec.name in spools:
+            spools[spec.name].redirect(spec.param)
+    return replace(plan, nets=NetFields(train_net_param=net, train_state=plan.nets.train_state))

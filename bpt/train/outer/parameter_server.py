@@ -1,0 +1,286 @@
+"""Parameter servers apart from the main server: each holds a part of the global weights (``servers: N``).
+
+The main server decides, tests and writes; workers send their weights to the parameter servers, part by part, and get
+new ones from there. So its link and its processor do not hold workers up, and N servers have N links (BPT-CNN, section
+3.2.2 and Fig. 3 draw them apart). The parts are stretches of the flat weights; updates of SGWU and AGWU are element by
+element, so they are the same bits as with one server.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import pairwise
+
+import numpy as np
+
+from bpt.base.errors import LostRankError
+from bpt.parallel.outer.outer_instructions import Average, Merge
+from bpt.parallel.outer.weight_update import Update
+from bpt.system.comm.base import Buffer, Communicator, Request
+from bpt.system.events.event import Activity
+from bpt.train.outer.coded_submissions import Coded, as_they_are
+from bpt.train.outer.global_weights import GlobalWeights
+from bpt.train.outer.messages import head as message_head
+from bpt.train.outer.messages import read_finished
+from bpt.train.outer.roles import SERVER
+from bpt.train.solver.solver import Outcome
+
+COMMAND, TABLE, PART, ARRIVED = 11, 12, 13, 14  # tags; of what has arrived, ARRIVED + worker
+PAUSE = 0.0005  # seconds to sleep when nothing has come
+_LENGTH = 8  # of a command
+
+
+class _Kind(IntEnum):
+    FETCH = 1  # send the newest weights to a worker, which submits some next
+    MERGE = 2  # worker, base, newest, gamma, accuracy, share
+    AVERAGE = 3  # how many, version; a table of workers and factors follows
+    GIVE = 4  # send the newest weights to the main server
+    PUT = 5  # what a worker in the main server's process has submitted follows
+    FORGET = 6  # a worker is gone
+    END = 7  # send what there is to report, and wait for how the run has ended
+
+
+@dataclass(frozen=True)
+class Part:
+    """A parameter server.
+
+    Attributes:
+        rank: of it.
+        span: of the flat weights that it holds.
+    """
+
+    rank: int
+    span: slice
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return int(self.span.stop - self.span.start)
+
+
+def parts_of(size: int, ranks: Sequence[int]) -> list[Part]:
+    """The flat weights in parts as equal as can be, one for each of ``ranks``; rank 0's whole if there are none."""
+    if not ranks:
+        return [Part(SERVER, slice(0, size))]
+    ends = [size * number // len(ranks) for number in range(len(ranks) + 1)]
+    return [Part(rank, slice(*between)) for rank, between in zip(ranks, pairwise(ends), strict=True)]
+
+
+class DistantWeights:
+    """The main server's hold on weights that are elsewhere; stands for GlobalWeights.
+
+    Args:
+        comm: the ranks; used by the main server's thread only.
+        parts: the parameter servers.
+        weights: version 0, flat.
+        ranks: of each worker; that of the main server, if it computes as well, is served from memory.
+    """
+
+    def __init__(self, comm: Communicator, parts: Sequence[Part], weights: Buffer, ranks: Sequence[int]) -> None:
+        self._comm = comm
+        self._parts = parts
+        self._size, self._dtype = weights.size, weights.dtype
+        self._ranks = ranks
+        for part in parts:
+            self._comm.Send(weights[part.span].copy(), part.rank, PART)
+
+    @property
+    def newest(self) -> Buffer:
+        """The newest version, flat."""
+        self._tell(_Kind.GIVE)
+        whole = np.empty(self._size, self._dtype)
+        with self._comm.events.part_of(Activity.WITHIN):
+            for part in self._parts:
+                self._comm.Recv(whole[part.span], part.rank, PART)
+        return whole
+
+    def fetch(self, worker: int) -> Buffer | None:
+        """Let the worker have the newest version."""
+        self._tell(_Kind.FETCH, worker)
+        return self.newest if self._ranks[worker] == SERVER else None
+
+    def submit(self, worker: int, weights: Buffer | None) -> None:
+        """What a worker has submitted; of other processes the parameter servers have it."""
+        if weights is not None:
+            self._tell(_Kind.PUT, worker)
+            for part in self._parts:
+                self._comm.Send(weights[part.span].copy(), part.rank, PART)
+
+    def forget(self, worker: int) -> None:
+        """The worker is gone."""
+        self._tell(_Kind.FORGET, worker)
+
+    def merge(self, instruction: Merge) -> None:
+        """See GlobalWeights."""
+        update = instruction.update
+        numbers = update.worker, update.base, update.newest, update.gamma, update.accuracy, update.share
+        self._tell(_Kind.MERGE, *numbers)
+
+    def average(self, instruction: Average) -> None:
+        """See GlobalWeights."""
+        self._tell(_Kind.AVERAGE, len(instruction.workers), instruction.version)
+        table = np.array([instruction.workers, instruction.factors], np.float64)
+        for part in self._parts:
+            self._comm.Send(table, part.rank, TABLE)
+
+    def take(self, worker: int) -> Buffer:
+        """Of ASGD only, which has its weights on rank 0."""
+        raise AssertionError(worker)
+
+    def reports(self) -> list[tuple[Part, Buffer]]:
+        """What each parameter server reports at the end, REPORTED."""
+        self._tell(_Kind.END)
+        reports = []
+        for part in self._parts:
+            report = np.empty(len(REPORTED))
+            self._comm.Recv(report, part.rank, TABLE)
+            reports.append((part, report))
+        return reports
+
+    def finish(self, head: Buffer) -> None:
+        """Tell how the run has ended."""
+        for part in self._parts:
+            self._comm.Send(head, part.rank, TABLE)
+
+    def _tell(self, kind: _Kind, *numbers: float) -> None:
+        command = np.zeros(_LENGTH)
+        command[: 1 + len(numbers)] = kind, *numbers
+        with self._comm.events.part_of(Activity.CONTROL):
+            for part in self._parts:
+                self._comm.Send(command, part.rank, COMMAND)
+
+
+REPORTED = ("updates", "seconds", "waited", "sent", "received")
+"""Updates of its part, seconds that it worked and waited, bytes to workers and from them."""
+
+
+class ParameterServer:
+    """One of them: does what the main server tells it, in that order.
+
+    Args:
+        comm: the ranks; used by nobody else.
+        part: of the weights.
+        trained: how many elements at the front of all weights are trained.
+        dtype: of the weights.
+        ranks: of each worker.
+        coded: how submissions travel.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        part: Part,
+        trained: int,
+        dtype: np.dtype[np.generic],
+        ranks: Sequence[int],
+        coded: Coded = as_they_are,
+    ) -> None:
+        self._comm = comm
+        self._ranks = ranks
+        self._coming: dict[int, tuple[Buffer, Request]] = {}
+        self._sent: list[tuple[Request, Buffer]] = []
+        self._report = dict.fromkeys(REPORTED, 0.0)
+        weights = np.empty(part.size, dtype)
+        comm.Recv(weights, SERVER, PART)
+        self._codings = [coded(rank, part.rank, part.span) for rank in ranks]
+        self._weights = GlobalWeights(weights, min(max(trained - part.span.start, 0), part.size))
+
+    def run(self) -> Outcome:
+        """Serve until the run has ended; returns how."""
+        command = np.zeros(_LENGTH)
+        awaited = self._comm.Irecv(command, SERVER, COMMAND)
+        while True:
+            busy = self._look()
+            if awaited.Test():
+                kind, numbers = _Kind(int(command[0])), command[1:].tolist()
+                if kind is _Kind.END:
+                    return self._end()
+                with self._comm.events.during(Activity.MERGE):
+                    start = time.perf_counter()
+                    self._do(kind, numbers)
+                    self._report["seconds"] += time.perf_counter() - start
+                awaited = self._comm.Irecv(command, SERVER, COMMAND)
+            elif not busy:
+                start = time.perf_counter()
+                time.sleep(PAUSE)
+                self._report["waited"] += time.perf_counter() - start
+
+    def _look(self) -> bool:
+        """Take what has come from workers; returns whether anything has."""
+        self._sent = [(request, buffer) for request, buffer in self._sent if not _over(request)]
+        found = False
+        for worker, (buffer, request) in list(self._coming.items()):
+            arrived = 1.0
+            try:
+                if not request.Test():
+                    continue
+                self._report["received"] += buffer.nbytes
+                if coding := self._codings[worker]:
+                    buffer = coding.decode(buffer, self._weights.base_of(worker))
+                self._weights.submit(worker, buffer)
+            except LostRankError:
+                arrived = 0.0
+            del self._coming[worker]
+            self._send(np.array([arrived]), SERVER, ARRIVED + worker)
+            found = True
+        return found
+
+    def _do(self, kind: _Kind, numbers: Sequence[float]) -> None:
+        worker = int(numbers[0])
+        match kind:
+            case _Kind.FETCH:
+                newest = self._weights.fetch(worker)
+                if self._ranks[worker] != SERVER:
+                    with suppress(LostRankError):  # it will be told of
+                        self._send(newest, self._ranks[worker], PART)
+                        self._report["sent"] += newest.nbytes
+                    coding = self._codings[worker]
+                    buffer: Buffer = np.empty(coding.nbytes, np.uint8) if coding else np.empty_like(newest)
+                    with suppress(LostRankError):
+                        self._coming[worker] = buffer, self._comm.Irecv(buffer, self._ranks[worker], PART)
+            case _Kind.MERGE:
+                base, newest_version, gamma, accuracy, share = numbers[1:6]
+                update = Update(worker, int(base), int(newest_version), gamma, accuracy, share)
+                self._weights.merge(Merge(update))
+                self._report["updates"] += 1
+            case _Kind.AVERAGE:
+                table = np.empty((2, int(numbers[0])))
+                self._comm.Recv(table, SERVER, TABLE)
+                workers, factors = tuple(map(int, table[0])), tuple(table[1].tolist())
+                self._weights.average(Average(workers, factors, int(numbers[1])))
+                self._report["updates"] += 1
+            case _Kind.GIVE:
+                self._send(self._weights.newest, SERVER, PART)
+            case _Kind.PUT:
+                buffer = np.empty_like(self._weights.newest)
+                self._comm.Recv(buffer, SERVER, PART)
+                self._weights.submit(worker, buffer)
+            case _Kind.FORGET:
+                self._coming.pop(worker, None)
+                self._weights.forget(worker)
+
+    def _end(self) -> Outcome:
+        """Tell what there is to report, and wait."""
+        self._comm.Send(np.array([self._report[name] for name in REPORTED]), SERVER, TABLE)
+        head = message_head()
+        self._comm.Recv(head, SERVER, TABLE)
+        for request, _ in self._sent:
+            with suppress(LostRankError):
+                request.Wait()
+        return read_finished(head)
+
+    def _send(self, buffer: Buffer, rank: int, tag: int) -> None:
+        with self._comm.events.part_of(Activity.WEIGHTS if tag == PART else Activity.CONTROL):
+            self._sent.append((self._comm.Isend(buffer, rank, tag), buffer))
+
+
+def _over(request: Request) -> bool:
+    """Whether a message has gone, or never will."""
+    try:
+        return request.Test()
+    except LostRankError:
+        return True

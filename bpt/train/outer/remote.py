@@ -1,0 +1,323 @@
+"""Links between ranks: heads, samples and weights as messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+
+import numpy as np
+import torch
+
+from bpt.base.errors import LostRankError
+from bpt.data.shipped import Parcel, Shipment
+from bpt.parallel.outer.outer_instructions import Order, Report, Settled
+from bpt.system.comm.base import Buffer, Communicator, Request
+from bpt.system.events.event import Activity
+from bpt.train.outer import messages as wire
+from bpt.train.outer.coded_submissions import Coded, as_they_are
+from bpt.train.outer.messages import Kind, Progress
+from bpt.train.outer.parameter_server import ARRIVED, PART, parts_of
+from bpt.train.outer.roles import SERVER
+from bpt.train.outer.worker_links import Event, Gone, Submission
+from bpt.train.solver.solver import Outcome
+
+_HEAD, _WEIGHTS, _RUNS, _SIZES, _TABLE, _CONTENT = range(1, 7)  # tags
+
+
+class RemoteWorker:
+    """The server's link to a worker on another rank.
+
+    Args:
+        comm: the ranks; used by nobody else.
+        rank: of the worker.
+        worker: its number.
+        size, dtype: of the weights.
+        shipments: of the data layers, to send the worker the records of its samples.
+        holders: the ranks of parameter servers, which weights go to and come from; none: this one.
+        coded: how submissions travel.
+
+    Attributes:
+        sent, received: bytes of weights.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        rank: int,
+        worker: int,
+        size: int,
+        dtype: np.dtype[np.generic],
+        shipments: Sequence[Shipment] = (),
+        holders: Sequence[int] = (),
+        coded: Coded = as_they_are,
+    ) -> None:
+        self._comm = comm
+        self._rank = rank
+        self._worker = worker
+        self._size = size
+        self._dtype = dtype
+        parts = parts_of(size, holders)
+        of_parts = [coded(rank, part.rank, part.span) for part in parts]
+        self._coding = None if holders else of_parts[0]
+        self._base: Buffer | None = None  # what the worker has got last, if its submissions are told by that
+        self._submitted = sum(
+            coding.nbytes if coding else part.size * dtype.itemsize
+            for part, coding in zip(parts, of_parts, strict=True)
+        )
+        self._head = wire.head()
+        self._awaited: Request | None = None
+        self._holders = holders
+        self._coming: tuple[Report, Buffer | None, list[Request], list[Buffer]] | None = None
+        self._sent: list[tuple[Request, Buffer]] = []
+        self._shipments = shipments
+        self._pieces: Iterator[Sequence[Buffer]] = iter(())  # still to be sent
+        self._shipping = False
+        self._gone = False
+        self.sent = 0
+        self.received = 0
+        self._listen()
+
+    def poll(self) -> Event | None:
+        """See ToWorker."""
+        if self._gone:
+            return None
+        try:
+            return self._poll()
+        except LostRankError:
+            return self._lost()
+
+    def send(self, order: Order, weights: Buffer | None) -> None:
+        """See ToWorker."""
+        if self._gone:
+            return
+        try:
+            self._send(Activity.CONTROL, wire.order_head(order), _HEAD)
+            if order.runs:
+                self._send(Activity.CONTROL, wire.runs_buffer(order), _RUNS)
+                self._pieces, self._shipping = self._records(order), bool(self._shipments)
+            if weights is not None:
+                self._send(Activity.WEIGHTS, weights, _WEIGHTS)
+                self._base = weights if self._coding else None
+            self.sent += self._bytes * order.weights
+        except LostRankError:
+            pass  # the next poll tells
+        if order.stop:
+            self._awaited = None
+
+    def hurry(self) -> None:
+        """See ToWorker."""
+        if self._awaited is not None or self._coming is not None:  # it has not been told to stop
+            self._tell(wire.hurry_head())
+
+    def finish(self, outcome: Outcome) -> None:
+        """See ToWorker."""
+        self._tell(wire.finished_head(outcome))
+
+    def _tell(self, head: Buffer) -> None:
+        if not self._gone:
+            with suppress(LostRankError):  # the next poll tells
+                self._send(Activity.CONTROL, head, _HEAD)
+
+    @property
+    def idle(self) -> bool:
+        """See ToWorker."""
+        return self._gone or (self._coming is None and not self._sent and not self._shipping)
+
+    def _listen(self) -> None:
+        with self._comm.events.part_of(Activity.CONTROL):
+            self._awaited = self._comm.Irecv(self._head, self._rank, _HEAD)
+
+    def _poll(self) -> Event | None:
+        self._sent = [(request, buffer) for request, buffer in self._sent if not request.Test()]
+        if self._shipping and not self._sent:
+            self._ship()
+        if self._coming is not None:
+            return self._arrived(*self._coming)
+        if self._awaited is None or not self._awaited.Test():
+            return None
+        kind = wire.kind_of(self._head)
+        if kind is not Kind.SUBMIT:
+            read = wire.read_progress if kind is Kind.PROGRESS else wire.read_settled
+            word: Event = read(self._head, self._worker)
+            self._listen()
+            return word
+        report = wire.read_report(self._head, self._worker)
+        if self._holders:
+            words: list[Buffer] = [np.zeros(1) for _ in self._holders]
+            with self._comm.events.part_of(Activity.CONTROL):
+                pairs = zip(words, self._holders, strict=True)
+                requests = [self._comm.Irecv(word, rank, ARRIVED + self._worker) for word, rank in pairs]
+            self._coming = report, None, requests, words
+            return None
+        coding = self._coding
+        weights: Buffer = np.empty(coding.nbytes, np.uint8) if coding else np.empty(self._size, self._dtype)
+        with self._comm.events.part_of(Activity.WEIGHTS):
+            request = self._comm.Irecv(weights, self._rank, _WEIGHTS)
+        self._coming = report, weights, [request], []
+        return None
+
+    @property
+    def _bytes(self) -> int:
+        """Of the weights."""
+        return self._size * self._dtype.itemsize
+
+    def _arrived(
+        self, report: Report, weights: Buffer | None, requests: Sequence[Request], words: Sequence[Buffer]
+    ) -> Event | None:
+        """The submission, once all of it is here, or with the parameter servers."""
+        if sum(request.Test() for request in requests) < len(requests):
+            return None
+        if not all(word[0] for word in words):  # it died on the way
+            return self._lost()
+        self._coming = None
+        self.received += self._submitted
+        self._listen()
+        if self._coding and weights is not None:
+            weights = self._coding.decode(weights, self._base)
+        return Submission(report, weights)
+
+    def _ship(self) -> None:
+        """Send the next piece of records, now that the one before is there."""
+        piece = next(self._pieces, None)
+        if piece is None:
+            self._shipping = False
+            return
+        for buffer, tag in zip(piece, (_SIZES, _TABLE, _CONTENT), strict=False):
+            self._send(Activity.RECORDS, buffer, tag)
+
+    def _records(self, order: Order) -> Iterator[Sequence[Buffer]]:
+        """Pieces with their sizes, of one layer after the other; behind each layer sizes of 0 alone."""
+        for shipment in self._shipments:
+            for table, content in shipment.pieces(order.runs):
+                yield np.array([len(table), len(content)]), table, content
+            yield (np.zeros(2, np.int64),)
+
+    def _send(self, what: Activity, buffer: Buffer, tag: int) -> None:
+        with self._comm.events.part_of(what):
+            self._sent.append((self._comm.Isend(buffer, self._rank, tag), buffer))
+
+    def _lost(self) -> Gone:
+        self._gone = True
+        self._coming, self._awaited = None, None
+        self._sent.clear()
+        return Gone(self._worker)
+
+
+class RemoteServer:
+    """A worker's link to the server on rank 0.
+
+    Args:
+        comm: the ranks; used by nobody else.
+        worker: the number of this one.
+        size, dtype: of the weights.
+        keep: of each data layer, where the records go that the server sends.
+        holders, coded: see RemoteWorker.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        worker: int,
+        size: int,
+        dtype: np.dtype[np.generic],
+        keep: Sequence[Callable[[Parcel], object]] = (),
+        holders: Sequence[int] = (),
+        coded: Coded = as_they_are,
+    ) -> None:
+        self._comm = comm
+        self._worker = worker
+        self._size = size
+        self._dtype = dtype
+        self._keep = keep
+        self._parts = parts_of(size, holders)
+        self._codings = [coded(comm.rank, part.rank, part.span) for part in self._parts]
+        self._rests = [torch.from_numpy(np.zeros(c.trained if c else 0, dtype)) for c in self._codings]
+        self._base: Buffer | None = None
+        self._tag = PART if holders else _WEIGHTS
+        self._head = wire.head()
+        self._awaited = self._listen()
+        self._sent: list[tuple[Request, Buffer]] = []
+        self._hurried = False
+
+    def tell(self, word: Progress | Settled) -> None:
+        """See ToServer."""
+        self._sent = [(request, buffer) for request, buffer in self._sent if not request.Test()]
+        head = wire.settled_head(word) if isinstance(word, Settled) else wire.progress_head(word)
+        self._send(Activity.CONTROL, head, _HEAD)
+
+    def submit(self, report: Report, weights: Buffer) -> None:
+        """See ToServer."""
+        self._send(Activity.CONTROL, wire.report_head(report), _HEAD)
+        for part, coding, rest in zip(self._parts, self._codings, self._rests, strict=True):
+            values = weights[part.span]
+            if coding:
+                values = coding.encode(values, None if self._base is None else self._base[part.span], rest)
+            self._send(Activity.WEIGHTS, values, self._tag, part.rank)
+
+    def order(self) -> tuple[Order, Buffer | None]:
+        """See ToServer."""
+        self._awaited.Wait()
+        while wire.kind_of(self._head) is Kind.HURRY:
+            self._awaited = self._listen()
+            self._awaited.Wait()
+        runs = np.empty((wire.number_of_runs(self._head), 2), np.int64)
+        if len(runs):
+            with self._comm.events.part_of(Activity.CONTROL):
+                self._comm.Recv(runs, SERVER, _RUNS)
+        order = wire.read_order(self._head, self._worker, runs)
+        self._hurried = False
+        weights, coming = None, []
+        if order.weights:
+            weights = np.empty(self._size, self._dtype)
+            with self._comm.events.part_of(Activity.WEIGHTS):
+                coming = [self._comm.Irecv(weights[part.span], part.rank, self._tag) for part in self._parts]
+        if order.runs:
+            for keep in self._keep:
+                self._receive(keep)
+        for each in coming:
+            each.Wait()
+        for request, _ in self._sent:
+            request.Wait()
+        self._sent.clear()
+        if any(coding and coding.differs for coding in self._codings) and weights is not None:
+            self._base = weights
+        if not order.stop:
+            self._awaited = self._listen()
+        return order, weights
+
+    def finished(self) -> Outcome:
+        """See ToServer."""
+        self._listen().Wait()
+        while wire.kind_of(self._head) is not Kind.FINISHED:  # asked to hurry when it had stopped already
+            self._listen().Wait()
+        return wire.read_finished(self._head)
+
+    @property
+    def hurried(self) -> bool:
+        """See ToServer."""
+        if not self._hurried and self._awaited.Test():
+            assert wire.kind_of(self._head) is Kind.HURRY, self._head
+            self._hurried = True
+            self._awaited = self._listen()
+        return self._hurried
+
+    def _receive(self, keep: Callable[[Parcel], object]) -> None:
+        """Receive the records of one layer."""
+        sizes = np.zeros(2, np.int64)
+        with self._comm.events.part_of(Activity.RECORDS):
+            self._comm.Recv(sizes, SERVER, _SIZES)
+            while sizes.any():
+                records, length = sizes.tolist()
+                parcel = Parcel(np.empty((records, 3), np.int64), np.empty(length, np.uint8))
+                self._comm.Recv(parcel.table, SERVER, _TABLE)
+                self._comm.Recv(parcel.content, SERVER, _CONTENT)
+                keep(parcel)
+                self._comm.Recv(sizes, SERVER, _SIZES)
+
+    def _listen(self) -> Request:
+        with self._comm.events.part_of(Activity.CONTROL):
+            return self._comm.Irecv(self._head, SERVER, _HEAD)
+
+    def _send(self, what: Activity, buffer: Buffer, tag: int, rank: int = SERVER) -> None:
+        with self._comm.events.part_of(what):
+            self._sent.append((self._comm.Isend(buffer, rank, tag), buffer))

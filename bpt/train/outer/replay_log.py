@@ -1,0 +1,172 @@
+"""The replay log: what a run's schedule decided, line by line, so that the run can be repeated bit for bit."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from io import FileIO
+from typing import Any
+
+from bpt.base.errors import FileError, UserError, WriteError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.fields import different_fields
+from bpt.config.proto.text import parse_text
+from bpt.parallel.outer.outer_instructions import Instruction, Settled, from_line, to_line
+
+_TITLE = "bpt replay log"
+_FORMAT = 2
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What must be the same for a run to be repeated.
+
+    Attributes:
+        solver: its text, as far as it counts; see relevant_solver.
+        net, weights: digests of the net's text and of the weights at the start.
+        samples: N.
+        workers: m.
+        seed: of everything random.
+        threads: that each worker computes with; empty: not known yet.
+    """
+
+    solver: str
+    net: str
+    weights: str
+    samples: int
+    workers: int
+    seed: int
+    threads: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A log as read: ``instructions`` in order."""
+
+    path: str
+    facts: RunFacts
+    instructions: tuple[Instruction, ...]
+
+    @property
+    def engines(self) -> dict[int, tuple[int, int]]:
+        """Worker → memory layout and inner engine, of those that have tried."""
+        return {each.worker: (each.engine, each.inner) for each in self.instructions if isinstance(each, Settled)}
+
+
+class ReplayLog:
+    """Writes a log, so that what is there is on disk whenever the run ends, in whatever way."""
+
+    def __init__(self, file: FileIO) -> None:
+        self._file = file
+
+    def begin(self, facts: RunFacts) -> None:
+        """The first line."""
+        self._write(json.dumps({_TITLE: _FORMAT, **asdict(facts)}))
+
+    def add(self, instruction: Instruction) -> None:
+        """The next line."""
+        self._write(to_line(instruction))
+
+    def _write(self, line: str) -> None:
+        try:
+            data = f"{line}\n".encode()
+            if self._file.write(data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise WriteError(self._file.name, error.strerror) from error
+
+
+@contextmanager
+def writing(path: str) -> Iterator[ReplayLog]:
+    """A new log at ``path``.
+
+    Raises:
+        WriteError: it cannot be written.
+    """
+    try:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        file = FileIO(path, "w")
+    except OSError as error:
+        raise WriteError(path, error.strerror) from error
+    with file:
+        yield ReplayLog(file)
+
+
+def read_log(path: str) -> RecordedRun:
+    """The log at ``path``.
+
+    Raises:
+        FileError: it cannot be read or is no replay log; it says which line.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise FileError(path, f"cannot read the replay log: {reason}") from None
+    facts = _facts(path, lines[0])
+    instructions = []
+    if not lines[-1]:
+        lines.pop()  # behind the last newline
+    for number, line in enumerate(lines[1:], 2):
+        try:
+            instructions.append(from_line(line))
+        except UserError as error:
+            half = "; the file was cut: remove this line to repeat what stands before it" * (number == len(lines))
+            raise FileError(f"{path}:{number}", f"{error}{half}") from None
+    return RecordedRun(path, facts, tuple(instructions))
+
+
+def check_replay(recorded: RecordedRun, now: RunFacts) -> None:
+    """Refuse to repeat another run; how many threads the workers have does not count.
+
+    Raises:
+        UserError: it is another run; it says what differs.
+    """
+    was, is_ = _comparable(recorded.facts), _comparable(now)
+    different = [f"{name} ({was[name]}, now {is_[name]})" for name in was if was[name] != is_[name]]
+    different[:0] = _solver_differences(recorded.facts.solver, now.solver)
+    if different:
+        raise UserError(
+            f"{recorded.path}: this log is of another run: {', '.join(different)}; --replay needs the same files, "
+            "--set and number of ranks"
+        )
+
+
+def remarks(recorded: RecordedRun, threads: Sequence[int]) -> Iterator[str]:
+    """What may make the repeated run differ, where workers have so many ``threads``."""
+    for worker, (before, after) in enumerate(zip(recorded.facts.threads, threads, strict=True)):
+        if before != after:
+            yield f"worker {worker} computed with {before} threads, and has {after} now: roundings may differ"
+
+
+def _comparable(facts: RunFacts) -> Mapping[str, Any]:
+    return {
+        "network text": facts.net, "weights at the start": facts.weights, "samples": facts.samples,
+        "workers": facts.workers, "random_seed": facts.seed,
+    }  # fmt: skip
+
+
+def _solver_differences(was: str, now: str) -> list[str]:
+    if was == now:
+        return []
+    messages = [parse_text(text, pb.SolverParameter, partial=True).message for text in (was, now)]
+    return list(different_fields(*messages)) or ["solver text"]
+
+
+def _facts(path: str, line: str) -> RunFacts:
+    try:
+        fields = json.loads(line)
+        if fields.pop(_TITLE) != _FORMAT:
+            raise ValueError(line)
+        lists = {"threads": tuple(fields["threads"])}
+        parse_text(fields["solver"], pb.SolverParameter, partial=True)
+        return RunFacts(**{**fields, **lists})
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # a PrototxtError is a ValueError
+        raise FileError(
+            path, "this is no replay log of bpt; bpt train writes one as <snapshot_prefix>_run/replay.jsonl"
+        ) from None

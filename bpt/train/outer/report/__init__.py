@@ -1,0 +1,29 @@
+"""What a run of BPT-CNN's outer layer reports: rows of what it saw, log lines, CSV files, figures.
+
+``record.py`` holds what was seen, ``tables.py`` writes and reads it as CSV, ``summary.py`` adds it up, and the modules
+behind ``figures.py`` (one run) and ``comparison.py`` (several) draw it; these import matplotlib when they draw.
+"""
+
+from bpt.train.outer.report.figures import draw
+from bpt.train.outer.report.record import AllocationRow, NodeRow, RunRecord, ServerRow, TestRow, UpdateRow
+from bpt.train.outer.report.run_comparison import compare, draw_lines
+from bpt.train.outer.report.style import check_matplotlib
+from bpt.train.outer.report.tables import Quantity, quantities, read_csv, summary_lines, write_csv
+
+__all__ = [
+    "AllocationRow",
+    "NodeRow",
+    "Quantity",
+    "RunRecord",
+    "ServerRow",
+    "TestRow",
+    "UpdateRow",
+    "check_matplotlib",
+    "compare",
+    "draw",
+    "draw_lines",
+    "quantities",
+    "read_csv",
+    "summary_lines",
+    "write_csv",
+]

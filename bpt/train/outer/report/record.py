@@ -1,0 +1,253 @@
+"""What a run of the outer layer saw: one row an update, a node, a test, an allocation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bpt.parallel.outer.quantities import PassTimes, balance_index, bytes_moved, waiting_time
+
+
+@dataclass(frozen=True)
+class UpdateRow:
+    """A submission of a worker, and what became of it.
+
+    Attributes:
+        version: of the global weights that it made; under SGWU the one that all workers made together.
+        seconds_since_start: when it was applied.
+        worker, host: whose, and where that runs.
+        base: the version that it was trained from.
+        staleness: how many versions others had made since.
+        gamma: Eq. 9; NaN where it plays no part (SGWU, ASGD).
+        accuracy: Q, of the samples that were trained.
+        factor: that its weights or their change counted by (Eq. 7, Eq. 10); NaN under ASGD.
+        passes: how often the worker has gone through its own samples by now.
+        samples: that it trained since its last submission.
+        seconds: that it computed since then.
+        waited: seconds that it waited for the server before it could do so.
+        loss: mean training loss; may be NaN.
+        moved: bytes of weights that went between it and the server since the start; 0: not counted.
+    """
+
+    version: int
+    seconds_since_start: float
+    worker: int
+    host: str
+    base: int
+    staleness: int
+    gamma: float
+    accuracy: float
+    factor: float
+    passes: float
+    samples: int
+    seconds: float
+    waited: float
+    loss: float
+    moved: int = 0
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """A computing node, over the whole run.
+
+    Attributes:
+        samples_allocated: that it had at the end.
+        passes: through these.
+        computed_seconds: that it trained.
+        waited_seconds: that it waited for the server between submissions and orders.
+        idle_at_end_seconds: from its last submission to the end of the run; 0 if it was lost.
+        updates: submissions.
+        bytes_sent, bytes_received: of weights, as it counted them.
+        lost: seconds after the start at which it was found to be gone; NaN: it was there to the end.
+    """
+
+    worker: int
+    host: str
+    samples_allocated: int
+    passes: float
+    computed_seconds: float
+    waited_seconds: float
+    idle_at_end_seconds: float
+    updates: int
+    bytes_sent: int
+    bytes_received: int
+    lost: float = math.nan
+
+
+@dataclass(frozen=True)
+class ServerRow:
+    """A parameter server apart from the main server.
+
+    Attributes:
+        rank, host: where it runs.
+        elements: of the weights, that it holds.
+        updates: of them.
+        merging_seconds: that it worked at them, and at what else it was told to do.
+        waiting_seconds: that it had nothing to do.
+        bytes_sent, bytes_received: of weights, to and from workers.
+    """
+
+    rank: int
+    host: str
+    elements: int
+    updates: float
+    merging_seconds: float
+    waiting_seconds: float
+    bytes_sent: float
+    bytes_received: float
+
+
+@dataclass(frozen=True)
+class TestRow:
+    """A test of the global weights.
+
+    Attributes:
+        seconds: since the start of the run.
+        epoch: how often the training data had been trained by then.
+        version: of the global weights.
+        net: the number of the test net.
+        loss, accuracy, auc: NaN if not known.
+    """
+
+    seconds: float
+    iteration: int
+    epoch: float
+    version: int
+    net: int
+    loss: float
+    accuracy: float
+    auc: float
+
+
+@dataclass(frozen=True)
+class AllocationRow:
+    """What a worker got of one of the A batches of training data (Alg. 3.1).
+
+    Attributes:
+        batch: a, from 1.
+        seconds: since the start of the run.
+        samples: that it got.
+        total: that it had then.
+    """
+
+    batch: int
+    seconds: float
+    worker: int
+    samples: int
+    total: int
+
+
+@dataclass
+class RunRecord:
+    """A run, as far as it has come.
+
+    Attributes:
+        title: stands over figures.
+        weights: c_w, the bytes of all weights.
+        iterations: K of Eq. 11, how often each node submits its weights; 0: as often as the most diligent did.
+        seconds: execution time of the run; NaN: until its last update or test.
+        facts: settings by name, for the summary: ``{"exchange": "AGWU"}``.
+    """
+
+    title: str = ""
+    weights: int = 0
+    iterations: int = 0
+    seconds: float = math.nan
+    facts: dict[str, str] = field(default_factory=dict)
+    updates: list[UpdateRow] = field(default_factory=list)
+    nodes: list[NodeRow] = field(default_factory=list)
+    tests: list[TestRow] = field(default_factory=list)
+    allocation: list[AllocationRow] = field(default_factory=list)
+    servers: list[ServerRow] = field(default_factory=list)
+
+    @property
+    def execution_time(self) -> float:
+        """Seconds."""
+        if not math.isnan(self.seconds):
+            return self.seconds
+        ends = [row.seconds_since_start for row in self.updates] + [row.seconds for row in self.tests]
+        return max(ends, default=0.0)
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        """All that occur, in order."""
+        return tuple(sorted({row.worker for row in self.nodes} | {row.worker for row in self.updates}))
+
+    def durations(self) -> list[list[float | None]]:
+        """t_j^(i): of each iteration, a pass of each node over its own samples, the seconds that each node computed.
+
+        Nodes are in the order of ``workers``; ``None``: the node took no part in that pass. Where several submissions
+        make a pass, or several passes a submission, the seconds are added or divided up; see ``PassTimes``.
+        """
+        places = {worker: place for place, worker in enumerate(self.workers)}
+        times = PassTimes(len(places))
+        for row in self.updates:
+            missed = min(self._missed(row.worker), max(math.ceil(row.passes) - 1, 0))
+            times.add(places[row.worker], row.passes, row.seconds, missed)
+        return times.durations
+
+    @property
+    def lost(self) -> int:
+        """How many nodes were lost."""
+        return sum(not math.isnan(row.lost) for row in self.nodes)
+
+    def waiting_time(self) -> float:
+        """Seconds that all ``workers`` would wait if all waited for the slowest in each pass, as under SGWU (Eq. 8)."""
+        return waiting_time(self.durations())
+
+    def balance_index(self) -> float:
+        """1: no node has more work for its speed than another; see ``bpt.parallel.outer.quantities``."""
+        return balance_index(self.durations())
+
+    def balance_indices(self) -> list[float]:
+        """The balance index of each iteration by itself."""
+        return [balance_index([times]) for times in self.durations()]
+
+    def waited_share(self) -> float:
+        """The part of the nodes' time that they waited for the server: Σ_j waited / (m · execution time)."""
+        return self._share([row.waited_seconds for row in self.nodes])
+
+    def computed_share(self) -> float:
+        """The part of the nodes' time that they computed."""
+        return self._share([row.computed_seconds for row in self.nodes])
+
+    def bytes_counted(self) -> int:
+        """Bytes of weights that all nodes sent and received."""
+        return sum(row.bytes_sent + row.bytes_received for row in self.nodes)
+
+    def bytes_expected(self) -> int:
+        """The same by Eq. 11, which lets all nodes submit to the end, whether they are lost or not."""
+        return bytes_moved(self.weights, self.senders, self.exchanges)
+
+    @property
+    def senders(self) -> int:
+        """m of Eq. 11: the nodes that weights travel to. One that shares the server's memory needs none."""
+        return sum(row.bytes_sent + row.bytes_received > 0 for row in self.nodes)
+
+    @property
+    def exchanges(self) -> int:
+        """K of Eq. 11."""
+        return self.iterations or max((row.updates for row in self.nodes), default=0)
+
+    def tests_of(self, net: int = 0) -> list[TestRow]:
+        """The tests of one test net."""
+        return [row for row in self.tests if row.net == net]
+
+    def time_to(self, accuracy: float, net: int = 0) -> float | None:
+        """Seconds until a test reached this accuracy; ``None``: none did."""
+        return next((row.seconds for row in self.tests_of(net) if row.accuracy >= accuracy), None)
+
+    def best_accuracy(self, net: int = 0) -> float:
+        """NaN without any."""
+        known = [row.accuracy for row in self.tests_of(net) if not math.isnan(row.accuracy)]
+        return max(known, default=math.nan)
+
+    def _share(self, seconds: Sequence[float]) -> float:
+        together = len(self.nodes) * self.execution_time
+        return math.fsum(seconds) / together if together else 0.0
+
+    def _missed(self, worker: int) -> int:
+        """Passes that the others did before ``worker`` got its first samples."""
+        batches = [row.batch for row in self.allocation if row.worker == worker and row.samples]
+        return max(min(batches, default=1) - 1, 0)

@@ -1,0 +1,112 @@
+"""Roles: which rank serves and which compute (BPT-CNN, section 3.2.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bpt.config.plan.run_plan import ParallelSpec
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.grid import arrangement
+
+SERVER = 0
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The main server and the parameter server are on rank 0; it may be a computing node as well.
+
+    Attributes:
+        workers: the rank of each computing node; of one of several ranks the first, its leader.
+        rank: this one.
+        stages, shards: of a computing node's net.
+        ranks: of a computing node, one behind the other: so many replicas of stages × shards.
+        peers: whether all shards have samples; see FcSpec.
+        servers: how many parameter servers there are apart from the main server, on the ranks behind it; 0: that holds
+            the weights itself.
+    """
+
+    workers: tuple[int, ...]
+    rank: int
+    stages: int = 1
+    shards: int = 1
+    ranks: int = 1
+    peers: bool = True
+    servers: int = 0
+
+    @classmethod
+    def of(cls, param: ParallelSpec, world: Communicator) -> Roles:
+        """The roles in ``world``, which has passed ``violations_of_ranks``; a process that is alone has both."""
+        colocated = param.server == pb.ParallelParameter.COLOCATED or world.size == 1
+        ranks = param.node_ranks
+        first = SERVER + 1 + param.servers + (ranks - 1) * colocated
+        assert (world.size - first) % ranks == 0, (world.size, ranks)
+        workers = (SERVER,) * colocated + tuple(range(first, world.size, ranks))
+        peers = param.fc_param.scheme == pb.FcParameter.PEER
+        return cls(workers, world.rank, param.num_stages, param.num_shards, ranks, peers, param.servers)
+
+    @property
+    def serves(self) -> bool:
+        """Whether this rank is the server."""
+        return self.rank == SERVER
+
+    @property
+    def worker(self) -> int | None:
+        """The number of the worker that this rank is, or is one of, if it computes."""
+        return next((worker for worker in range(len(self.workers)) if self.rank in self.ranks_of(worker)), None)
+
+    @property
+    def holds(self) -> bool:
+        """Whether this rank is a parameter server apart from the main server."""
+        return self.rank in self.holders
+
+    @property
+    def holders(self) -> range:
+        """The ranks of the parameter servers that are apart from the main server."""
+        return range(SERVER + 1, SERVER + 1 + self.servers)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank is a worker, or its first rank: it talks with the server."""
+        return self.rank in self.workers
+
+    def ranks_of(self, worker: int) -> tuple[int, ...]:
+        """The ranks of a worker, its leader first; those of the server's own follow the parameter servers'."""
+        leader = self.workers[worker]
+        second = leader + 1 + (self.servers if leader == SERVER else 0)
+        return (leader, *range(second, second + self.ranks - 1))
+
+    def readers_of(self, worker: int) -> tuple[int, ...]:
+        """Those of them that read data: the first stages, without slaves."""
+        ranks, replica = self.ranks_of(worker), self.stages * self.shards
+        each = self.shards if self.peers else 1
+        return tuple(ranks[start + shard] for start in range(0, self.ranks, replica) for shard in range(each))
+
+    def place(self, worker: int) -> str:
+        """``rank 3``, or ``ranks 3 to 4``."""
+        ranks = self.ranks_of(worker)
+        if self.ranks == 1 or ranks[-1] - ranks[0] == self.ranks - 1:
+            return f"rank {ranks[0]}" if self.ranks == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
+        return f"ranks {', '.join(map(str, ranks))}"
+
+    @property
+    def node(self) -> str:
+        """What a computing node of several ranks is: ``pipeline of 3 ranks``, ``grid of 4 ranks: …``."""
+        if self.ranks == self.stages:
+            return f"pipeline of {self.ranks} ranks"
+        return f"grid of {arrangement(self.ranks, self.stages, self.shards)}"
+
+    @property
+    def nodes(self) -> str:
+        """How many computing nodes there are, for a title."""
+        each = f" ({self.node.replace(' of', 's of', 1)})" if self.ranks > 1 else ""
+        return f"{len(self.workers)} nodes{each}"
+
+    def __str__(self) -> str:
+        also = ", which computes as well" if SERVER in self.workers else ""
+        if self.servers:
+            first, *_, last = *self.holders, self.servers
+            also += f", parameter server{'s' * (first < last)} on rank{f's {first} to' * (first < last)} {last}"
+        nodes = len(self.workers)
+        each = f", {'each ' * (nodes != 1)}a {self.node}" if self.ranks > 1 else ""
+        return f"server on rank {SERVER}{also}; {nodes} computing node{'s' * (nodes != 1)}{each}"

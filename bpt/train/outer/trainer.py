@@ -1,0 +1,107 @@
+"""Trainer: the net of a computing node in training, as its Worker handles it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bpt.data.sample_partition import Run
+from bpt.system.comm.base import Buffer
+from bpt.train.metrics import LocalAccuracy, Tally
+from bpt.train.outer.data_set import dealt_layers
+from bpt.train.outer.flat_weights import FlatWeights
+from bpt.train.runtime.runtime import Runtime
+from bpt.train.solver.solver import Outcome
+
+
+class Trainer:
+    """A whole net on one rank.
+
+    Args:
+        runtime: trains by itself; without tests and snapshots.
+        gradients: whether to submit gradients (ASGD), not weights.
+
+    Attributes:
+        layers: those that read a data set.
+        size, dtype: of flat weights; see FlatWeights.
+    """
+
+    def __init__(self, runtime: Runtime, gradients: bool) -> None:
+        self._runtime = runtime
+        self._flat = FlatWeights(runtime.net)
+        self._accuracy = LocalAccuracy(runtime.net)
+        self._sums = self._flat.nothing() if gradients else None
+        if gradients:
+            runtime.updater.before_update.append(self._add)
+        self.layers = dealt_layers(runtime.net)
+        self.size = self._flat.size
+        self.dtype = self._flat.dtype
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left to try out."""
+        return self._runtime.tuner.settled
+
+    @property
+    def engines(self) -> tuple[int, ...]:
+        """The memory layout and the inner engine that are used from now on."""
+        return self._runtime.tuner.engines
+
+    def allocate(self, runs: Sequence[Run], begun: int) -> None:
+        """From the next batch on, train these samples, too; see PrefetchingDataLayer."""
+        for layer in self.layers:
+            layer.allocate(runs, begun)
+
+    def load(self, weights: Buffer) -> None:
+        """Go on from these weights. History (momentum) stays."""
+        self._flat.load(weights)
+
+    def warm_up(self) -> None:
+        """Train until nothing has to be made ready or tried out any more, and forget what came of it."""
+        self._runtime.warm_up()
+        self._accuracy.take()
+        if self._sums is not None:
+            self._sums = self._flat.nothing()
+
+    def step(self, iteration: int) -> float:
+        """Train what stands for this iteration of the solver; returns its loss.
+
+        Iterations go on where the last one ended, whatever their numbers: under DELAYED, batches stay under way.
+        """
+        self._runtime.iteration = iteration
+        self._runtime.executor.renumber(iteration)
+        return self._runtime.iterate()
+
+    def examine(self, iterations: int) -> None:
+        """Go through the samples of the last ``iterations`` once more, forward only: ``tally`` then tells of these.
+
+        By the weights that are there now, through the training net. Training goes on as if that had not been.
+        """
+        runtime = self._runtime
+        kept = self._flat.pack()  # a BatchNorm notes what it sees
+        self._accuracy.take()
+        states = runtime.net.kept
+        batches = iterations * runtime.plan.optim.iter_size
+        for layer in self.layers:
+            layer.position -= batches * layer.share.total
+        for batch in range(batches):
+            runtime.executor.evaluate(runtime.iteration, batch)
+        self._flat.load(kept)
+        runtime.net.kept = states
+
+    def tally(self) -> Tally:
+        """The predictions since the last call."""
+        return self._accuracy.take()
+
+    def trained(self) -> Buffer:
+        """What to submit: the weights, or the sum of the gradients since the last call. The buffer is the caller's."""
+        if self._sums is None:
+            return self._flat.pack()
+        sums, self._sums = self._sums, self._flat.nothing()
+        return sums
+
+    def end(self, outcome: Outcome) -> None:
+        """The run has ended so."""
+
+    def _add(self, loss: float) -> None:
+        assert self._sums is not None
+        self._flat.add_gradients(self._sums)

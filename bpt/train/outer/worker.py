@@ -1,0 +1,142 @@
+"""Worker: a computing node of the outer layer. It trains its own samples by itself between its submissions."""
+
+from __future__ import annotations
+
+import math
+import time
+from fractions import Fraction
+from typing import Protocol
+
+from bpt.base.signals import Action
+from bpt.parallel.outer.outer_instructions import Order, Report, Settled
+from bpt.system.comm.base import Buffer
+from bpt.train.outer.assignment import Assignment
+from bpt.train.outer.messages import Progress
+from bpt.train.outer.trainer import Trainer
+from bpt.train.outer.worker_links import ToServer
+from bpt.train.solver.solver import Outcome
+
+BEAT = 0.25  # seconds between two words of how far a pass is
+
+
+class Signals(Protocol):
+    """Those that a computing node has got; see SignalActions."""
+
+    @property
+    def terminated(self) -> bool: ...
+    def take(self) -> Action: ...
+
+
+class Worker:
+    """Does what orders say until one says stop.
+
+    An iteration trains a batch of the size in the net's text, as that of one process does, and as there a batch may
+    reach over the end of a pass. Learning rates follow the part of all passes that is done, so that they fall as those
+    of one process do. History (momentum) stays with the worker when it takes new weights.
+
+    Args:
+        number: from 0.
+        trainer: of its net.
+        link: to the server.
+        signals: of this node, if the server does not see them.
+    """
+
+    def __init__(
+        self, number: int, trainer: Trainer, link: ToServer, assignment: Assignment, signals: Signals | None = None
+    ) -> None:
+        self._number = number
+        self._trainer = trainer
+        self._link = link
+        self._assignment = assignment
+        self._signals = signals
+        self._q = 0.0
+        self._layers = trainer.layers  # all of them go through the same positions
+        self._allocated = False
+        self._iterations = 0
+
+    def run(self) -> Outcome:
+        """Train until the server says stop; returns how the run has ended, once it has."""
+        order, weights = self._link.order()
+        waited = 0.0
+        while not order.stop:
+            self._allocate(order)
+            if weights is not None:
+                self._trainer.load(weights)
+                del weights
+            report = self._train(order, waited)
+            asked = time.perf_counter()
+            self._link.submit(report, self._trained())
+            order, weights = self._link.order()
+            waited = time.perf_counter() - asked
+        outcome = self._link.finished()
+        self._trainer.end(outcome)
+        return outcome
+
+    def _allocate(self, order: Order) -> None:
+        """Take the samples of an order."""
+        begun = 0 if self._allocated else int(order.passes)  # it may have got its first samples later than others
+        self._trainer.allocate(order.runs, begun)
+        if not self._allocated:
+            self._warm_up()
+        self._allocated = True
+
+    def _warm_up(self) -> None:
+        """Let the first passes be like all others, and tell how the node computes.
+
+        So times are those of training from the first batch on, which the next ones are divided by; and a replay, which
+        knows from the start how a run computed, trains the same.
+        """
+        known = self._trainer.settled
+        self._trainer.warm_up()
+        if not known:
+            self._link.tell(Settled(self._number, *self._trainer.engines))
+
+    @property
+    def _position(self) -> int:
+        return self._layers[0].position
+
+    def _train(self, order: Order, waited: float) -> Report:
+        losses: list[float] = []
+        first = self._position
+        start = time.perf_counter()
+        beat = -math.inf  # the server has to know of every worker when the first one has done its pass
+        while self._done < order.until and len(losses) < (order.iterations or math.inf):
+            losses.append(self._iterate())
+            now = time.perf_counter()
+            action = self._signals.take() if self._signals else Action.NONE
+            if now - beat > BEAT or action is not Action.NONE:
+                beat = now
+                trained = self._position - first
+                terminated = bool(self._signals and self._signals.terminated)
+                self._link.tell(Progress(self._number, trained, now - start, losses[-1], action, terminated))
+            if self._link.hurried:
+                break
+        if self._assignment.after and self._assignment.weigh and losses and not self._assignment.gradients:
+            self._trainer.examine(len(losses))
+        tally = self._trainer.tally()
+        if tally.counted or not tally.classifies:
+            self._q = tally.ratio
+        return Report(
+            self._number,
+            min(self._done, order.until),
+            len(losses),
+            self._position - first,
+            time.perf_counter() - start,
+            waited,
+            self._q if self._assignment.weigh else 1.0,
+            sum(losses) / len(losses) if losses else math.nan,
+        )
+
+    @property
+    def _done(self) -> Fraction:
+        """Passes done, with the part of the present one."""
+        return self._layers[0].passes
+
+    def _iterate(self) -> float:
+        """Train one iteration; returns its loss."""
+        self._iterations += 1
+        return self._trainer.step(self._assignment.iteration(self._done))
+
+    def _trained(self) -> Buffer:
+        """What to submit."""
+        return self._trainer.trained()

@@ -1,0 +1,77 @@
+"""Links: what the server sees of its workers, and a worker of the server, whatever lies between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from bpt.parallel.outer.outer_instructions import Order, Report, Settled
+from bpt.system.comm.base import Buffer
+from bpt.train.outer.messages import Progress
+from bpt.train.solver.solver import Outcome
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A worker's report, with its weights or gradients, flat; ``None``: parameter servers have got them."""
+
+    report: Report
+    weights: Buffer | None
+
+
+@dataclass(frozen=True)
+class Gone:
+    """A worker that is not there any more."""
+
+    worker: int
+
+
+Event: TypeAlias = Progress | Submission | Settled | Gone
+
+
+class ToWorker(Protocol):
+    """The server's end. Nothing here waits for the worker."""
+
+    def poll(self) -> Event | None:
+        """What has come from the worker since the last call, if anything."""
+
+    def send(self, order: Order, weights: Buffer | None) -> None:
+        """Send an order; neither it nor the weights may change afterwards."""
+
+    def hurry(self) -> None:
+        """Ask the worker to submit after its iteration."""
+
+    def finish(self, outcome: Outcome) -> None:
+        """Tell a worker that has stopped how the run has ended."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way in either direction."""
+
+    @property
+    def sent(self) -> int:
+        """Bytes of weights sent to the worker."""
+
+    @property
+    def received(self) -> int:
+        """Bytes of weights, or gradients, received from it."""
+
+
+class ToServer(Protocol):
+    """A worker's end."""
+
+    def tell(self, word: Progress | Settled) -> None:
+        """Tell how far the pass is, or how the worker computes. Does not wait."""
+
+    def submit(self, report: Report, weights: Buffer) -> None:
+        """Submit what has been trained; the buffer belongs to the server from now on. Does not wait."""
+
+    def order(self) -> tuple[Order, Buffer | None]:
+        """Wait for the next order, and the weights that come with it."""
+
+    def finished(self) -> Outcome:
+        """After an order to stop, wait until the run has ended."""
+
+    @property
+    def hurried(self) -> bool:
+        """Whether the server has asked for a submission after this iteration, since the last order."""

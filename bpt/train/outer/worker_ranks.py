@@ -1,0 +1,187 @@
+"""WorkerRanks: a computing node of several ranks, which go in step: stages, shards and replicas (section 3.2).
+
+The first rank, the leader, runs the Worker and talks with the server. Before it does its part of anything, it tells the
+others what, and they ``follow``. So all ranks do the same things in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+import numpy as np
+
+from bpt.base.signals import Action, SignalActions
+from bpt.data.sample_partition import Run
+from bpt.data.shipped import Parcel, Spool
+from bpt.system.comm.base import Buffer, Communicator
+from bpt.system.events.event import Activity
+from bpt.train.metrics import Tally
+from bpt.train.outer.divided_weights import DividedWeights
+from bpt.train.outer.trainer import Trainer
+from bpt.train.runtime.runtime import Runtime
+from bpt.train.solver.solver import Outcome
+
+_ACTIONS = (Action.SNAPSHOT, Action.STOP)
+
+
+class Command(IntEnum):
+    """What the leader tells the others to do."""
+
+    LOAD = 1
+    WARM_UP = 2
+    STEP = 3  # iteration
+    TALLY = 4
+    SUBMIT = 5
+    END = 6
+    ALLOCATE = 7  # passes that count as done
+    RECORDS = 8  # data layer
+    EXAMINE = 9  # iterations
+
+
+class WorkerRanks(Trainer):
+    """One rank's part of the net; on the leader, the whole net as a Worker handles it. Making it is a collective call.
+
+    A command is a sum over the ranks: of the leader's words, and of the signals that each rank has got since the last
+    one. So the leader learns of these, and tells the server, wherever they came.
+
+    Args:
+        runtime: trains together with the other ranks.
+        gradients: see Trainer.
+        ranks: of the worker, in order; used by nobody else.
+        signals: of this process.
+        spools: of the data layers whose records the server sends.
+
+    Attributes:
+        size: of the flat weights of the whole net.
+        terminated: whether SIGTERM came to any rank.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        gradients: bool,
+        ranks: Communicator,
+        signals: SignalActions | None = None,
+        spools: Sequence[Spool] = (),
+    ) -> None:
+        super().__init__(runtime, gradients)
+        self._ranks = ranks
+        self._signals = signals
+        self._spools = spools
+        parallel, net = runtime.parallel, runtime.net
+        self._weights = DividedWeights(net, self._flat, parallel.grid, parallel.parts(net.graph))
+        self.size = self._weights.size
+        self.terminated = False
+        self._asked: list[Action] = []  # on the leader, not yet taken
+        self._allocated = False
+
+    def take(self) -> Action:
+        """The action that a signal to any rank has asked for since the last call, one at a time; see SignalActions."""
+        return self._asked.pop(0) if self._asked else Action.NONE
+
+    # The leader's calls; see Trainer
+
+    def keep(self, layer: int, parcel: Parcel) -> None:
+        self._tell(Command.RECORDS, layer)
+        self._keep(layer, parcel)
+
+    def allocate(self, runs: Sequence[Run], begun: int) -> None:
+        if runs or not self._allocated:  # nothing has to be told of an order without samples, as ASGD has many
+            self._tell(Command.ALLOCATE, begun)
+            self._allocate(runs, begun)
+
+    def load(self, weights: Buffer) -> None:
+        self._tell(Command.LOAD)
+        super().load(self._weights.scatter(weights))
+
+    def warm_up(self) -> None:
+        self._tell(Command.WARM_UP)
+        super().warm_up()
+
+    def step(self, iteration: int) -> float:
+        self._tell(Command.STEP, iteration)
+        return super().step(iteration)
+
+    def examine(self, iterations: int) -> None:
+        self._tell(Command.EXAMINE, iterations)
+        super().examine(iterations)
+
+    def tally(self) -> Tally:
+        self._tell(Command.TALLY)
+        return self._tally()
+
+    def trained(self) -> Buffer:
+        self._tell(Command.SUBMIT)
+        return self._weights.gather(super().trained())
+
+    def end(self, outcome: Outcome) -> None:
+        self._tell(Command.END)
+        self._ranks.bcast(outcome)
+
+    # The others
+
+    def follow(self) -> Outcome:
+        """Do what the leader does until the run has ended; returns how."""
+        while True:
+            command, number = self._meet(np.zeros(2))
+            match Command(command):
+                case Command.RECORDS:
+                    self._keep(number, None)
+                case Command.ALLOCATE:
+                    self._allocate((), number)
+                case Command.LOAD:
+                    super().load(self._weights.scatter(None))
+                case Command.WARM_UP:
+                    super().warm_up()
+                case Command.STEP:
+                    super().step(number)
+                case Command.EXAMINE:
+                    super().examine(number)
+                case Command.TALLY:
+                    self._tally()
+                case Command.SUBMIT:
+                    self._weights.gather(super().trained())
+                case Command.END:
+                    ended: Outcome = self._ranks.bcast(None)
+                    return ended
+
+    def _keep(self, layer: int, parcel: Parcel | None) -> None:
+        """Records for all ranks; those that have no data let them pass."""
+        with self._ranks.events.part_of(Activity.WITHIN):
+            sizes = np.array([len(parcel.table), len(parcel.content)] if parcel else [0, 0])
+            self._ranks.Bcast(sizes)
+            records, length = sizes.tolist()
+            parcel = parcel or Parcel(np.empty((records, 3), np.int64), np.empty(length, np.uint8))
+            self._ranks.Bcast(parcel.table)
+            self._ranks.Bcast(parcel.content)
+        if self.layers:
+            self._spools[layer].append(parcel)
+
+    def _allocate(self, runs: Sequence[Run], begun: int) -> None:
+        """Each rank that has data gets its share of each batch of the same stream."""
+        super().allocate(self._ranks.bcast(tuple(runs)), begun)
+        self._allocated = True
+
+    def _tally(self) -> Tally:
+        """The predictions of all ranks that have the classifier; right on the leader only."""
+        own = super().tally()
+        counts = np.array([own.correct, own.counted])
+        with self._ranks.events.part_of(Activity.WITHIN):
+            self._ranks.Reduce(counts)
+        return Tally(int(counts[0]), int(counts[1]), own.classifies)
+
+    def _tell(self, command: Command, number: int = 0) -> None:
+        assert self._ranks.rank == 0, "the leader tells"
+        self._meet(np.array([command, number], np.float64))
+
+    def _meet(self, words: Buffer) -> tuple[int, ...]:
+        """The leader's words, on all ranks."""
+        asked = self._signals.take() if self._signals else Action.NONE
+        terminated = self._signals is not None and self._signals.terminated
+        sums = np.array([*words, terminated, *(asked is action for action in _ACTIONS)], np.float64)
+        with self._ranks.events.part_of(Activity.WITHIN):
+            self._ranks.Allreduce(sums)
+        self.terminated |= bool(sums[len(words)])
+        self._asked += [action for action, count in zip(_ACTIONS, sums[len(words) + 1 :], strict=True) if count]
+        return tuple(map(int, sums[: len(words)]))

@@ -1,0 +1,123 @@
+"""The page docs/combinations.md: what combines with what, as the rules of the strategies have it.
+
+``make combinations`` writes it anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from bpt.base.violation import Violation
+from bpt.config.optim_spec import OptimSpec
+from bpt.config.plan.run_plan import BalanceSpec, InnerSpec, ParallelSpec, PipelineSpec, RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.train.rules.violations import violations
+
+_Parallel, _Pipeline, _Inner = pb.ParallelParameter, pb.PipelineParameter, pb.InnerParameter
+EXCHANGES = ("ALLREDUCE", "TREE", "RING", "CGDP", "LOCAL", "SGWU", "AGWU", "ASGD")
+BALANCES = ("UNIFORM", "STATIC", "DYNAMIC", "IDPA")
+TOPOLOGIES: Mapping[str, tuple[int, int]] = {"plain": (1, 1), "stages": (2, 1), "shards": (1, 2), "both": (2, 2)}
+"""Words of the page → num_stages, num_shards."""
+INNER = ("LIBRARY", "TASK_DAG")
+SCHEDULES = ("GPIPE", "SEQUENTIAL", "ONE_F_ONE_B", "DELAYED")
+
+_HEAD = """\
+# What combines with what
+
+Made by `make combinations` from the rules of `bpt train` (`bpt/train/rules/violations.py`), with two stages and two
+shards where there are some. ✓: it combines. A number: it does not, for the reason below; of several the first.
+
+*plain*: each rank, or each computing node of SGWU, AGWU and ASGD, has the whole net. *stages*: it is cut into a
+pipeline (`num_stages`). *shards*: its fully connected layers are split (`num_shards`). *both*: each stage is of several
+shards. DAG: `inner_param { engine: TASK_DAG }`; otherwise LIBRARY. A net may say more: layers that
+cannot be split are refused by name, and so are layers that want whole batches, where [a batch would be
+divided](parallel.md#what-is-divided). Workers of several ranks sum their gradients as `agwu_param
+{ worker_exchange }` says: by each of ALLREDUCE, TREE, RING and CGDP. `.venv/bin/python scripts/bench combinations`
+tries them all: those that go in step, and LOCAL, against one process, to 1e-5 in double precision.
+"""
+
+
+class Combination(NamedTuple):
+    """Values of ``parallel_param``, by their names in the schema; ``topology`` is one of TOPOLOGIES."""
+
+    exchange: str
+    balance: str = "UNIFORM"
+    topology: str = "plain"
+    inner: str = "LIBRARY"
+    schedule: str = "GPIPE"
+
+    @property
+    def plan(self) -> RunPlan:
+        """A run like that, of nothing in particular."""
+        stages, shards = TOPOLOGIES[self.topology]
+        optim = OptimSpec(
+            base_lr=0.01, lr_policy="fixed", max_iter=1, given=frozenset(("base_lr", "lr_policy", "max_iter"))
+        )
+        parallel = ParallelSpec(
+            num_stages=stages,
+            num_shards=shards,
+            exchange=_Parallel.Exchange.Value(self.exchange),
+            balance=_Parallel.Balance.Value(self.balance),
+            balance_param=BalanceSpec(profile="speeds.json" if self.balance == "STATIC" else ""),
+            pipeline_param=PipelineSpec(schedule=_Pipeline.Schedule.Value(self.schedule)),
+            inner_param=InnerSpec(engine=_Inner.Engine.Value(self.inner)),
+        )
+        return RunPlan(optim=optim, parallel_param=parallel)
+
+    @property
+    def violation(self) -> Violation | None:
+        """Why there is no such run; ``None``: there is."""
+        return next(iter(violations(self.plan)), None)
+
+
+def page() -> str:
+    """The whole text."""
+    reasons: dict[Violation, dict[str, None]] = {}  # → the exchanges of which it is said, in order
+
+    def cell(combination: Combination) -> str:
+        violation = combination.violation
+        if violation is None:
+            return "✓"
+        reason = replace(violation, exchange="")
+        reasons.setdefault(reason, {})[violation.exchange] = None
+        return str(list(reasons).index(reason) + 1)
+
+    columns = [(topology, inner) for topology in TOPOLOGIES for inner in INNER]
+    head = ["exchange", "balance", *(topology + ", DAG" * (inner == "TASK_DAG") for topology, inner in columns)]
+    rows = [
+        [exchange, balance, *(cell(Combination(exchange, balance, *column)) for column in columns)]
+        for exchange in EXCHANGES
+        for balance in BALANCES
+    ]
+    pipelines = [(topology, inner) for topology, (stages, _) in TOPOLOGIES.items() if stages > 1 for inner in INNER]
+    schedule_head = ["schedule", "stages of", *EXCHANGES]
+    schedules = [
+        [
+            schedule,
+            f"{'shards' if topology == 'both' else 'ranks'}{', DAG' * (inner == 'TASK_DAG')}",
+            *(cell(Combination(exchange, "UNIFORM", topology, inner, schedule)) for exchange in EXCHANGES),
+        ]
+        for schedule in SCHEDULES
+        for topology, inner in pipelines
+    ]
+    lines = [_HEAD, *_table(head, rows), ""]
+    lines += ["The orders of micro-batches in a pipeline (`pipeline_param { schedule }`):", ""]
+    lines += [*_table(schedule_head, schedules), "", "## Why not", ""]
+    for number, (reason, exchanges) in enumerate(reasons.items(), 1):
+        *others, last = exchanges
+        named = f"{', '.join(others)} or {last}" if others else last
+        lines.append(f"{number}. {replace(reason, exchange=named).words}")
+    return "\n".join(lines) + "\n"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|{' --- |' * len(head)}"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,40 @@
+"""What can be said of tests of detections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from bpt.base.violation import Violation
+from bpt.data.detection.average_precision import AP_VERSIONS
+from bpt.nn.layers.listed import is_evaluated
+
+if TYPE_CHECKING:
+    from bpt.config.plan.run_plan import RunPlan
+    from bpt.graph.layer_graph import LayerGraph
+
+EVAL_TYPES = ("classification", "detection")
+
+
+def violations(plan: RunPlan) -> Iterator[Violation]:
+    """Why tests of ``plan`` cannot be judged as it says."""
+    if plan.eval_type not in EVAL_TYPES:
+        yield Violation(("eval_type",), f'eval_type is "{plan.eval_type}"; it must be {_words(EVAL_TYPES)}')
+    if plan.ap_version not in AP_VERSIONS:
+        yield Violation(("ap_version",), f'ap_version is "{plan.ap_version}"; it must be {_words(tuple(AP_VERSIONS))}')
+
+
+def violations_of_test(plan: RunPlan, test: LayerGraph) -> Iterator[Violation]:
+    """Why this net cannot be tested for its detections, if that is asked for."""
+    others = [edge.blob for edge in test.outputs if not is_evaluated(test, edge)]
+    if plan.eval_type == "detection" and others:
+        yield Violation(
+            ("eval_type",),
+            f'eval_type: "detection" judges what DetectionEvaluate layers make, and the test net also makes '
+            f"{', '.join(others)}",
+            "let a Silence layer take these, or leave eval_type out: outputs of DetectionEvaluate are always judged so",
+        )
+
+
+def _words(names: tuple[str, ...]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"

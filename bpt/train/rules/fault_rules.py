@@ -1,0 +1,66 @@
+"""What can be said of lost ranks, and when it says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from bpt.base.violation import PARALLEL, Unused, Violation, beyond
+
+if TYPE_CHECKING:
+    from bpt.config.plan.run_plan import RunPlan
+
+PARAM = "fault_param"
+
+
+def violations(plan: RunPlan) -> Iterator[Violation]:
+    """Why ``plan`` cannot go on without a rank as it says."""
+    fault = plan.parallel_param.fault_param
+    for field in ("copies", "timeout", "spares", "memory_snapshot"):
+        yield from beyond(fault, field, PARALLEL, PARAM, least=0)
+    for field in ("min_ranks", "copy_interval"):
+        yield from beyond(fault, field, PARALLEL, PARAM, least=1)
+    if fault.copies > 1:
+        yield Violation(
+            (PARALLEL, PARAM, "copies"),
+            f"copies: {fault.copies}: a rank's state is copied to one other rank",
+            "set copies: 1",
+        )
+
+
+def violations_of_spares(plan: RunPlan, ranks: int, tolerant: bool) -> Iterator[Violation]:
+    """Why ``spares`` of so many ranks cannot wait to take over.
+
+    Args:
+        tolerant: whether the job outlives its ranks.
+    """
+    spares = plan.parallel_param.fault_param.spares
+    field, stated = (PARALLEL, PARAM, "spares"), f"spares: {spares} of {ranks} ranks"
+    if not tolerant:
+        yield Violation(
+            field,
+            f"{stated} would wait for nothing, since the job ends with the first rank that is lost",
+            "start it with mpirun --with-ft ulfm, or leave out spares",
+        )
+    if ranks - spares < 2:
+        yield Violation(
+            field,
+            f"{stated} leaves {max(ranks - spares, 0)} to train, and at least 2 must: one must outlive the other",
+            f"start at least {spares + 2} ranks",
+        )
+
+
+def unused(plan: RunPlan) -> Iterator[Unused]:
+    """What is set of healing where nothing heals."""
+    fault = plan.parallel_param.fault_param
+    if plan.is_outer:
+        for field in ("on_loss", "min_ranks", "copies", "copy_interval", "memory_snapshot", "spares"):
+            if plan.given(PARALLEL, PARAM, field):
+                why = "with SGWU, AGWU and ASGD, which go on without a worker that is lost"
+                yield Unused((PARALLEL, PARAM, field), why)
+        return
+    for field in ("min_ranks", "copies", "copy_interval", "spares"):
+        if not fault.heals and plan.given(PARALLEL, PARAM, field):
+            yield Unused((PARALLEL, PARAM, field), "with on_loss: STOP")
+    if fault.heals and not fault.copies and plan.given(PARALLEL, PARAM, "copy_interval"):
+        yield Unused((PARALLEL, PARAM, "copy_interval"), "without copies: 1")

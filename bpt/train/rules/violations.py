@@ -1,0 +1,154 @@
+"""All reasons why a plan cannot be carried out, and all that is set in it for nothing.
+
+The rules of exchanges, balances, pipelines, the outer layer, the inner layer and the optimizer stand in their rooms;
+here are the numbers of the loop, and what the ranks that there are must be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bpt.base.violation import PARALLEL, Unused, Violation, beyond
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto import fork_fields
+from bpt.engine import compute_rules
+from bpt.engine.optim import lr_policy, unused_settings
+from bpt.engine.optim import rules as update_rules
+from bpt.graph.layer_graph import LayerGraph
+from bpt.parallel.balance import balance_rules, divisible_batches
+from bpt.parallel.exchange import exchange_rules, local_rules
+from bpt.parallel.exchange.codec import codec_rules
+from bpt.parallel.model_parallel import model_parallel
+from bpt.parallel.outer import outer_rules
+from bpt.parallel.pipeline import pipeline_rules
+from bpt.system.comm.grid import indivisible
+from bpt.train import state
+from bpt.train.rules import detection_rules, fault_rules, test_output_rules
+
+
+def violations(plan: RunPlan) -> list[Violation]:
+    """Why nobody can run ``plan``, whatever its nets, ranks and devices; no file is looked at."""
+    return [
+        *_loop(plan),
+        *detection_rules.violations(plan),
+        *_topology(plan),
+        *outer_rules.violations(plan),
+        *pipeline_rules.violations(plan),
+        *exchange_rules.violations(plan),
+        *codec_rules.violations(plan),
+        *local_rules.violations(plan),
+        *fault_rules.violations(plan),
+        *balance_rules.violations(plan),
+        *compute_rules.violations(plan),
+        *lr_policy.violations(plan.optim),
+        *update_rules.violations(plan.optim),
+        *test_output_rules.violations(plan),
+    ]
+
+
+def _loop(plan: RunPlan) -> Iterator[Violation]:
+    if "max_iter" not in plan.optim.given:
+        yield Violation((), "max_iter is not set: how many iterations to train?")
+    yield from beyond(plan, "max_iter", least=0)
+    yield from beyond(plan, "display", least=0)
+    yield from beyond(plan, "average_loss", least=1)
+    yield from beyond(plan.optim, "iter_size", least=1)
+    for field in ("snapshot", "test_interval", "device_id"):
+        yield from beyond(plan, field, least=0)
+    for field in ("base_lr", "weight_decay", "momentum", "clip_gradients"):
+        yield from beyond(plan.optim, field)
+    for index, iterations in enumerate(plan.test_iter):
+        if iterations < 0 or (iterations == 0 and _tests(plan)):
+            yield Violation(("test_iter", index), f"test_iter is {iterations}; it must be at least 1")
+
+
+def _tests(plan: RunPlan) -> bool:
+    """Whether tests are ever due."""
+    before_first = plan.test_initialization and plan.test_interval
+    return plan.is_outer or bool(before_first or 0 < plan.test_interval <= plan.max_iter)
+
+
+def _topology(plan: RunPlan) -> Iterator[Violation]:
+    for field in ("num_stages", "num_shards"):
+        yield from beyond(plan.parallel_param, field, PARALLEL, least=1)
+
+
+def violations_here(plan: RunPlan) -> list[Violation]:
+    """Why this machine cannot write the snapshots of ``plan``; folders are looked at."""
+    return list(state.violations(plan))
+
+
+def violations_in_step(plan: RunPlan) -> list[Violation]:
+    """Those of a run whose ranks go in step: all but ``bpt train`` and ``bpt simulate`` know no others."""
+    return [*outer_rules.violations_in_step(plan), *violations(plan)]
+
+
+def violations_of_ranks(plan: RunPlan, ranks: int, on_gpu: bool = False) -> list[Violation]:
+    """Why so many ranks cannot run ``plan``.
+
+    Args:
+        on_gpu: this rank computes on one.
+    """
+    found = list(compute_rules.violations_on_gpu(plan)) if on_gpu else []
+    if plan.is_outer:
+        return [*found, *outer_rules.violations_of_ranks(plan, ranks)]
+    parallel = plan.parallel_param
+    if why := indivisible(ranks, parallel.num_stages, parallel.num_shards):
+        found.append(Violation((PARALLEL,), why, about=PARALLEL))
+    return found
+
+
+def violations_of_net(
+    plan: RunPlan, graph: LayerGraph, tests: Sequence[LayerGraph] = (), ranks: int = 2
+) -> list[Violation]:
+    """Why so many ranks cannot run ``plan`` with these nets.
+
+    Args:
+        graph: of the net that is trained, or of one that is only tested.
+        tests: of the nets that are tested beside it.
+    """
+    parallel = plan.parallel_param
+    found = list(test_output_rules.violations_of_net(plan, tests)) if graph.phase == pb.TRAIN else []
+    trains = graph.phase == pb.TRAIN
+    if ranks > 1:
+        replicas = max(1, ranks // parallel.replica_ranks)
+        found += divisible_batches.violations_in_training(plan, graph, replicas) if trains else []
+        for test in tests if trains else (graph, *tests):
+            found += divisible_batches.violations_in_test(plan, test, replicas)
+    for net in (graph, *tests):
+        found += divisible_batches.violations_on_stages(plan, net)
+    for test in tests if trains else ():
+        found += detection_rules.violations_of_test(plan, test)
+    if parallel.num_shards > 1:
+        for net in (graph, *tests):
+            found += model_parallel.violations(net)
+    return found
+
+
+def unused(plan: RunPlan, on_gpu: bool = False, graph: LayerGraph | None = None) -> list[Unused]:
+    """What is set but has no effect.
+
+    Args:
+        on_gpu: this rank computes on one.
+        graph: of the training net, if its layers are to be looked at, too.
+    """
+    found = [
+        *exchange_rules.unused(plan),
+        *codec_rules.unused(plan),
+        *local_rules.unused(plan),
+        *fault_rules.unused(plan),
+        *outer_rules.unused(plan),
+        *compute_rules.unused(plan, on_gpu),
+        *pipeline_rules.unused(plan),
+        *balance_rules.unused(plan),
+        *(pipeline_rules.unused_of_net(plan, graph) if graph else ()),
+    ]
+    if plan.given("layer_wise_reduce"):
+        why = ": gradients travel while backward goes on; see parallel_param"
+        found.append(Unused(("layer_wise_reduce",), why, f"layer_wise_reduce has no effect{why}"))
+    found += unused_settings.unused(plan.optim)
+    for field, reason in fork_fields.NO_EFFECT["SolverParameter"].items():
+        if plan.given(field):
+            found.append(Unused((field,), f": {reason}", f"{field} has no effect: {reason}"))
+    return found

@@ -1,0 +1,108 @@
+"""Builds the nets of a solver, each with the operator that runs it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from bpt.config.plan.nets import NetPlan
+from bpt.config.precision import Precision
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.operator import SegmentOperator
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.segments import per_layer
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
+from bpt.parallel.balance.divisible_batches import is_dividable
+from bpt.train.runtime.net_on_device import make_net
+from bpt.train.runtime.outputs import Outputs
+from bpt.train.runtime.parallel import Parallel
+
+LOG = logging.getLogger("bpt")
+
+MakeOperator = Callable[[Net, torch.device], SegmentOperator]
+
+
+class Built(NamedTuple):
+    """A net that is ready to run."""
+
+    plan: NetPlan
+    operator: SegmentOperator
+    outputs: Outputs
+
+
+class Builder:
+    """Makes nets of one run.
+
+    Args:
+        seed: of everything random.
+        precision: of all nets.
+        parallel: which part of a net this rank gets, and what runs it.
+        observable: cut nets into one segment a layer.
+        make_operator: makes the operator of a net, instead of ``parallel``.
+        log: is told of each net.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        seed: int,
+        precision: Precision,
+        parallel: Parallel,
+        observable: bool = False,
+        make_operator: MakeOperator | None = None,
+        log: logging.Logger = LOG,
+    ) -> None:
+        self._device = device
+        contexts = (parallel.context(seed, phase, precision) for phase in (pb.TRAIN, pb.TEST))
+        self._contexts = dict(zip((int(pb.TRAIN), int(pb.TEST)), contexts, strict=True))
+        # Of test nets whose batches stay whole: each rank tests them.
+        self._alone = PassContext(seed, precision)
+        self._parallel = parallel
+        self._observable = observable
+        self._make_operator = make_operator or self._operator
+        self._log = log
+        self._told: set[str] = set()
+
+    def build(
+        self,
+        what: str,
+        plan: NetPlan,
+        graph: LayerGraph,
+        shared: Mapping[tuple[str, int], nn.Parameter] | None = None,
+        make_operator: MakeOperator | None = None,
+        filled: bool = True,
+    ) -> Built:
+        """The net of ``plan``, whose graph is ``graph``; see Net for ``shared`` and ``filled``.
+
+        Args:
+            make_operator: of this net, instead of that of all.
+        """
+        self._log.info("Creating %s %s", what, plan.described_by)
+        for note in plan.source.notes:
+            if note not in self._told:  # of a text that is read for several nets
+                self._log.info("%s", note)
+        self._told.update(plan.source.notes)
+        part = self._parallel.parts(graph)[self._parallel.grid.in_replica.rank]
+        alone = graph.phase == pb.TEST and not (self._parallel.is_alone or is_dividable(graph))
+        context = self._alone if alone else self._contexts[graph.phase]
+        net = make_net(graph, self._device, context, shared, part, filled)
+        outputs = ", ".join(edge.blob for edge in graph.outputs)
+        self._log.info(
+            "%s: %d layers, %d parameters, outputs %s", graph.name, len(graph), graph.num_parameters, outputs
+        )
+        operator = (make_operator or self._make_operator)(net, self._device)
+        parallel = self._parallel
+        samples, stages = None if alone else parallel.samples, parallel.grid.across_stages
+        return Built(plan, operator, Outputs(net, samples, stages, parallel.has_outputs))
+
+    def _operator(self, net: Net, device: torch.device) -> SegmentOperator:
+        graph = net.graph
+        if self._observable:
+            return SegmentOperator(net, per_layer(graph), device)
+        segments = self._parallel.segments(graph, overlap=graph.phase == pb.TRAIN)
+        return self._parallel.operator(net, segments, device)

@@ -1,0 +1,243 @@
+"""Checkpoint: what of a run's state goes into a snapshot, on disk or in memory, and comes back from one."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from bpt.base.errors import BptError, WriteError
+from bpt.base.file_digest import file_fact
+from bpt.config.plan.chosen import chosen_of
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.optim.rates import Plateau
+from bpt.engine.optim.rules import UpdateRule
+from bpt.nn.net import Net
+from bpt.system.comm.agreement import check_same, outcome_of_first
+from bpt.system.events.event import Activity
+from bpt.train import state as snapshot
+from bpt.train.runtime.divergence import check_weights
+from bpt.train.runtime.parallel import Parallel
+from bpt.train.runtime.tuned_settings import TunedSetting
+from bpt.train.state import in_memory
+from bpt.train.state.best import Best
+from bpt.train.state.exchange_memory import drain, extras_of, remembered
+from bpt.train.state.train_state import TrainState
+
+LOG = logging.getLogger("bpt")
+
+
+@dataclass
+class Checkpoint:
+    """Writes and reads the TrainState of a run, but for CGDP's chunks.
+
+    Weights and moments go from and to the tensors of the net and the rule, which a state shares: no copy is made.
+
+    Attributes:
+        plan: the run.
+        net: the net that is trained.
+        rule: updates it.
+        parallel: which rank holds what.
+        tuned: what may not be tried out any more when a state is written.
+        run: tells this start of training from all others; the same on all ranks.
+        written: the snapshots of this run that are there, oldest first; of the rank that writes, if old ones go.
+    """
+
+    plan: RunPlan
+    net: Net
+    rule: UpdateRule
+    parallel: Parallel
+    tuned: Sequence[TunedSetting]
+    run: str
+    written: list[str] = field(default_factory=list)
+    _has_room: bool = True  # in memory
+    _recorded: bool = False
+
+    def go_on(self, state: TrainState) -> None:
+        """The run of ``state`` goes on: what it has written is known, and old ones still go."""
+        if state.run not in ("", self.run):
+            writes = self.plan.max_snapshots and not self.parallel.grid.world.rank
+            self.written = snapshot.of_run(self.plan.snapshot_prefix, state.run, state.iteration) if writes else []
+            self.run = state.run
+
+    def settle(self, iteration: int) -> None:
+        """This run and the one that resumes it must go on alike, or their roundings part; a collective call."""
+        if self.plan.on_nan == pb.SolverParameter.STOP:
+            check_weights(iteration, self.net, self.parallel.grid.world)
+        for tuned in self.tuned:
+            tuned.settle()
+        self.parallel.agree(self.net)
+
+    def is_due_in_memory(self, iteration: int) -> bool:
+        """Whether a snapshot is to be written in memory after so many iterations."""
+        every = self.plan.parallel_param.fault_param.memory_snapshot
+        return every > 0 and iteration % every == 0 and self._has_room
+
+    def write_in_memory(self, state: TrainState) -> None:
+        """Write a snapshot in the memory of the first rank's host, in place of an older one; see ``write``.
+
+        Where there is no room for it, a warning says so, once, and the run goes on without.
+        """
+        world = self.parallel.grid.world
+        make = partial(in_memory.make_room, self.plan.snapshot_prefix)
+        try:
+            prefix = outcome_of_first(world, None if world.rank else make)
+            form = pb.SolverParameter.BINARYPROTO
+            plan = replace(
+                self.plan, snapshot_prefix=prefix, snapshot_format=form, snapshot_diff=False, max_snapshots=0
+            )
+            path = replace(self, plan=plan, _recorded=True).write(state)
+            if world.rank == 0:
+                in_memory.remove_older(path)
+        except WriteError as error:
+            self._has_room = False
+            LOG.warning("memory_snapshot: %s; the run goes on without snapshots in memory", error)
+
+    def forget_in_memory(self) -> None:
+        """Remove what is in memory: there is something newer on disk, or the run is at its end."""
+        if self.plan.parallel_param.fault_param.memory_snapshot and self.parallel.grid.world.rank == 0:
+            in_memory.remove(self.plan.snapshot_prefix)
+
+    def write(self, state: TrainState, name: str = "", average: bool = False) -> str:
+        """Write a snapshot under ``snapshot_prefix``; returns the path of its solver state. A collective call.
+
+        Args:
+            state: what this rank holds, with the memory layout settled; its tensors are the net's and the rule's.
+            name: behind the prefix; by default ``iter_`` and the iterations done.
+            average: also write the average of the weights, into a file of its own.
+
+        Raises:
+            WriteError: a file could not be written; what stood there before is intact. All ranks raise it.
+        """
+        saved = pb.SolverState(
+            iter=state.iteration,
+            run=self.run,
+            loss_history=state.losses,
+            random_seed=state.seed,
+            solver_type=self.plan.optim.type,
+            data_position=[
+                pb.DataPosition(net=net, layer=layer, samples=samples)
+                for (net, layer), samples in state.positions.items()
+            ],
+        )
+        (saved.engine,) = state.tuned["engine"]  # type: ignore[assignment]
+        if self.plan.parallel_param.inner_param.engine == pb.InnerParameter.AUTO:
+            (saved.inner,) = state.tuned["inner"]  # type: ignore[assignment]
+        saved.half_layers.extend(state.tuned.get("half_layers", ()))
+        saved.shares.extend(state.tuned.get("shares", ()))
+        if self.plan.parallel_param.auto:
+            saved.chosen.CopyFrom(chosen_of(self.plan.parallel_param))
+            saved.ranks = self.parallel.grid.world.size
+        if state.loss_scale is not None:
+            saved.loss_scale, saved.finite_iterations = state.loss_scale
+        if state.plateau is not None:
+            saved.current_step, saved.minimum_loss, saved.iter_last_event = state.plateau
+        if state.best is not None:
+            saved.best_score, saved.best_iter, saved.last_test, saved.tests_since_best = state.best
+        if self.rule.averages:
+            saved.averaged = True
+        grid, name = self.parallel.grid, name or snapshot.name_after(state.iteration)
+        memory = remembered(state.extras, grid.world, self.net.context.precision.master)
+        if memory:
+            saved.exchange_ranks = grid.world.size
+
+        def write() -> str:
+            parts = self.parallel.parts(self.net.graph)
+            with grid.world.events.during(Activity.WRITE):
+                if average:
+                    with self.rule.averaged():
+                        beside = snapshot.average_path(self.plan, name)
+                        snapshot.save_weights(self.net, beside, comm=grid.in_replica, parts=parts)
+                path = snapshot.write(self.plan, self.net, self.rule, saved, grid.in_replica, parts, name, memory)
+                if not grid.world.rank:
+                    self._record_preprocessing()
+            return path
+
+        def take_part() -> str:
+            try:
+                return "" if grid.replica else write()
+            finally:  # of what the first rank has not read, when it has failed, the others wait to be rid
+                drain(memory)
+
+        path = outcome_of_first(grid.world, take_part)
+        if self.plan.max_snapshots and grid.world.rank == 0 and name == snapshot.name_after(state.iteration):
+            self.written[:] = [*(each for each in self.written if each != path), path]
+            snapshot.remove_all_but(self.written, self.plan.max_snapshots)
+        return path
+
+    def _record_preprocessing(self) -> None:
+        """Beside the snapshots, once a run: how images become the net's input, if that is what it is trained with."""
+        if self._recorded:
+            return
+        self._recorded = True
+        try:
+            made = (layer.preprocessing(layer.spec) for layer in self.net.data_layers().values())
+            if found := next(filter(None, made), None):
+                snapshot.write_preprocessing(self.plan.snapshot_prefix, found)
+        except BptError as error:  # a snapshot is worth more
+            LOG.warning("How images are prepared is not recorded beside the snapshots: %s", error)
+
+    def read(self, path: str, state: TrainState) -> TrainState:
+        """What this rank holds of the snapshot with the solver state at ``path``. A collective call.
+
+        Args:
+            state: as it is now. Its seed stays; its tensors, the net's and the rule's own, take the file's values.
+
+        Raises:
+            FileError: a file is missing, damaged, of another kind, or of another net, or the weights are not those that
+                the state was written with.
+            UserError: ranks have different files of this name.
+        """
+        LOG.info("Resuming from %s", path)
+        world = self.parallel.grid.world
+        with in_memory.on_all_hosts(path, world) as here:
+            if world.size > 1:
+                check_same(world, {f"the snapshot {os.path.basename(path)}": file_fact(here)})
+            snapshot.verify(here)
+            saved = snapshot.restore(here, self.net, self.rule, world.rank)
+        if self.plan.max_snapshots and world.rank == 0 and saved.HasField("run"):
+            self.written[:] = snapshot.of_run(self.plan.snapshot_prefix, saved.run, saved.iter)
+        if saved.HasField("random_seed") and saved.random_seed != state.seed:
+            LOG.warning(
+                "the snapshot was made with random_seed %d, this run has %d: data order, augmentation and dropout "
+                "go on with other random numbers",
+                saved.random_seed,
+                state.seed,
+            )
+        tuned: dict[str, tuple[int, ...]] = {"engine": (saved.engine,)} if saved.engine else {}
+        if saved.HasField("inner"):
+            tuned["inner"] = (saved.inner,)
+        if saved.half_layers:
+            tuned["half_layers"] = tuple(saved.half_layers)
+        if saved.shares:
+            tuned["shares"] = tuple(saved.shares)
+        if saved.HasField("exchange_ranks") and saved.exchange_ranks != world.size:
+            LOG.warning("the snapshot was made on %d ranks: %s", saved.exchange_ranks, _forgotten(self.plan))
+            del saved.exchange_memory[:]
+        return replace(
+            state,
+            iteration=saved.iter,
+            positions={(place.net, place.layer): place.samples for place in saved.data_position},
+            losses=tuple(saved.loss_history),
+            tuned=tuned,
+            loss_scale=(saved.loss_scale, saved.finite_iterations) if saved.HasField("loss_scale") else None,
+            plateau=state.plateau and Plateau(saved.current_step, saved.minimum_loss, saved.iter_last_event),
+            best=_best(saved),
+            extras=extras_of(saved),
+        )
+
+
+def _forgotten(plan: RunPlan) -> str:
+    """What becomes of the memory of ranks that are others now."""
+    if plan.parallel_param.exchange == pb.ParallelParameter.LOCAL:
+        return "all of these go on from the average of those' weights"
+    return "what each of them had left out of its gradients is not known here, and residuals begin anew"
+
+
+def _best(saved: pb.SolverState) -> Best | None:
+    if not saved.HasField("best_score"):
+        return None
+    return Best(saved.best_score, saved.best_iter, saved.last_test, saved.tests_since_best)

@@ -1,0 +1,58 @@
+"""Where a run's nets are cut into segments: between stages, at split layers, and for the exchange of gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bpt.config.plan.run_plan import ParallelSpec
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.segments import Segment, apart, cut, starts_by_chunks, starts_by_size
+from bpt.graph.stages import borders
+from bpt.graph.staging import Staging
+from bpt.parallel.model_parallel import model_parallel
+
+SEGMENT = 2**20  # parameters whose gradients are worth an exchange of their own while backward goes on
+
+
+def segments_of(
+    graph: LayerGraph,
+    param: ParallelSpec,
+    staging: Staging | None = None,
+    overlap: bool = False,
+    chunks: Sequence[int] = (),
+    size: int = SEGMENT,
+) -> tuple[Segment, ...]:
+    """How a net is cut: between stages, at split layers and, to ``overlap`` the exchange, at enough parameters.
+
+    Args:
+        param: how many shards there are.
+        staging: which stage runs which layers; ``None``: there are no stages.
+        chunks: their numbers of trained layers, from the top down; instead of enough parameters.
+        size: what enough is.
+    """
+    scheme, stages = param.fc_param.scheme, staging.stages(graph) if staging else ()
+    starts = borders(stages) if stages else {0}
+    starts |= apart(graph, gathered(graph, staging))
+    if param.num_shards > 1:
+        starts |= set(model_parallel.starts(graph, scheme, stages))
+    if overlap:
+        starts |= set(starts_by_chunks(graph, chunks) if chunks else starts_by_size(graph, size))
+        if param.num_shards > 1:
+            starts -= model_parallel.inside(graph, scheme, stages)
+    return cut(graph, sorted(starts), sources_apart=staging is not None)
+
+
+def gathered(graph: LayerGraph, staging: Staging | None) -> frozenset[int]:
+    """The layers of a net that run once for all micro-batches of a pass."""
+    return staging.gathers if staging and graph.phase == pb.TRAIN else frozenset()
+
+
+def last_segments(graph: LayerGraph, segments: Sequence[Segment]) -> dict[int, int]:
+    """Param.index of each own parameter → the segment that finishes its gradient: the first that uses it."""
+    segment_of = {layer: s.index for s in segments for layer in range(s.start, s.end)}
+    first: dict[int, int] = {}
+    for param in graph.params:
+        segment = segment_of[param.layer]
+        first[param.owner] = min(first.get(param.owner, segment), segment)
+    return first

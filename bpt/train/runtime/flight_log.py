@@ -1,0 +1,97 @@
+"""FlightLog: writes what a rank's flight recorder has kept to a file, when something fails."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from bpt.base.errors import DivergedError, LostRankError, UserError
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.connectivity import name_of
+from bpt.system.events.flight_recorder import FlightRecorder
+from bpt.train.runtime.rank_status import Standings
+
+
+class FlightLog:
+    """The file of one rank, beside the snapshots.
+
+    Args:
+        world: all ranks of the run.
+        prefix: of snapshots.
+        flight: this rank's.
+
+    Attributes:
+        flight: what is written.
+        standings: where the ranks are; ``None``: nobody has told.
+    """
+
+    def __init__(self, world: Communicator, prefix: str, flight: FlightRecorder) -> None:
+        self.flight = flight
+        self.standings: Standings | None = None
+        self._rank = world.world_ranks[world.rank]
+        self._name = name_of(self._rank, world.host)
+        self._paths = (
+            f"{prefix or 'bpt'}_flight_recorder_rank_{self._rank}.txt",
+            os.path.join(tempfile.gettempdir(), f"bpt_{os.getpid()}_flight_recorder_rank_{self._rank}.txt"),
+        )
+
+    @classmethod
+    def of(cls, world: Communicator, prefix: str) -> FlightLog | None:
+        """That of this rank of ``world``; ``None``: it has no flight recorder."""
+        flight = world.events.flight
+        return cls(world, prefix, flight) if flight else None
+
+    def failed(self, error: BaseException) -> None:
+        """A run has ended with an error: write, unless it is a user's mistake, he has ended it, or it has diverged.
+
+        Of ranks that only follow another one's loss the first says where.
+        """
+        told = isinstance(error, (UserError, DivergedError)) or not isinstance(error, Exception)
+        if self.flight.iteration < 0 or told:
+            return
+        follows = isinstance(error, LostRankError)
+        first = self.standings is None or self.standings.first == self.standings.own
+        self.write(f"{type(error).__name__}: {error}", tell=first or not follows)
+
+    def write(self, why: str, tell: bool = True) -> None:
+        """Write the file; an older one is replaced.
+
+        Args:
+            why: what has failed.
+            tell: say where on standard error, in one line. Nothing is said of what cannot be written anywhere: worse
+                has happened.
+        """
+        if self.standings is not None:
+            self.standings.put(self.flight.position)
+        text = "".join(f"{line}\n" for line in self._lines(why))  # whole: this rank may be killed at any moment
+        for path in self._paths:
+            try:
+                Path(path).write_text(text, encoding="utf-8")
+            except OSError:
+                continue
+            if tell:
+                findings = self.standings.findings()[:1] if self.standings else []
+                sys.stderr.write(f"flight recorder: {'; '.join([*findings, f'wrote {path}'])}\n")
+                sys.stderr.flush()
+            return
+
+    def _lines(self, why: str) -> list[str]:
+        position = self.flight.position
+        now = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="milliseconds")
+        state = "waiting in" if position.waits else "at"
+        lines = [
+            f"Flight recorder of {self._name}, {now}",
+            f"Written because: {why}",
+            f"This rank: {state} {position.words} for {position.seconds:.3g} s",
+        ]
+        if self.standings is not None:
+            lines += ["", "All ranks, as far as this one has heard:", *self.standings.lines()]
+        return [
+            *lines,
+            "",
+            "Its last instructions and messages, in the order in which they began:",
+            *self.flight.lines(),
+        ]

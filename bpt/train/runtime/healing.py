@@ -1,0 +1,186 @@
+"""Healing: a run in step goes on without the ranks that it has lost, with the same batches and the same curve.
+
+Under fault tolerance a rank's death ends nothing but what needs that rank. Whoever comes upon it lets all others know
+(``Revoke``), wherever they wait; those that live find each other (``Shrink``), agree upon a state (see ``recovery``),
+and bind the plan to it anew, on as many ranks as there are. What an iteration has done that was not complete on all of
+them is forgotten, and repeated. As samples, masks and orders do not depend on ranks, the curve is that of the
+undisturbed run.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from math import prod
+from typing import Protocol
+
+from bpt.base.errors import LostRankError
+from bpt.base.log import take_over_logging
+from bpt.config.plan.run_plan import RunPlan
+from bpt.graph.layer_graph import LayerGraph
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.connectivity import name_of
+from bpt.system.comm.grid import arrangement
+from bpt.train.rules.violations import violations_of_net, violations_of_ranks
+from bpt.train.runtime.rank_group import Crew, Spare
+from bpt.train.runtime.recovery import Record, recovered
+from bpt.train.runtime.runtime import Runtime
+from bpt.train.state.train_state import TrainState
+
+LOG = logging.getLogger("bpt")
+
+
+class Rebind(Protocol):
+    """Binds a plan to a state; see ``bind``."""
+
+    def __call__(
+        self, plan: RunPlan, state: TrainState | None, world: Communicator, *, crew: Crew | None = None
+    ) -> Runtime:
+        """A collective call of those that train."""
+
+
+_HELD = "; what it held nobody else has"
+_REMEDY = f"{_HELD}: fault_param {{ copies: 1 }} keeps a copy in the memory of another rank"
+_NO_COPY = f"{_HELD}: the rank with its copy is lost, too; --snapshot auto goes on from the last snapshot"
+
+
+def start(plan: RunPlan, everyone: Communicator, bind: Rebind) -> Runtime | Spare:
+    """The run of ``plan``, or a rank that waits, if there are to be spares; a collective call of all ranks."""
+    return _take_place(plan, None, Crew.of_job(plan, everyone), bind)
+
+
+def _take_place(plan: RunPlan, state: TrainState | None, crew: Crew, bind: Rebind) -> Runtime | Spare:
+    return bind(plan, state, crew.world, crew=crew) if crew.trains else Spare(plan, crew)
+
+
+def outlive(
+    run: Runtime | Spare, hosts: Mapping[int, str], rebind: Rebind, work: Callable[[Runtime], object]
+) -> Runtime | Spare:
+    """Do ``work`` with a run, and again with what is left of it after ranks were lost; a collective call.
+
+    Ranks that are spare do none, until they take the place of others.
+
+    Args:
+        hosts: of the ranks of the job.
+        rebind: binds a plan to a state.
+        work: goes on from wherever the run stands, and returns at its end.
+
+    Returns:
+        The run with which the work was done.
+
+    Raises:
+        LostRankError: a rank was lost, and the run does not heal, or cannot: the others do not have all of its state.
+    """
+    while True:
+        agreed = False  # each communicator has one Agree: at the end, or when healing begins
+        try:
+            if isinstance(run, Runtime):
+                work(run)
+            if not run.heals:
+                return run
+            agreed = True
+            if run.crew.everyone.Agree(1):
+                return run
+            raise LostRankError("another rank was lost at the end")
+        except LostRankError as loss:
+            if not run.heals:
+                run.record(loss)
+                raise
+            try:
+                run = heal(run, loss, hosts, rebind, agreed)
+            except LostRankError as end:
+                run.record(end)
+                raise
+        except BaseException as error:
+            run.record(error)
+            run.close(failed=True)
+            raise
+
+
+def hosts_of(world: Communicator) -> dict[int, str]:
+    """The hosts of the ranks of the job that are in ``world``; a collective call."""
+    return dict(zip(world.world_ranks, world.allgather(world.host), strict=True))
+
+
+def heal(
+    run: Runtime | Spare, loss: LostRankError, hosts: Mapping[int, str], rebind: Rebind, agreed: bool = False
+) -> Runtime | Spare:
+    """The run on the ranks that are left; a collective call of these.
+
+    Args:
+        run: of before; it is closed.
+        loss: what it has met.
+        hosts: of the ranks of the job.
+        rebind: binds a plan to a state.
+        agreed: this rank was at the end already, and has learnt that others are not.
+
+    Raises:
+        LostRankError: the ranks that are left do not have all of the state.
+    """
+    start = time.monotonic()
+    plan, graph, everyone = run.plan, run.graph, run.crew.everyone
+    before = list(everyone.world_ranks)
+    records = run.records()
+    _break_off(everyone, agreed)
+    while True:
+        everyone = everyone.Shrink()
+        run.close(failed=True)  # only now: its heartbeat watches those that are waited for
+        found = time.monotonic()
+        try:
+            state = recovered(everyone, graph, records)
+            if state is None:
+                raise _UnrecoverableError
+            records = [*records, Record(state)]
+            lost = [rank for rank in before if rank not in everyone.world_ranks]
+            crew = run.crew.left(plan, everyone)
+            arranged = _arranged(plan, graph, crew.size)
+            if everyone.rank == 0:
+                take_over_logging()
+                _tell(arranged, lost, hosts, state.iteration, crew)
+            healed = _take_place(arranged, state, crew, rebind)
+        except _UnrecoverableError:
+            why = _NO_COPY if plan.parallel_param.fault_param.copies else _REMEDY
+            raise LostRankError(f"{loss}{why}", loss.ranks) from loss
+        except LostRankError:  # another one, meanwhile
+            _break_off(everyone)
+            continue
+        LOG.info("Healed: %.3g s to find each other, %.3g s to go on", found - start, time.monotonic() - found)
+        return healed
+
+
+def _break_off(world: Communicator, agreed: bool = False) -> None:
+    """Let all ranks know, wherever they wait; those that were at the end already learn here that it is not the end."""
+    world.Revoke()
+    if not agreed:
+        world.Agree(0)
+
+
+class _UnrecoverableError(Exception):
+    """No state can be made of what the ranks know: all of them find so."""
+
+
+def _tell(plan: RunPlan, lost: Sequence[int], hosts: Mapping[int, str], iteration: int, crew: Crew) -> None:
+    names = ", ".join(name_of(rank, hosts[rank]) for rank in lost) or "a connection"
+    parallel = plan.parallel_param
+    grid = arrangement(crew.size, parallel.num_stages, parallel.num_shards)
+    spares = crew.everyone.size - crew.size
+    rest = f"; {spares} spare" if spares else ""
+    LOG.warning("Lost: %s; going on after iteration %d on %s%s", names, iteration, grid, rest)
+
+
+def _arranged(plan: RunPlan, graph: LayerGraph, ranks: int) -> RunPlan:
+    """The plan on as many ranks as there are: in the largest grid into which they divide, none of its sides longer.
+
+    What a rank has to hold grows as little as can be. Layers that name their stages cannot have others: then the net is
+    not cut.
+    """
+    parallel = plan.parallel_param
+    grids = product(range(parallel.num_stages, 0, -1), range(parallel.num_shards, 0, -1))
+    for stages, shards in sorted(grids, key=prod, reverse=True):
+        smaller = (stages, shards) != (parallel.num_stages, parallel.num_shards)
+        arranged = plan.with_parallel(num_stages=stages, num_shards=shards) if smaller else plan
+        if not violations_of_ranks(arranged, ranks) and not violations_of_net(arranged, graph, (), ranks):
+            return arranged
+    return plan

@@ -1,0 +1,351 @@
+"""Heartbeat: notices ranks that stand still, which nobody would ever be told of: they are neither lost nor at work.
+
+A process that is stopped, or whose host or link is dead without a word, leaves all others waiting in MPI for ever. So
+each rank has a thread that sends some others a sign of life, whatever its main thread does, with where this one is and
+what it knows of the rest (see ``standings``). A long iteration, a slow disk or a compiler does not silence it; SIGSTOP,
+a dead host and a dead link do. Ranks that beat, but do not get on, are named as well: one that is at its disk for long,
+and those that all wait for each other.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import ClassVar
+
+import numpy as np
+
+from bpt.base.errors import BptError, LostRankError
+from bpt.system.comm import proxy
+from bpt.system.comm.base import Buffer, Communicator, Request
+from bpt.system.comm.connectivity import name_of
+from bpt.system.comm.processes import identity
+from bpt.system.events.bus import EventBus
+from bpt.system.events.flight_recorder import Position
+from bpt.train.runtime.flight_log import FlightLog
+from bpt.train.runtime.rank_status import Standings
+
+_BEATS = 10  # in the time after which a rank counts as standing still
+_FASTEST, _SLOWEST = 0.05, 1.0  # seconds between two beats
+_WATCHED = 3  # ranks before this one: so many may stand still at once
+_OF_HOST = 2  # and of its own host, whoever is before it: it may end these
+_LATER = 0.25  # of the timeout, that each further one of those who watch a rank leaves it to the nearer ones
+_ELSEWHERE = 0.5  # and those on other hosts to those on its own
+_MAKING_READY = 12  # times the timeout, that computing may take as long as kernels are compiled and tried out
+# Seconds that a rank has waited when SIGTERM comes for a loss: the launcher sends it a quarter of a second after that,
+# and SIGKILL as much later.
+_AFTER_SIGTERM = 0.2
+# The same where a proxy keeps SIGKILL away: ranks wait for each other while they stop in good order.
+_WITH_PROXY = 10.0
+
+SPARE = -1  # the lane of ranks that wait to take the place of others
+
+End = Callable[[str, "int | None"], object]
+
+
+class _Neighbour:
+    """A rank that is watched: when its last beat came."""
+
+    def __init__(
+        self, comm: Communicator, rank: int, standings: Standings, process: int | None, timeout: float
+    ) -> None:
+        self.name = standings.names[rank]
+        self.process = process
+        self.timeout = timeout
+        self.last = time.monotonic()
+        self.watched = True  # False: it has ended, or is lost, or was named
+        self.rank = rank
+        self._comm = comm
+        self._standings = standings
+        self._heard: Buffer = np.zeros(standings.nbytes, np.uint8)
+        self._hearing: Request = comm.Irecv(self._heard, rank)
+
+    def listen(self, since: float) -> None:
+        """Take what has come in so many seconds."""
+        try:
+            while self.watched and self._hearing.Test():
+                self._take(since)
+        except LostRankError:  # others notice that as well
+            self._standings.leave(self.rank, lost=True)
+            self.watched = False
+
+    def wait(self) -> None:
+        """Return when its last beat has come."""
+        with suppress(LostRankError):
+            while self.watched:
+                self._hearing.Wait()
+                self._take(0.0)
+
+    def _take(self, since: float) -> None:
+        self.watched = self._standings.take(self._heard, self.rank, since)
+        self.last = time.monotonic()
+        if self.watched:
+            self._hearing = self._comm.Irecv(self._heard, self.rank)
+
+
+class Heartbeat:
+    """Sends beats to some ranks and listens to some, until it is closed.
+
+    Args:
+        world: all ranks of the run, at least two; several threads may be in calls at once.
+        timeout: seconds after which a rank that is silent, or does not get on, is named.
+        log: of this rank's flight recorder; learns where the ranks are.
+        lane: ranks with the same one begin the same instructions: the stage; or SPARE.
+        settled: whether nothing is compiled or tried out any more.
+        heals: whether the others go on when a rank is lost.
+        end: called with what there is to say about a rank, and its process if that is on this host.
+        warn: called with what there is to say about this rank.
+    """
+
+    def __init__(
+        self,
+        world: Communicator,
+        timeout: float,
+        log: FlightLog,
+        *,
+        lane: int = 0,
+        settled: Callable[[], bool] = lambda: True,
+        heals: bool = False,
+        end: End | None = None,
+        warn: Callable[[str], object] | None = None,
+    ) -> None:
+        self._comm = comm = world.Dup()
+        world.forget(comm)  # what is revoked when a rank is lost leaves it alone: it watches those that heal
+        comm.events = EventBus(comm.rank)  # beats are nobody's business
+        self._timeout = timeout
+        self._period = min(max(timeout / _BEATS, _FASTEST), _SLOWEST)
+        self._log = log
+        self._settled = settled
+        self._heals = heals
+        self._end = end or end_it
+        self._warn = warn or (lambda message: tell(f"warning: {message}"))
+        self._named = 0.0, 0.0  # what this rank was named for, and for how many seconds of it
+        self._first = -1  # the iteration with which it has begun
+        self._stood: float | None = None  # since when nobody gets on
+        self._told: set[int] = set()  # spare ranks that are lost, as all know
+        facts = comm.allgather((comm.host, identity(), lane))
+        hosts = [host for host, *_ in facts]
+        names = [name_of(rank, host) for rank, host in zip(comm.world_ranks, hosts, strict=True)]
+        self._standings = Standings(names, comm.world_ranks, comm.rank, [of for *_, of in facts])
+        log.standings = self._standings
+        self._neighbours = []
+        for rank, patience in watched_by(hosts, comm.rank).items():
+            process, space = facts[rank][1]
+            own = process if (hosts[rank], space) == (comm.host, identity()[1]) else None
+            self._neighbours.append(_Neighbour(comm, rank, self._standings, own, timeout * patience))
+        self._next = [rank for rank in range(comm.size) if comm.rank in watched_by(hosts, rank)]
+        self._sending: dict[int, tuple[Request, Buffer]] = {}
+        self._alarm = _Alarm()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    def close(self, failed: bool = False) -> None:
+        """Send no more; a collective call, unless something ``failed``."""
+        self._alarm.close()
+        if not failed:
+            self._thread.join()
+            self._be_heard()
+            self._standings.leave(self._comm.rank)
+            self._say()
+            for neighbour in self._neighbours:
+                neighbour.wait()
+            self._be_heard()
+            with suppress(LostRankError):  # a rank that was spare, and is not missed
+                self._comm.Free()
+
+    def _be_heard(self) -> None:
+        """Return when all that live have taken what was said."""
+        for request, _ in self._sending.values():
+            with suppress(LostRankError):
+                request.Wait()
+
+    def _run(self) -> None:
+        woke = time.monotonic()
+        while self._alarm.sleep(self._period if self._sending else 0.0):
+            try:
+                position = self._log.flight.position
+                self._standings.put(position)
+                self._say()
+                now = time.monotonic()
+                for neighbour in self._neighbours:
+                    if now - woke > self._timeout / 2:  # this one stood still itself
+                        neighbour.last = now
+                    neighbour.listen(now - woke)
+                    silence = now - neighbour.last
+                    if neighbour.watched and silence > neighbour.timeout:
+                        neighbour.watched = False
+                        self._finish(
+                            f"{neighbour.name} stands still: nothing was heard of it for {silence:.3g} s; when it was "
+                            f"last heard of, it was at {self._standings.words(neighbour.rank)}",
+                            neighbour.process,
+                        )
+                self._look_at_itself(position)
+                self._look_at_all(now)
+                self._look_for_spares()
+                woke = now
+            except BptError:
+                break
+        self._alarm.end()
+
+    def _look_at_itself(self, position: Position) -> None:
+        """Name this rank if it does not get on, and it is not for others; write if it is to end while it waits."""
+        begun, named = self._named
+        if position.begun != begun:
+            begun, named = self._named = position.begun, 0.0
+        self._first = position.iteration if self._first < 0 else self._first
+        is_ready = position.iteration > self._first + 1 and self._settled()
+        patience = self._timeout * (1 if position.disk or is_ready else _MAKING_READY)
+        if begun and not position.waits and position.seconds > max(patience, named + self._timeout):
+            self._named = begun, position.seconds
+            self._warn(
+                f"{self._standings.names[self._comm.rank]} has been at {position.words} for {position.seconds:.3g} s; "
+                "the others wait for it"
+            )
+        if self._alarm.terminated and position.waits and position.seconds > _patience_after_sigterm():
+            self._alarm.terminated = False
+            self._log.write("SIGTERM came while it waited", tell=self._standings.first == self._comm.rank)
+
+    def _look_at_all(self, now: float) -> None:
+        """End this rank, or the job, if all wait for each other."""
+        standings, own = self._standings, self._comm.rank
+        if not standings.all_wait(self._timeout):
+            self._stood = None
+            return
+        self._stood = self._stood or now
+        pair = standings.pair
+        if pair and self._heals and now - self._stood < self._timeout:
+            one, other = pair
+            if own == other:
+                names = standings.names
+                self._finish(
+                    f"{names[other]} and {names[one]} have waited for each other for {self._timeout:.3g} s: no message "
+                    f"gets through between them; so that the others can go on, {names[other]} leaves",
+                    os.getpid(),
+                )
+        elif own == standings.first:
+            found = "; ".join(standings.findings()[:3])
+            self._finish(f"all ranks have waited for each other for {self._timeout:.3g} s: {found}", None)
+
+    def _look_for_spares(self) -> None:
+        """Tell of those that are lost: nobody waits for them, so nobody else would."""
+        standings = self._standings
+        for rank in standings.lost_spares if standings.first_not_lost == self._comm.rank else ():
+            if rank not in self._told:
+                self._told.add(rank)
+                self._warn(f"{standings.names[rank]}, which was spare, is lost; the run goes on")
+
+    def _finish(self, message: str, process: int | None) -> None:
+        self._log.write(message)
+        self._end(message, process)
+
+    def _say(self) -> None:
+        """To each of the next ranks that has taken what was said before; nobody waits for one that stands still."""
+        beat = self._standings.message()
+        for rank in self._next:
+            try:
+                if rank not in self._sending or self._sending[rank][0].Test():
+                    self._sending[rank] = self._comm.Isend(beat, rank), beat
+            except LostRankError:
+                continue
+
+
+def _patience_after_sigterm() -> float:
+    """Return the seconds that a rank may wait after SIGTERM before it writes what its flight recorder has kept."""
+    proxied = proxy.own()
+    return _WITH_PROXY if proxied and not proxied.lost_ranks else _AFTER_SIGTERM
+
+
+def watched_by(hosts: Sequence[str], watcher: int) -> dict[int, float]:
+    """The ranks that a rank watches, and for how many timeouts it lets them be silent.
+
+    Those before it, and those before it on its own host: whoever is on the host of a silent rank can end it, and comes
+    first.
+    """
+    found: dict[int, float] = {}
+    places = range(len(hosts))
+    mates = [rank for rank in places if hosts[rank] == hosts[watcher]]
+    for ring, most in ((list(places), _WATCHED), (mates, _OF_HOST)):
+        place = ring.index(watcher)
+        for distance in range(1, min(most, len(ring) - 1) + 1):
+            rank = ring[(place - distance) % len(ring)]
+            has_mates = hosts[rank] != hosts[watcher] and hosts.count(hosts[rank]) > 1
+            patience = 1 + _LATER * (distance - 1) + _ELSEWHERE * has_mates
+            found[rank] = min(patience, found.get(rank, patience))
+    return found
+
+
+class _Alarm:
+    """Lets the thread sleep until it is time, or the run ends, or SIGTERM comes.
+
+    The thread that trains learns of a signal only when it is back from its call to MPI, which may be never.
+
+    Attributes:
+        terminated: whether SIGTERM has come; of several runs in a process, the newest learns of it.
+    """
+
+    _told: ClassVar[list[int]] = []  # file numbers: of who was told of signals before the first run, then theirs
+
+    def __init__(self) -> None:
+        self.terminated = False
+        self._wakes, self._woken = socket.socketpair()
+        self._wakes.setblocking(False)
+        self._signals = threading.current_thread() is threading.main_thread()
+        if self._signals:
+            before = signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
+            self._told[:] = [*(self._told or [before]), self._wakes.fileno()]
+
+    def sleep(self, seconds: float) -> bool:
+        """Return after so many seconds, or earlier, whether the thread is to go on."""
+        seconds = min(seconds, _AFTER_SIGTERM / 4) if self.terminated else seconds
+        if not select.select([self._woken], [], [], seconds)[0]:
+            return True
+        word = self._woken.recv(64)
+        self.terminated |= signal.SIGTERM in word
+        return bool(word) and 0 not in word
+
+    def close(self) -> None:
+        """Let the thread end; by the thread that has made this."""
+        if self._signals:
+            self._signals = False
+            self._told.remove(self._wakes.fileno())  # runs may end in any order
+            signal.set_wakeup_fd(self._told[-1])
+            if len(self._told) == 1:
+                self._told.clear()
+        with suppress(OSError):  # the thread has ended already
+            self._wakes.send(bytes(1))
+        self._wakes.close()
+
+    def end(self) -> None:
+        """By the thread, at its end."""
+        self._woken.close()
+
+
+def tell(message: str) -> None:
+    """Print it, in one go, so that the lines of several ranks do not mix."""
+    sys.stderr.write(f"{message}\n")
+    sys.stderr.flush()
+
+
+def end_it(message: str, process: int | None) -> None:
+    """Say so, and end the rank, or the job if the rank is out of reach.
+
+    A process of this host is killed: then it is lost, and the others can go on if they are to. Nobody can be excluded
+    who is only silent, so for one on another host the launcher is asked to end the job.
+    """
+    target, words = process or proxy.launcher(), f"error: {message}; {'it is killed' if process else 'the job ends'}"
+    try:
+        os.kill(target, 0)
+        tell(words)
+        os.kill(target, signal.SIGKILL if process else signal.SIGTERM)
+    except ProcessLookupError:  # it has ended, which the launcher tells
+        return
+    except OSError:  # of another user, such as a cluster's daemon: which ends the job when a rank ends like this
+        tell(words)
+        os._exit(1)

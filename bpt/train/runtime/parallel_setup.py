@@ -1,0 +1,90 @@
+"""Decides how a run is spread over its ranks, refuses what cannot be, and logs what is about to run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import torch
+
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.staging import Staging
+from bpt.parallel.balance import Balance, Uniform
+from bpt.parallel.balance.divisible_batches import is_dividable
+from bpt.parallel.balance.dynamic import Dynamic
+from bpt.parallel.balance.load_balance import static_balance
+from bpt.system.comm.agreement import outcome_of_first
+from bpt.system.comm.base import Communicator
+from bpt.system.device import use_line
+from bpt.train.rules.violations import unused
+from bpt.train.runtime.arranging import arrange
+from bpt.train.runtime.parallel import Parallel, Portion
+
+LOG = logging.getLogger("bpt")
+
+
+def spread(
+    plan: RunPlan,
+    graph: LayerGraph,
+    world: Communicator,
+    device: torch.device,
+    batch_factor: int | None = None,
+    tests: Sequence[LayerGraph] = (),
+    staging: Staging | None = None,
+    log: logging.Logger = LOG,
+    portion: Portion | None = None,
+) -> Parallel:
+    """The parallelisation of ``plan``, whose training net is ``graph``, on the ranks of ``world``; a collective call.
+
+    Args:
+        batch_factor: see Parallel.
+        tests: the test nets, which are spread alike.
+        staging: by default as the plan is placed.
+        log: is told what is to run, and how.
+        portion: see Parallel.
+
+    Raises:
+        PrototxtError: the ranks cannot be arranged as it says, or a layer cannot be spread.
+        FileError: the profile of ``balance: STATIC`` is missing or is not of this run.
+    """
+    param = plan.parallel_param
+    on_gpu = device.type != "cpu"
+    grid = arrange(plan, graph, world, tests, on_gpu)
+
+    if param.num_stages > 1:
+        # Only what this run needs; see docs/architecture.md.
+        from bpt.parallel.pipeline.stage_placement import described, stage  # noqa: PLC0415
+
+        def staged() -> Staging | None:
+            return stage(plan, graph, grid.replicas)
+
+        staging = staging or outcome_of_first(world, None if world.rank else staged)
+    balance: Balance = Uniform()
+    if param.balance == pb.ParallelParameter.STATIC:
+        balance = static_balance(plan, graph, grid, device, staging if grid.stages > 1 else None)
+    elif param.balance == pb.ParallelParameter.DYNAMIC:
+        balance = Dynamic(grid.replicas * (grid.shards if param.fc_param.scheme == pb.FcParameter.PEER else 1))
+    keeps_batches = world.size > 1 and not is_dividable(graph)
+    parallel = Parallel(param, grid, balance, batch_factor, staging, keeps_batches, portion)
+    if plan.text:  # of a solver; only now: a refusal below a text of any length would be overlooked
+        for note in plan.notes:
+            log.info("%s", note)
+        log.info("%s", use_line(device))
+        log.info("Initializing solver from parameters: \n%s", plan.text)
+    if world.size > 1:
+        log.info("Parallel: %s", parallel.described)
+        between = param.compression_param.links == pb.CompressionParameter.BETWEEN_HOSTS
+        if parallel.codec and between and len(set(world.allgather(world.host))) == 1:
+            log.warning(
+                "parallel_param: compression_param has no effect, since all ranks are on one host; links: ALL is for "
+                "what travels there, too"
+            )
+    if param.num_stages > 1:
+        assert staging
+        for line in described(staging):
+            log.info("%s", line)
+    for remark in unused(plan, on_gpu, graph):
+        log.warning("%s", remark)
+    return parallel

@@ -1,0 +1,201 @@
+"""Standings: where all ranks are, as far as this one has heard, and what that says of who holds up whom.
+
+Each rank puts its own position in, and lets others have the table; of two tables the newer row of each rank counts. So
+a row travels from rank to rank, and gets older on its way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from bpt.system.comm.base import Buffer
+from bpt.system.events.flight_recorder import Position
+
+_ROW = np.dtype(
+    [
+        ("beat", np.int64),  # how many its rank has sent; 0: nothing was ever heard
+        ("age", np.float64),  # seconds since then, at most
+        ("gone", np.int8),  # the rank has ended: 1; is lost: 2
+        ("iteration", np.int64),
+        ("number", np.int64),
+        ("waits", np.int8),
+        ("peer", np.int32),
+        ("seconds", np.float64),
+        ("words", "S112"),
+    ]
+)  # the fields are as in Position
+_ENDED, _LOST = 1, 2
+
+
+class Standings:
+    """A row a rank.
+
+    Args:
+        names: of all ranks, to be read.
+        ranks: which ranks of the job they are.
+        own: this rank's place.
+        lanes: ranks with the same number here begin the same instructions: those of one stage; below 0: they only wait.
+    """
+
+    def __init__(self, names: Sequence[str], ranks: Sequence[int], own: int, lanes: Sequence[int]) -> None:
+        self.names = names
+        self.own = own
+        self._ranks = list(ranks)
+        self._lanes = lanes
+        self._rows = np.zeros(len(names), _ROW)
+        self._heard = time.monotonic()
+
+    @property
+    def nbytes(self) -> int:
+        """Of a message."""
+        return self._rows.nbytes
+
+    def put(self, position: Position) -> None:
+        """This rank's own position, now."""
+        self._grow_older()
+        row = self._rows[self.own]
+        row["beat"] += 1
+        row["age"] = 0.0
+        for field in ("iteration", "number", "waits", "peer", "seconds"):
+            row[field] = getattr(position, field)
+        row["peer"] = self._ranks.index(position.peer) if position.peer in self._ranks else -1
+        row["words"] = position.words.encode()[:112]
+
+    def leave(self, rank: int, lost: bool = False) -> None:
+        """A rank has ended, or is lost."""
+        self._rows[rank]["gone"] = _LOST if lost else _ENDED
+
+    def message(self) -> Buffer:
+        """All that is known, to be sent."""
+        self._grow_older()
+        found: Buffer = self._rows.copy().view(np.uint8)
+        return found
+
+    def take(self, message: Buffer, sender: int, since: float = 0.0) -> bool:
+        """Learn from what another rank knows; whether it will send more.
+
+        Args:
+            since: seconds for which the message may have been here.
+        """
+        self._grow_older()
+        theirs = message.view(_ROW)
+        theirs["age"] += since
+        gone = np.maximum(self._rows["gone"], theirs["gone"])
+        gone[self.own] = self._rows["gone"][self.own]  # nobody knows better
+        newer = theirs["beat"] > self._rows["beat"]
+        self._rows[newer] = theirs[newer]
+        self._rows["gone"] = gone
+        return not theirs["gone"][sender]
+
+    def _grow_older(self) -> None:
+        now = time.monotonic()
+        self._rows["age"] += now - self._heard
+        self._heard = now
+
+    def is_gone(self, rank: int) -> bool:
+        """Whether it has ended, or is lost."""
+        return bool(self._rows[rank]["gone"])
+
+    @property
+    def lost_spares(self) -> list[int]:
+        """Ranks that only waited, and are lost."""
+        return [rank for rank, lane in enumerate(self._lanes) if lane < 0 and self._rows[rank]["gone"] == _LOST]
+
+    @property
+    def first(self) -> int:
+        """The first rank that is still there, as far as known."""
+        return next((rank for rank in range(len(self._rows)) if not self.is_gone(rank)), self.own)
+
+    @property
+    def first_not_lost(self) -> int:
+        """The first rank that is there, or was until it ended: what others have to be told it has told by then."""
+        return next((rank for rank, gone in enumerate(self._rows["gone"]) if gone != _LOST), self.own)
+
+    def words(self, rank: int) -> str:
+        """Where a rank was when it was last heard of."""
+        return bytes(self._rows[rank]["words"]).decode(errors="replace") if self._rows[rank]["beat"] else "its start"
+
+    def all_wait(self, seconds: float) -> bool:
+        """Whether all ranks have waited for each other for so long, and were heard of in half of that time."""
+        here = self._rows[self._rows["gone"] == 0]
+        return bool(
+            len(here)
+            and here["waits"].all()
+            and (here["seconds"] >= seconds).all()
+            and (here["age"] < seconds / 2).all()
+        )
+
+    @property
+    def pair(self) -> tuple[int, int] | None:
+        """Two ranks that wait for each other, and for nobody else: no message gets through between them."""
+        peers = self._rows["peer"]
+        found = [
+            (rank, int(peer))
+            for rank, peer in enumerate(peers)
+            if peer > rank and peers[peer] == rank and self._rows[rank]["waits"] and self._rows[peer]["waits"]
+        ]
+        return found[0] if found else None
+
+    def lines(self) -> Iterator[str]:
+        """What is known of each rank, and then what that says."""
+        self._grow_older()
+        for rank, row in enumerate(self._rows):
+            if not row["beat"]:
+                yield f"{self.names[rank]}: nothing was heard of it"
+                continue
+            heard = "" if rank == self.own else f"; heard of {row['age']:.3g} s ago"
+            gone = "; it has ended, or is lost" if row["gone"] else ""
+            yield f"{self.names[rank]}: {self._state(rank)} for {row['seconds']:.3g} s{heard}{gone}"
+        yield ""
+        yield from self.findings()
+
+    def findings(self) -> list[str]:
+        """Who holds up whom, most telling first."""
+        return [*self._behind(), *self._awaited(), *self._together()] or ["no rank holds up another, as far as known"]
+
+    def _behind(self) -> Iterator[str]:
+        """Ranks that have not begun what others of their lane wait in, or were not heard of since these wait."""
+        heard = [rank for rank in range(len(self._rows)) if self._rows[rank]["beat"]]
+        waiting = [rank for rank in heard if self._rows[rank]["waits"] and not self.is_gone(rank)]
+        for rank in range(len(self._rows)):
+            mates = [other for other in waiting if self._lanes[other] == self._lanes[rank]] or waiting
+            if not mates:
+                continue
+            row, most = (
+                self._rows[rank],
+                max(mates, key=lambda mate: (self._progress(mate), self._rows[mate]["seconds"])),
+            )
+            name, where = self.names[rank], self.words(most)
+            if not row["beat"] or row["age"] > self._rows[most]["seconds"]:
+                last = f"{row['age']:.3g} s ago it was {self._state(rank)}" if row["beat"] else "it never was"
+                yield f"{name} was not heard of since {self.names[most]} waits in {where}: {last}"
+            elif self._lanes[most] == self._lanes[rank] and self._progress(rank) < self._progress(most):
+                yield f"{name} never entered {where}, where {self.names[most]} waits: it is {self._state(rank)}"
+
+    def _awaited(self) -> Iterator[str]:
+        """Ranks that another one waits for by name."""
+        for rank, row in enumerate(self._rows):
+            peer = int(row["peer"])
+            if row["beat"] and row["waits"] and peer >= 0:
+                yield (
+                    f"{self.names[rank]} waits for {self.names[peer]} in {self.words(rank)}; that one is "
+                    f"{self._state(peer)}"
+                )
+
+    def _together(self) -> Iterator[str]:
+        """What all ranks of a lane wait in, though all have come to it."""
+        for lane in sorted({lane for lane in self._lanes if lane >= 0}):
+            members = [rank for rank, of in enumerate(self._lanes) if of == lane and not self.is_gone(rank)]
+            rows = self._rows[members]
+            if len(members) > 1 and rows["waits"].all() and (rows["peer"] < 0).all() and len(set(rows["words"])) == 1:
+                names = ", ".join(self.names[rank] for rank in members)
+                yield f"{names} all wait in {self.words(members[0])}: no message gets through between some of them"
+
+    def _state(self, rank: int) -> str:
+        return f"{'waiting in' if self._rows[rank]['waits'] else 'at'} {self.words(rank)}"
+
+    def _progress(self, rank: int) -> tuple[int, int]:
+        return int(self._rows[rank]["iteration"]), int(self._rows[rank]["number"])

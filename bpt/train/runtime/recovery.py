@@ -1,0 +1,326 @@
+"""Recovery: what the ranks that are left know of the state of a run, and the state that they make of it.
+
+A rank holds the state that it trains, as of the last update that is complete in it: what an iteration that broke off
+has changed is put back. Where each of several ranks holds all of the net, that is enough, and the one that came
+furthest has the state: an update is made only of gradients to which all ranks have given theirs. What only the lost
+ranks held comes from copies in the memory of others, and all go back to where these were made.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.part import WHOLE, Part
+from bpt.nn.net import Net
+from bpt.parallel.exchange import Exchange
+from bpt.system.comm.base import Buffer, Communicator
+from bpt.system.events.event import Activity
+from bpt.train.state.train_state import Blob, TrainState, blob_of
+
+LOG = logging.getLogger("bpt")
+_TOLD = 3  # the copy whose cost is told: memory is made ready in the first ones
+_KEPT = 2  # copies of a rank: another rank may be one ahead, never more
+
+
+@dataclass(frozen=True)
+class Record:
+    """The state of one rank's part, as of one iteration.
+
+    Attributes:
+        state: without what an exchange remembers; a rank that has data layers may have nothing but their positions.
+        part: of the net, that the rank holds.
+        frozen: blobs whose weights and moments another rank keeps.
+    """
+
+    state: TrainState
+    part: Part = WHOLE
+    frozen: frozenset[Blob] = frozenset()
+
+    def outlined(self) -> Record:
+        """The same without tensors."""
+        return replace(self, state=replace(self.state, weights={}, moments={}, extras={}))
+
+    def in_memory(self) -> Record:
+        """The same, with copies of its tensors in the host's memory."""
+
+        def copied(value: Tensor) -> Tensor:
+            return value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+
+        return _mapped(self, copied)
+
+
+class Copies:
+    """This rank's last states, and those of a rank on another host, in this rank's memory.
+
+    Args:
+        comm: all ranks of the run, at least two, in a communicator of its own.
+        interval: iterations from one copy to the next.
+
+    Attributes:
+        records: of this rank and of the other one, oldest first.
+    """
+
+    def __init__(self, comm: Communicator, interval: int) -> None:
+        self.interval = interval
+        self.records: list[Record] = []
+        self._taken = 0
+        self._comm = comm
+        self._to, self._source = neighbours(comm.allgather(comm.host), comm.rank)
+
+    def take(self, own: Record) -> None:
+        """Copy this rank's state, and let the next rank on another host have it; a collective call.
+
+        Args:
+            own: its tensors may change afterwards.
+        """
+        with self._comm.events.during(Activity.BETWEEN):
+            start = time.perf_counter()
+            kept = own.in_memory()
+            self.records += [kept, self._exchanged(kept)]
+            self._taken += 1
+            if self._taken == _TOLD:
+                self._tell(sum(part.nbytes for part in _contents(kept)), time.perf_counter() - start)
+            newest = sorted({record.state.iteration for record in self.records})[-_KEPT:]
+            self.records = [record for record in self.records if record.state.iteration in newest]
+
+    def _tell(self, nbytes: int, seconds: float) -> None:
+        most, longest = (max(of) for of in zip(*self._comm.allgather((nbytes, seconds)), strict=True))
+        when = "every iteration" if self.interval == 1 else f"every {self.interval} iterations"
+        if self._comm.rank == 0:
+            LOG.info("Copies: a rank sends up to %.3g MB to another %s, in %.3g ms", most / 1e6, when, longest * 1e3)
+
+    def close(self, failed: bool = False) -> None:
+        """Give the communicator back; a collective call, unless something ``failed``."""
+        if not failed:
+            self._comm.Free()
+
+    def _exchanged(self, own: Record) -> Record:
+        """The record of another rank, for this one's."""
+        comm = self._comm
+        sent = np.frombuffer(pickle.dumps(_described(own), protocol=pickle.HIGHEST_PROTOCOL), np.uint8)
+        length = np.zeros(1, np.int64)
+        announced = comm.Isend(np.array([sent.size]), self._to)
+        comm.Recv(length, self._source)
+        announced.Wait()
+        received = np.empty(int(length[0]), np.uint8)
+        sending = [comm.Isend(part, self._to) for part in (sent, *_contents(own))]
+        comm.Recv(received, self._source)
+        record = _room_for(pickle.loads(received.tobytes()))
+        for part in _contents(record):
+            comm.Recv(part, self._source)
+        for request in sending:
+            request.Wait()
+        return record
+
+
+def neighbours(hosts: Sequence[str], rank: int) -> tuple[int, int]:
+    """To whom this rank's copies go, and whose it gets: ranks sorted by host, a host's number of ranks apart."""
+    order = sorted(range(len(hosts)), key=lambda each: (hosts[each], each))
+    step = max(hosts.count(host) for host in hosts) % len(hosts) or 1
+    place = order.index(rank)
+    return order[(place + step) % len(order)], order[(place - step) % len(order)]
+
+
+@dataclass
+class RecoveryPoint:
+    """What this rank knows of the state of a run at any time, without asking others.
+
+    What an iteration that broke off has changed is put back. While parameters change there is no state that this rank
+    knows of, but in copies.
+
+    Attributes:
+        net: the net that is trained.
+        exchange: knows what of it another rank keeps.
+        state: what this rank holds now.
+        progress: the same after so many iterations, without parameters.
+        on: whether anything is noted.
+        copies: of this rank's states and another one's, in memory; ``None``: there are none.
+    """
+
+    net: Net
+    exchange: Exchange
+    state: Callable[[], TrainState]
+    progress: Callable[[int], TrainState]
+    on: bool
+    copies: Copies | None
+    _border: TrainState | None = None
+
+    def come_to(self, iteration: int) -> None:
+        """Between two iterations, of which so many are complete: note what the next one changes before its end."""
+        if self.on:
+            blobs = ((blob_of(self.net.graph, param), self.net.value(param)) for param in self.net.held)
+            # A BatchNorm's statistics: passes change them, and no update.
+            passed = {blob: value.detach().clone() for blob, value in blobs if not value.requires_grad}
+            self._border = replace(self.progress(iteration), weights=passed)
+
+    def leave(self) -> None:
+        """Parameters are about to change: until all have, there is no state that this rank knows of."""
+        self._border = None
+
+    def copy(self) -> None:
+        """Make copies, if they are due; a collective call between two iterations."""
+        if self.copies and self._border and self._border.iteration % self.copies.interval == 0:
+            self.copies.take(self._record(self._border))
+
+    def records(self) -> list[Record]:
+        """Of this rank's part, and of what it has copies of."""
+        own = [self._record(self._border)] if self._border else []
+        return [*own, *(self.copies.records if self.copies else ())]
+
+    def _record(self, border: TrainState) -> Record:
+        net, now = self.net, self.state()
+        values = {id(net.value(param)): blob_of(net.graph, param) for param in net.held}
+        frozen = frozenset(values[number] for number in self.exchange.frozen() & values.keys())
+        weights = {**now.weights, **border.weights}
+        return Record(replace(border, weights=weights, moments=now.moments, tuned=now.tuned), net.part, frozen)
+
+
+def recovered(world: Communicator, graph: LayerGraph, records: Sequence[Record]) -> TrainState | None:
+    """The newest whole state that the records of all ranks together hold, on all ranks; a collective call.
+
+    ``None``: they do not hold one.
+    """
+    everybody: list[list[Record]] = world.allgather([record.outlined() for record in records])
+    offers = [(rank, place) for rank, known in enumerate(everybody) for place in range(len(known))]
+    for iteration in sorted({known.state.iteration for of_rank in everybody for known in of_rank}, reverse=True):
+        at = [(rank, place) for rank, place in offers if everybody[rank][place].state.iteration == iteration]
+        chosen = _providers(graph, [everybody[rank][place] for rank, place in at])
+        if chosen is not None:
+            states = _fetched(world, graph, everybody, records, [at[number] for number in chosen])
+            return _before_test(_assembled(graph, states), [everybody[rank][place] for rank, place in at])
+    return None
+
+
+def _before_test(state: TrainState, offers: Sequence[Record]) -> TrainState:
+    """The state with the data's positions: where some were still in a test, those of before it, which comes again."""
+    states = [known.state for known in offers]
+    reading = [each for each in states if each.positions] or states
+    least = min(each.tested for each in reading)
+    of_it = [each for each in reading if each.tested == least]
+    positions = {place: samples for each in of_it for place, samples in each.positions.items()}
+    return replace(state, positions=positions, tested=least, best=of_it[0].best)
+
+
+def _fetched(
+    world: Communicator,
+    graph: LayerGraph,
+    everybody: Sequence[Sequence[Record]],
+    records: Sequence[Record],
+    chosen: Sequence[tuple[int, int]],
+) -> list[Record]:
+    """The chosen records, each a rank's and its place there, on all ranks; a collective call.
+
+    Nothing is sent if each rank has all of the state itself: updates are the same on all.
+    """
+    rank, place = chosen[0]
+    iteration = everybody[rank][place].state.iteration
+
+    def has_all(each: Record) -> bool:
+        return each.state.iteration == iteration and _providers(graph, [each]) is not None
+
+    own = [next((number for number, each in enumerate(known) if has_all(each)), -1) for known in everybody]
+    if min(own) >= 0:
+        return [_mapped(records[own[world.rank]], _on_host)]
+    return [_broadcast(world, records[place] if rank == world.rank else None, rank) for rank, place in chosen]
+
+
+def _broadcast(world: Communicator, record: Record | None, root: int) -> Record:
+    """The record of ``root``, on all ranks; a collective call. Tensors go as they are: they may be most of memory."""
+    own = record and _mapped(record, _on_host)
+    described = world.bcast(own and _described(own), root)
+    found = own or _room_for(described)
+    for part in _contents(found):
+        world.Bcast(part, root)
+    return found
+
+
+def _mapped(record: Record, change: Callable[[Tensor], Tensor]) -> Record:
+    """The same with other tensors, and without what an exchange remembers."""
+    state = record.state
+    weights = {blob: change(value) for blob, value in state.weights.items()}
+    moments = {blob: tuple(map(change, values)) for blob, values in state.moments.items()}
+    return replace(record, state=replace(state, weights=weights, moments=moments, extras={}))
+
+
+def _on_host(value: Tensor) -> Tensor:
+    return value.detach().to("cpu").contiguous()
+
+
+def _described(record: Record) -> Record:
+    """All but the numbers."""
+    return _mapped(record, lambda value: value.to("meta"))
+
+
+def _room_for(described: Record) -> Record:
+    """Room for the numbers."""
+    return _mapped(described, lambda value: torch.empty(value.shape, dtype=value.dtype))
+
+
+def _contents(record: Record) -> list[Buffer]:
+    """The bytes of its tensors, which lie in the host's memory, one behind the other."""
+    state = record.state
+    tensors = [*state.weights.values(), *(value for values in state.moments.values() for value in values)]
+    return [value.reshape(-1).view(torch.uint8).numpy() for value in tensors if value.numel()]
+
+
+def _providers(graph: LayerGraph, offers: Sequence[Record]) -> list[int] | None:
+    """Which offers together hold all of the net, as few as that takes; ``None``: all of them do not."""
+    chosen: dict[int, None] = {}
+    for param in graph.learnable:
+        blob = blob_of(graph, param)
+        able = [place for place, known in enumerate(offers) if known.part.holds(param) and blob not in known.frozen]
+        whole = [place for place in able if offers[place].part.slice_of(param) is None]
+        if whole:
+            chosen[next((place for place in whole if place in chosen), whole[0])] = None
+            continue
+        slices = {}
+        for place in able:
+            own = offers[place].part.slice_of(param)
+            assert own is not None
+            if place in chosen or (own.start, own.stop) not in slices:
+                slices[own.start, own.stop] = place, own.axis
+        end = 0
+        for (start, stop), (place, _) in sorted(slices.items()):
+            if start != end and stop > start:
+                return None
+            end = max(end, stop)
+            chosen[place] = None
+        if not slices or end != param.shape[next(axis for _, axis in slices.values())]:
+            return None
+    if not chosen and offers:
+        chosen[0] = None  # a net without parameters
+    return list(chosen) or None
+
+
+def _assembled(graph: LayerGraph, records: Sequence[Record]) -> TrainState:
+    """The whole state that records hold together."""
+    weights: dict[Blob, Tensor] = {}
+    moments: dict[Blob, tuple[Tensor, ...]] = {}
+    for param in graph.learnable:
+        blob = blob_of(graph, param)
+        for record in records:
+            part, state = record.part, record.state
+            if not part.holds(param) or blob in record.frozen:
+                continue
+            own = part.slice_of(param)
+            if own is None:
+                weights[blob], moments[blob] = state.weights[blob], state.moments.get(blob, ())
+                break
+            if blob not in weights:
+                weights[blob] = state.weights[blob].new_empty(param.shape)
+                moments[blob] = tuple(value.new_empty(param.shape) for value in state.moments.get(blob, ()))
+            index = own.index(len(param.shape))
+            weights[blob][index] = state.weights[blob]
+            for whole, value in zip(moments[blob], state.moments.get(blob, ()), strict=True):
+                whole[index] = value
+    tuned = {name: value for name, value in records[0].state.tuned.items() if name != "chunks"}  # of as many ranks
+    return replace(records[0].state, weights=weights, moments=moments, tuned=tuned, extras={})

@@ -1,0 +1,80 @@
+"""What a run takes over from the run that it resumes: its seed, and how far each data layer has read."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Mapping
+
+from bpt.base.user_files import check_there
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.net import Net
+from bpt.train import state as snapshot
+from bpt.train.state import in_memory
+
+LOG = logging.getLogger("bpt")
+
+
+def start_of(plan: RunPlan, resume: str) -> tuple[str, int]:
+    """The path of the state that a run goes on from ("": it starts anew), and its seed.
+
+    Args:
+        resume: a path, "" or "auto".
+
+    Raises:
+        FileError: the state is missing or damaged.
+    """
+    path = state_to_resume(plan, resume)
+    return path, choose_seed(plan, path)
+
+
+def check_files(plan: RunPlan, resume: str) -> None:
+    """Raise a FileError if a file to start from is missing; what is in it shows when it is read."""
+    for path in (resume if resume != "auto" else "", *snapshot.weight_files(plan.weights, plan.path)):
+        if path:
+            check_there(path)
+
+
+def state_to_resume(plan: RunPlan, resume: str) -> str:
+    """The path of the state to resume from, or "" to start anew; "auto" stands for the newest good one."""
+    if resume != "auto":
+        return resume
+    newest = newest_of(plan)
+    if not newest:
+        LOG.info("No snapshot under %s to resume from; starting anew", plan.snapshot_prefix)
+    return newest
+
+
+def newest_of(plan: RunPlan) -> str:
+    """The path of the newest good solver state of the runs with this plan's ``snapshot_prefix``, or ""."""
+    return snapshot.find_newest(*in_memory.prefixes(plan.snapshot_prefix)) or ""
+
+
+def choose_seed(plan: RunPlan, resume: str) -> int:
+    """The solver's ``random_seed``, else that of the resumed run, else one from the system."""
+    if plan.random_seed >= 0:
+        return plan.random_seed
+    saved = snapshot.read_state(resume) if resume else pb.SolverState()
+    if saved.HasField("random_seed"):
+        LOG.info("random_seed is not set; going on with that of the snapshot, %d", saved.random_seed)
+        return saved.random_seed
+    seed = secrets.randbits(31)
+    LOG.info("random_seed is not set; using %d", seed)
+    return seed
+
+
+def positions_of(nets: Mapping[str, Net]) -> dict[tuple[str, str], int]:
+    """The position of every data layer of ``nets``, by net and layer."""
+    return {(name, layer): source.position for name, net in nets.items() for layer, source in net.data_layers().items()}
+
+
+def set_positions(nets: Mapping[str, Net], positions: Mapping[tuple[str, str], int]) -> None:
+    """Set data layers to ``positions``.
+
+    Layers that these do not name start at their first sample: a state that Caffe wrote names none, and
+    Caffe restarts its data, too.
+    """
+    for name, net in nets.items():
+        for layer, source in net.data_layers().items():
+            source.position = positions.get((name, layer), 0)

@@ -1,0 +1,35 @@
+"""Tests that take more samples than there are: a mean in which some count more often than others."""
+
+from __future__ import annotations
+
+import os
+
+from bpt.nn.layers.prefetching import PrefetchingDataLayer
+from bpt.nn.net import Net
+
+
+def samples_taken_again(net: Net, name: str, batches: int, setting: str = "test_iter") -> tuple[str, str]:
+    """What is to be said of a test that takes samples more than once, and a remedy; two empty texts: it does not.
+
+    Data that have no end, or draw their samples, tell nothing.
+
+    Args:
+        net: the tested one; of it only the layers that read data are looked at.
+        name: its name, in messages.
+        batches: of a test.
+        setting: what says how many, in words of the user.
+    """
+    for layer in net.data_layers().values():
+        if not isinstance(layer, PrefetchingDataLayer) or not layer.counts_samples:
+            continue
+        batch, there = layer.share.total, layer.epoch
+        taken = batches * batch
+        if taken > there:
+            source = os.path.basename(layer.path.rstrip("/"))
+            times = -(-taken // there)
+            often = f"some count up to {times} times" if taken % there else f"each counts {times} times"
+            return (
+                f"{name} takes {batches} × {batch} = {taken} samples, {source} has {there}: {often}",
+                f"set {setting} and batch_size so that their product is {there}",
+            )
+    return "", ""

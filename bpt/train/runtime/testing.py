@@ -1,0 +1,88 @@
+"""Testing a net: the mean of its outputs over a number of batches, or the precision of what it has detected in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from bpt.data.detection.average_precision import Precisions, precisions_of
+from bpt.engine.executor import Executor
+from bpt.engine.operator import SegmentOperator
+from bpt.nn.layers.base import batch_of
+from bpt.nn.layers.listed import is_evaluated, is_listed
+from bpt.train.runtime.outputs import Outputs
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Means over the batches of a test: each output blob by name, and the weighted loss.
+
+    Of a DetectionEvaluate layer's blob the mean average precision over all batches, and the average precisions by
+    label. Blobs that list something else are left out.
+    """
+
+    outputs: dict[str, Tensor]
+    loss: float
+    precisions: dict[str, Precisions] = field(default_factory=dict)
+
+
+def run_test(
+    operator: SegmentOperator,
+    iterations: int,
+    stop: Callable[[], bool] = lambda: False,
+    each: Callable[[int, dict[str, Tensor]], None] | None = None,
+    debug: bool = False,
+    outputs: Outputs | None = None,
+    iteration: int = 0,
+    ap_version: str = "Integral",
+) -> Scores | None:
+    """Run a test net forward ``iterations`` times and average its outputs.
+
+    Args:
+        stop: asked before each batch; if it answers True the test ends without a result.
+        each: called after each batch with its number and its outputs.
+        debug: log every blob, in Caffe's lines; the operator must be cut into one segment a layer.
+        iteration: of the solver.
+        ap_version: how average precisions are taken; one of ``AP_VERSIONS``.
+        outputs: puts the outputs of many ranks together; by default this one is alone.
+
+    Returns:
+        The means, or ``None`` if the test was stopped.
+    """
+    outputs = outputs or Outputs(operator.net)
+    executor = Executor(operator)
+    graph = operator.net.graph
+    listed = {edge.index for edge in outputs.edges if is_listed(graph, edge)}
+    judged = [edge.index for edge in outputs.edges if is_evaluated(graph, edge)]
+    rows: dict[int, list[Tensor]] = {edge: [] for edge in judged}
+    sums: dict[int, Tensor] = {}
+    loss = 0.0
+    with operator.net.fixed_parameters():
+        for batch in range(iterations):
+            if stop():
+                return None
+            # By a number of its own, so that DummyData and the like draw anew.
+            loss += executor.evaluate(iteration, batch, debug=debug)
+            values = {e.index: operator.values[e.index].float() for e in outputs.edges if e.index not in listed}
+            for edge in judged:
+                rows[edge].append(_of_whole_test(operator, operator.values[edge].float().cpu(), batch))
+            if each:
+                each(batch, outputs.whole(values))
+            for edge, value in values.items():
+                sums[edge] = sums[edge] + value if edge in sums else value.clone()
+    means = {blob: total / iterations for blob, total in outputs.whole(sums).items()}
+    whole = outputs.listed({edge: torch.cat(parts, 2) for edge, parts in rows.items()})
+    precisions = {blob: precisions_of(parts, ap_version) for blob, parts in whole.items()}
+    means |= {blob: torch.tensor(found.mean) for blob, found in precisions.items()}
+    return Scores(means, outputs.total(loss) / iterations, precisions)
+
+
+def _of_whole_test(operator: SegmentOperator, rows: Tensor, batch: int) -> Tensor:
+    """Rows (1, 1, number, …) whose samples have the numbers that they have among those of all batches and ranks."""
+    share = operator.net.context.split(batch_of(operator.net.graph))
+    first = batch * share.total + share.start
+    numbers = torch.where(rows[..., :1] >= 0, rows[..., :1] + first, rows[..., :1])
+    return torch.cat((numbers, rows[..., 1:]), 3)

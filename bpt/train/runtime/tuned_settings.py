@@ -1,0 +1,129 @@
+"""How a run computes, where there is a choice: tried out in the first iterations, by all ranks together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from bpt.base.malloc_settings import release_free_memory
+from bpt.config.plan.run_plan import ParallelSpec
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.memory_format_choice import EngineChoice, InnerChoice, LayoutChoice
+from bpt.engine.operator import SegmentOperator
+from bpt.system.comm.base import Communicator
+
+if TYPE_CHECKING:
+    from bpt.parallel.task_dag import TaskDagCompute
+
+LOG = logging.getLogger("bpt")
+
+
+class TunedSetting:
+    """Has operators follow a choice, from the start and whenever it changes.
+
+    Args:
+        world: the ranks that choose together: since they wait for each other, the slowest one's times count.
+    """
+
+    title: ClassVar[str]
+    name: ClassVar[str]  # in a TrainState
+
+    def __init__(self, choice: EngineChoice, world: Communicator) -> None:
+        self._choice = choice
+        self._world = world
+        self._use(choice.engine)
+
+    def _use(self, engine: int) -> None:
+        raise NotImplementedError
+
+    @property
+    def engine(self) -> int:
+        """What is used now."""
+        return self._choice.engine
+
+    @property
+    def settled(self) -> bool:
+        """Whether the choice is made."""
+        return self._choice.settled
+
+    def record(self, seconds: float) -> bool:
+        """Note how long this rank's iteration took; whether this settled the choice. A collective call until then."""
+        if self._choice.record(max(self._world.allgather(seconds))):
+            LOG.info("%s: %s", self.title, self._choice)
+        self._use(self._choice.engine)
+        return self.settled
+
+    def state(self) -> tuple[int, ...]:
+        """What a run that goes on takes over: the engine; nothing before it is settled."""
+        return (self.engine,) if self.settled else ()
+
+    def load(self, state: Sequence[int]) -> None:
+        """Go on as an earlier run did, by its ``state()``, which is not empty; a choice once made stands."""
+        (engine,) = state
+        self._choice.settle(engine)
+        self._use(self._choice.engine)
+
+    def settle(self) -> int:
+        """Stop trying, and tell what is used from now on: what has been best so far."""
+        if not self.settled:
+            self._choice.settle()
+            LOG.info("%s: %s, since a snapshot is due before all trials are done", self.title, self._choice)
+        self._use(self._choice.engine)
+        return self._choice.engine
+
+
+class Engine(TunedSetting):
+    """The memory layout of a run's nets.
+
+    Args:
+        engine: the solver's field of this name.
+        operators: of all nets.
+        world: see above.
+    """
+
+    title = "Engine"
+    name = "engine"
+
+    def __init__(self, engine: int, operators: Sequence[SegmentOperator], world: Communicator) -> None:
+        self._operators = operators
+        super().__init__(LayoutChoice(engine), world)
+
+    def _use(self, engine: int) -> None:
+        if self._operators[0].engine != engine:
+            release_free_memory()  # blocks of the other layout's sizes would lie idle beside the new ones
+        for operator in self._operators:
+            operator.engine = engine
+
+
+class Inner(TunedSetting):
+    """What runs the passes within a process: torch's threads, or those of the inner layer.
+
+    Args:
+        param: its ``inner_param { engine }`` counts. Only AUTO changes anything: each operator is what the other values
+            ask for. It is LIBRARY from the start if no rank has an operator that can do both.
+        operators: of all nets.
+        world: see above.
+    """
+
+    title = "Inner"
+    name = "inner"
+
+    def __init__(self, param: ParallelSpec, operators: Sequence[SegmentOperator], world: Communicator) -> None:
+        engine: int = param.inner_param.engine
+        self._computes: list[TaskDagCompute] = []
+        if engine == pb.InnerParameter.AUTO:
+            # Only what this run needs; see docs/architecture.md.
+            from bpt.parallel.task_dag import TaskDagCompute  # noqa: PLC0415
+
+            computes = (operator.compute for operator in operators)
+            self._computes = [each for each in computes if isinstance(each, TaskDagCompute) and each.threads > 1]
+            if not any(world.allgather(bool(self._computes))):
+                engine = pb.InnerParameter.LIBRARY
+        super().__init__(InnerChoice(engine), world)
+
+    def _use(self, engine: int) -> None:
+        for compute in self._computes:
+            compute.inner = engine
+            if self.settled and engine == pb.InnerParameter.LIBRARY:
+                compute.close()

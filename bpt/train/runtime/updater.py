@@ -1,0 +1,136 @@
+"""Updater: the end of an iteration, at which parameters follow their gradients, and all that an update goes by."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence, Set
+
+import torch
+
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.executor import Applied
+from bpt.engine.operator import SegmentOperator
+from bpt.engine.optim import lr_policy
+from bpt.engine.optim.loss_scale import LEAST
+from bpt.engine.optim.rates import Rates
+from bpt.engine.optim.rules import make_rule
+from bpt.engine.optim.rules.base import UpdatePiece
+from bpt.engine.status import Status
+from bpt.nn.net import Net
+from bpt.parallel.exchange import Exchange
+from bpt.train.runtime.divergence import Look, check_loss
+from bpt.train.runtime.loss_scaling import loss_scale
+from bpt.train.runtime.parallel import Parallel
+from bpt.train.runtime.smoothed_loss import SmoothedLoss
+from bpt.train.state.train_state import TrainState, blob_of
+
+
+class Updater:
+    """Updates the parameters of a net once an iteration, from gradients that are those of all ranks.
+
+    Args:
+        net: the net that is trained.
+        log: is told of a loss scale.
+
+    Attributes:
+        rule: how weights follow from gradients, and what it remembers of each.
+        losses: the smoothed loss.
+        rates: the learning rate of each iteration.
+        scale: by what losses are multiplied, and gradients divided again.
+        on_loss: called with the loss of each iteration.
+        before_update: likewise, when the gradients are those of all ranks and no parameter has been updated by them.
+    """
+
+    def __init__(self, plan: RunPlan, net: Net, parallel: Parallel, log: logging.Logger) -> None:
+        self._net = net
+        self._parallel = parallel
+        self._keeps_updates = plan.debug_info or plan.snapshot_diff
+        self._stops_at_nan = plan.on_nan == pb.SolverParameter.STOP
+        self.rule = make_rule(plan.optim, net, self._keeps_updates)
+        self.losses, self.rates = SmoothedLoss(plan.average_loss), Rates(plan.optim, plan.display)
+        self.scale = loss_scale(plan, net.context.precision, parallel, log)
+        self.on_loss: list[Callable[[float], object]] = []
+        self.before_update: list[Callable[[float], object]] = []
+
+    def join(self, exchange: Exchange, status: Status) -> None:
+        """Update together with the other ranks from now on; a collective call."""
+        self.rule.shard_info = self._parallel.shard_info(self._net, exchange)
+        self._status = status
+
+    def begin(self, iteration: int, keeps_updates: bool) -> None:
+        """An iteration begins; of one that ``keeps_updates``, what is subtracted from parameters is looked at later."""
+        lr_policy.log_step(self.rates.spec, iteration)
+        self.rule.keep_updates(keeps_updates or self._keeps_updates)
+        if self.scale.dynamic and self._parallel.codec:
+            self._parallel.codec.begin(self.scale.value)
+
+    def early(self, operator: SegmentOperator, iteration: int) -> UpdatePiece | None:
+        """What updates parameters while others still wait for their gradients; ``None`` where all must be there first:
+        to be summed over ranks, divided by a loss scale, clipped, or looked at, or phases are told apart."""
+        alone = self._parallel.is_alone and len(operator.segments) == 1
+        scaled = self.scale.dynamic or self.scale.value != 1
+        watched = self.before_update or self._parallel.grid.world.events.listens
+        if not alone or scaled or watched or self.rates.follows_loss or not operator.compute.updates:
+            return None
+        return self.rule.piecewise(self.rates(iteration), iteration)
+
+    def update(self, iteration: int, loss: float, applied: Sequence[Applied], again: Look) -> None:
+        """Update the parameters, when all has been shown, in this order, as Caffe does; a collective call.
+
+        Args:
+            loss: of all ranks.
+            applied: the gradients.
+            again: runs the net forward as this iteration did.
+        """
+        if self._stops_at_nan and not (self.scale.dynamic and self.scale.value > LEAST):  # that update is left out
+            check_loss(loss, iteration, self.rates.spec, self._net, self._parallel.grid.world, again)
+        self.losses.add(iteration, loss)
+        self.rates.see(iteration, self.losses.value)
+        found = [(each, self._parameters_of(each.layers)) for each in applied]
+        finite = self._divide(found)
+        for call in (*self.on_loss, *self.before_update):
+            call(loss)
+        for each, members in found if finite else ():
+            self.rule.update(self.rates(each.iteration), each.iteration, members)
+        self.rule.average(iteration + 1)
+
+    def _parameters_of(self, layers: Set[int] | None) -> list[int]:
+        """The indices of those parameters that layers have; ``None``: of all."""
+        held = enumerate(self._net.held)
+        return [index for index, param in held if layers is None or param.layer in layers]
+
+    def _divide(self, applied: Sequence[tuple[Applied, Sequence[int]]]) -> bool:
+        """Make true gradients of those of scaled losses; without any, if one is not finite. Whether all are.
+
+        Args:
+            applied: gradients, and the parameters that have them.
+        """
+        each = [self.scale.divide(self.rule.gradients(members), of.batch) for of, members in applied]
+        finite = all(each)
+        if not finite:
+            self.rule.skip()
+            if self._parallel.codec:
+                self._parallel.codec.undo()
+        if self.scale.dynamic and self._parallel.is_delayed:
+            self.scale.learn(not self._status.overflown)
+            self._status.overflow = not finite  # is told with the next loss
+        return finite
+
+    @torch.no_grad()
+    def load(self, state: TrainState) -> None:
+        """Go on from the parameters of a state, and from what it knows of their updates; see ``Runtime.load``."""
+        net = self._net
+        no_moments = (torch.zeros(()),) * self.rule.remembered
+        for place, param in enumerate(net.held):
+            blob, value = blob_of(net.graph, param), net.value(param)
+            value.copy_(state.weights[blob])
+            value.grad = None
+            moments = self.rule.history[place :: len(net.held)]
+            for own, moment in zip(moments, state.moments.get(blob, no_moments), strict=True):
+                own.copy_(moment)
+            if self.rule.averages and blob not in state.moments:
+                moments[-1].copy_(state.weights[blob])
+        self.scale.load(state.loss_scale)
+        self.rates.load(state.plateau)
+        self.losses.load(state.losses)

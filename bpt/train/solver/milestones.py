@@ -1,0 +1,65 @@
+"""Milestones: what a Solver tells those who listen, on every rank alike: bound, displayed, tested, saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from bpt.train.runtime.runtime import Runtime
+    from bpt.train.runtime.testing import Scores
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Training begins or, when ranks were lost, goes on with ``runtime``."""
+
+    runtime: Runtime
+
+
+@dataclass(frozen=True)
+class Displayed:
+    """An iteration is shown in the log.
+
+    Attributes:
+        loss: smoothed as the log shows it.
+        outputs: of the training net, by blob.
+        learning_rate: of the iteration.
+        iterations, seconds: since the last one that was shown; 0 iterations at the first.
+    """
+
+    iteration: int
+    loss: float
+    outputs: Mapping[str, Tensor]
+    learning_rate: float
+    iterations: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A test net has been tested after so many iterations.
+
+    Attributes:
+        net: its number.
+    """
+
+    iteration: int
+    net: int
+    scores: Scores
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A snapshot has been written; ``path`` is that of its solver state."""
+
+    iteration: int
+    path: str
+
+
+Milestone = Bound | Displayed | Tested | Saved
+Listener = Callable[[Milestone], object]
+"""Called on every rank at the same point, so it may call collectives."""

@@ -1,0 +1,370 @@
+"""The training loop (Caffe: ``Solver::Solve`` and ``Solver::Step``)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from bpt.base.errors import BptError, RunError
+from bpt.base.log import number
+from bpt.base.progress import Progress
+from bpt.base.signals import Action, SignalActions
+from bpt.config.optim_spec import OptimSpec
+from bpt.config.plan.resolve import plan_of
+from bpt.config.plan.run_plan import RunPlan
+from bpt.config.proto.sources import SolverSource
+from bpt.nn.net import Net
+from bpt.parallel.balance.load_balance import SeenBalance
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.serial import SerialCommunicator
+from bpt.system.device import CPU
+from bpt.system.events.event import Activity
+from bpt.train.rules.test_output_rules import higher_is_better
+from bpt.train.runtime.built_nets import MakeOperator
+from bpt.train.runtime.cleanup import Closing
+from bpt.train.runtime.healing import hosts_of, outlive, start
+from bpt.train.runtime.rank_group import Spare
+from bpt.train.runtime.runtime import Runtime, bind
+from bpt.train.runtime.testing import Scores
+from bpt.train.solver.display import Lap, display_line, output_lines
+from bpt.train.solver.milestones import Bound, Displayed, Listener, Milestone, Saved, Tested
+from bpt.train.solver.tester import Tester
+from bpt.train.state import held_for
+from bpt.train.state.best import after_test
+
+LOG = logging.getLogger("bpt")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        iterations: that it came to.
+        terminated: whether SIGTERM has stopped it.
+        short: whether a replay has not come to the end of the run that it repeats.
+    """
+
+    iterations: int
+    terminated: bool
+    short: bool = False
+
+
+class Solver(Closing):
+    """Caffe's schedule over a Runtime: trains, shows, tests and writes snapshots when they are due.
+
+    On many ranks each has a Solver of the same text; they train together, as ``parallel_param`` says, and give the
+    losses and weights of one process.
+
+    Args:
+        run: the solver's text, as ``read_solver`` gives it, or a plan.
+        device, world, signals, resume, observer, make_operator: see ``bind``.
+        listeners: are told each Milestone.
+
+    Attributes:
+        runtime: what trains; a rank that is spare has none, until it takes the place of another.
+        loss: of the last iteration.
+        listeners: may be changed at any time.
+    """
+
+    def __init__(
+        self,
+        run: SolverSource | RunPlan,
+        *,
+        device: torch.device = CPU,
+        world: Communicator | None = None,
+        signals: SignalActions | None = None,
+        resume: str = "",
+        observer: MakeOperator | None = None,
+        make_operator: MakeOperator | None = None,
+        listeners: Sequence[Listener] = (),
+    ) -> None:
+        self.plan = plan_of(run)
+        self.listeners = list(listeners)
+        self._bind = partial(bind, device=device, signals=signals, observer=observer, make_operator=make_operator)
+        self._lap = Lap(0)
+        self._stopped = False
+        self._averaged = self._asked = False
+        self._debug = False
+        self._leads = False
+        self._lock = ExitStack()
+        member = start(self.plan, world or SerialCommunicator(), partial(self._bind, resume=resume))
+        self._spare = member if isinstance(member, Spare) else None
+        if isinstance(member, Runtime):
+            self._attach(member)
+        self._hosts = hosts_of(member.crew.everyone) if member.heals else {}
+        self._first = self.iter
+        self._saved = self.iter, resume
+
+    def _attach(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        runtime.updater.on_loss.append(self._show_if_due)
+        self._tester = Tester(self.plan, runtime.tests, self._interrupted)
+        self._seen = SeenBalance(runtime.parallel, self.net.graph)
+        self._tell(Bound(runtime))
+
+    def _tell(self, milestone: Milestone) -> None:
+        for listener in self.listeners:
+            listener(milestone)
+
+    @property
+    def net(self) -> Net:
+        """The net that is trained."""
+        return self.runtime.net
+
+    @property
+    def iter(self) -> int:
+        """Iterations done; of a rank that is spare 0."""
+        return 0 if self._spare else self.runtime.iteration
+
+    @property
+    def loss(self) -> float:
+        """Of the last iteration."""
+        return self.runtime.loss
+
+    @property
+    def terminated(self) -> bool:
+        """Whether the run was stopped by SIGTERM."""
+        return not self._spare and self.runtime.status.terminated
+
+    @property
+    def unsaved(self) -> str:
+        """What is in no snapshot, in words."""
+        iteration, path = self._saved
+        count = self.iter - iteration
+        since = f"since {path}" if path and path != "auto" else f"since iteration {iteration}"
+        return f"{count} iteration{'s' * (count != 1)} {since}"
+
+    def close(self, failed: bool = False) -> None:
+        """Close all data sources and give shared memory back; a collective call, unless something ``failed``."""
+        self._lock.close()
+        (self._spare or self.runtime).close(failed)
+
+    def go_on_by(self, optim: OptimSpec) -> None:
+        """Take learning rates from another spec from now on, of the same rule."""
+        self.runtime.go_on_by(optim)
+        self.plan = self.runtime.plan
+
+    def restore(self, path: str) -> None:
+        """Go on from the solver state at ``path``.
+
+        Raises:
+            FileError: a file is missing, damaged, of another kind, or of another net; it says which.
+        """
+        self.runtime.restore(path)
+
+    def snapshot(self, name: str = "") -> str:
+        """Write weights and solver state under ``snapshot_prefix``; returns the state's path. A collective call.
+
+        Args:
+            name: behind the prefix; by default ``iter_`` and how many iterations are done.
+
+        Raises:
+            WriteError: a file could not be written; what stood there before is intact. All ranks raise it.
+        """
+        with self.runtime.events.during(Activity.SNAPSHOT):
+            path = self.runtime.snapshot(name)
+        self._saved = self.iter, path
+        self._tell(Saved(self.iter, path))
+        return path
+
+    def solve(self) -> None:
+        """Train up to ``max_iter``, then snapshot and test as the solver says."""
+        plan = self.plan
+        if not self._spare:
+            LOG.info("Solving %s", self.net.graph.name)
+            LOG.info("Learning Rate Policy: %s", plan.optim.lr_policy)
+            self._seen.start(self.iter)
+            self._leads = self.runtime.world.rank == 0
+        self._stopped = False
+        self._first = self.iter
+        with Progress(plan.max_iter, self.iter, "training", self._leads) as progress:
+            last = outlive(self._spare or self.runtime, self._hosts, self._bind, partial(self._solve, progress))
+        self._spare = last if isinstance(last, Spare) else None
+
+    def _go_on(self, runtime: Runtime) -> None:
+        """With what is left of the run after a loss, from the same point on all ranks."""
+        plan, world = self.plan, runtime.world
+        if world.rank == 0 and not self._leads:
+            self._leads = True
+            try:
+                self._lock.enter_context(held_for(plan))
+            except BptError as error:  # a lock may outlast a host that is dead
+                LOG.warning("%s", error)
+        before = None if self._spare else self.runtime.status
+        self._spare = None
+        self._attach(runtime)
+        pending, terminated = (before.pending, before.terminated) if before else (Action.NONE, False)
+        stopped, asked = self._stopped or pending is Action.STOP, self._asked or pending is Action.SNAPSHOT
+        facts = world.allgather((self._first, stopped, asked, terminated))
+        self._first = max(first for first, *_ in facts)
+        self._stopped, self._asked = any(stopped for _, stopped, _, _ in facts), False
+        runtime.status.terminated = any(terminated for *_, terminated in facts)
+        least = plan.parallel_param.fault_param.min_ranks
+        if world.size < least:
+            path = self.snapshot()
+            raise RunError(f"{world.size} ranks are left, fewer than min_ranks: {least}; wrote {path}")
+        asked = any(asked for _, _, asked, _ in facts)
+        if asked or (plan.snapshot and self.iter % plan.snapshot == 0 and self.iter > self._first):
+            self.snapshot()  # that, or less, may have been under way when the rank was lost
+
+    def _solve(self, progress: Progress, runtime: Runtime) -> None:
+        plan = self.plan
+        if self._spare or runtime is not self.runtime:
+            self._go_on(runtime)
+        elif self.iter >= plan.max_iter:
+            LOG.warning("Iteration %d is reached already, max_iter is %d: nothing to train", self.iter, plan.max_iter)
+            return
+        if not self._stopped:
+            self.step(plan.max_iter - self.iter, progress)
+        self._seen.log(self.iter)
+        runtime.tuner.finish()
+        if plan.snapshot_after_train and (not plan.snapshot or self.iter % plan.snapshot):
+            self.snapshot()
+        if self._stopped:
+            self._tell_what_is_saved()
+            LOG.info("Optimization stopped early.")
+            return
+        # The loss and scores after the last update, where the display falls on it.
+        if plan.display and self.iter % plan.display == 0:
+            # Caffe leaves debug_info as the last iteration had it.
+            with runtime.events.during(Activity.DISPLAY):
+                runtime.updater.losses.add(self.iter, runtime.look(self._debug))
+            LOG.info("Iteration %d, loss = %s", self.iter, number(runtime.updater.losses.value))
+        if plan.test_interval and self.iter % plan.test_interval == 0:
+            self.test_all()
+        runtime.checkpoint.forget_in_memory()
+        LOG.info("Optimization Done.")
+
+    def _tell_what_is_saved(self) -> None:
+        iteration, path = self._saved
+        if iteration == self.iter and path:
+            LOG.info("Stopped after %d iterations, all of them saved; --snapshot %s continues", iteration, path)
+        else:
+            LOG.warning("Stopped after %d iterations without a snapshot; lost: %s", self.iter, self.unsaved)
+
+    def step(self, iterations: int, progress: Progress | None = None) -> None:
+        """Train ``iterations`` more iterations; test and write snapshots when they are due."""
+        plan, runtime = self.plan, self.runtime
+        last = self.iter + iterations
+        self._lap = Lap(self.iter)
+        while self.iter < last:
+            testing = plan.test_interval and self.iter % plan.test_interval == 0 and self.iter != runtime.tested
+            if testing and (self.iter > 0 or plan.test_initialization):
+                self.test_all()
+                if self._stopped:
+                    return
+                runtime.tested = self.iter
+            self._debug = self._displays and plan.debug_info
+            tuning = not runtime.tuner.settled
+            loss = runtime.iterate(self._debug, observed=self.iter == last - 1)
+            with runtime.events.during(Activity.BETWEEN):
+                if tuning and runtime.tuner.settled:
+                    self._seen.start(self.iter)
+                if progress:
+                    progress.to(self.iter, loss)
+            action = runtime.status.action
+            if (plan.snapshot and self.iter % plan.snapshot == 0) or action is Action.SNAPSHOT:
+                self.snapshot()
+            else:
+                runtime.snapshot_in_memory()
+            if action is Action.STOP:
+                self._stopped = True
+                return
+
+    @property
+    def _displays(self) -> bool:
+        """Whether this iteration is shown."""
+        return bool(self.plan.display) and self.iter % self.plan.display == 0
+
+    def _show_if_due(self, loss: float) -> None:
+        if self._displays:
+            with self.runtime.events.during(Activity.DISPLAY):
+                self._show()
+
+    def _show(self) -> None:
+        runtime, iteration = self.runtime, self.iter
+        outputs = runtime.train.outputs.whole(runtime.ran.values)
+        rate = runtime.updater.rates(iteration)
+        lap, loss = self._lap.take(iteration), runtime.updater.losses.value
+        LOG.info("%s", display_line(iteration, loss, lap, self.plan.display))
+        for line in output_lines(self.net.graph, outputs, "Train"):
+            LOG.info("%s", line)
+        LOG.info("Iteration %d, lr = %s", iteration, number(rate))
+        self._tell(Displayed(iteration, loss, outputs, rate, *lap))
+
+    def test_all(self) -> None:
+        """Test every test net and log its scores; then with the average of the weights, if there is one."""
+        with self.runtime.testing():
+            scores = self._test_each()
+            if self.runtime.has_average and not self._stopped:
+                with self.runtime.averaged(), self._without_snapshots():
+                    scores = self._test_each(averaged=True)
+                if self._asked:
+                    self._asked = False
+                    self.snapshot()
+        if self.plan.judged_by and not self._stopped:
+            self._judge(scores)
+
+    def _test_each(self, averaged: bool = False) -> list[Scores | None]:
+        indices = range(len(self.runtime.tests))
+        return [None if self._stopped else self.test(index, averaged) for index in indices]
+
+    def test(self, index: int, averaged: bool = False) -> Scores | None:
+        """Test one test net and log its scores; ``None``: a signal has stopped it, or its test_iter is 0.
+
+        Args:
+            averaged: the nets have the average of the weights now.
+        """
+        if not self.plan.test_iter[index]:
+            LOG.warning("test_iter is 0: net (#%d) is not tested", index)
+            return None
+        with self.runtime.events.during(Activity.TEST):
+            scores = self._tester.test(index, self.iter, averaged)
+        if scores is not None and not averaged:
+            self._tell(Tested(self.iter, index, scores))
+        return scores
+
+    def _judge(self, scores: Sequence[Scores | None]) -> None:
+        """Note whether this was the best test so far: keep it, or end training if nothing better has come for long."""
+        plan, runtime, name = self.plan, self.runtime, self.plan.judged_by
+        own = [float(each.outputs[name].item()) for each in scores if each is not None and name in each.outputs]
+        score = next(value for values in runtime.world.allgather(own) for value in values)
+        higher = higher_is_better(plan, [test.operator.net.graph for test in runtime.tests])
+        stopping = plan.early_stopping_param
+        best = runtime.best = after_test(runtime.best, score, self.iter, higher, stopping.min_delta)
+        if best.is_new:
+            LOG.info("Iteration %d, best %s = %s", self.iter, name, number(score))
+            if plan.snapshot_best:
+                self.snapshot("best")
+        elif plan.stops_early and best.tests_since >= stopping.patience:
+            LOG.info(
+                "Iteration %d, %s = %s: no better than %s at iteration %d for %d tests, so training ends",
+                self.iter, name, number(score), number(best.score), best.iteration, best.tests_since,
+            )  # fmt: skip
+            self._stopped = True
+
+    @contextmanager
+    def _without_snapshots(self) -> Iterator[None]:
+        """The weights are not in the nets inside: note whether a snapshot is asked for."""
+        self._averaged = True
+        try:
+            yield
+        finally:
+            self._averaged = False
+
+    def _interrupted(self) -> bool:
+        """Serve the signals that came during a test; whether to stop."""
+        while (action := self.runtime.status.agree()) is not Action.NONE:
+            if action is Action.SNAPSHOT and self._averaged:
+                self._asked = True
+            elif action is Action.SNAPSHOT:
+                self.snapshot()
+            else:
+                self._stopped = True
+        return self._stopped

@@ -1,0 +1,214 @@
+"""Blobs that lie on several ranks, brought to the one that writes them: rank 0 of a communicator.
+
+All ranks go through the same blobs in the same order, and a blob comes in pieces. So no rank holds more than a piece
+besides its own, unless the file's format wants the whole blob at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bpt.base.errors import FileError, WriteError
+from bpt.config.precision import array_type
+from bpt.graph.layer_graph import Node, Param
+from bpt.graph.layer_spec import Shape
+from bpt.graph.part import Part, Slice, holders
+from bpt.nn.net import Net
+from bpt.system.comm.base import Communicator
+from bpt.train.state.stored import runs_of_rows
+
+PIECE = 2**22  # elements that are sent at once: 16 MiB of float32
+
+Floats = NDArray[np.floating[Any]]
+"""In a run's precision: files take float32 of it."""
+
+Index = tuple[slice, ...]
+"""A place in an array; ``()`` is all of it."""
+
+Diffs = Sequence[Tensor | None]
+"""A diff for each parameter that a rank holds (``net.held``), in their order; ``None`` stands for zeros."""
+
+
+class Gathered:
+    """The values of a parameter blob, or of a moment or a diff of one, on their way to rank 0. They come once.
+
+    Args:
+        comm, parts: the ranks, and what each of them holds of the net.
+        owner: the parameter whose place on the ranks the values share.
+        own: what this rank has of them; ``None``: zeros, or nothing if it does not hold the parameter.
+        dtype: of the values, on all ranks.
+        shape: of the blob, if it is not the owner's (share_mode PERMISSIVE).
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        parts: Sequence[Part],
+        owner: Param,
+        own: Tensor | None,
+        dtype: torch.dtype,
+        shape: Shape | None = None,
+    ) -> None:
+        self.shape = owner.shape if shape is None else shape
+        self._comm = comm
+        self._own = own
+        self._dtype = array_type(dtype)
+        self._holders = holders(owner, parts)
+        assert self.shape == owner.shape or self._holders == ((0, None),), "a slice in another shape"
+        self._coming = self._exchange()
+
+    def pieces(self) -> Iterator[tuple[Index, Floats]]:
+        """On rank 0: what has not come yet, piece by piece, each with its place. Other ranks send what they have."""
+        return self._coming
+
+    def array(self) -> Floats:
+        """On rank 0: the whole blob. Shares memory with the net's if that holds it on the CPU."""
+        whole = None
+        for index, piece in self._coming:
+            if index == ():
+                return piece
+            if whole is None:
+                whole = np.empty(self.shape, self._dtype)
+            whole[index] = piece
+        return np.zeros(self.shape, self._dtype) if whole is None else whole
+
+    def drain(self) -> None:
+        """Let come, or send, what is left, and drop it."""
+        for _ in self._coming:
+            pass
+
+    def _exchange(self) -> Iterator[tuple[Index, Floats]]:
+        for rank, part in self._holders:
+            if rank == 0 and self._comm.rank == 0:
+                yield (part.index(len(self.shape)) if part else ()), self._values(part)
+            elif rank == self._comm.rank:
+                for _, rows in self._places(part):
+                    self._comm.Send(self._values(part, rows), 0)
+            elif self._comm.rank == 0:
+                for index, rows in self._places(part):
+                    piece = np.empty(self._shape_of(part, rows), self._dtype)
+                    self._comm.Recv(piece, rank)
+                    yield index, piece
+
+    def _places(self, part: Slice | None) -> Iterator[tuple[Index, slice]]:
+        """The pieces of what one rank holds: place in the blob, and rows of what it holds."""
+        shape = part.shape(self.shape) if part else self.shape
+        if not shape:
+            yield (), slice(None)
+            return
+        offset = part.start if part and part.axis == 0 else 0
+        columns = part.index(len(shape))[1:] if part and part.axis else ()
+        for start, stop in runs_of_rows(shape, PIECE):
+            yield (slice(offset + start, offset + stop), *columns), slice(start, stop)
+
+    def _shape_of(self, part: Slice | None, rows: slice) -> Shape:
+        shape = part.shape(self.shape) if part else self.shape
+        return (rows.stop - rows.start, *shape[1:]) if shape and rows != slice(None) else shape
+
+    def _values(self, part: Slice | None, rows: slice = slice(None)) -> Floats:
+        shape = self._shape_of(part, rows)
+        if self._own is None:
+            return np.zeros(shape, self._dtype)
+        return tensor_to_array(self._own[rows] if shape else self._own).reshape(shape)
+
+
+class OfRank(Gathered):
+    """Values that one rank alone has, and no part of a net."""
+
+    def __init__(self, comm: Communicator, rank: int, own: Tensor | None, shape: Shape, dtype: torch.dtype) -> None:
+        self.shape = shape
+        self._comm = comm
+        self._own = own
+        self._dtype = array_type(dtype)
+        self._holders = ((rank, None),)
+        self._coming = self._exchange()
+
+
+@dataclass(frozen=True)
+class BlobValues:
+    """One parameter blob of a net, on its way to the rank that writes it."""
+
+    data: Gathered
+    diff: Gathered | None
+    owner: bool  # False: the values belong to another layer
+    learnable: bool
+
+
+Layers = Sequence[tuple[Node, Sequence[BlobValues]]]
+"""Each layer of a net with its parameter blobs."""
+
+
+def layers_of(net: Net, diffs: Diffs | None, comm: Communicator, parts: Sequence[Part]) -> Layers:
+    """Each layer of ``net`` with its parameter blobs; without diffs if ``diffs`` is ``None``."""
+    diff_of = dict(zip((param.index for param in net.held), diffs or (), strict=bool(diffs)))
+
+    def gathered(owner: Param, own: Tensor | None, shape: Shape) -> Gathered:
+        return Gathered(comm, parts, owner, own, net.context.precision.master, shape)
+
+    def blob(param: Param) -> BlobValues:
+        owner = net.graph.params[param.owner]
+        value = net.value(owner) if net.holds(owner) else None
+        diff = gathered(owner, diff_of.get(owner.index), param.shape) if diffs is not None else None
+        return BlobValues(gathered(owner, value, param.shape), diff, not param.shared, param.learnable)
+
+    params = net.graph.params
+    return [(node, [blob(params[index]) for index in node.params]) for node in net.graph.nodes]
+
+
+def blobs_of(layers: Layers) -> Iterator[Gathered]:
+    """What there is to gather for a file of weights, in order."""
+    for _, blobs in layers:
+        for blob in blobs:
+            yield blob.data
+            if blob.diff is not None:
+                yield blob.diff
+
+
+def history_of(
+    net: Net, history: Sequence[Tensor], moments: int, comm: Communicator, parts: Sequence[Part]
+) -> list[Gathered]:
+    """The ``history`` of an update rule of ``net``, whole and in Caffe's order (see UpdateRule)."""
+    place = {param.index: number for number, param in enumerate(net.held)}
+    return [
+        Gathered(
+            comm,
+            parts,
+            param,
+            history[moment * len(net.held) + place[param.index]] if param.index in place else None,
+            net.context.precision.master,
+        )
+        for moment in range(moments)
+        for param in net.graph.learnable
+    ]
+
+
+def write_together(comm: Communicator, blobs: Iterable[Gathered], write: Callable[[], None]) -> None:
+    """Let rank 0 ``write`` what consumes ``blobs`` in their order, and the others send it. A collective call.
+
+    Raises:
+        FileError, WriteError: what ``write`` raised; all ranks learn of it and raise the same.
+    """
+    failure: FileError | WriteError | None = None
+    if comm.rank == 0:
+        try:
+            write()
+        except (FileError, WriteError) as error:
+            failure = error
+    for blob in blobs:
+        blob.drain()
+    failure = comm.bcast(failure)
+    if failure is not None:
+        raise failure
+
+
+def tensor_to_array(tensor: Tensor) -> Floats:
+    """The values of ``tensor`` in row-major order; shares its memory if it is on the CPU and in that order."""
+    array: Floats = tensor.detach().cpu().contiguous().numpy()
+    return array

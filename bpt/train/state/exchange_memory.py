@@ -1,0 +1,75 @@
+"""What the exchanges of all ranks remember, in a snapshot: residuals of a codec, which no other rank has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.blobs import array_to_blob, blob_to_array
+from bpt.system.comm.base import Communicator
+from bpt.train.state.blob_gathering import Gathered, OfRank
+from bpt.train.state.stored import StoredBlob
+
+Extras = Mapping[str, Mapping[str, Tensor]]
+"""Exchange → name → tensor; see TrainState."""
+
+
+class Remembered(NamedTuple):
+    """One tensor of one rank, on its way to rank 0: what it is, and its values."""
+
+    entry: pb.ExchangeMemory
+    values: Gathered
+
+
+def remembered(extras: Extras, world: Communicator, dtype: torch.dtype) -> list[Remembered]:
+    """What all ranks of ``world`` remember, in one order on all of them; a collective call.
+
+    Args:
+        extras: of this rank.
+        dtype: of all tensors.
+    """
+    own = [(exchange, name, tuple(value.shape)) for exchange, of in extras.items() for name, value in of.items()]
+    return [
+        Remembered(
+            pb.ExchangeMemory(rank=rank, exchange=exchange, name=name),
+            OfRank(world, rank, extras[exchange][name] if rank == world.rank else None, shape, dtype),
+        )
+        for rank, theirs in enumerate(world.allgather(own))
+        for exchange, name, shape in theirs
+    ]
+
+
+def drain(memory: Sequence[Remembered]) -> None:
+    """Let come, or send, what has not yet, and drop it."""
+    for each in memory:
+        each.values.drain()
+
+
+def keep_rank(state: pb.SolverState, stored: Sequence[StoredBlob], rank: int | None) -> None:
+    """Let ``state`` have what one rank remembers, with its values, and nothing of the others'.
+
+    Args:
+        stored: the values of ``state.exchange_memory``.
+        rank: ``None``: nothing of any.
+    """
+    kept = [(entry, blob) for entry, blob in zip(state.exchange_memory, stored, strict=True) if entry.rank == rank]
+    entries = []
+    for entry, blob in kept:
+        own = pb.ExchangeMemory()
+        own.CopyFrom(entry)
+        own.values.CopyFrom(array_to_blob(blob.read(blob.shape)))
+        entries.append(own)
+    del state.exchange_memory[:]
+    state.exchange_memory.extend(entries)
+
+
+def extras_of(state: pb.SolverState) -> dict[str, dict[str, Tensor]]:
+    """What the rank remembers of which ``state`` has it."""
+    extras: dict[str, dict[str, Tensor]] = {}
+    for entry in state.exchange_memory:
+        extras.setdefault(entry.exchange, {})[entry.name] = torch.from_numpy(blob_to_array(entry.values).copy())
+    return extras

@@ -1,0 +1,129 @@
+"""Snapshots in the memory of the first rank's host, for a job that is started again after it has ended as a whole.
+
+They are snapshots as on disk, in a folder of the file system that is kept in memory, which outlives processes, though
+not the host: written at the speed of memory, verified like others, and found by ``auto`` under the same
+``snapshot_prefix``. Other hosts get the files when a run goes on from them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from bpt.base.errors import WriteError
+from bpt.system.comm.base import Buffer, Communicator
+from bpt.system.comm.processes import folder as place_in_memory
+
+LOG = logging.getLogger("bpt")
+
+OF_SNAPSHOTS = "bpt_snapshot_"
+_NAME = "snapshot"
+
+
+def prefix_in_memory(prefix: str) -> str | None:
+    """Where a run with this ``snapshot_prefix`` has its snapshots in memory; ``None``: there is no place for any."""
+    place = place_in_memory()
+    if place is None or not prefix:
+        return None
+    digest = hashlib.blake2b(os.fsencode(os.path.realpath(prefix)), digest_size=8).hexdigest()
+    return str(place / f"{OF_SNAPSHOTS}{os.geteuid()}_{digest}" / _NAME)
+
+
+def prefixes(prefix: str) -> tuple[str, ...]:
+    """Under which names ``auto`` is to look for snapshots."""
+    ours = prefix_in_memory(prefix)
+    return (prefix, ours) if ours and is_own(Path(ours).parent) else (prefix,)
+
+
+def make_room(prefix: str) -> str:
+    """Make the folder; returns the prefix of what is to be written in it.
+
+    Raises:
+        WriteError: there is no place in memory, or what stands there is somebody else's.
+    """
+    ours = prefix_in_memory(prefix)
+    if ours is None:
+        raise WriteError("a snapshot in memory", "this system has no /dev/shm")
+    folder = Path(ours).parent
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise WriteError(folder, error.strerror or error) from None
+    if not is_own(folder):
+        raise WriteError(folder, "is not a folder of this user alone")
+    return ours
+
+
+def remove_older(path: str) -> None:
+    """Remove the snapshots beside the one with the solver state at ``path``, which has just been written."""
+    kept = Path(path).stem
+    for file in Path(path).parent.glob(f"{_NAME}_iter_*"):
+        if file.stem != kept:
+            file.unlink(missing_ok=True)
+
+
+def remove(prefix: str) -> None:
+    """Remove what is in memory: there is a newer one on disk, or the run has come to its end."""
+    ours = prefix_in_memory(prefix)
+    if ours and is_own(Path(ours).parent):
+        shutil.rmtree(Path(ours).parent, ignore_errors=True)
+
+
+@contextmanager
+def on_all_hosts(path: str, world: Communicator) -> Iterator[str]:
+    """Where a rank finds the snapshot with the solver state at ``path``; a collective call.
+
+    The first rank's host has it. If it is in memory, the others get its files and have them until the end, each host in
+    a folder of its own: what is called a host, a container for one, may share its memory with another.
+
+    Raises:
+        WriteError: a host has no room for it.
+    """
+    hosts, folder = world.allgather(world.host), Path(path).parent
+    if not folder.name.startswith(OF_SNAPSHOTS) or len(set(hosts)) == 1:
+        yield path
+        return
+    first = hosts.index(world.host)  # of the ranks on this host
+    here = folder.with_name(f"{folder.name}_for_rank_{first}") if first else folder
+    takes = world.rank == first > 0
+    try:
+        for name in world.bcast(sorted(file.name for file in folder.glob(f"{Path(path).stem}.*"))):
+            own = np.fromfile(folder / name, np.uint8) if world.rank == 0 else None
+            size = world.bcast(None if own is None else own.size)
+            content: Buffer = np.empty(size, np.uint8) if own is None else own
+            world.Bcast(content)
+            if takes:
+                _put(here / name, content)
+        world.Barrier()
+        yield str(here / Path(path).name)
+        world.Barrier()  # before its files are gone, all ranks of the host have read them
+    finally:
+        if takes:
+            shutil.rmtree(here, ignore_errors=True)
+
+
+def _put(path: Path, content: Buffer) -> None:
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        if not is_own(path.parent):
+            raise WriteError(path.parent, "is not a folder of this user alone")
+        content.tofile(path)
+    except OSError as error:
+        raise WriteError(path, error.strerror or error) from None
+
+
+def is_own(folder: Path) -> bool:
+    """Whether it is this user's folder, which no other can write to: the names in memory are known to all."""
+    try:
+        about = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o077

@@ -1,0 +1,54 @@
+"""Whether the files of a snapshot are what was written: a state's own checksum, and the digest of its weights.
+
+A state ends with its checksum: in Caffe's binary format that is its last field, and in HDF5, whose files end where they
+say, the same bytes come behind. Caffe reads both. What Caffe itself wrote, or bpt before it had checksums, has none.
+"""
+
+from __future__ import annotations
+
+import os
+
+from bpt.base.errors import FileError, WriteError
+from bpt.base.file_digest import DIGEST_SIZE, digest_of, file_digest
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.binary_files import write_varint
+
+_NAME = b"blake2b:"
+_NUMBER = pb.SolverState.DESCRIPTOR.fields_by_name["checksum"].number
+_MARK = write_varint(_NUMBER << 3 | 2) + write_varint(len(_NAME) + DIGEST_SIZE) + _NAME
+
+
+def add_checksum(path: str) -> None:
+    """Let the file at ``path``, a state, end with its checksum.
+
+    Raises:
+        WriteError: that cannot be written.
+    """
+    try:
+        digest = file_digest(path)
+        with open(path, "ab") as file:
+            file.write(_MARK + digest)
+    except OSError as error:
+        raise WriteError(path, error.strerror or error) from None
+
+
+def has_checksum(path: str) -> bool:
+    """Whether the state at ``path`` has a checksum, which is right then. Without, if it cannot be read.
+
+    Raises:
+        FileError: it is wrong.
+    """
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size - len(_MARK) - DIGEST_SIZE
+            file.seek(max(0, size))
+            end = file.read()
+            if not end.startswith(_MARK):
+                return False
+            file.seek(0)
+            digest = digest_of(file, size)
+    except (OSError, ValueError):  # reading the state explains it
+        return False
+    if end[len(_MARK) :] != digest:
+        raise FileError(path, "is damaged: its content is not that of its checksum")
+    return True

@@ -1,0 +1,44 @@
+"""Old snapshots of a run, which ``max_snapshots`` lets go."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+
+from bpt.base.errors import BptError
+from bpt.train.state.resuming import read_state
+from bpt.train.state.writing import files_of
+
+LOG = logging.getLogger("bpt")
+
+
+def of_run(prefix: str, run: str, until: int) -> list[str]:
+    """The solver states under ``prefix`` that the start of training ``run`` wrote, oldest first.
+
+    Args:
+        until: only those of so many iterations.
+    """
+    folder, name = os.path.split(prefix)
+    pattern = re.compile(re.escape(name) + r"_iter_(\d+)\.solverstate(\.h5)?")
+    found: list[tuple[int, str]] = []
+    for match in filter(None, map(pattern.fullmatch, os.listdir(folder or "."))):
+        path = os.path.join(folder, match[0])
+        with contextlib.suppress(BptError):  # a damaged one is none of ours to remove
+            if int(match[1]) <= until and read_state(path).run == run:
+                found.append((int(match[1]), path))
+    return [path for _, path in sorted(found)]
+
+
+def remove_all_but(written: list[str], newest: int) -> None:
+    """Remove the files of all but the newest of some solver states, which are given oldest first, and these from the
+    list. A file that cannot be removed is told, and stays."""
+    while len(written) > newest:
+        for path in files_of(written.pop(0)):  # the state first: it stands for weights that are there
+            try:
+                os.remove(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                LOG.warning("%s: an old snapshot that cannot be removed: %s", path, error.strerror or error)

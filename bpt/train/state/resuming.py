@@ -1,0 +1,232 @@
+"""Going on from a snapshot."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+from collections.abc import Iterator
+
+from bpt.base.errors import BptError, FileError
+from bpt.base.file_digest import file_digest
+from bpt.base.native_paths import base_name, native_path
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.optim.gradients import param_name
+from bpt.engine.optim.rules import UpdateRule
+from bpt.nn.net import Net
+from bpt.train.state import caffe_binary, hdf5, integrity
+from bpt.train.state.exchange_memory import keep_rank
+from bpt.train.state.stored import NO_STATE, StoredBlob, StoredLayers, shape_string
+from bpt.train.state.weights import Copy, copy_blobs, kind_of_file, match_layers, open_weights
+
+LOG = logging.getLogger("bpt")
+
+
+def restore(path: str, net: Net, rule: UpdateRule, rank: int | None = None) -> pb.SolverState:
+    """Put weights and history back as the snapshot with the solver state at ``path`` holds them.
+
+    Each rank reads the files and takes what it holds; of HDF5 it reads nothing else.
+
+    Args:
+        rank: whose exchange's memory is wanted; ``None``: nobody's.
+
+    Returns:
+        The state, without its history, and with what that rank's exchange remembers.
+
+    Raises:
+        FileError: a file is missing, damaged or of another kind, or belongs to another net or solver type; it says
+            which layer or blob differs, and how, or which layers of the net have no weights in it.
+    """
+    with contextlib.ExitStack() as stack:
+        state, blobs = stack.enter_context(_open_state(path))
+        count = len(blobs) - len(state.exchange_memory)
+        history = blobs[:count]
+        keep_rank(state, blobs[count:], rank)
+        _check_type(state, rule, path)
+        model = learned_net(state, path)
+        stored = stack.enter_context(open_weights(model)) if state.HasField("learned_net") else None
+        copies = [] if stored is None else match_layers(net, stored, model)
+        averages_begin = bool(rule.averages) and not state.averaged
+        copies += _match_history(history, net, rule, path, state.averaged)
+        if stored is not None:
+            _check_complete(net, stored, model)
+        LOG.info("SGDSolver: restoring history")
+        copy_blobs(copies)
+        if averages_begin:
+            LOG.info("%s has no average of the weights: it begins with the weights themselves", path)
+            for average, parameter in zip(rule.averages, rule.parameters, strict=True):
+                average.copy_(parameter.value.detach())
+    return state
+
+
+def read_state(path: str) -> pb.SolverState:
+    """The solver state at ``path``, without its history.
+
+    Raises:
+        FileError: missing, damaged, or another kind of file.
+    """
+    with _open_state(path) as (state, _):
+        return state
+
+
+def find_newest(*prefixes: str) -> str | None:
+    """The solver state of the newest good snapshot under any of ``prefixes``.
+
+    That is, of the run that wrote last, the one after the most iterations; else the next. What is not good, by
+    ``verify``, is skipped with a warning.
+    """
+    told = []
+    for iteration, path in [each for prefix in prefixes for each in _states_under(prefix)]:
+        try:
+            state = read_state(path)
+        except BptError as error:
+            _skip(path, error)
+        else:
+            told.append((state.run, state.written or os.path.getmtime(path), iteration, path))
+    last = {run: max(written for other, written, *_ in told if other == run) for run, *_ in told}
+    for run, _, _, path in sorted(told, key=lambda each: (last[each[0]], *each[2:]), reverse=True):
+        try:
+            verify(path)
+        except BptError as error:
+            _skip(path, error)
+        else:
+            others = len(last) - 1
+            if others:
+                which = f"run {run}, which wrote last" if run else "a run without a name, which wrote last"
+                LOG.info("%s is of %s; there are snapshots of %d other%s", path, which, others, "s" * (others > 1))
+            return path
+    return None
+
+
+def _skip(path: str, error: BptError) -> None:
+    """Say why a snapshot is not taken, and its path once."""
+    why = error.reason if isinstance(error, FileError) and error.path == path else error
+    LOG.warning("Skipping snapshot %s: %s", path, why)
+
+
+def _states_under(prefix: str) -> Iterator[tuple[int, str]]:
+    """Iteration and path of each solver state."""
+    folder, name = os.path.split(prefix)
+    pattern = re.compile(re.escape(name) + r"_iter_(\d+)\.solverstate(\.h5)?")
+    try:
+        found = os.listdir(folder or ".")
+    except OSError:
+        return
+    for match in filter(None, map(pattern.fullmatch, found)):
+        yield int(match[1]), os.path.join(folder, match[0])
+
+
+def verify(path: str) -> None:
+    """Read the snapshot with the solver state at ``path``, and keep nothing.
+
+    Raises:
+        FileError: a file is missing or damaged, the weights are not those that the state was written with, or values
+            are not finite.
+    """
+    has_checksum = integrity.has_checksum(path)
+    with _open_state(path) as (state, history):
+        if state.HasField("run") and not has_checksum:
+            raise FileError(path, "is damaged: it has lost its checksum")
+        for blob in history:
+            blob.check()
+    if not state.HasField("learned_net"):
+        return
+    model = learned_net(state, path)
+    with open_weights(model) as layers:
+        if not _are_of(state, model):
+            raise FileError(model, f"is damaged, or of another run: these are not the weights that {path} belongs to")
+        for blobs in layers.values():
+            for blob in blobs.values():
+                blob.check()
+
+
+def _are_of(state: pb.SolverState, model: str) -> bool:
+    """Whether these are a state's weights, as far as it tells."""
+    try:
+        return not state.HasField("weights_digest") or file_digest(model) == state.weights_digest
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def _open_state(path: str) -> Iterator[tuple[pb.SolverState, list[StoredBlob]]]:
+    """A solver state of either format, to be read while the file is open; its history, and what exchanges remember."""
+    kind = kind_of_file(path)
+    if kind == "caffemodel":
+        raise FileError(path, NO_STATE.format(suffix=""))
+    if kind == "hdf5":
+        with hdf5.open_state(path) as state:
+            yield state
+    else:
+        yield caffe_binary.read_state(path)
+
+
+def learned_net(state: pb.SolverState, path: str) -> str:
+    """Where the weights of the state at ``path`` are: beside the state, or as written, which is relative.
+
+    Files are moved and copied, so what is beside the state comes first, unless the other one has its digest.
+    """
+    name = os.fsdecode(state.learned_net)  # protobuf gives bytes that are not UTF-8 as they are
+    beside = os.path.join(os.path.dirname(path), os.path.basename(name))
+    if not os.path.exists(beside):  # written on Windows, perhaps
+        beside = os.path.join(os.path.dirname(path), base_name(name))
+    name = native_path(name)
+    there = [each for each in (beside, name) if os.path.exists(each)]
+    if len(there) > 1 and not _are_of(state, beside) and _are_of(state, name):
+        return name
+    return there[0] if there else name
+
+
+def _check_type(state: pb.SolverState, rule: UpdateRule, path: str) -> None:
+    # Caffe's own states do not tell; then only the number of history blobs can.
+    if state.solver_type and state.solver_type != rule.spec.type:
+        raise FileError(
+            path,
+            f"was written by a solver of type {state.solver_type}, whose history {rule.spec.type} cannot use; "
+            f'set type: "{state.solver_type}", or start from its weights with --weights',
+        )
+
+
+def _match_history(history: list[StoredBlob], net: Net, rule: UpdateRule, path: str, averaged: bool) -> list[Copy]:
+    """Which tensors of the rule's history take which blobs of the file, which holds those of all parameters.
+
+    Args:
+        averaged: the file's last ones are the average of the weights.
+    """
+    solver = rule.spec.type
+    params = net.graph.learnable * (rule.remembered - (bool(rule.averages) and not averaged))
+    if averaged and not rule.averages:
+        history = history[: len(history) - len(net.graph.learnable)]
+    if len(history) != len(params):
+        raise FileError(
+            path,
+            f"Incorrect length of history blobs: {len(history)} in the file, but {solver} on this net has "
+            f"{len(params)}; it was written with another solver type or for another net",
+        )
+    for index, (blob, param) in enumerate(zip(history, params, strict=True)):
+        if not blob.fits(param.shape):
+            raise FileError(
+                path,
+                f"history blob {index}, of parameter {param_name(net.graph, param)}, has shape "
+                f"{shape_string(blob.shape)}, but the parameter's is {shape_string(param.shape)}; it was written for "
+                "another net",
+            )
+    held = [(blob, param) for blob, param in zip(history, params, strict=True) if net.holds(param)]
+    return [
+        Copy(target, blob, param.shape, net.part.slice_of(param))
+        for target, (blob, param) in zip(rule.history[: len(held)], held, strict=True)
+    ]
+
+
+def _check_complete(net: Net, stored: StoredLayers, path: str) -> None:
+    """Unlike fine-tuning, going on wants all weights (Caffe goes on from fillers, without a word)."""
+    owned = {param.layer for param in net.graph.params if not param.shared}
+    missing = [node.name for node in net.graph.nodes if node.index in owned and node.name not in stored]
+    if missing:
+        names = ", ".join(f'"{name}"' for name in missing)
+        raise FileError(
+            path,
+            f"has no parameters of layer{'s' * (len(missing) > 1)} {names}, so the run cannot go on from it; it was "
+            "written for another net: start from its weights with --weights",
+        )

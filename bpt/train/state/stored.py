@@ -1,0 +1,74 @@
+"""Blobs as a file holds them, whatever its format."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+import numpy as np
+
+from bpt.config.proto.blobs import FloatArray, fits
+from bpt.graph.layer_spec import Shape, count
+from bpt.graph.part import Slice
+
+NO_WEIGHTS = "is a solver state, not weights; these are in the .caffemodel{suffix} file of the same name"
+NO_STATE = "is a file of weights, not a solver state; give the .solverstate{suffix} file, or use --weights"
+
+
+class StoredBlob(ABC):
+    """A blob in a file.
+
+    Args:
+        shape: its shape.
+        legacy: it is from the time when every blob had four axes.
+    """
+
+    def __init__(self, shape: Shape, legacy: bool = False) -> None:
+        self.shape = shape
+        self.legacy = legacy
+
+    def fits(self, shape: Shape) -> bool:
+        """Whether a blob of ``shape`` can take the values (Caffe: ``Blob::ShapeEquals``)."""
+        return fits(self.shape, shape, self.legacy)
+
+    @abstractmethod
+    def read(self, shape: Shape, part: Slice | None = None) -> FloatArray:
+        """The values of a blob of ``shape``, which fits, or of a slice of it.
+
+        Raises:
+            FileError: the values cannot be read.
+        """
+
+    @abstractmethod
+    def check(self) -> None:
+        """Read all values once and keep none of them.
+
+        Raises:
+            FileError: the values cannot be read, or are not all finite.
+        """
+
+
+def check_finite(values: FloatArray) -> None:
+    """Raise a ValueError if they are not all finite: nothing can be trained from them."""
+    infinite = values.size - int(np.isfinite(values).sum())
+    if infinite:
+        raise ValueError(f"{infinite} of {values.size} values are NaN or infinite; the run had diverged before")
+
+
+StoredLayers = dict[str, dict[int, StoredBlob]]
+"""The layers in a file of weights by name, in order: their blobs by number."""
+
+
+def runs_of_rows(shape: Shape, size: int) -> Iterator[tuple[int, int]]:
+    """Runs ``[start, stop)`` of rows (axis 0) of about ``size`` elements, at least a row; none if there is nothing."""
+    row = math.prod(shape[1:])
+    if row:
+        rows = max(1, size // row)
+        for start in range(0, shape[0], rows):
+            yield start, min(shape[0], start + rows)
+
+
+def shape_string(shape: Shape) -> str:
+    """``shape`` as Caffe prints it: ``4 2 3 3 (72)``."""
+    return " ".join(map(str, (*shape, f"({count(shape)})")))

@@ -1,0 +1,121 @@
+"""TrainState: everything that a run is between two iterations, apart from what it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from bpt.engine.optim.rates import Plateau
+from bpt.graph.layer_graph import LayerGraph, Param
+from bpt.graph.part import WHOLE, Part
+from bpt.system.comm.base import Communicator
+from bpt.train.state.best import Best
+from bpt.train.state.blob_gathering import Gathered
+
+Blob = tuple[str, int]
+"""A parameter blob: its layer's name, and its number there."""
+
+
+@dataclass(frozen=True)
+class TrainState:
+    """What it takes to go on, as one rank holds it: whole, or its part of it.
+
+    A state that was taken from a running net shares that one's memory until it is copied.
+
+    Attributes:
+        iteration: iterations done.
+        seed: of everything random.
+        weights: the values of each parameter blob.
+        moments: what the update rule remembers of each, as many tensors as it has moments.
+        positions: samples that each data layer has handed out, by net ("train", "test#0", …) and layer.
+        losses: those in the smoothed loss, oldest first.
+        tuned: what was settled by measuring, the same on all ranks: "engine", "inner", "chunks",
+            "half_layers", "shares".
+        loss_scale: the scale, and the iterations since it has changed; ``None``: it does not.
+        plateau: what ``lr_policy: "plateau"`` has seen; ``None``: it is another policy.
+        best: the best test so far; ``None``: there is none, or nobody looks for it.
+        tested: the iterations that were done when all tests were last done; -1: none was.
+        run: tells the start of training from all others; "": of any.
+        extras: tensors of whatever else has a state, such as an exchange's residuals, by its name; they are of this
+            rank alone, so a state that was gathered has none.
+    """
+
+    iteration: int
+    seed: int
+    weights: Mapping[Blob, Tensor]
+    moments: Mapping[Blob, tuple[Tensor, ...]] = field(default_factory=dict)
+    positions: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    losses: tuple[float, ...] = ()
+    tuned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    loss_scale: tuple[float, int] | None = None
+    plateau: Plateau | None = None
+    best: Best | None = None
+    tested: int = -1
+    run: str = ""
+    extras: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+
+    def copy(self) -> TrainState:
+        """The same in memory of its own."""
+        return replace(
+            self,
+            weights={blob: _cloned(value) for blob, value in self.weights.items()},
+            moments={blob: tuple(map(_cloned, values)) for blob, values in self.moments.items()},
+            extras={name: {key: _cloned(value) for key, value in of.items()} for name, of in self.extras.items()},
+        )
+
+    def gathered(
+        self, graph: LayerGraph, comm: Communicator, parts: Sequence[Part], dtype: torch.dtype
+    ) -> TrainState | None:
+        """The whole state, on rank 0 of ``comm``, of what each rank has; ``None`` on the others. A collective call.
+
+        Args:
+            graph: the training net.
+            parts: what each rank holds of it.
+            dtype: of weights and moments, on all ranks: a rank may hold none that would tell.
+        """
+        weights: dict[Blob, Tensor] = {}
+        moments: dict[Blob, tuple[Tensor, ...]] = {}
+        for param in graph.learnable:
+            blob = blob_of(graph, param)
+            count = max(comm.allgather(len(self.moments.get(blob, ()))))
+            own = self.moments.get(blob, (None,) * count)
+            whole = [Gathered(comm, parts, param, value, dtype) for value in (self.weights.get(blob), *own)]
+            if comm.rank == 0:
+                first, *rest = (torch.from_numpy(each.array()).clone() for each in whole)
+                weights[blob], moments[blob] = first, tuple(rest)
+            else:
+                for each in whole:
+                    each.drain()
+        everybody = comm.allgather(self.positions)  # of a pipeline the first stage has the data layers
+        positions = {place: samples for each in everybody for place, samples in each.items()}
+        return None if comm.rank else replace(self, weights=weights, moments=moments, positions=positions, extras={})
+
+    def divided(self, graph: LayerGraph, part: Part = WHOLE) -> TrainState:
+        """What a rank with ``part`` of the net holds of this state, which is whole. Shares its memory."""
+        held = [param for param in graph.learnable if part.holds(param)]
+
+        def own(param: Param, value: Tensor) -> Tensor:
+            piece = part.slice_of(param)
+            return value[piece.index(value.dim())] if piece else value
+
+        return replace(
+            self,
+            weights={blob: own(param, self.weights[blob]) for param in held if (blob := blob_of(graph, param))},
+            moments={
+                blob: tuple(own(param, value) for value in self.moments[blob])
+                for param in held
+                if (blob := blob_of(graph, param)) in self.moments
+            },
+        )
+
+
+def blob_of(graph: LayerGraph, param: Param) -> Blob:
+    """The name of a parameter."""
+    return graph.nodes[param.layer].name, param.blob
+
+
+def _cloned(value: Tensor) -> Tensor:
+    return value.detach().clone(memory_format=torch.preserve_format)

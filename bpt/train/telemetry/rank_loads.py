@@ -1,0 +1,155 @@
+"""Loads: what each rank did from one displayed iteration to the next, and which one the others wait for.
+
+Scores are those of NVIDIA's resiliency extension: 1 is as fast as the fastest rank, or as the rank itself at its best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from bpt.base.log import number
+from bpt.system.comm.connectivity import name_of
+from bpt.system.events.event import Activity
+from bpt.system.events.totals import Key, Traffic, computing, phase_seconds, traffic_of
+
+SLOWED = 0.5  # an own score below which it is told
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one rank did, in seconds an iteration.
+
+    Attributes:
+        host: where it runs.
+        computing: forward, backward and update, without what follows.
+        data: waiting for samples.
+        exchange: what the exchange of gradients adds, mostly waiting for slower ranks.
+        pipeline: waiting for other stages.
+        memory: bytes that the process has taken at most, on its device.
+        layers: in messages of layers to other ranks: slices of shards, statistics of ``sync_batch_norm``.
+    """
+
+    host: str
+    computing: float
+    data: float
+    exchange: float
+    pipeline: float
+    memory: int
+    layers: float = 0.0
+
+    @property
+    def busy(self) -> float:
+        """What others may have to wait for."""
+        return self.computing + self.data
+
+    @property
+    def occupied(self) -> float:
+        """With forward, backward and update, messages of layers included."""
+        return self.busy + self.layers
+
+    @property
+    def whole(self) -> float:
+        """All of it."""
+        return self.occupied + self.exchange + self.pipeline
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What a rank was to do, by the forecast that its plan was chosen by; in seconds an iteration, as in ``Load``."""
+
+    computing: float
+    exchange: float
+    pipeline: float
+
+
+def load_of(totals: Mapping[Key, Traffic], iterations: int, host: str, memory: int) -> Load:
+    """The load that the totals of so many iterations show."""
+    phases = phase_seconds(totals)
+    data = totals.get(Key(Activity.WAIT_FOR_DATA), Traffic()).seconds
+    own = max(0.0, computing(phases, traffic_of(totals)) - data)
+    layers = phases["forward"] + phases["backward"] + phases["update"] - data - own
+    exchange = phases["exchange"] + phases["broadcast"]
+    own, data, exchange, pipeline, layers = (
+        max(value, 0.0) / iterations for value in (own, data, exchange, phases["pipeline"], layers)
+    )
+    return Load(host, own, data, exchange, pipeline, memory, layers)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The load of a rank beside those of the others, and beside what it was.
+
+    Attributes:
+        rank: its number in the job.
+        load: of the interval.
+        score: how busy the fastest rank was, as a part of this one; 1 is as fast.
+        own_score: how busy this rank was at its best, as a part of what it is now.
+        predicted: what it was to do; ``None``: nothing was predicted.
+    """
+
+    rank: int
+    load: Load
+    score: float
+    own_score: float
+    predicted: Predicted | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the rank, for messages."""
+        return name_of(self.rank, self.load.host)
+
+
+class Scores:
+    """Scores loads interval by interval; remembers the best of each rank."""
+
+    def __init__(self) -> None:
+        self._best: dict[int, float] = {}
+
+    def of(self, ranks: Sequence[int], loads: Sequence[Load]) -> list[Scored]:
+        """The scores of an interval.
+
+        Args:
+            ranks: numbers in the job of those that train.
+            loads: theirs.
+        """
+        least = min(load.busy for load in loads)
+        scored = []
+        for rank, load in zip(ranks, loads, strict=True):
+            best = self._best[rank] = min(load.busy, self._best.get(rank, load.busy))
+            scored.append(Scored(rank, load, _ratio(least, load.busy), _ratio(best, load.busy)))
+        return scored
+
+
+def straggler_lines(ranks: Sequence[Scored]) -> Iterator[str]:
+    """What the log says of an interval: the slowest rank and why, and each that is much slower than it was."""
+    slowest = min(ranks, key=lambda each: each.score)
+    exchange = [each.load.exchange for each in ranks]
+    memory = max(each.load.memory for each in ranks)
+    yield (
+        f"    Slowest of {len(ranks)} ranks: {slowest.name}, busy {as_ms(slowest.load.busy)} an iteration "
+        f"({why(slowest.load)}), the fastest {as_ms(slowest.load.busy * slowest.score)}; exchange adds "
+        f"{as_ms(min(exchange))} to {as_ms(max(exchange))}; memory up to {memory / 2**20:.0f} MiB"
+    )
+    for each in ranks:
+        if each.own_score < SLOWED:
+            yield (
+                f"    {each.name} has slowed down: busy {as_ms(each.load.busy)} an iteration, "
+                f"{as_ms(each.load.busy * each.own_score)} at its best (score {each.own_score:.2f}); {why(each.load)}"
+            )
+
+
+def why(load: Load) -> str:
+    """What a rank was busy with."""
+    if load.data > load.computing:
+        return f"it waits for data, {as_ms(load.data)}"
+    return f"it computes, {as_ms(load.computing)}" + (f", and waits for data, {as_ms(load.data)}" if load.data else "")
+
+
+def _ratio(least: float, seconds: float) -> float:
+    return min(1.0, least / seconds) if seconds else 1.0
+
+
+def as_ms(seconds: float) -> str:
+    """In milliseconds, with three digits."""
+    return f"{number(float(f'{seconds * 1e3:.3g}'))} ms"

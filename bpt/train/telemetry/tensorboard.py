@@ -1,0 +1,73 @@
+"""The metrics of a run for TensorBoard, by that package's own writer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bpt.base.errors import UserError, WriteError
+from bpt.config.plan.run_plan import RunPlan
+from bpt.train.runtime.runtime import Runtime
+from bpt.train.solver.milestones import Displayed, Saved, Tested
+from bpt.train.telemetry.rank_loads import Scored
+
+
+class TensorBoard:
+    """A Sink that writes events to a folder.
+
+    Raises:
+        UserError: the package tensorboard is missing.
+    """
+
+    def __init__(self, folder: str) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  optional package
+        except ImportError:
+            raise UserError("--tensorboard needs the package tensorboard: pip install 'bpt[tensorboard]'") from None
+        self._make = SummaryWriter
+        self._folder = folder
+        self._writer: Any = None
+
+    def begin(self, plan: RunPlan, runtime: Runtime) -> None:
+        """See Sink. What an earlier run has written of later iterations is passed over."""
+        if self._writer is None:
+            try:
+                self._writer = self._make(self._folder, purge_step=runtime.iteration or None)
+            except OSError as error:
+                raise WriteError(self._folder, error.strerror) from None
+            self._writer.add_text("solver", f"```\n{plan.text}\n```", runtime.iteration)
+
+    def displayed(self, shown: Displayed, samples: int, ranks: Sequence[Scored]) -> None:
+        """See Sink."""
+        self._scalars(
+            shown.iteration,
+            {
+                "train/smoothed loss": shown.loss,
+                "train/learning rate": shown.learning_rate,
+                "speed/samples a second": samples * shown.iterations / shown.seconds,
+                **{f"train/{blob}": value.item() for blob, value in shown.outputs.items() if value.numel() == 1},
+            },
+        )
+        for each in ranks:
+            load, name = each.load, f"rank {each.rank}"
+            phases = {"computing": load.computing, "data": load.data, "exchange": load.exchange}
+            self._scalars(shown.iteration, {f"{name}/{phase} (s)": seconds for phase, seconds in phases.items()})
+            self._scalars(shown.iteration, {f"{name}/memory (MiB)": load.memory / 2**20})
+
+    def tested(self, tested: Tested) -> None:
+        """See Sink."""
+        outputs = {blob: value.item() for blob, value in tested.scores.outputs.items() if value.numel() == 1}
+        self._scalars(tested.iteration, {f"test {tested.net}/{blob}": value for blob, value in outputs.items()})
+        self._writer.flush()
+
+    def saved(self, saved: Saved) -> None:
+        """See Sink."""
+
+    def close(self) -> None:
+        """See Sink."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def _scalars(self, iteration: int, values: dict[str, float]) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, iteration)
