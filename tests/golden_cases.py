@@ -17,7 +17,7 @@ from google.protobuf import text_format
 from bpt.config.plan.nets import make_state
 from bpt.config.precision import FLOAT32, Precision
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.graph.build import build_graph
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_specs import layer_specs
@@ -65,7 +65,7 @@ class LayerRun:
 
     kind: str
     case: dict[str, Any]
-    operator: SegmentOperator
+    operator: Operator
 
     @classmethod
     def prepare(cls, kind: str, case: dict[str, Any], precision: Precision = FLOAT32) -> LayerRun:
@@ -80,7 +80,7 @@ class LayerRun:
                     assert_close(blob.numpy(), arrays[f"{case['id']}/param/{index}"], f"filler of param {index}")
                 else:
                     blob.copy_(torch.from_numpy(arrays[f"{case['id']}/param/{index}"]))
-        return cls(kind, case, SegmentOperator(net, per_layer(net.graph)))
+        return cls(kind, case, Operator(net, per_layer(net.graph)))
 
     def check(self) -> None:
         """Run all recorded steps, and compare tops, diffs and parameters with Caffe's."""

@@ -16,7 +16,7 @@ import torch
 from bpt.config.plan.nets import make_state
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.text import read_text
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.graph.build import build_graph
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import Shape
@@ -103,7 +103,7 @@ class RecordedNet:
         self.net = Net(graph)
         self.params = {(graph.nodes[param.layer].name, param.blob): param for param in graph.params}
         self._fill()
-        self.operator = SegmentOperator(self.net, per_layer(graph))
+        self.operator = Operator(self.net, per_layer(graph))
 
     def _fill(self) -> None:
         assert list(self.params) == [(param["layer"], param["blob"]) for param in self.info["params"]]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bpt.base.errors import DataError, RunError
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.graph.segments import Segment, cut, per_layer, whole
 from bpt.nn.net import Net
 from bpt.system.device.torch_errors import is_out_of_memory, kernel_error
@@ -74,15 +74,15 @@ class Failing(torch.autograd.Function):
         raise Failing.error
 
 
-def operator_with(cut_into: tuple[Segment, ...] | None, monkeypatch: pytest.MonkeyPatch) -> SegmentOperator:
+def operator_with(cut_into: tuple[Segment, ...] | None, monkeypatch: pytest.MonkeyPatch) -> Operator:
     """A net whose ReLU fails in the backward pass."""
     net = Net(graph_of(NET))
     monkeypatch.setattr(net.layers[2], "forward", Failing.apply)
     monkeypatch.setattr(net.layers[2], "overwrites", ())  # or it would not be called
-    return SegmentOperator(net, cut_into)
+    return Operator(net, cut_into)
 
 
-def backward_error(operator: SegmentOperator) -> str:
+def backward_error(operator: Operator) -> str:
     for index in range(len(operator.segments)):
         operator.forward(index)
     with pytest.raises(RunError) as caught:
@@ -118,7 +118,7 @@ def test_our_own_errors_pass_unchanged(error: Exception, monkeypatch: pytest.Mon
     net = Net(graph_of(NET))
     monkeypatch.setattr(net.layers[1], "forward", fail)
     with pytest.raises(RunError) as caught:
-        SegmentOperator(net).forward(0)
+        Operator(net).forward(0)
     assert caught.value is error
 
 
@@ -128,7 +128,7 @@ def test_a_kernel_that_fails_in_the_forward_pass(monkeypatch: pytest.MonkeyPatch
 
     net = Net(graph_of(NET))
     monkeypatch.setattr(net.layers[1], "forward", fail)
-    operator = SegmentOperator(net, per_layer(net.graph))
+    operator = Operator(net, per_layer(net.graph))
     operator.forward(0)
     with pytest.raises(RunError, match=r'^layer "ip": .* \(bottoms of shape \(2, 3\)\)$') as caught:
         operator.forward(1)

@@ -15,7 +15,7 @@ from torch import Tensor
 from bpt.base.errors import UserError
 from bpt.base.seeds import derive_seed
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.graph.part import Slice, slice_bounds
+from bpt.graph.part import BlobSlice, slice_bounds
 from bpt.nn.layers import fillers
 from bpt.nn.layers.fillers import FILLERS, fill
 from tests.golden_cases import GOLDEN
@@ -37,7 +37,7 @@ def filled(text: str, *shape: int, seed: int = 0) -> Tensor:
     return tensor
 
 
-def filled_slice(text: str, shape: tuple[int, ...], part: Slice, seed: int = 0) -> Tensor:
+def filled_slice(text: str, shape: tuple[int, ...], part: BlobSlice, seed: int = 0) -> Tensor:
     """A slice of the blob that ``filled`` gives."""
     tensor = torch.full(part.shape(shape), math.nan)
     parameter = text_format.Parse(text, pb.FillerParameter())
@@ -155,7 +155,9 @@ SETTINGS = [*(f'type: "{name}"' for name in FILLERS if name != "bilinear"), 'typ
 def test_slices_have_the_values_of_the_whole(text: str, axis: int, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fillers, "BLOCK", 50)  # blocks of 5 rows: slices start and end inside of them
     shape = (23, 9)
-    slices = [filled_slice(text, shape, Slice(axis, start, stop)) for start, stop in slice_bounds(shape[axis], parts)]
+    slices = [
+        filled_slice(text, shape, BlobSlice(axis, start, stop)) for start, stop in slice_bounds(shape[axis], parts)
+    ]
     assert torch.equal(torch.cat(slices, axis), filled(text, *shape))
 
 
@@ -165,7 +167,9 @@ def test_slices_of_four_axes(text: str, axis: int, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(fillers, "BLOCK", 300)
     shape = (7, 3, 5, 5)
     size = shape[axis]
-    slices = [filled_slice(text, shape, Slice(axis, *bounds)) for bounds in ((0, 1), (1, size - 1), (size - 1, size))]
+    slices = [
+        filled_slice(text, shape, BlobSlice(axis, *bounds)) for bounds in ((0, 1), (1, size - 1), (size - 1, size))
+    ]
     assert torch.equal(torch.cat(slices, axis), filled(text, *shape))
 
 
@@ -173,7 +177,7 @@ def test_slices_of_a_large_blob_and_of_one_axis() -> None:
     for shape in ((1000, 300), (150_000,)):
         whole = filled('type: "msra"', *shape)
         cuts = ((0, 77), (77, shape[0] - 5), (shape[0] - 5, shape[0]))
-        assert torch.equal(torch.cat([filled_slice('type: "msra"', shape, Slice(0, *cut)) for cut in cuts]), whole)
+        assert torch.equal(torch.cat([filled_slice('type: "msra"', shape, BlobSlice(0, *cut)) for cut in cuts]), whole)
 
 
 def test_each_block_has_a_generator_of_its_own() -> None:
@@ -200,9 +204,9 @@ def test_memory_in_another_order_gets_the_same_values() -> None:
 
 
 def test_an_empty_slice_is_checked_like_the_others() -> None:
-    assert filled_slice('type: "xavier"', (3, 4), Slice(0, 3, 3)).shape == (0, 4)
+    assert filled_slice('type: "xavier"', (3, 4), BlobSlice(0, 3, 3)).shape == (0, 4)
     with pytest.raises(UserError, match="sparse 4 is outside"):
-        filled_slice('type: "gaussian" sparse: 4', (3, 4), Slice(0, 3, 3))
+        filled_slice('type: "gaussian" sparse: 4', (3, 4), BlobSlice(0, 3, 3))
 
 
 def test_a_parameter_can_be_filled() -> None:

@@ -7,7 +7,7 @@ import torch
 
 from bpt.base.errors import LayerError, UserError
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 from tests.golden_cases import graph_of
@@ -31,7 +31,7 @@ def summed(bottom: str) -> str:
 
 def gradient_of_sum(net: Net, x: torch.Tensor) -> torch.Tensor:
     """The gradient of the sum of the net's output by its only set of weights."""
-    operator = SegmentOperator(net)
+    operator = Operator(net)
     operator.feed({0: x})
     operator.forward(0)
     operator.backward(0)

@@ -16,7 +16,7 @@ from bpt.base.errors import LayerError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.optim.gradients import learnable_params
 from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.part import Part, Slice, slice_bounds
+from bpt.graph.part import BlobSlice, Part, slice_bounds
 from bpt.nn.net import Net, RemoteLayer
 from bpt.nn.pass_context import PassContext
 from tests.data.lmdbs import write_images
@@ -34,7 +34,7 @@ SPLIT = {2: 1, 3: 0}  # layer "b": Param.index → axis
 
 def parts_of(graph: LayerGraph, shards: int) -> list[Part]:
     bounds = slice_bounds(7, shards)
-    return [Part(None, {index: Slice(axis, *cut) for index, axis in SPLIT.items()}) for cut in bounds]
+    return [Part(None, {index: BlobSlice(axis, *cut) for index, axis in SPLIT.items()}) for cut in bounds]
 
 
 def cut(values: torch.Tensor, part: Part, index: int) -> torch.Tensor:
@@ -68,7 +68,7 @@ def test_a_sliced_layer_computes_its_outputs() -> None:
 
 def test_layers_that_are_elsewhere_have_no_parameters() -> None:
     graph = graph_of(NET)
-    net = Net(graph, PassContext(seed=3), part=Part(frozenset({2}), {3: Slice(0, 0, 4)}))
+    net = Net(graph, PassContext(seed=3), part=Part(frozenset({2}), {3: BlobSlice(0, 0, 4)}))
     assert [type(layer) is RemoteLayer for layer in net.layers] == [True, True, False, True]
     assert [net.holds(param) for param in graph.params] == [False, False, True, True]
     assert net.held == graph.params[2:]
@@ -110,7 +110,7 @@ SHARING = inputs(4, 3) + inner_product("a", "x", 3, 'name: "w"') + inner_product
 
 @pytest.mark.parametrize(
     "part",
-    [Part(frozenset({0, 2})), Part(None, {0: Slice(0, 0, 2)}), Part(None, {1: Slice(0, 0, 2)})],
+    [Part(frozenset({0, 2})), Part(None, {0: BlobSlice(0, 0, 2)}), Part(None, {1: BlobSlice(0, 0, 2)})],
     ids=["owner elsewhere", "owner sliced", "sharer sliced"],
 )
 def test_a_parameter_shared_with_a_layer_on_other_ranks(part: Part) -> None:
@@ -123,7 +123,7 @@ def test_a_parameter_shared_with_a_layer_on_other_ranks(part: Part) -> None:
 
 
 def test_slices_can_be_shared() -> None:
-    own = Slice(0, 1, 3)
+    own = BlobSlice(0, 1, 3)
     net = Net(graph_of(SHARING), part=Part(None, {0: own, 1: own}))
     first, second = (net.value(param) for param in net.graph.params)
     assert first is second

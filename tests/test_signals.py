@@ -7,17 +7,17 @@ import signal
 import pytest
 
 from bpt.base.errors import RunError
-from bpt.base.signals import STOP_SIGNAL, Action, SignalActions
+from bpt.base.signals import STOP_SIGNAL, SignalAction, SignalActions
 
 
 def test_each_signal_asks_for_its_action_once() -> None:
-    with SignalActions(sigint=Action.SNAPSHOT, sighup=Action.STOP) as signals:
-        assert signals.take() is Action.NONE
+    with SignalActions(sigint=SignalAction.SNAPSHOT, sighup=SignalAction.STOP) as signals:
+        assert signals.take() is SignalAction.NONE
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGHUP)
-        assert signals.take() is Action.SNAPSHOT
-        assert signals.take() is Action.STOP
-        assert signals.take() is Action.NONE
+        assert signals.take() is SignalAction.SNAPSHOT
+        assert signals.take() is SignalAction.STOP
+        assert signals.take() is SignalAction.NONE
 
 
 def test_handlers_are_put_back() -> None:
@@ -32,7 +32,7 @@ def test_sigterm_beside_ctrl_c_still_terminates() -> None:
     with SignalActions() as signals:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGTERM)
-        assert signals.take() is Action.STOP
+        assert signals.take() is SignalAction.STOP
         assert signals.terminated
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from tqdm import tqdm
 
 
-class Progress:
+class ProgressBar:
     """Shows iterations done, speed and loss; silent where stderr is neither a terminal nor a notebook's.
 
     Args:
@@ -51,7 +51,7 @@ class Progress:
         except OSError:  # the terminal is gone; the run is not
             self._bar.disable = True
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressBar:
         return self
 
     def __exit__(

@@ -16,7 +16,7 @@ STOP_SIGNAL = getattr(signal, "SIGUSR1", signal.SIGTERM)
 """Asks a run to write a snapshot and to stop, whatever flags say of the other signals."""
 
 
-class Action(Enum):
+class SignalAction(Enum):
     """What a signal asks of the solver."""
 
     NONE = "none"
@@ -41,15 +41,15 @@ class SignalActions:
         longest: the most seconds from one call of ``take`` to the next.
     """
 
-    def __init__(self, sigint: Action = Action.STOP, sighup: Action = Action.SNAPSHOT) -> None:
+    def __init__(self, sigint: SignalAction = SignalAction.STOP, sighup: SignalAction = SignalAction.SNAPSHOT) -> None:
         self.terminated = False
         self.stopping = False
         self.longest = 0.0
         self._taken = 0.0  # when ``take`` was called last
         self._begun = False
-        self._effects = {signal.SIGINT: sigint, signal.SIGTERM: Action.STOP}
+        self._effects = {signal.SIGINT: sigint, signal.SIGTERM: SignalAction.STOP}
         if hasattr(signal, "SIGHUP"):  # not on Windows
-            self._effects |= {signal.SIGHUP: sighup, signal.SIGUSR1: Action.STOP}
+            self._effects |= {signal.SIGHUP: sighup, signal.SIGUSR1: SignalAction.STOP}
         self._pending: list[signal.Signals] = []
         self._before: dict[signal.Signals, Any] = {}
 
@@ -88,13 +88,13 @@ class SignalActions:
         if not self._begun:  # after training it comes too late
             raise RunError(f"stopped by {signal.Signals(number).name} before the first iteration: nothing is lost")
 
-    def take(self) -> Action:
+    def take(self) -> SignalAction:
         """The action asked for since the last call, one signal at a time; NONE if there was none."""
         now = time.monotonic()
         self.longest, self._taken = max(self.longest, now - self._taken), now
         if not self._pending:
-            return Action.NONE
+            return SignalAction.NONE
         action = self._effects[number := self._pending.pop(0)]
         # Ctrl-C may come first of those that are pending, and nothing comes after a stop.
-        self.terminated |= number == signal.SIGTERM or (action is Action.STOP and signal.SIGTERM in self._pending)
+        self.terminated |= number == signal.SIGTERM or (action is SignalAction.STOP and signal.SIGTERM in self._pending)
         return action

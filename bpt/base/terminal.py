@@ -25,7 +25,7 @@ _SIMILAR = str.maketrans(
 )  # fmt: skip
 
 
-def mend_streams() -> None:
+def reopen_std_streams() -> None:
     """Open what the caller has closed of stdin, stdout and stderr, as nothing; let all characters be written.
 
     Else the next file that is opened, perhaps a snapshot, would take the place, and get what libraries write to stderr.

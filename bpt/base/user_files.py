@@ -100,7 +100,7 @@ def _missing(path: Path) -> str:
     return f"no such file{did_you_mean(path.name, names, folder=os.path.dirname(path))}"
 
 
-def read_json(path: str, kind: str) -> Place:
+def read_json(path: str, kind: str) -> JsonValue:
     """The content of the file at ``path``.
 
     Args:
@@ -122,10 +122,10 @@ def read_json(path: str, kind: str) -> Place:
         raise FileError(f"{path}:{error.lineno}:{error.colno}", f"is not a {kind}: {error.msg}") from None
     except RecursionError:
         raise FileError(path, f"is not a {kind}: it is nested too deep") from None
-    return Place(path, kind, "", content)
+    return JsonValue(path, kind, "", content)
 
 
-class Place:
+class JsonValue:
     """A value in a JSON file, and the way to it: ``ranks[1].points[0].seconds``.
 
     Its methods give the value if it is what they say, and raise a FileError if it is not.
@@ -141,19 +141,21 @@ class Place:
         """Raise a FileError: this value ``message``."""
         raise FileError(self.path, f"{self.way or 'the file'} {message}")
 
-    def __getitem__(self, name: str) -> Place:
+    def __getitem__(self, name: str) -> JsonValue:
         if not isinstance(self.value, dict):
             self.refuse("must be an object in braces")
         way = f"{self.way}.{name}" if self.way else name
         if name not in self.value:
             raise FileError(self.path, f"is not a whole {self.kind}: {way} is missing")
-        return Place(self.path, self.kind, way, self.value[name])
+        return JsonValue(self.path, self.kind, way, self.value[name])
 
-    def entries(self) -> list[Place]:
+    def entries(self) -> list[JsonValue]:
         """The entries of a list that is not empty."""
         if not isinstance(self.value, list) or not self.value:
             self.refuse("must be a list with at least one entry")
-        return [Place(self.path, self.kind, f"{self.way}[{index}]", value) for index, value in enumerate(self.value)]
+        return [
+            JsonValue(self.path, self.kind, f"{self.way}[{index}]", value) for index, value in enumerate(self.value)
+        ]
 
     def integer(self, least: int) -> int:
         """A whole number of at least ``least``."""
@@ -181,7 +183,7 @@ class Place:
             self.refuse("must be an object in braces")
         for name, value in self.value.items():
             if not isinstance(value, str | int):
-                Place(self.path, self.kind, f"{self.way}.{name}", value).refuse("must be a text or a whole number")
+                JsonValue(self.path, self.kind, f"{self.way}.{name}", value).refuse("must be a text or a whole number")
         return self.value
 
     @property

@@ -58,7 +58,7 @@ class Violation:
         return PrototxtError(self.message, self.place or locate(*self.field))
 
 
-def beyond(
+def check_range(
     spec: object,
     name: str,
     *within: str,
@@ -90,7 +90,7 @@ def beyond(
 
 
 @dataclass(frozen=True)
-class Unused:
+class IgnoredSetting:
     """What is set but has no effect: somebody may have forgotten what goes with it.
 
     Attributes:

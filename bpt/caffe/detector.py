@@ -16,7 +16,7 @@ from bpt.caffe.core import Net
 from bpt.caffe.io import Images, load_image, resize_image
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.window_batches import WindowCrop
-from bpt.data.window_source import Window
+from bpt.data.window_source import ImageWindow
 
 Array = npt.NDArray[Any]
 Rows = Sequence[float]
@@ -92,7 +92,7 @@ class Detector(Net):
         if not self.context_pad:
             return np.asarray(im[top:bottom, left:right], np.float32)
         warp = WindowCrop(int(self.crop_dims[0]), self.context_pad)
-        at = warp.place(Window(0, 0, left, top, right, bottom), im.shape[0], im.shape[1])
+        at = warp.place(ImageWindow(0, 0, left, top, right, bottom), im.shape[0], im.shape[1])
         crop = np.array(self.crop_mean, np.float32)
         shown = resize_image(im[at.y1 : at.y2 + 1, at.x1 : at.x2 + 1], (at.height, at.width))
         crop[at.top : at.top + at.height, at.left : at.left + at.width] = shown

@@ -10,7 +10,7 @@ from google.protobuf import text_format
 from google.protobuf.message import Message
 
 from bpt.apps.arguments import checked_kind
-from bpt.apps.draw.net_drawing import ALL, FORMATS, Request
+from bpt.apps.draw.net_drawing import ALL, FORMATS, DrawRequest
 from bpt.apps.draw.net_drawing import draw_net as write_picture
 from bpt.base.errors import UserError
 from bpt.config.proto import bpt_pb2 as pb
@@ -57,4 +57,6 @@ def _draw(net: pb.NetParameter, picture: Path, rankdir: str, phase: int | None, 
         checked_kind(net, Message, "draw_net: the net")
         text.write_text(text_format.MessageToString(net), encoding="utf-8")
         shown = ALL if phase is None else pb.Phase.Name(phase)
-        write_picture(Request(model=str(text), output=str(picture), phase=shown, direction=rankdir, rates=display_lrm))
+        write_picture(
+            DrawRequest(model=str(text), output=str(picture), phase=shown, direction=rankdir, rates=display_lrm)
+        )

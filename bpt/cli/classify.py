@@ -36,8 +36,8 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     check(arguments)
 
     # Imported here so that --help does not wait for torch.
-    from bpt.apps.classify.classification import Classifier, told
+    from bpt.apps.classify.classification import PictureClassifier, report_lines
 
-    network, asked = loaded(arguments, job, Classifier.of)
-    for line in told(network, asked, arguments.top, arguments.json):
+    network, asked = loaded(arguments, job, PictureClassifier.of)
+    for line in report_lines(network, asked, arguments.top, arguments.json):
         print(line, flush=True)

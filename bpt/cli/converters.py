@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from bpt.cli.options import Parser, check_backend, whole
 
 if TYPE_CHECKING:
-    from bpt.data.imageset import Wanted
+    from bpt.data.imageset import ImageConversion
 
 _OF_IMAGES = """\
 Exit status: 0 done; 1 failed, or images were left out; 2 the command line or LISTFILE is wrong, no image can
@@ -70,16 +70,16 @@ def _add_images(parser: Parser, line: str) -> None:
     parser.flag("encode_type", "with --encoded: png, jpg, ...; default: what each file is", metavar="END", default="")
 
 
-def _wanted(arguments: argparse.Namespace, **sides: int) -> Wanted:
+def _wanted(arguments: argparse.Namespace, **sides: int) -> ImageConversion:
     """What the flags of ``_add_images`` say.
 
     Args:
         sides: ``min_dim`` and ``max_dim``, where there are such flags.
     """
-    from bpt.data.imageset import Wanted
+    from bpt.data.imageset import ImageConversion
 
     check_backend(arguments.backend)
-    return Wanted(
+    return ImageConversion(
         grey=arguments.gray,
         height=arguments.resize_height,
         width=arguments.resize_width,

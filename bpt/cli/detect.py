@@ -37,8 +37,8 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     check(arguments)
 
     # Imported here so that --help does not wait for torch.
-    from bpt.apps.detect.detection import Detector, told
+    from bpt.apps.detect.detection import Detector, report_lines
 
     network, asked = loaded(arguments, job, Detector.of)
-    for line in told(network, asked, arguments.threshold, arguments.json, arguments.output):
+    for line in report_lines(network, asked, arguments.threshold, arguments.json, arguments.output):
         print(line, flush=True)

@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     weights_of(arguments)  # which refuses a flag that names no file
 
     # Imported here so that --help does not wait for torch.
-    from bpt.apps.doctor.examine import Wanted, examine
+    from bpt.apps.doctor.examine import ExaminationRequest, examine
 
     if arguments.cluster:
         from bpt.base.atomic import check_place
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         outcome_of_first(job.world, None if job.world.rank else partial(check_place, arguments.cluster))
     data = None if arguments.data is None else tuple(arguments.data)
     read = (lambda: plan_of(arguments)) if arguments.solver else None
-    wanted = Wanted(read, arguments.gpu, arguments.snapshot, data, arguments.clean, arguments.cluster)
+    wanted = ExaminationRequest(read, arguments.gpu, arguments.snapshot, data, arguments.clean, arguments.cluster)
     report = examine(job, wanted, lambda line: print(line, flush=True))
     if report.wrong is not None:
         raise report.wrong

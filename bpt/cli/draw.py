@@ -77,9 +77,9 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 def draw(arguments: argparse.Namespace, model: str, output: str, level: int = 0, stages: tuple[str, ...] = ()) -> None:
     """Draw as the flags of add_drawing say, and print what there is to say about the picture."""
     # Imported here so that --help does not wait for torch.
-    from bpt.apps.draw.net_drawing import Request, draw_net
+    from bpt.apps.draw.net_drawing import DrawRequest, draw_net
 
-    request = Request(
+    request = DrawRequest(
         model=model,
         output=output,
         phase=arguments.phase,

@@ -105,9 +105,9 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         raise UsageError("bpt explain runs on one process; leave mpirun out")
 
     # Imported here so that --help does not wait for torch.
-    from bpt.apps.explain.explain_inputs import Request, explain
+    from bpt.apps.explain.explain_inputs import ExplainRequest, explain
 
-    request = Request(
+    request = ExplainRequest(
         model=arguments.model,
         weights=weights,
         input=arguments.input,

@@ -54,10 +54,10 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         raise UsageError("bpt export runs on one process; leave mpirun out")
 
     # Imported here so that --help does not wait for torch.
-    from bpt.apps.export.export_net import Request, export_net
+    from bpt.apps.export.export_net import ExportRequest, export_net
 
     job.begin()
-    request = Request(
+    request = ExportRequest(
         model=arguments.model,
         output=arguments.output,
         weights=weights_of(arguments),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from bpt.base.errors import BptError
 from bpt.base.garbage_collection import importing
 from bpt.base.malloc_settings import keep_freed_memory
-from bpt.base.terminal import mend_streams
+from bpt.base.terminal import reopen_std_streams
 from bpt.base.version import VERSION
 from bpt.cli import (
     check,
@@ -138,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: the words of the command line; ``None``: those of this process, which is about to end then.
     """
-    mend_streams()
+    reopen_std_streams()
     try:
         status = _main(argv)
     except KeyboardInterrupt:  # what is told elsewhere comes later: modules are imported, or ranks look for each other
@@ -181,9 +181,9 @@ def _run(arguments: argparse.Namespace) -> int:
     # To look for other devices' packages torch would read what is said of each package that is installed.
     os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
     with importing():  # only now, so that --help does not wait for numpy and torch
-        from bpt.system.comm.neighbours import CpuTime, give_way
+        from bpt.system.comm.neighbours import CpuTime, set_omp_wait_policy
 
-        give_way()
+        set_omp_wait_policy()
         started = CpuTime.now()
         from bpt.apps.commands.job import Job
         from bpt.base.log import check_log

@@ -21,7 +21,7 @@ from bpt.cli.options import (
 
 if TYPE_CHECKING:
     from bpt.apps.commands.job import Job
-    from bpt.apps.pictures.named_pictures import Picture
+    from bpt.apps.pictures.named_pictures import NamedPicture
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ def add_how(parser: Parser) -> None:
     add_state(parser)
 
 
-def loaded(arguments: argparse.Namespace, job: Job, load: Callable[..., T]) -> tuple[T, list[Picture]]:
+def loaded(arguments: argparse.Namespace, job: Job, load: Callable[..., T]) -> tuple[T, list[NamedPicture]]:
     """The network, by ``of`` of a Classifier or a Detector, and the pictures that it is asked about."""
     # Imported here so that --help does not wait for torch.
     from bpt.apps.pictures.named_pictures import pictures

@@ -70,8 +70,8 @@ def seconds(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from bpt.apps.commands.relaunch import Limits, Relaunch
+    from bpt.apps.commands.relaunch import Relaunch, RestartLimits
     from bpt.base.log import start_logging
 
     start_logging()
-    return Relaunch(job_of(arguments), Limits(arguments.restarts, arguments.within, arguments.wait)).run()
+    return Relaunch(job_of(arguments), RestartLimits(arguments.restarts, arguments.within, arguments.wait)).run()

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bpt.base.terminal import mend_streams
+from bpt.base.terminal import reopen_std_streams
 from bpt.cli.options import Parser
 from bpt.config.proto.rewrite import report
 from bpt.config.proto.upgrade import Note
@@ -20,7 +20,7 @@ def run_tool(parser: Parser, action: Callable[[argparse.Namespace], int | None],
     That is what ``action`` returns (``None``: 0); 1 if it failed while running; 2 if the command line or a file that
     the user wrote is wrong.
     """
-    mend_streams()
+    reopen_std_streams()
     try:
         arguments = parser.parse_args(words)
         status = action(arguments) or 0

@@ -90,12 +90,12 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 
     # Imported here so that --help does not wait for torch.
     from bpt.apps.commands.training import train
-    from bpt.base.signals import Action, SignalActions
+    from bpt.base.signals import SignalAction, SignalActions
 
     plan = plan_of(arguments)
     device = job.begin(plan, arguments.gpu)
     job.tell_of_neighbours()
-    signals = SignalActions(Action(arguments.sigint_effect), Action(arguments.sighup_effect))
+    signals = SignalActions(SignalAction(arguments.sigint_effect), SignalAction(arguments.sighup_effect))
     train(
         plan,
         job.world,

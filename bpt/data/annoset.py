@@ -14,7 +14,16 @@ from bpt.data.annotated import BOX, Objects, annotate
 from bpt.data.annotation_files import KINDS, read_labels, read_objects
 from bpt.data.image import Pixels, import_pillow
 from bpt.data.image_source import read_image
-from bpt.data.imageset import COLOUR, GREY, Tell, Wanted, image_datum, labelled_datum, labelled_images, write_listed
+from bpt.data.imageset import (
+    COLOUR,
+    GREY,
+    ImageConversion,
+    Tell,
+    image_datum,
+    labelled_datum,
+    labelled_images,
+    write_listed,
+)
 from bpt.data.source import Sample, read_list, slash_hint
 
 NO_LABEL = -1
@@ -49,7 +58,12 @@ class Annotations:
 
 
 def convert_annoset(
-    root: str, listed: str, target: str, wanted: Wanted, annotations: Annotations, tell: Tell = lambda line: None
+    root: str,
+    listed: str,
+    target: str,
+    wanted: ImageConversion,
+    annotations: Annotations,
+    tell: Tell = lambda line: None,
 ) -> tuple[int, int]:
     """Write the images that the file ``listed`` names, and the objects in them, to the LMDB ``target``.
 
@@ -74,7 +88,7 @@ def convert_annoset(
     return write_listed(source, root, target, wanted, record, tell)
 
 
-def _classified(root: str, wanted: Wanted, sample: Sample) -> pb.AnnotatedDatum:
+def _classified(root: str, wanted: ImageConversion, sample: Sample) -> pb.AnnotatedDatum:
     sample = sample._replace(image=wanted.resized(np.asarray(sample.image, np.uint8)))
     return pb.AnnotatedDatum(datum=labelled_datum(root, wanted, sample))
 
@@ -93,7 +107,7 @@ class _Annotated(NamedTuple):
 class _AnnotatedFiles:
     """The images of a list of lines "image annotation", both below ``root``."""
 
-    def __init__(self, path: str, root: str, annotations: Annotations, wanted: Wanted) -> None:
+    def __init__(self, path: str, root: str, annotations: Annotations, wanted: ImageConversion) -> None:
         import_pillow()
         self.path = path
         self._root, self._wanted, self._written = root, wanted, annotations.written

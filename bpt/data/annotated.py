@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bpt.base.errors import DataError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.datum import decode_datum, encode_datum
-from bpt.data.lmdb_file import LmdbSource, Record
+from bpt.data.lmdb_file import DatumRecord, LmdbSource
 from bpt.data.source import Image
 
 Objects = NDArray[np.float32]
@@ -103,7 +103,7 @@ class AnnotatedSource:
         except DecodeError:
             return False
 
-    def _sample(self, record: Record) -> AnnotatedSample:
+    def _sample(self, record: DatumRecord) -> AnnotatedSample:
         key = record.key.decode("ascii", "backslashreplace")
         try:
             return AnnotatedSample(key, *decode_annotated(record.datum, self._channels))

@@ -14,7 +14,7 @@ from bpt.data.annotated import AnnotatedSample, AnnotatedSource, Objects
 from bpt.data.annotated_transform import AnnotatedTransform
 from bpt.data.batches import Batches, empty
 from bpt.data.prefetch import ALONE, Workers
-from bpt.data.sampler import Draw, Sampler
+from bpt.data.sampler import SampleDraw, Sampler
 from bpt.data.source import Sample
 from bpt.graph.layer_spec import Shape
 from bpt.graph.share import Share
@@ -46,7 +46,7 @@ class AnnotatedBatches(Batches):
         self._boxes, self._workers = boxes, workers
         self._first: Shape = ()
 
-    def _read(self, draw: Draw) -> tuple[Tensor, ...]:
+    def _read(self, draw: SampleDraw) -> tuple[Tensor, ...]:
         epochs, indices = draw.epochs.tolist(), draw.samples.tolist()
         if not indices:
             self._first = self._first or self._transform.infer(self._source.read(0).image.shape)

@@ -15,7 +15,7 @@ from bpt.data.noise import Noise
 from bpt.data.object_boxes import WHOLE, Box, cut, mirrored
 from bpt.data.resizing import Resizing
 from bpt.data.sample_draws import SampleDraws
-from bpt.data.sampler import Draw
+from bpt.data.sampler import SampleDraw
 from bpt.data.source import Image, Sample
 from bpt.data.transform import Batch, Transform
 from bpt.graph.layer_spec import Shape
@@ -82,7 +82,9 @@ class AnnotatedTransform:
             image = self._noise(image, draws)  # type: ignore[arg-type]
         return Sample(sample.key, image, sample.label), objects
 
-    def __call__(self, samples: Sequence[Sample], objects: Sequence[Objects], draw: Draw, out: Batch) -> list[Objects]:
+    def __call__(
+        self, samples: Sequence[Sample], objects: Sequence[Objects], draw: SampleDraw, out: Batch
+    ) -> list[Objects]:
         """Transform prepared ``samples`` into ``out`` (B, C, h, w); their objects as they are in there."""
         self.last(samples, draw, out)
         tops, lefts = self.last.offsets(samples, draw)

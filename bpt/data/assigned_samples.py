@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from bpt.data.sample_partition import Run
-from bpt.data.sampler import Draw, Integers, Sampler
+from bpt.data.sampler import Integers, SampleDraw, Sampler
 
 
 class AllocatedSampler:
@@ -73,7 +73,7 @@ class AllocatedSampler:
         self._begin = self._since - int(np.count_nonzero(self._mine & self._gone))
         self._orders.clear()
 
-    def indices(self, position: int, count: int) -> Draw:
+    def indices(self, position: int, count: int) -> SampleDraw:
         """What stands at ``[position, position + count)`` of the stream; epochs are those of ``sampler``."""
         assert position >= self._since and (self.count or not count), (position, count, self._since, self.count)
         epochs, samples = np.divmod(np.arange(position, position + count) - self._begin, max(self.count, 1))
@@ -81,7 +81,7 @@ class AllocatedSampler:
         for epoch in np.unique(epochs).tolist():
             now = epochs == epoch
             samples[now] = self._order(epoch)[samples[now]]
-        return Draw(epochs, samples)
+        return SampleDraw(epochs, samples)
 
     def passes(self, position: int) -> Fraction:
         """How many passes stand before ``position``: whole ones, and the part that there is of the next."""

@@ -20,7 +20,7 @@ from bpt.base.seeds import derive_seed
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.colour import jitter
 from bpt.data.image import resize
-from bpt.data.sampler import Draw, below, hash_samples
+from bpt.data.sampler import SampleDraw, below, hash_samples
 from bpt.data.source import Image, Sample
 from bpt.graph.layer_spec import Shape
 
@@ -66,7 +66,7 @@ class Augment:
         size = self.param.resized_crop
         return (image[0], size, size) if size else image
 
-    def images(self, samples: Sequence[Sample], draw: Draw) -> list[Sample]:
+    def images(self, samples: Sequence[Sample], draw: SampleDraw) -> list[Sample]:
         """The samples of ``draw`` with images that are cut out, turned and coloured at random.
 
         Raises:
@@ -106,7 +106,7 @@ class Augment:
         w, h = min(width, round(height * param.max_ratio)), min(height, round(width / param.min_ratio))
         return (height - h) // 2, (width - w) // 2, h, w
 
-    def erase(self, data: Floats, draw: Draw) -> None:
+    def erase(self, data: Floats, draw: SampleDraw) -> None:
         """With the probability ``erasing`` set a window of an image of ``data`` (B, C, h, w) to 0, the mean."""
         if not self.param.erasing:
             return
@@ -123,7 +123,7 @@ class Augment:
 
     # Mixing
 
-    def partners(self, draw: Draw, size: int) -> NDArray[np.int64]:
+    def partners(self, draw: SampleDraw, size: int) -> NDArray[np.int64]:
         """The samples, of a data set of ``size``, that those of ``draw`` are mixed with."""
         return below(size, hash_samples(derive_seed(self.seed, "partner"), draw.epochs, draw.samples))
 
@@ -131,7 +131,7 @@ class Augment:
         """What is done to the partners: the same, with other draws."""
         return Augment(self.param, derive_seed(self.seed, "of partners"))
 
-    def mix(self, data: Floats, others: Floats, draw: Draw) -> NDArray[np.float64]:
+    def mix(self, data: Floats, others: Floats, draw: SampleDraw) -> NDArray[np.float64]:
         """Mix ``others`` into ``data`` (B, C, h, w) of the samples of ``draw``; returns which part of each stays.
 
         ``mixup`` ("mixup: Beyond Empirical Risk Minimization", Zhang et al., 2018): λ · x + (1 - λ) · x', λ of the
@@ -164,7 +164,7 @@ class Augment:
                 row[int(each.label)] += share
         return found
 
-    def _betas(self, alphas: NDArray[np.float64], draw: Draw) -> NDArray[np.float64]:
+    def _betas(self, alphas: NDArray[np.float64], draw: SampleDraw) -> NDArray[np.float64]:
         """For each sample a number of Beta(alpha, alpha), by Jöhnk's method (1964)."""
         powers = self._uniforms("beta", draw, 2 * _ROUNDS) ** (1 / alphas[:, np.newaxis])
         x, sums = powers[:, ::2], powers[:, ::2] + powers[:, 1::2]
@@ -174,7 +174,7 @@ class Augment:
         parts: NDArray[np.float64] = np.where(fits.any(1), found[:, 0], 0.5)
         return parts
 
-    def _uniforms(self, what: str, draw: Draw, number: int) -> NDArray[np.float64]:
+    def _uniforms(self, what: str, draw: SampleDraw, number: int) -> NDArray[np.float64]:
         """So many numbers in [0, 1) for each sample: (B, number)."""
         columns = [hash_samples(derive_seed(self.seed, what, i), draw.epochs, draw.samples) for i in range(number)]
         uniforms: NDArray[np.float64] = (np.stack(columns, 1) >> np.uint64(11)).astype(np.float64) * 2.0**-53

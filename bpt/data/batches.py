@@ -18,7 +18,7 @@ from bpt.data.finite import FiniteWatch, all_finite
 from bpt.data.hdf5_file import Hdf5Source
 from bpt.data.prefetch import ALONE, Workers
 from bpt.data.sample_partition import Run
-from bpt.data.sampler import Draw, Integers, Sampler
+from bpt.data.sampler import Integers, SampleDraw, Sampler
 from bpt.data.source import Comparable, Sample, Source, digest_of
 from bpt.data.transform import Transform
 from bpt.graph.layer_spec import Shape
@@ -71,7 +71,7 @@ class Batches(ABC):
         # Read in the order of the stream: no source likes to go back.
         stream = self.allocated or self.sampler
         draws = [stream.indices(position + begin, end - begin) for begin, end in sorted(runs)]
-        draw = Draw(*map(np.concatenate, zip(*draws, strict=True))) if draws else stream.indices(position, 0)
+        draw = SampleDraw(*map(np.concatenate, zip(*draws, strict=True))) if draws else stream.indices(position, 0)
         batch = self._read(draw)
         if len(runs) < 2:
             return batch
@@ -91,7 +91,7 @@ class Batches(ABC):
         return digest_of(self._compared)
 
     @abstractmethod
-    def _read(self, draw: Draw) -> tuple[Tensor, ...]:
+    def _read(self, draw: SampleDraw) -> tuple[Tensor, ...]:
         """The samples of ``draw``."""
 
     @abstractmethod
@@ -127,7 +127,7 @@ class ImageBatches(Batches):
         self._workers = workers
         self._first: Shape = ()
 
-    def _read(self, draw: Draw) -> tuple[Tensor, ...]:
+    def _read(self, draw: SampleDraw) -> tuple[Tensor, ...]:
         augment = self._augment
         data, samples = self._images(draw, draw.samples, self._transform, augment)
         label = empty(len(samples))
@@ -141,7 +141,7 @@ class ImageBatches(Batches):
         return data, label
 
     def _images(
-        self, draw: Draw, chosen: Integers, transform: Transform, augment: Augment | None
+        self, draw: SampleDraw, chosen: Integers, transform: Transform, augment: Augment | None
     ) -> tuple[Tensor, list[Sample]]:
         """The images of the samples ``chosen``, by the random numbers of those of ``draw``; and the samples."""
         indices = chosen.tolist()
@@ -157,7 +157,7 @@ class ImageBatches(Batches):
             return empty(0, *self._first), []
         try:
             if augment is not None:
-                runs = [(run, Draw(draw.epochs[run], draw.samples[run])) for run in _runs(len(samples), 8)]
+                runs = [(run, SampleDraw(draw.epochs[run], draw.samples[run])) for run in _runs(len(samples), 8)]
                 parts = self._workers.run(partial(augment.images, samples[run], of_run) for run, of_run in runs)
                 samples = [sample for part in parts for sample in part]
             shape = transform.common_shape(samples)
@@ -168,7 +168,7 @@ class ImageBatches(Batches):
                 self.watch.look(sample.image, partial('{}: record "{}"'.format, self._source.path, sample.key))
         data = empty(len(samples), *shape)
         self._workers.run(
-            partial(transform, samples[run], Draw(draw.epochs[run], draw.samples[run]), data.numpy()[run])
+            partial(transform, samples[run], SampleDraw(draw.epochs[run], draw.samples[run]), data.numpy()[run])
             for run in _runs(len(samples), self._workers.count)
         )
         if augment is not None:
@@ -187,7 +187,7 @@ class RowBatches(Batches):
         super().__init__(source, sampler, share)
         self._source = source
 
-    def _read(self, draw: Draw) -> tuple[Tensor, ...]:
+    def _read(self, draw: SampleDraw) -> tuple[Tensor, ...]:
         rows = self._source.rows(draw.samples)
         for name, values in zip(self._source.datasets, rows, strict=True):
             if not all_finite(values):

@@ -13,7 +13,7 @@ from bpt.data.batches import ImageBatches
 from bpt.data.image import import_pillow, resize
 from bpt.data.image_source import LARGEST_LABEL
 from bpt.data.prefetch import Workers
-from bpt.data.sampler import Draw, Sampler
+from bpt.data.sampler import SampleDraw, Sampler
 from bpt.data.source import Sample, a_few, ends_of, read_list, slash_hint
 from bpt.data.transform import Transform
 from bpt.data.video_frames import Frames
@@ -112,6 +112,6 @@ class ClipBatches(ImageBatches):
         super().__init__(source, sampler, transform, share, workers)
         self._frames = frames
 
-    def _read(self, draw: Draw) -> tuple[Tensor, ...]:
+    def _read(self, draw: SampleDraw) -> tuple[Tensor, ...]:
         data, label = super()._read(draw)
         return data.view(len(data), data.shape[1] // self._frames, self._frames, *data.shape[2:]), label

@@ -31,7 +31,7 @@ _TOLD = 10  # images that are told while none could be read: the folder or the l
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ImageConversion:
     """What becomes of each image.
 
     Attributes:
@@ -112,7 +112,7 @@ Tell = Callable[[str], None]
 
 
 def convert_imageset(
-    root: str, listed: str, target: str, wanted: Wanted, tell: Tell = lambda line: None
+    root: str, listed: str, target: str, wanted: ImageConversion, tell: Tell = lambda line: None
 ) -> tuple[int, int]:
     """Write the images that the file ``listed`` names, below ``root``, to the LMDB ``target``; see ``write_listed``.
 
@@ -123,13 +123,13 @@ def convert_imageset(
     return write_listed(source, root, target, wanted, partial(labelled_datum, root, wanted), tell)
 
 
-def labelled_images(root: str, listed: str, wanted: Wanted) -> ImageSource:
+def labelled_images(root: str, listed: str, wanted: ImageConversion) -> ImageSource:
     """The images of a list of paths and labels."""
     size = (wanted.height, wanted.width) if wanted.height else ()
     return ImageSource(listed, root_folder=root, size=size, channels=GREY if wanted.grey else COLOUR)
 
 
-def labelled_datum(root: str, wanted: Wanted, sample: Sample) -> pb.Datum:
+def labelled_datum(root: str, wanted: ImageConversion, sample: Sample) -> pb.Datum:
     """The record of an image of ``labelled_images``."""
     return image_datum(root, sample.key, sample.image, int(sample.label), wanted)
 
@@ -138,7 +138,7 @@ def write_listed(
     source: ListedSource[S],
     root: str,
     target: str,
-    wanted: Wanted,
+    wanted: ImageConversion,
     record: Callable[[S], pb.Datum | pb.AnnotatedDatum],
     tell: Tell,
 ) -> tuple[int, int]:
@@ -196,7 +196,7 @@ def _order(count: int, shuffle: bool) -> Iterator[int]:
     yield from np.random.default_rng(SEED).permutation(count).tolist() if shuffle else range(count)
 
 
-def image_datum(root: str, name: str, image: Image, label: int, wanted: Wanted) -> pb.Datum:
+def image_datum(root: str, name: str, image: Image, label: int, wanted: ImageConversion) -> pb.Datum:
     """The record of an ``image`` that the file ``name`` below ``root`` holds; that file's bytes if it need not change.
 
     Raises:

@@ -17,7 +17,7 @@ from bpt.data.batches import Batches, empty
 from bpt.data.image import Pixels, import_pillow, resize
 from bpt.data.image_source import read_image
 from bpt.data.prefetch import Workers
-from bpt.data.sampler import Draw, Sampler, below, hash_samples
+from bpt.data.sampler import SampleDraw, Sampler, below, hash_samples
 from bpt.data.source import a_few, ends_of, read_list, slash_hint
 from bpt.data.transform import check_mean, read_mean
 from bpt.graph.layer_spec import Shape
@@ -175,7 +175,9 @@ class PixelTransform:
             )
         return (image[0], *self._crop)
 
-    def __call__(self, sample: Labelled, draw: Draw, data: NDArray[np.float32], labels: NDArray[np.float32]) -> None:
+    def __call__(
+        self, sample: Labelled, draw: SampleDraw, data: NDArray[np.float32], labels: NDArray[np.float32]
+    ) -> None:
         """Write one sample, of the draw of one, into ``data`` (C, h, w) and ``labels`` (1, h, w)."""
         height, width = data.shape[1:]
         room = np.maximum(np.array(sample.image.shape[1:]) - (height, width), 0)
@@ -198,7 +200,7 @@ class PixelTransform:
         if flip:
             data[...], labels[...] = data[:, :, ::-1].copy(), labels[:, :, ::-1].copy()
 
-    def _hash(self, what: str, draw: Draw) -> NDArray[np.uint64]:
+    def _hash(self, what: str, draw: SampleDraw) -> NDArray[np.uint64]:
         return hash_samples(derive_seed(self._seed, what), draw.epochs, draw.samples)
 
 
@@ -214,7 +216,7 @@ class LabelledBatches(Batches):
         super().__init__(source, sampler, share)
         self._source, self._transform, self._workers = source, transform, workers
 
-    def _read(self, draw: Draw) -> tuple[Tensor, ...]:
+    def _read(self, draw: SampleDraw) -> tuple[Tensor, ...]:
         tasks: list[Callable[[], Labelled]] = [partial(self._source.read, index) for index in draw.samples.tolist()]
         samples = self._workers.run(tasks)
         shapes = {self._shape(sample) for sample in samples or [self._source.read(0)]}
@@ -227,7 +229,7 @@ class LabelledBatches(Batches):
         data, labels = empty(len(samples), *shape), empty(len(samples), 1, *shape[1:])
         sizes = empty(len(samples), 1, 1, 2)
         self._workers.run(
-            partial(self._transform, sample, Draw(draw.epochs[i : i + 1], draw.samples[i : i + 1]), *arrays)
+            partial(self._transform, sample, SampleDraw(draw.epochs[i : i + 1], draw.samples[i : i + 1]), *arrays)
             for i, (sample, *arrays) in enumerate(zip(samples, data.numpy(), labels.numpy(), strict=True))
         )
         for row, sample in zip(sizes.numpy(), samples, strict=True):

@@ -21,7 +21,7 @@ from bpt.base.user_files import refuse_file
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.checksums import add_checksums
 from bpt.data.datum import decode_datum, is_encoded
-from bpt.data.lmdb_pages import DamagedError, Entry, Leaf, LmdbFile, NotLmdbError
+from bpt.data.lmdb_pages import DamagedError, Leaf, LmdbEntry, LmdbFile, NotLmdbError
 from bpt.data.sampler import Integers
 from bpt.data.source import Sample
 
@@ -80,7 +80,7 @@ def _data_file(path: str) -> Path:
     return file
 
 
-class Record(NamedTuple):
+class DatumRecord(NamedTuple):
     """A record as it stands in a database: its key and a serialised Datum."""
 
     key: bytes
@@ -134,14 +134,14 @@ class LmdbSource:
         """Whether the first record has to be decoded; a DataError if it cannot be read."""
         return is_encoded(self.record(0).datum)
 
-    def record(self, index: int) -> Record:
+    def record(self, index: int) -> DatumRecord:
         """Record ``index``, not decoded; a DataError if it cannot be read, or the file is not what it was."""
         self._reads += 1
         try:
             if not self._reads % _LOOK_EVERY:
                 self._file.check_unchanged()
             entry = self._find(index) if self._random_access else self._walk(index)
-            return Record(entry.key, self._file.value(entry))
+            return DatumRecord(entry.key, self._file.value(entry))
         except (DamagedError, OSError) as error:
             reason = self._change() or error
             raise DataError(f"{self.path}: record {index} of {self._size} cannot be read: {reason}") from None
@@ -166,7 +166,7 @@ class LmdbSource:
             return str(error)
         return ""
 
-    def _find(self, index: int) -> Entry:
+    def _find(self, index: int) -> LmdbEntry:
         if self._places is None:
             numbers, counts = zip(*self._file.places(), strict=True)
             self._places = np.array(numbers), np.cumsum(counts)
@@ -174,7 +174,7 @@ class LmdbSource:
         leaf = int(np.searchsorted(ends, index, side="right"))
         return self._file.entry(int(pages[leaf]), index - (int(ends[leaf - 1]) if leaf else 0))
 
-    def _walk(self, index: int) -> Entry:
+    def _walk(self, index: int) -> LmdbEntry:
         if index < self._start:
             self._leaves, self._leaf, self._start = self._file.leaves(), [], 0
         while index >= self._start + len(self._leaf):

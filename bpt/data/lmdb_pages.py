@@ -58,7 +58,7 @@ class Meta(NamedTuple):
         return (self.last_page + 1) * self.page_size
 
 
-class Entry(NamedTuple):
+class LmdbEntry(NamedTuple):
     """A record in a leaf; ``large`` is the first page of a value that has pages of its own, or 0."""
 
     key: bytes
@@ -67,7 +67,7 @@ class Entry(NamedTuple):
     size: int
 
 
-Leaf = list[Entry]
+Leaf = list[LmdbEntry]
 
 
 class LmdbFile:
@@ -124,7 +124,7 @@ class LmdbFile:
         if left:
             raise DamagedError(f"it has {'more' if left < 0 else 'fewer'} records than its meta page says")
 
-    def entry(self, number: int, index: int) -> Entry:
+    def entry(self, number: int, index: int) -> LmdbEntry:
         """Record ``index`` of the leaf in page ``number``; raises what ``leaves`` raises."""
         page = self._page(number, _LEAF)
         if index >= self._count(page):
@@ -132,7 +132,7 @@ class LmdbFile:
         (at,) = struct.unpack_from("<H", page, _PAGE.size + 2 * index)
         return self._entry(page, at)
 
-    def first_from(self, key: bytes) -> Entry | None:
+    def first_from(self, key: bytes) -> LmdbEntry | None:
         """The first record whose key is ``key`` or behind it; ``None``: there is none."""
         for page in self._pages(key):
             leaf = self._entries(page)
@@ -141,7 +141,7 @@ class LmdbFile:
                 return leaf[at]
         return None
 
-    def value(self, entry: Entry) -> bytes:
+    def value(self, entry: LmdbEntry) -> bytes:
         """The value of a record; raises what ``leaves`` raises."""
         if not entry.large:
             return entry.value
@@ -155,7 +155,7 @@ class LmdbFile:
             raise DamagedError(f"page {entry.large} is not the large value that it should be")
         return content[_PAGE.size :] if together else self._read(entry.large, entry.size, _PAGE.size)
 
-    def pages_of(self, entry: Entry) -> range:
+    def pages_of(self, entry: LmdbEntry) -> range:
         """The pages that hold the value of a record, if it has some of its own."""
         return range(entry.large, entry.large + self._pages_of(entry)) if entry.large else range(0)
 
@@ -175,7 +175,7 @@ class LmdbFile:
     def _cut(self) -> DamagedError:
         return DamagedError(f"while it was read its data.mdb was cut: it had {self.meta.size} bytes")
 
-    def _pages_of(self, entry: Entry) -> int:
+    def _pages_of(self, entry: LmdbEntry) -> int:
         return -(-(_PAGE.size + entry.size) // self.meta.page_size)
 
     def _pages(self, key: bytes | None = None, backwards: bool = False) -> Iterator[bytes]:
@@ -227,7 +227,7 @@ class LmdbFile:
     def _entries(self, page: bytes) -> Leaf:
         return [self._entry(page, at) for at in self._pointers(page)]
 
-    def _entry(self, page: bytes, at: int) -> Entry:
+    def _entry(self, page: bytes, at: int) -> LmdbEntry:
         """The record whose node stands ``at`` a place of its leaf."""
         if at + 8 > len(page):
             raise self._damaged(page)
@@ -238,7 +238,7 @@ class LmdbFile:
             end = start + size
             if end > len(page):
                 raise self._damaged(page)
-            return Entry(page[at + 8 : start], page[start:end], 0, size)
+            return LmdbEntry(page[at + 8 : start], page[start:end], 0, size)
         if flags & (_DATABASE | _SEVERAL):
             raise DamagedError("it holds databases of its own or several values a key, not the records of a data set")
         if flags != _ELSEWHERE or start + _NUMBER.size > len(page):
@@ -246,7 +246,7 @@ class LmdbFile:
         (large,) = _NUMBER.unpack_from(page, start)
         if not 1 < large <= self.meta.last_page:
             raise self._damaged(page)
-        return Entry(page[at + 8 : start], b"", large, size)
+        return LmdbEntry(page[at + 8 : start], b"", large, size)
 
     def _count(self, page: bytes) -> int:
         lower, upper = struct.unpack_from("<HH", page, 12)

@@ -44,7 +44,7 @@ class Allocation:
         return Allocation(tuple(() if node in gone else runs for node, runs in enumerate(self.runs)))
 
 
-def nothing(nodes: int) -> Allocation:
+def empty_allocation(nodes: int) -> Allocation:
     """No samples for any of ``nodes``."""
     return Allocation(((),) * nodes)
 

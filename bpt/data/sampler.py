@@ -48,7 +48,7 @@ def _splitmix(state: Hashes) -> Hashes:
 Integers = NDArray[np.int64]
 
 
-class Draw(NamedTuple):
+class SampleDraw(NamedTuple):
     """Samples of a stretch of the stream: for each its epoch and its index in the source."""
 
     epochs: Integers
@@ -79,7 +79,7 @@ class Sampler:
         self._seed = seed
         self._orders: dict[int, Integers] = {}
 
-    def indices(self, position: int, count: int) -> Draw:
+    def indices(self, position: int, count: int) -> SampleDraw:
         """What stands at ``[position, position + count)`` of the stream.
 
         The answer depends on nothing else, so ranks may draw disjoint stretches, in any order.
@@ -90,7 +90,7 @@ class Sampler:
             for epoch in np.unique(epochs).tolist():
                 now = epochs == epoch
                 samples[now] = self._order(epoch)[samples[now]]
-        return Draw(epochs, samples)
+        return SampleDraw(epochs, samples)
 
     def order(self, epoch: int, among: Integers | None = None) -> Integers:
         """The samples in the order in which ``epoch`` has them, whatever is skipped: (size,).
@@ -103,8 +103,8 @@ class Sampler:
             return samples
         # Sorting by hashes gives the same order with every version of NumPy; its generators do not promise that.
         by_file = self._hashes("files", epoch, np.arange(len(self._files)))
-        by_sample = self._hashes("samples", epoch, samples)
-        return samples[np.lexsort((by_sample, by_file[np.searchsorted(self._ends, samples, side="right")]))]
+        sample_independent = self._hashes("samples", epoch, samples)
+        return samples[np.lexsort((sample_independent, by_file[np.searchsorted(self._ends, samples, side="right")]))]
 
     def _order(self, epoch: int) -> Integers:
         if epoch not in self._orders:

@@ -2,7 +2,7 @@
 
 Records go as they stand in the LMDB, in pieces of some MB, each two flat buffers. Which samples a node trains in which
 order, and what is done to them, is decided there, by the same sampler and the same seed as where all nodes read the
-data themselves: so the batches are the same. ``Spool`` is where a node keeps what it was sent.
+data themselves: so the batches are the same. ``RecordCache`` is where a node keeps what it was sent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bpt.base.errors import DataError, FileError, WriteError
 from bpt.base.user_files import UnreadableError, read_bytes
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.datum import is_encoded
-from bpt.data.lmdb_file import LmdbSource, Record
+from bpt.data.lmdb_file import DatumRecord, LmdbSource
 from bpt.data.sample_partition import Run
 from bpt.data.sampler import Integers, Sampler
 from bpt.data.source import Sample
@@ -33,7 +33,7 @@ from bpt.data.source import Sample
 PIECE = 2**23  # bytes
 
 
-class Parcel(NamedTuple):
+class RecordChunk(NamedTuple):
     """Records for sending.
 
     Attributes:
@@ -58,11 +58,11 @@ class Header:
 
     path: str
     samples: int
-    first: Record
+    first: DatumRecord
     mean: bytes = b""
 
 
-class Shipment:
+class RecordStream:
     """The records of an LMDB, for nodes that cannot reach it.
 
     Args:
@@ -84,7 +84,7 @@ class Shipment:
             raise FileError(mean_file, str(error)) from None
         self.header = Header(path, len(self._source), self._source.record(0), mean)
 
-    def pieces(self, runs: Iterable[Run], size: int = PIECE) -> Iterator[Parcel]:
+    def pieces(self, runs: Iterable[Run], size: int = PIECE) -> Iterator[RecordChunk]:
         """The records of ``runs``, positions in the order of epoch 0, read while one iterates.
 
         Within ``runs`` they come in the order of the LMDB, which is quicker to read.
@@ -97,7 +97,7 @@ class Shipment:
         """
         indices = np.sort(np.concatenate([self._order[start:stop] for start, stop in runs] or [self._order[:0]]))
         chosen: list[int] = []
-        records: list[Record] = []
+        records: list[DatumRecord] = []
         gathered = 0
         for index in indices.tolist():
             chosen.append(index)
@@ -114,19 +114,19 @@ class Shipment:
         self._source.close()
 
 
-def pack(indices: Iterable[int], records: Iterable[Record]) -> Parcel:
+def pack(indices: Iterable[int], records: Iterable[DatumRecord]) -> RecordChunk:
     """Records with these indices in their source, in one parcel."""
     records = list(records)
     sizes = [(index, len(record.key), len(record.datum)) for index, record in zip(indices, records, strict=True)]
     content = bytearray().join(part for record in records for part in record)
-    return Parcel(np.array(sizes, np.int64).reshape(-1, 3), np.frombuffer(content, np.uint8))
+    return RecordChunk(np.array(sizes, np.int64).reshape(-1, 3), np.frombuffer(content, np.uint8))
 
 
 _numbers = itertools.count(1)
-_spools: weakref.WeakValueDictionary[str, Spool] = weakref.WeakValueDictionary()  # by name
+_spools: weakref.WeakValueDictionary[str, RecordCache] = weakref.WeakValueDictionary()  # by name
 
 
-class Spool:
+class RecordCache:
     """Records in a temporary file of this process, found by their index in the server's source; at first record 0.
 
     A Data layer reads them after ``redirect`` has put ``name`` in place of the source in its text. The file has no
@@ -160,7 +160,7 @@ class Spool:
             raise
         _spools[self.name] = self
 
-    def append(self, parcel: Parcel) -> None:
+    def append(self, parcel: RecordChunk) -> None:
         """Keep the records of ``parcel``; those that are here already may come again.
 
         May be called while another thread reads others.
@@ -177,14 +177,14 @@ class Spool:
         self._places[index] = np.column_stack((ends - sizes.sum(axis=1), sizes))
         self._end = end
 
-    def record(self, index: int) -> Record:
+    def record(self, index: int) -> DatumRecord:
         """Record ``index`` of the server's source; a DataError if it has not been sent."""
         at, key, datum = self._places[index].tolist()
         if not key:
             raise DataError(f"{self.header.path}: record {index} of {self.header.samples} was not sent to this node")
         content = os.pread(self._file.fileno(), key + datum, at)
         assert len(content) == key + datum, (index, len(content), key, datum)
-        return Record(content[:key], content[key:])
+        return DatumRecord(content[:key], content[key:])
 
     def redirect(self, layer: pb.LayerParameter) -> None:
         """Let the Data layer of this text, which is changed, read the spool, and the mean image that came with it."""
@@ -201,7 +201,7 @@ class Spool:
             self._mean.close()
             self._mean = None
 
-    def __enter__(self) -> Spool:
+    def __enter__(self) -> RecordCache:
         return self
 
     def __exit__(
@@ -224,7 +224,7 @@ class SpoolSource:
         channels: what encoded images are converted to, 1 or 3; ``None`` keeps what the file has.
     """
 
-    def __init__(self, spool: Spool, channels: int | None = None) -> None:
+    def __init__(self, spool: RecordCache, channels: int | None = None) -> None:
         self.path = spool.header.path
         self._spool = spool
         self._channels = channels
@@ -250,7 +250,7 @@ class SpoolSource:
         """The spool outlives its readers; whoever made it closes it."""
 
 
-def spool_of(source: str) -> Spool | None:
+def spool_of(source: str) -> RecordCache | None:
     """The spool that the text of a net means by ``source``; ``None`` if it means a folder."""
     return _spools.get(source)
 

@@ -16,7 +16,7 @@ from bpt.config.proto.binary_files import read_binary, write_binary
 from bpt.config.proto.blobs import array_to_blob, blob_to_array
 from bpt.config.proto.fields import without
 from bpt.data.finite import all_finite
-from bpt.data.sampler import Draw, below, hash_samples
+from bpt.data.sampler import SampleDraw, below, hash_samples
 from bpt.data.source import Image, Sample
 from bpt.graph.layer_spec import Shape
 
@@ -178,7 +178,7 @@ class Transform:
                 )
         return common
 
-    def __call__(self, samples: Sequence[Sample], draw: Draw, out: Batch) -> None:
+    def __call__(self, samples: Sequence[Sample], draw: SampleDraw, out: Batch) -> None:
         """Transform ``samples``, which are those of ``draw``, into ``out`` (B, C, h, w).
 
         ``(C, h, w)`` is their ``common_shape``.
@@ -216,7 +216,7 @@ class Transform:
         if self._scale != 1:
             out *= self._scale
 
-    def offsets(self, samples: Sequence[Sample], draw: Draw) -> tuple[list[int], list[int]]:
+    def offsets(self, samples: Sequence[Sample], draw: SampleDraw) -> tuple[list[int], list[int]]:
         """The upper left corner of each sample's crop."""
         if not self._crop[0]:
             return [0] * len(samples), [0] * len(samples)
@@ -227,7 +227,7 @@ class Transform:
         lefts = below(room[:, 1] + 1, self._hashes("crop left", draw))
         return tops.tolist(), lefts.tolist()
 
-    def flips(self, draw: Draw) -> list[int]:
+    def flips(self, draw: SampleDraw) -> list[int]:
         """Of each sample whether it is mirrored, 0 or 1."""
         if not self._mirror:
             return [0] * len(draw.samples)
@@ -241,7 +241,7 @@ class Transform:
             return colour
         return np.resize(self._mean_values if len(self._mean_values) else np.zeros(1, np.float32), channels)
 
-    def _hashes(self, what: str, draw: Draw) -> NDArray[np.uint64]:
+    def _hashes(self, what: str, draw: SampleDraw) -> NDArray[np.uint64]:
         return hash_samples(derive_seed(self._seed, what), draw.epochs, draw.samples)
 
 

@@ -16,7 +16,7 @@ from bpt.base.errors import BptError, DataError
 from bpt.base.user_files import refuse_file
 from bpt.data.checksums import PIECE, Tell, damaged_pieces
 from bpt.data.hdf5_file import import_h5py
-from bpt.data.lmdb_file import Record, open_lmdb
+from bpt.data.lmdb_file import DatumRecord, open_lmdb
 from bpt.data.lmdb_pages import DamagedError, LmdbFile
 
 _MOST = 5  # that are named
@@ -63,7 +63,7 @@ def _unreadable(path: str, file: LmdbFile) -> Iterator[str]:
             for leaf in file.leaves():
                 for entry in leaf:
                     try:
-                        Record(entry.key, file.value(entry)).sample(path)
+                        DatumRecord(entry.key, file.value(entry)).sample(path)
                     except DataError as error:
                         yield str(error).removeprefix(f"{path}: ")
         except (DamagedError, OSError) as error:

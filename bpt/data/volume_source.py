@@ -20,7 +20,7 @@ from bpt.base.seeds import derive_seed
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.batches import Batches, empty
 from bpt.data.nifti import Volume, import_nibabel, open_nifti, read_nifti
-from bpt.data.sampler import Draw, Sampler, below, hash_samples
+from bpt.data.sampler import SampleDraw, Sampler, below, hash_samples
 from bpt.data.source import a_few, ends_of, read_list
 from bpt.graph.layer_spec import Shape
 from bpt.graph.share import Share
@@ -99,7 +99,7 @@ class VolumeTransform:
         if self._shift >= min(shape):
             raise UserError(f"shift {self._shift} moves volumes of {'×'.join(map(str, shape))} out of themselves")
 
-    def __call__(self, volumes: Sequence[Volume], draw: Draw, out: NDArray[np.float32]) -> None:
+    def __call__(self, volumes: Sequence[Volume], draw: SampleDraw, out: NDArray[np.float32]) -> None:
         """Write the transformed ``volumes``, which are those of ``draw``, to ``out`` (N, 1, D, H, W)."""
         flips = below(2, self._hashes("mirror", draw)) if self._mirror else np.zeros(len(volumes), np.int64)
         moves = np.stack([self._moves(axis, draw) for axis in range(3)], axis=1)
@@ -107,13 +107,13 @@ class VolumeTransform:
             flipped = volume[::-1] if flip else volume
             target[...] = flipped[np.ix_(*map(_moved, volume.shape, move))] if any(move) else flipped
 
-    def _moves(self, axis: int, draw: Draw) -> NDArray[np.int64]:
+    def _moves(self, axis: int, draw: SampleDraw) -> NDArray[np.int64]:
         """By how many voxels each sample is moved along ``axis``."""
         if not self._shift:
             return np.zeros(len(draw.samples), np.int64)
         return below(2 * self._shift + 1, self._hashes(f"shift {axis}", draw)) - self._shift
 
-    def _hashes(self, what: str, draw: Draw) -> NDArray[np.uint64]:
+    def _hashes(self, what: str, draw: SampleDraw) -> NDArray[np.uint64]:
         return hash_samples(derive_seed(self._seed, what), draw.epochs, draw.samples)
 
 
@@ -128,7 +128,7 @@ _ENTRY = re.compile(r"(?P<name>.*\S)\s+(?P<label>\S+)")
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
-class Entry(NamedTuple):
+class VolumeEntry(NamedTuple):
     """A line of a list: the volume's file, its label, and where the line stands ("list.txt:3")."""
 
     path: Path
@@ -210,7 +210,7 @@ class VolumeSource:
         self._kept = {}
 
 
-def list_volumes(path: str, root_folder: str = "") -> list[Entry]:
+def list_volumes(path: str, root_folder: str = "") -> list[VolumeEntry]:
     """The lines of the list at ``path``; see ``VolumeSource``. Empty lines do not count.
 
     Raises:
@@ -224,7 +224,7 @@ def list_volumes(path: str, root_folder: str = "") -> list[Entry]:
     return entries
 
 
-def _entry(line: str, folder: Path, place: str) -> Entry:
+def _entry(line: str, folder: Path, place: str) -> VolumeEntry:
     found = _ENTRY.fullmatch(line)
     if not found:
         raise FileError(place, f'"{excerpt(line)}" is a path or a label, not both: write the path, then the label')
@@ -237,7 +237,7 @@ def _entry(line: str, folder: Path, place: str) -> Entry:
     path = folder / name
     if not os.path.isfile(path):
         raise FileError(place, f'lists "{name}", which does not exist (looked for {path.absolute()})')
-    return Entry(path, int(label), place)
+    return VolumeEntry(path, int(label), place)
 
 
 class VolumeBatches(Batches):
@@ -251,7 +251,7 @@ class VolumeBatches(Batches):
         self._transform = transform
         self._shape = shape
 
-    def _read(self, draw: Draw) -> tuple[Tensor, ...]:
+    def _read(self, draw: SampleDraw) -> tuple[Tensor, ...]:
         samples = draw.samples.tolist()
         data, label = empty(len(samples), 1, *self._shape), empty(len(samples))
         self._transform([self._source.read(index) for index in samples], draw, data.numpy())

@@ -18,8 +18,8 @@ from bpt.base.seeds import derive_seed
 from bpt.data.batches import Batches, empty
 from bpt.data.image import Pixels, resize
 from bpt.data.prefetch import ALONE, Workers
-from bpt.data.sampler import Draw, Sampler, below, hash_samples
-from bpt.data.window_source import CHANNELS, Window, WindowSource
+from bpt.data.sampler import SampleDraw, Sampler, below, hash_samples
+from bpt.data.window_source import CHANNELS, ImageWindow, WindowSource
 from bpt.graph.share import Share
 
 _F = np.float32  # Caffe computes in the precision of its blobs; rounding decides about pixels
@@ -33,7 +33,7 @@ class WarpedWindow(NamedTuple):
     left: int
 
 
-class Place(NamedTuple):
+class WindowPlacement(NamedTuple):
     """What of an image is shown where in a crop: first and last column and row, and the part of the crop they fill."""
 
     x1: int
@@ -62,7 +62,7 @@ class WindowCrop:
         self._pad = context_pad
         self._square = square
 
-    def __call__(self, image: Pixels, window: Window, mirror: bool) -> WarpedWindow:
+    def __call__(self, image: Pixels, window: ImageWindow, mirror: bool) -> WarpedWindow:
         """The crop of ``window`` out of its ``image`` (C, H, W); with ``mirror`` flipped left to right.
 
         Raises:
@@ -74,7 +74,7 @@ class WindowCrop:
         pixels = resize(image[:, at.y1 : at.y2 + 1, at.x1 : at.x2 + 1], at.height, at.width)
         return WarpedWindow(pixels[:, :, ::-1] if mirror else pixels, at.top, at.left)
 
-    def place(self, window: Window, rows: int, columns: int, mirror: bool = False) -> Place:
+    def place(self, window: ImageWindow, rows: int, columns: int, mirror: bool = False) -> WindowPlacement:
         """What a crop of ``window`` shows of an image of so many pixels; raises as a call does."""
         _, _, x1, y1, x2, y2 = window
         top = left = 0
@@ -91,9 +91,9 @@ class WindowCrop:
                 f"the window {' '.join(map(str, window[2:]))} (x1 y1 x2 y2) is not in the image of "
                 f"{columns} × {rows} pixels"
             )
-        return Place(x1, y1, x2, y2, top, left, height, width)
+        return WindowPlacement(x1, y1, x2, y2, top, left, height, width)
 
-    def _widened(self, window: Window) -> tuple[tuple[int, int], tuple[int, int]]:
+    def _widened(self, window: ImageWindow) -> tuple[tuple[int, int], tuple[int, int]]:
         """The window with its context, perhaps beyond the image: first and last column, first and last row."""
         factor = _F(self.size) / _F(self.size - 2 * self._pad)
         half_width = _F((window.x2 - window.x1 + 1) / 2)
@@ -165,7 +165,7 @@ class WindowBatches(Batches):
         self._seed = seed
         self._workers = workers
 
-    def _read(self, draw: Draw) -> tuple[Tensor, ...]:
+    def _read(self, draw: SampleDraw) -> tuple[Tensor, ...]:
         count = len(draw.samples)
         data, label = empty(count, CHANNELS, self._crop.size, self._crop.size), empty(count)
         windows, flips = self._draw(draw)
@@ -176,10 +176,10 @@ class WindowBatches(Batches):
         )
         return data, label
 
-    def _draw(self, draw: Draw) -> tuple[list[Window], NDArray[np.int64]]:
+    def _draw(self, draw: SampleDraw) -> tuple[list[ImageWindow], NDArray[np.int64]]:
         positions = draw.epochs * self.epoch + draw.samples
         is_foreground = positions % self._batch_size >= self._background
-        rows = np.empty((len(positions), len(Window._fields)), np.int64)
+        rows = np.empty((len(positions), len(ImageWindow._fields)), np.int64)
         hashes = hash_samples(derive_seed(self._seed, "window"), draw.epochs, draw.samples)
         for here, kind in ((is_foreground, self._source.foreground), (~is_foreground, self._source.background)):
             if here.any():
@@ -187,9 +187,9 @@ class WindowBatches(Batches):
         flips = np.zeros(len(positions), np.int64)
         if self._mirror:
             flips = below(2, hash_samples(derive_seed(self._seed, "mirror"), draw.epochs, draw.samples))
-        return [Window(*row) for row in rows.tolist()], flips
+        return [ImageWindow(*row) for row in rows.tolist()], flips
 
-    def _cut(self, window: Window, flip: int, out: NDArray[np.float32]) -> None:
+    def _cut(self, window: ImageWindow, flip: int, out: NDArray[np.float32]) -> None:
         image = self._source.read(window.image)
         try:
             pixels, top, left = self._crop(image, window, bool(flip))

@@ -20,7 +20,7 @@ _COLUMNS = 6  # class, overlap, x1, y1, x2, y2
 _LABEL, _OVERLAP = 0, 1
 
 
-class Window(NamedTuple):
+class ImageWindow(NamedTuple):
     """A window: the number of its image, its label (0: background), and its first and last pixel, both included."""
 
     image: int
@@ -52,7 +52,7 @@ class WindowSource:
 
     Attributes:
         path: as given.
-        foreground, background: the windows, in the file's order: (n, 6), the numbers of a ``Window``.
+        foreground, background: the windows, in the file's order: (n, 6), the numbers of a ``ImageWindow``.
 
     Raises:
         FileError: the file is missing, or not as above.
@@ -75,7 +75,7 @@ class WindowSource:
         self.background[:, 1] = 0
         wrong = self.foreground[self.foreground[:, 1] < 1]
         if len(wrong):
-            window = Window(*wrong[0].tolist())
+            window = ImageWindow(*wrong[0].tolist())
             raise FileError(
                 self._place(window.image),
                 f"a foreground window (overlap of at least {fg_threshold:g}) has the class {window.label}; "

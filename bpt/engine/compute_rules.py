@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from bpt.base.violation import PARALLEL, Unused, Violation, beyond
+from bpt.base.violation import PARALLEL, IgnoredSetting, Violation, check_range
 from bpt.config.proto import bpt_pb2 as pb
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
             ("debug_info",),
             "debug_info: true looks at every layer, and those that are split over ranks (num_shards) are nowhere whole",
         )
-    yield from beyond(
+    yield from check_range(
         parallel.inner_param,
         "num_threads",
         PARALLEL,
@@ -43,7 +43,7 @@ def violations_on_gpu(plan: RunPlan) -> Iterator[Violation]:
         )
 
 
-def unused(plan: RunPlan, on_gpu: bool) -> Iterator[Unused]:
+def ignored_settings(plan: RunPlan, on_gpu: bool) -> Iterator[IgnoredSetting]:
     """What is set of them that does nothing.
 
     Args:
@@ -52,8 +52,8 @@ def unused(plan: RunPlan, on_gpu: bool) -> Iterator[Unused]:
     parallel = plan.parallel_param
     if parallel.num_shards == 1 and plan.given(PARALLEL, "fc_param"):
         name = pb.ParallelParameter.Exchange.Name(parallel.exchange)
-        yield Unused(
+        yield IgnoredSetting(
             (PARALLEL, "fc_param"), f"with exchange: {name}" if plan.is_outer else "without num_shards above 1"
         )
     if parallel.inner_param.engine == AUTO and on_gpu:
-        yield Unused(ENGINE, "on a GPU", "inner_param { engine: AUTO } is LIBRARY on a GPU")
+        yield IgnoredSetting(ENGINE, "on a GPU", "inner_param { engine: AUTO } is LIBRARY on a GPU")

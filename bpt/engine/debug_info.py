@@ -10,7 +10,7 @@ import logging
 from torch import Tensor
 
 from bpt.base.log import number
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 
 LOG = logging.getLogger("bpt")
 
@@ -20,7 +20,7 @@ def _mean_size(tensor: Tensor, scale: float = 1.0) -> str:
     return number(tensor.detach().float().abs().mean().item() / scale) if tensor.numel() else "0"
 
 
-def log_forward(operator: SegmentOperator, index: int) -> None:
+def log_forward(operator: Operator, index: int) -> None:
     """After ``Forward(index)``: data of the layer's tops and parameters."""
     graph = operator.net.graph
     node = graph.nodes[index]
@@ -32,7 +32,7 @@ def log_forward(operator: SegmentOperator, index: int) -> None:
         LOG.info("    [Forward] Layer %s, param blob %s data: %s", node.name, param.name or param.blob, size)
 
 
-def log_backward(operator: SegmentOperator, index: int) -> None:
+def log_backward(operator: Operator, index: int) -> None:
     """After ``Backward(index)``: diffs of the layer's bottoms and parameters."""
     graph = operator.net.graph
     node = graph.nodes[index]
@@ -50,7 +50,7 @@ def log_backward(operator: SegmentOperator, index: int) -> None:
             LOG.info("    [Backward] Layer %s, param blob %s diff: %s", node.name, param.blob, size)
 
 
-def log_totals(operator: SegmentOperator) -> None:
+def log_totals(operator: Operator) -> None:
     """After the whole backward pass: norms of all parameters and of their diffs."""
     net = operator.net
     values, scale = [net.value(param) for param in net.graph.learnable], net.context.loss_scale

@@ -19,7 +19,7 @@ from bpt.system.events.flight_recorder import WAIT
 Floats = NDArray[np.float64]
 
 
-class LateStatus(Status):
+class DelayedStatus(Status):
     """Sums losses and signals of an iteration; ``loss`` and ``action`` tell those of ``lag`` iterations ago.
 
     In the first ``lag`` iterations the loss is that of the first one. A signal is told once.

@@ -13,7 +13,7 @@ from bpt.engine import instructions as do
 from bpt.engine.compute import Update
 from bpt.engine.gradient_exchange import GradientExchange
 from bpt.engine.instructions import Instruction
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.engine.scheduler import Scheduler, Synchronous
 from bpt.engine.status import Status
 from bpt.system.events.bus import EventBus
@@ -53,7 +53,7 @@ class Executor:
 
     def __init__(
         self,
-        operator: SegmentOperator,
+        operator: Operator,
         exchange: GradientExchange | None = None,
         status: Status | None = None,
         events: EventBus | None = None,
@@ -81,17 +81,17 @@ class Executor:
         self.before: Callable[[int, Instruction], object] = lambda iteration, instruction: None
         self._handlers: Mapping[type[Instruction], Handler] = {
             do.Broadcast: self._broadcast,
-            do.Draw: self._draw,
+            do.LoadBatch: self._draw,
             do.Forward: self._forward,
             do.Backward: self._backward,
-            do.Both: self._both,
+            do.ForwardBackward: self._both,
             do.Send: self._send,
             do.Recv: self._recv,
-            do.Expect: self._expect,
-            do.Retire: self._retire,
-            do.Exchange: self._start_exchange,
+            do.PostRecv: self._expect,
+            do.ReleaseBatch: self._retire,
+            do.ExchangeGradients: self._start_exchange,
             do.Wait: self._wait,
-            do.Update: self._apply,
+            do.UpdateWeights: self._apply,
             do.Average: self._average,
         }
 
@@ -213,7 +213,7 @@ class Executor:
         assert self.exchange is not None
         self.exchange.broadcast()
 
-    def _draw(self, instruction: do.Draw) -> None:
+    def _draw(self, instruction: do.LoadBatch) -> None:
         self.operator.draw(instruction.micro)
 
     def _forward(self, instruction: do.Forward) -> None:
@@ -236,7 +236,7 @@ class Executor:
         """What may update parameters in this pass: only the last one completes gradients."""
         return self._early if self._pass == self._passes - 1 else None
 
-    def _both(self, instruction: do.Both) -> None:
+    def _both(self, instruction: do.ForwardBackward) -> None:
         self._enter(instruction.segment)
         self.operator.both(instruction.segment, self._early_now)
         self._loss = self._loss + self.operator.losses(instruction.segment)
@@ -254,13 +254,13 @@ class Executor:
     def _recv(self, instruction: do.Recv) -> None:
         self.operator.recv(instruction)
 
-    def _expect(self, instruction: do.Expect) -> None:
+    def _expect(self, instruction: do.PostRecv) -> None:
         self.operator.expect(instruction)
 
-    def _retire(self, instruction: do.Retire) -> None:
+    def _retire(self, instruction: do.ReleaseBatch) -> None:
         self.operator.retire(instruction.batch)
 
-    def _start_exchange(self, instruction: do.Exchange) -> None:
+    def _start_exchange(self, instruction: do.ExchangeGradients) -> None:
         assert self.exchange is not None
         self._exchanging = True
         self.exchange.start(instruction.segment)
@@ -274,7 +274,7 @@ class Executor:
             self.exchange.wait()
             self._exchanging = False
 
-    def _apply(self, instruction: do.Update) -> None:
+    def _apply(self, instruction: do.UpdateWeights) -> None:
         assert self._status is not None
         self._total = self._status.loss
         self._update(self._total)

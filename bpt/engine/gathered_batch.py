@@ -15,7 +15,9 @@ Rows = Callable[[int, Tensor, PassContext], Tensor]
 """Those of a micro-batch, of an edge's blob for the whole share."""
 
 
-def whole_pass(states: Sequence[MicroBatchState], inputs: Iterable[int], outputs: Iterable[int]) -> MicroBatchState:
+def merge_micro_batches(
+    states: Sequence[MicroBatchState], inputs: Iterable[int], outputs: Iterable[int]
+) -> MicroBatchState:
     """The whole share of a pass, as far as a segment needs it: values of its inputs, and diffs of its outputs.
 
     Args:
@@ -26,7 +28,9 @@ def whole_pass(states: Sequence[MicroBatchState], inputs: Iterable[int], outputs
     return MicroBatchState(replace(states[0].context, micro_batch=None), values, diffs)
 
 
-def hand_out(blobs: Mapping[int, Tensor], states: Sequence[MicroBatchState], diff: bool, rows: Rows) -> None:
+def scatter_micro_batches(
+    blobs: Mapping[int, Tensor], states: Sequence[MicroBatchState], diff: bool, rows: Rows
+) -> None:
     """Let each micro-batch have its rows of these values or diffs; a blob without axes is the first one's."""
     for edge, blob in blobs.items():
         for state in states if blob.dim() else states[:1]:

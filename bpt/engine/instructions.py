@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 
-class Step(NamedTuple):
+class InstructionStep(NamedTuple):
     """What an instruction is in all micro-batches alike. Prints as the instruction without its own: `F0`, `S1`, `W`.
 
     Attributes:
@@ -50,9 +50,9 @@ class InstructionBase:
         cls.letter, cls.phase, cls._number = letter, phase, number
 
     @property
-    def step(self) -> Step:
+    def step(self) -> InstructionStep:
         """The instruction without its micro-batch."""
-        return Step(type(self), getattr(self, self._number, None), getattr(self, "diff", False))
+        return InstructionStep(type(self), getattr(self, self._number, None), getattr(self, "diff", False))
 
     def __str__(self) -> str:
         micro = getattr(self, "micro", None)
@@ -65,7 +65,7 @@ class Broadcast(InstructionBase, letter="C", phase="broadcast"):
 
 
 @dataclass(frozen=True)
-class Draw(InstructionBase, letter="D", phase="forward"):
+class LoadBatch(InstructionBase, letter="D", phase="forward"):
     """Run the layers without bottoms: a batch for the pass whose first micro-batch is ``micro``."""
 
     micro: int
@@ -94,7 +94,7 @@ class Backward(InstructionBase, letter="B", phase="backward", number="segment"):
 
 
 @dataclass(frozen=True)
-class Both(InstructionBase, letter="P", phase="backward", number="segment"):
+class ForwardBackward(InstructionBase, letter="P", phase="backward", number="segment"):
     """Run segment ``segment`` forward and backward, where nothing has to happen in between: what backward needs of
     forward it waits for piece by piece. Only while nobody tells the phases apart."""
 
@@ -120,7 +120,7 @@ class Recv(InstructionBase, letter="R", phase="pipeline", number="transfer"):
 
 
 @dataclass(frozen=True)
-class Expect(InstructionBase, letter="E", phase="pipeline", number="transfer"):
+class PostRecv(InstructionBase, letter="E", phase="pipeline", number="transfer"):
     """Start to receive a diff that another stage sends by the end of this iteration and a later one waits for."""
 
     transfer: int
@@ -129,7 +129,7 @@ class Expect(InstructionBase, letter="E", phase="pipeline", number="transfer"):
 
 
 @dataclass(frozen=True)
-class Retire(InstructionBase, letter="T", phase="pipeline"):
+class ReleaseBatch(InstructionBase, letter="T", phase="pipeline"):
     """No instruction will name batch ``batch`` any more (``None``: none has come back); show outputs as late as losses.
 
     Only where batches outlive iterations; elsewhere all are over at Wait.
@@ -142,7 +142,7 @@ class Retire(InstructionBase, letter="T", phase="pipeline"):
 
 
 @dataclass(frozen=True)
-class Exchange(InstructionBase, letter="X", phase="exchange", number="segment"):
+class ExchangeGradients(InstructionBase, letter="X", phase="exchange", number="segment"):
     """Start to sum the finished gradients of segment ``segment`` over the ranks that hold its parameters."""
 
     segment: int
@@ -159,7 +159,7 @@ class Wait(InstructionBase, letter="W", phase="exchange"):
 
 
 @dataclass(frozen=True)
-class Update(InstructionBase, letter="U", phase="update"):
+class UpdateWeights(InstructionBase, letter="U", phase="update"):
     """Apply the solver's update rule to the gradients that have added up, if there are any, and clear them."""
 
 
@@ -169,5 +169,17 @@ class Average(InstructionBase, letter="A", phase="exchange"):
 
 
 Instruction = (
-    Broadcast | Draw | Forward | Backward | Both | Send | Recv | Expect | Retire | Exchange | Wait | Update | Average
+    Broadcast
+    | LoadBatch
+    | Forward
+    | Backward
+    | ForwardBackward
+    | Send
+    | Recv
+    | PostRecv
+    | ReleaseBatch
+    | ExchangeGradients
+    | Wait
+    | UpdateWeights
+    | Average
 )

@@ -23,7 +23,7 @@ def laid_out(tensor: Tensor, engine: int) -> Tensor:
 
 
 @dataclass
-class Placement:
+class MemoryFormatPlacement:
     """Puts tensors on ``device``, in the memory layout of ``engine``, which may change between iterations."""
 
     device: torch.device

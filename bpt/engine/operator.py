@@ -12,16 +12,16 @@ from torch import Tensor
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.compute import Compute, LibraryCompute, Place, Update
-from bpt.engine.gathered_batch import hand_out, whole_pass
-from bpt.engine.instructions import Expect, Recv, Send
+from bpt.engine.gathered_batch import merge_micro_batches, scatter_micro_batches
+from bpt.engine.instructions import PostRecv, Recv, Send
 from bpt.engine.losses import starting_diff, sum_of_losses
-from bpt.engine.memory_format import Placement, laid_out
+from bpt.engine.memory_format import MemoryFormatPlacement, laid_out
 from bpt.engine.micro_batches import MicroBatches, PassOutputs
 from bpt.engine.pipeline_stage import PipelineStage
 from bpt.engine.scheduler import LOOK
 from bpt.engine.segment_state import MicroBatchState
-from bpt.engine.split_pass import Block, BlockPass, Collectives
-from bpt.engine.weight_stashing import add_gradients, computing_by, copied_weights
+from bpt.engine.split_pass import BlockPass, MpiFcOperator, SplitBlock
+from bpt.engine.weight_stashing import add_gradients, copied_weights, use_stashed_weights
 from bpt.graph.segments import Segment, whole
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
@@ -29,7 +29,7 @@ from bpt.nn.pass_context import PassContext
 MakeCompute = Callable[[Net, Place], Compute]
 
 
-class SegmentOperator:
+class Operator:
     """Executes what instructions say of a net on one rank, all but the exchange and the update of its parameters.
 
     Between segments tensors are detached, so ``backward(s)`` differentiates segment ``s`` alone. Diffs
@@ -68,7 +68,7 @@ class SegmentOperator:
         engine: int = pb.SolverParameter.CONTIGUOUS,
         *,
         compute: MakeCompute = LibraryCompute,
-        collectives: Collectives | None = None,
+        collectives: MpiFcOperator | None = None,
         stage: PipelineStage | None = None,
         splits: tuple[int, ...] = (1,),
         delay: int | None = None,
@@ -76,7 +76,7 @@ class SegmentOperator:
         state: MicroBatchState | None = None,
     ) -> None:
         self.net = net
-        self.place = Placement(torch.device(device), engine)
+        self.place = MemoryFormatPlacement(torch.device(device), engine)
         self.compute = compute(net, self.place)
         self.collectives = collectives
         self.stage = stage
@@ -130,7 +130,7 @@ class SegmentOperator:
 
     def _cut(self, segments: tuple[Segment, ...]) -> None:
         self.segments = segments
-        self._blocks: dict[int, Block] = {}
+        self._blocks: dict[int, SplitBlock] = {}
         self.gathers = frozenset(segment.index for segment in segments if segment.start in self._gathers)
         if self.stage is not None:
             self.stage.cut_into(self.net.graph, segments)
@@ -222,7 +222,7 @@ class SegmentOperator:
         if micro is not None:
             self._prepare(micro, grad)
         state = self._turn_to(micro)
-        with computing_by(self.net, state.weights):
+        with use_stashed_weights(self.net, state.weights):
             block = self._blocks.get(index)
             if block is not None:
                 assert self.collectives is not None
@@ -282,19 +282,21 @@ class SegmentOperator:
 
     def _run_gathered(self, index: int, states: Sequence[MicroBatchState], grad: bool) -> None:
         segment = self.segments[index]
-        whole = whole_pass(states, segment.inputs, ())
+        whole = merge_micro_batches(states, segment.inputs, ())
         self.net.enter(whole.context)
         self._run_whole(index, whole, grad)
         states[0].segments.update(whole.segments)
-        hand_out({edge: whole.values[edge] for edge in segment.outputs}, states, False, self._rows)
+        scatter_micro_batches({edge: whole.values[edge] for edge in segment.outputs}, states, False, self._rows)
 
     def _run_gathered_back(self, index: int, states: Sequence[MicroBatchState]) -> None:
         segment = self.segments[index]
-        whole = whole_pass(states, (), segment.outputs)
+        whole = merge_micro_batches(states, (), segment.outputs)
         whole.segments[index] = states[0].segments.pop(index)
         self.net.enter(whole.context)
         self._run_whole_back(index, whole)
-        hand_out({edge: whole.diffs[edge] for edge in segment.inputs if edge in whole.diffs}, states, True, self._rows)
+        scatter_micro_batches(
+            {edge: whole.diffs[edge] for edge in segment.inputs if edge in whole.diffs}, states, True, self._rows
+        )
 
     def _compute(
         self, index: int, state: MicroBatchState, bottoms: Mapping[int, Tensor], grad: bool
@@ -316,7 +318,7 @@ class SegmentOperator:
                 self.feed({edge: torch.zeros(shape, dtype=self.net.context.precision.compute)})
         return edges
 
-    def _block_pass(self, block: Block, index: int, state: MicroBatchState, grad: bool) -> BlockPass:
+    def _block_pass(self, block: SplitBlock, index: int, state: MicroBatchState, grad: bool) -> BlockPass:
         def run(bottom: Tensor, context: PassContext) -> Tensor:
             self.net.enter(context)
             try:
@@ -342,7 +344,7 @@ class SegmentOperator:
             update: may update parameters of the segment whose gradients this completes; see Compute.
         """
         state = self._turn_to(micro)
-        with computing_by(self.net, state.weights):
+        with use_stashed_weights(self.net, state.weights):
             block = self._blocks.get(index)
             if block is not None:
                 assert self.collectives is not None
@@ -426,8 +428,8 @@ class SegmentOperator:
         else:
             state.values.update(dict.fromkeys(transfer.edges, blob))
 
-    def expect(self, instruction: Expect) -> None:
-        """``Expect``: receive meanwhile a diff that a later iteration waits for here."""
+    def expect(self, instruction: PostRecv) -> None:
+        """``PostRecv``: receive meanwhile a diff that a later iteration waits for here."""
         if not self.leads:
             return
         assert self.stage is not None

@@ -20,7 +20,7 @@ ShapeNow = Callable[[Shape], Shape]
 """The shape of a blob for a micro-batch, from its shape for the whole batch."""
 
 
-class StageLinks(Protocol):
+class StageMessages(Protocol):
     """The messages between a stage and the others.
 
     Attributes:
@@ -50,7 +50,7 @@ class PipelineStage(Protocol):
     transfers: tuple[Transfer, ...]
 
     @property
-    def links(self) -> StageLinks:
+    def links(self) -> StageMessages:
         """The messages between this stage and the others."""
 
     def cut_into(self, graph: LayerGraph, segments: Sequence[Segment]) -> None:

@@ -14,7 +14,7 @@ from bpt.nn.pass_context import PassContext
 
 
 @dataclass(frozen=True)
-class Block:
+class SplitBlock:
     """Layers ``[start, end)`` that run on slices: a split layer and, among peers, element-wise ones behind it.
 
     Attributes:
@@ -46,7 +46,7 @@ class BlockPass:
         starting_diff: the diff that comes to the block's top from behind.
     """
 
-    block: Block
+    block: SplitBlock
     segment: int
     state: MicroBatchState
     run: Callable[[Tensor, PassContext], Tensor]
@@ -54,7 +54,7 @@ class BlockPass:
     starting_diff: Callable[[], Tensor | None]
 
 
-class Collectives(Protocol):
+class MpiFcOperator(Protocol):
     """Exchanges blobs before and after split layers (MPI-FC's ``MpiFcOperator``).
 
     All ranks that hold slices of a layer must execute the same instructions in the same order.
@@ -64,7 +64,7 @@ class Collectives(Protocol):
     def leads(self) -> bool:
         """Whether this rank runs all layers, and not only its slices of those that are split."""
 
-    def blocks(self, graph: LayerGraph, stages: Sequence[int]) -> Sequence[Block]:
+    def blocks(self, graph: LayerGraph, stages: Sequence[int]) -> Sequence[SplitBlock]:
         """Return the split layers of ``graph`` as blocks.
 
         Args:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from bpt.base.signals import Action, SignalActions
+from bpt.base.signals import SignalAction, SignalActions
 from bpt.engine.instructions import Wait
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.comm_thread import CommThread
 
-_ACTIONS = (Action.SNAPSHOT, Action.STOP)  # a later one outdoes an earlier one
+_ACTIONS = (SignalAction.SNAPSHOT, SignalAction.STOP)  # a later one outdoes an earlier one
 
 
 class Status:
@@ -28,12 +28,12 @@ class Status:
         self._signals = signals
         self._sums = np.zeros(3 + len(_ACTIONS))  # loss, overflow, termination, one for each action
         self.overflow = False  # whether to tell all ranks that this one had gradients that are not finite
-        self.pending = Action.NONE  # what this rank was asked to do, while the others may not know
+        self.pending = SignalAction.NONE  # what this rank was asked to do, while the others may not know
         self.terminated = False  # whether a stop was asked for by SIGTERM, on any rank
 
     def start(self, loss: float) -> None:
         """Send off this rank's summand. ``loss`` and ``action`` are known when the communication thread has waited."""
-        self._fill(loss, self._take() if self._world.size > 1 else Action.NONE)
+        self._fill(loss, self._take() if self._world.size > 1 else SignalAction.NONE)
         self._comm_thread.submit(lambda: self._mine.Allreduce(self._sums), Wait())
 
     def forget(self) -> None:
@@ -56,7 +56,7 @@ class Status:
         return bool(self._sums[1])
 
     @property
-    def action(self) -> Action:
+    def action(self) -> SignalAction:
         """What the solver is to do after this iteration.
 
         Among many ranks a signal that comes during the update is served an iteration later; a rank that is alone
@@ -64,25 +64,25 @@ class Status:
         """
         return self.agree() if self._world.size == 1 else self._asked()
 
-    def agree(self) -> Action:
+    def agree(self) -> SignalAction:
         """What all ranks are to do now; a collective call."""
         self._fill(0.0, self._take())
         self._world.Allreduce(self._sums)
         return self._asked()
 
-    def _asked(self) -> Action:
-        self.pending = Action.NONE
+    def _asked(self) -> SignalAction:
+        self.pending = SignalAction.NONE
         self.terminated |= bool(self._sums[2])
         asked = [action for action, count in zip(_ACTIONS, self._sums[3:], strict=True) if count]
-        if self._signals and Action.STOP in asked:
+        if self._signals and SignalAction.STOP in asked:
             self._signals.stopping = True
-        return asked[-1] if asked else Action.NONE
+        return asked[-1] if asked else SignalAction.NONE
 
-    def _take(self) -> Action:
-        self.pending = self._signals.take() if self._signals else Action.NONE
+    def _take(self) -> SignalAction:
+        self.pending = self._signals.take() if self._signals else SignalAction.NONE
         self.terminated |= self._signals is not None and self._signals.terminated
         return self.pending
 
-    def _fill(self, loss: float, action: Action) -> None:
+    def _fill(self, loss: float, action: SignalAction) -> None:
         terminated = self._signals is not None and self._signals.terminated
         self._sums[:] = [loss, self.overflow, terminated, *(action is each for each in _ACTIONS)]

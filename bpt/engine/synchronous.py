@@ -15,7 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bpt.engine.instructions import Backward, Both, Broadcast, Exchange, Forward, Instruction, Update, Wait
+from bpt.engine.instructions import (
+    Backward,
+    Broadcast,
+    ExchangeGradients,
+    Forward,
+    ForwardBackward,
+    Instruction,
+    UpdateWeights,
+    Wait,
+)
 
 
 def synchronous(
@@ -35,10 +44,10 @@ def synchronous(
     for number in range(iter_size):
         yield from map(Forward, range(segments - joined))
         for segment in reversed(range(segments)):
-            yield Both(segment) if joined and segment == segments - 1 else Backward(segment)
+            yield ForwardBackward(segment) if joined and segment == segments - 1 else Backward(segment)
             if overlap and number == iter_size - 1:
-                yield Exchange(segment)
+                yield ExchangeGradients(segment)
     if not overlap:
-        yield from map(Exchange, reversed(range(segments)))
+        yield from map(ExchangeGradients, reversed(range(segments)))
     yield Wait()
-    yield Update()
+    yield UpdateWeights()

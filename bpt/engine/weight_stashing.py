@@ -23,7 +23,7 @@ def copied_weights(net: Net) -> Weights:
 
 
 @contextmanager
-def computing_by(net: Net, weights: Weights) -> Iterator[None]:
+def use_stashed_weights(net: Net, weights: Weights) -> Iterator[None]:
     """Let the layers compute by ``weights`` inside; by their own where there are none."""
     if not weights:
         yield

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.graph.layer_graph import LayerGraph, LayerNode
 from bpt.graph.layer_spec import Autocast
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def without_half_precision(graph: LayerGraph) -> HalfPrecision:
     return HalfPrecision((False,) * len(graph.nodes), (False,) * len(graph.edges))
 
 
-def choosable(graph: LayerGraph) -> Iterator[Node]:
+def choosable(graph: LayerGraph) -> Iterator[LayerNode]:
     """The layers that multiply and whose own text does not say in which numbers."""
     return (
         node
@@ -65,7 +65,7 @@ def choosable(graph: LayerGraph) -> Iterator[Node]:
     )
 
 
-def _is_half(node: Node, bottoms: list[bool]) -> bool:
+def _is_half(node: LayerNode, bottoms: list[bool]) -> bool:
     autocast = node.layer_type.autocast(node.spec)
     if node.spec.param.HasField("forward_type") and autocast is not Autocast.FULL:
         return node.spec.param.forward_type == pb.FLOAT16

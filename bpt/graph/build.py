@@ -11,7 +11,7 @@ from bpt.config.proto import fork_fields
 from bpt.config.proto.fields import must_be_number, not_numbers
 from bpt.config.proto.parse import SETTINGS, type_today, unknown_settings
 from bpt.graph.backward import mark_backward
-from bpt.graph.layer_graph import AUTOMATIC, Edge, LayerGraph, Node
+from bpt.graph.layer_graph import AUTOMATIC, Edge, LayerGraph, LayerNode
 from bpt.graph.layer_spec import LayerShapes, LayerSpec, LayerType, LayerTypes, Shape, check_arity
 from bpt.graph.left_out import explain_left_out
 from bpt.graph.sharing import place_params
@@ -71,7 +71,7 @@ def build_graph(
             if draft.shapes.forward_only and any(mark.bottoms):
                 raise _cannot_train(draft, mark.bottoms)
     nodes = tuple(
-        Node(
+        LayerNode(
             index=index,
             spec=draft.spec,
             bottoms=tuple(draft.bottoms),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.graph.layer_graph import LayerGraph, LayerNode
 
 HEADS = ("Convolution", "Deconvolution", "DepthwiseConvolution")
 FOLLOWERS = ("BatchNorm", "Scale", "Bias", "PReLU", "Eltwise")  # besides all that works element by element
@@ -33,7 +33,7 @@ def conv_blocks(graph: LayerGraph) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def _goes_on(graph: LayerGraph, last: Node, node: Node) -> bool:
+def _goes_on(graph: LayerGraph, last: LayerNode, node: LayerNode) -> bool:
     """Whether ``node`` is of the block that ``last`` is of, right before it."""
     if node.index - 1 not in (graph.edges[edge].producer for edge in node.bottoms) or last.type == "Split":
         return False

@@ -49,7 +49,7 @@ class Param:
 
 
 @dataclass(frozen=True)
-class Node:
+class LayerNode:
     """One layer in its place in the graph. Numbers are indices into the graph's edges and params."""
 
     index: int
@@ -84,7 +84,7 @@ class LayerGraph:
 
     name: str
     phase: int  # pb.TRAIN or pb.TEST
-    nodes: tuple[Node, ...]
+    nodes: tuple[LayerNode, ...]
     edges: tuple[Edge, ...]
     params: tuple[Param, ...]
     force_backward: bool = False

@@ -11,7 +11,7 @@ from bpt.graph.layer_spec import Shape
 
 
 @dataclass(frozen=True)
-class Slice:
+class BlobSlice:
     """``[start, stop)`` along one axis of a parameter blob."""
 
     axis: int
@@ -37,7 +37,7 @@ class Part:
     """
 
     layers: frozenset[int] | None = None
-    slices: Mapping[int, Slice] = field(default_factory=dict)
+    slices: Mapping[int, BlobSlice] = field(default_factory=dict)
 
     def runs(self, layer: int) -> bool:
         """Whether the rank runs the layer with this index."""
@@ -47,7 +47,7 @@ class Part:
         """Whether the rank holds the parameter, or a slice of it: it runs the parameter's layer."""
         return self.runs(param.layer)
 
-    def slice_of(self, param: Param) -> Slice | None:
+    def slice_of(self, param: Param) -> BlobSlice | None:
         """The slice that the rank holds; ``None``: the whole blob."""
         return self.slices.get(param.index)
 
@@ -60,7 +60,7 @@ class Part:
 WHOLE = Part()
 
 
-def holders(param: Param, parts: Sequence[Part]) -> tuple[tuple[int, Slice | None], ...]:
+def holders(param: Param, parts: Sequence[Part]) -> tuple[tuple[int, BlobSlice | None], ...]:
     """Which ranks give what of ``param``, so that together it is whole, once.
 
     Args:
@@ -70,7 +70,7 @@ def holders(param: Param, parts: Sequence[Part]) -> tuple[tuple[int, Slice | Non
         (rank, its slice) in the order of the slices, without empty ones; or the first rank that holds the whole
         blob, with ``None``.
     """
-    slices: list[tuple[int, Slice]] = []
+    slices: list[tuple[int, BlobSlice]] = []
     for rank, part in enumerate(parts):
         if part.holds(param):
             own = part.slice_of(param)

@@ -52,7 +52,7 @@ def per_layer(graph: LayerGraph) -> tuple[Segment, ...]:
     return cut(graph, range(len(graph))) if len(graph) else ()
 
 
-def apart(graph: LayerGraph, layers: Iterable[int]) -> set[int]:
+def isolation_cuts(graph: LayerGraph, layers: Iterable[int]) -> set[int]:
     """Where to cut so that each of these layers is a segment alone."""
     return {start for layer in layers for start in (layer, layer + 1) if start < len(graph)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.graph.layer_graph import LayerGraph, LayerNode
 from bpt.graph.part import Part
 from bpt.graph.transfers import is_source
 
@@ -34,7 +34,7 @@ def alike(graph: LayerGraph, stage_of: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(stages)
 
 
-def _behind(graph: LayerGraph, node: Node, stages: Sequence[int]) -> int:
+def _behind(graph: LayerGraph, node: LayerNode, stages: Sequence[int]) -> int:
     owners = [graph.params[graph.params[index].owner].layer for index in node.params if graph.params[index].shared]
     if owners:
         return stages[owners[0]]

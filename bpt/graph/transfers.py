@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.graph.layer_graph import LayerGraph, LayerNode
 from bpt.graph.layer_spec import Shape
 from bpt.graph.segments import Segment
 
@@ -34,7 +34,7 @@ class Transfer:
     diff: bool
 
 
-def is_source(node: Node) -> bool:
+def is_source(node: LayerNode) -> bool:
     """Whether the layer makes its tops from nothing: it reads data, or is fed."""
     return not node.bottoms
 

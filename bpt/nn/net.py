@@ -13,11 +13,11 @@ from bpt.base.errors import BptError, LayerError, RunError, UserError
 from bpt.config.precision import HALF
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.autocast import HalfPrecision, choosable, half_precision, without_half_precision
-from bpt.graph.layer_graph import LayerGraph, Node, Param
+from bpt.graph.layer_graph import LayerGraph, LayerNode, Param
 from bpt.graph.layer_spec import Autocast
 from bpt.graph.part import WHOLE, Part
 from bpt.graph.share import ShardRotation
-from bpt.nn.fusion.fusion_steps import Step, one_by_one, plan_steps
+from bpt.nn.fusion.fusion_steps import FusionStep, one_by_one, plan_steps
 from bpt.nn.fusion.operations import Operation
 from bpt.nn.layers import LAYERS, DataLayer, Layer
 from bpt.nn.layers.fillers import fill
@@ -71,7 +71,7 @@ class Net(nn.Module):
         self.sources_apart = False
         self.layers = nn.ModuleList()
         self._values: dict[int, nn.Parameter] = {}  # by Param.index
-        self._planned: dict[tuple[object, ...], tuple[Step, ...]] = {}
+        self._planned: dict[tuple[object, ...], tuple[FusionStep, ...]] = {}
         self._fixed = False
         self.in_half: HalfPrecision = without_half_precision(graph)
         precision = self.context.precision
@@ -190,7 +190,7 @@ class Net(nn.Module):
         except UserError as error:
             raise node.spec.error(str(error)) from None
 
-    def _owners(self, param: Param, node: Node) -> nn.Parameter:
+    def _owners(self, param: Param, node: LayerNode) -> nn.Parameter:
         """The values of the parameter that ``param`` shares; under share_mode PERMISSIVE in the owner's shape."""
         owner = self.graph.params[param.owner]
         if not self.holds(owner) or self.part.slice_of(owner) != self.part.slice_of(param):
@@ -216,7 +216,7 @@ class Net(nn.Module):
             for index, value in self._values.items()
         }
 
-    def layer(self, node: Node) -> Layer:
+    def layer(self, node: LayerNode) -> Layer:
         layer = self.layers[node.index]
         assert isinstance(layer, Layer)
         return layer
@@ -261,7 +261,7 @@ class Net(nn.Module):
         values: dict[int, Tensor],
         keep: Collection[int] | None = None,
         place: Callable[[Tensor], Tensor] = lambda tensor: tensor,
-        steps: Sequence[Step] | None = None,
+        steps: Sequence[FusionStep] | None = None,
     ) -> None:
         """Run layers ``[start, end)`` forward.
 
@@ -289,7 +289,7 @@ class Net(nn.Module):
             if keep is not None and edge not in keep:
                 del values[edge]
 
-    def _steps(self, run: range, keep: Collection[int] | None) -> Sequence[Step]:
+    def _steps(self, run: range, keep: Collection[int] | None) -> Sequence[FusionStep]:
         """The layers of a ``run`` in the order in which they run, fused where nobody wants the blobs between."""
         if keep is None or self._behind_filters or is_written_down():  # a compiler fuses by itself
             return one_by_one(self.graph, run)
@@ -329,7 +329,7 @@ class Net(nn.Module):
         """For copies, which plan anew: what is prepared cannot be copied."""
         return self.__dict__ | {"_planned": {}, "_fixed": False}
 
-    def bottoms(self, node: Node, values: Mapping[int, Tensor]) -> list[Tensor]:
+    def bottoms(self, node: LayerNode, values: Mapping[int, Tensor]) -> list[Tensor]:
         """What a layer reads, in the numbers that it computes in, so that diffs flow where they are wanted."""
         bottoms = [
             values[edge] if wanted else values[edge].detach()
@@ -339,11 +339,11 @@ class Net(nn.Module):
             return bottoms
         return [bottom.to(self.numbers_of(node)) for bottom in bottoms]
 
-    def numbers_of(self, node: Node) -> torch.dtype:
+    def numbers_of(self, node: LayerNode) -> torch.dtype:
         """In which numbers a layer computes."""
         return self.context.precision.blob_type(self.in_half.layers[node.index])
 
-    def _run_as_one(self, step: Step, operation: Operation, values: dict[int, Tensor]) -> bool:
+    def _run_as_one(self, step: FusionStep, operation: Operation, values: dict[int, Tensor]) -> bool:
         """Run a step by its operation; whether that can be."""
         first, last = step.nodes[0], step.nodes[-1]
         others = (values[edge].to(self.numbers_of(last)) for edge in step.others)
@@ -358,7 +358,7 @@ class Net(nn.Module):
             values[last.tops[0]] = top
         return top is not None
 
-    def _run_layer(self, node: Node, values: dict[int, Tensor], place: Callable[[Tensor], Tensor]) -> None:
+    def _run_layer(self, node: LayerNode, values: dict[int, Tensor], place: Callable[[Tensor], Tensor]) -> None:
         bottoms = self.bottoms(node, values)
         if node.index in self._behind_filters:
             refit(self.layer(node), bottoms)
@@ -407,18 +407,18 @@ class RemoteLayer(Layer):
         raise AssertionError(f'layer "{self.spec.name}" is not run on this rank')
 
 
-def _gradients(node: Node) -> AbstractContextManager[None]:
+def _gradients(node: LayerNode) -> AbstractContextManager[None]:
     """No gradients where none are wanted: torch.export cuts a program wherever autograd is told to look away."""
     return nullcontext() if node.needs_backward or not torch.is_grad_enabled() else torch.no_grad()
 
 
-def _samples(graph: LayerGraph, node: Node) -> int:
+def _samples(graph: LayerGraph, node: LayerNode) -> int:
     """Axis 0 of the layer's first bottom; 0 if it has none."""
     shape = graph.edges[node.bottoms[0]].shape if node.bottoms else ()
     return shape[0] if shape else 0
 
 
-def _call(layer: nn.Module, node: Node, bottoms: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def _call(layer: nn.Module, node: LayerNode, bottoms: Sequence[Tensor]) -> tuple[Tensor, ...]:
     try:
         tops = layer(*bottoms)
     except BptError:

@@ -43,12 +43,12 @@ from bpt.config.plan.resolve import resolve
 from bpt.config.plan.run_plan import ParallelSpec, RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.sources import read_solver
-from bpt.parallel.cluster.cluster import Cluster, Node, Server, alike
+from bpt.parallel.cluster.cluster import Cluster, Node, ServerNode, equal_nodes
 from bpt.parallel.outer.exchanges import make_schedule
-from bpt.parallel.outer.simulation.outcome import Outcome
-from bpt.parallel.outer.simulation.simulator import Job, simulate
+from bpt.parallel.outer.simulation.outcome import SimulationOutcome
+from bpt.parallel.outer.simulation.simulator import SimulatedJob, simulate
 from bpt.perf.simulate.simulation import THE_FOUR, Strategy
-from bpt.perf.simulate.simulation_net import Facts, facts_of
+from bpt.perf.simulate.simulation_net import NetWorkload, facts_of
 from bpt.train.outer.report import check_matplotlib, draw_lines
 
 HELP = "execution time, bytes and balance of BPT-CNN after Fig. 12, 14 and 15 of its paper, simulated"
@@ -97,14 +97,14 @@ class Panel:
     y: str
     values: Sequence[int]
     setting: Callable[[Setting, int], Setting]
-    measure: Callable[[Outcome], float]
+    measure: Callable[[SimulationOutcome], float]
     strategies: Sequence[Strategy] = THE_FOUR
 
 
 NODES, SAMPLES, CASES, THREADS = range(5, 36, 5), range(100_000, 700_001, 100_000), range(1, 8), (1, 2, 4, 8, 16)
 
 
-def _seconds(outcome: Outcome) -> float:
+def _seconds(outcome: SimulationOutcome) -> float:
     return outcome.seconds
 
 
@@ -142,7 +142,7 @@ PANELS = {
 
 
 @cache
-def facts(case: int) -> Facts:
+def facts(case: int) -> NetWorkload:
     """The network of a case."""
     solver = read_solver(ROOT / "prototxt" / "bpt_cnn" / f"case{case}" / "solver.prototxt")
     solver.param.net = str(ROOT / solver.param.net)
@@ -154,10 +154,10 @@ def cluster(setting: Setting) -> Cluster:
     """The first nodes of a row of nodes, which is the same in all settings but for their speed."""
     speed = GFLOPS * 1e9 / facts(setting.case).flops * amdahl(setting.threads) / amdahl(8)
     node = Node("node", speed, NOISE, latency=LATENCY, bandwidth=LINK)
-    nodes = alike(node, setting.nodes, SPREAD, random.Random(SEED))
+    nodes = equal_nodes(node, setting.nodes, SPREAD, random.Random(SEED))
     seconds = setting.samples / setting.nodes / speed  # of a pass
     shared = (disturbed(node, seconds, setting.passes, random.Random(number)) for number, node in enumerate(nodes))
-    return Cluster(tuple(shared), Server(0, SERVER_LINK, MERGED))
+    return Cluster(tuple(shared), ServerNode(0, SERVER_LINK, MERGED))
 
 
 def disturbed(node: Node, seconds: float, passes: int, generator: random.Random) -> Node:
@@ -175,14 +175,14 @@ def disturbed(node: Node, seconds: float, passes: int, generator: random.Random)
 
 
 @cache
-def outcome(setting: Setting, strategy: Strategy) -> Outcome:
+def outcome(setting: Setting, strategy: Strategy) -> SimulationOutcome:
     """The simulated run."""
     net = facts(setting.case)
     exchange = pb.ParallelParameter.Exchange.Value(strategy.exchange)
     balance = pb.ParallelParameter.Balance.Value(strategy.balance)
     plan = RunPlan(parallel_param=ParallelSpec(exchange=exchange, balance=balance))
     schedule = make_schedule(plan, setting.samples, setting.nodes, Fraction(setting.passes))
-    return simulate(schedule, cluster(setting), Job(net.batch, net.weights), SEED)
+    return simulate(schedule, cluster(setting), SimulatedJob(net.batch, net.weights), SEED)
 
 
 def amdahl(threads: int) -> float:

@@ -33,7 +33,7 @@ from bpt.config.proto.text import to_text
 from bpt.engine.instructions import Instruction
 from bpt.system.comm.base import Communicator
 from bpt.system.device import CPU
-from bpt.train.runtime.healing import hosts_of, outlive
+from bpt.train.runtime.healing import hosts_of, run_with_recovery
 from bpt.train.runtime.runtime import Runtime, bind
 from scripts.benches.harness.arguments import at_least, explain, some_of
 from scripts.benches.harness.launch import JobError, run_worker
@@ -167,7 +167,7 @@ def _lose(order: dict[str, Any], world: Communicator) -> dict[str, float]:
             raise
 
     start = bind(plan, None, world, CPU)
-    with outlive(start, hosts_of(world), partial(bind, device=CPU), train) as runtime:
+    with run_with_recovery(start, hosts_of(world), partial(bind, device=CPU), train) as runtime:
         detect = noticed[0] - float(died.read_text())
         find, rebuild = healed.seconds
         repeat = times[BEFORE] - noticed[0] - find - rebuild

@@ -36,7 +36,7 @@ from bpt.config.plan.nets import file_plan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.sources import read_net
 from bpt.config.proto.text import to_text
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.nn.net_graph import build_graph_of
 from bpt.system.device import CPU
@@ -206,7 +206,7 @@ def test_side(graph: LayerGraph, weights: Path, images: Array) -> Forward:
     keep_freed_memory()
     net = make_net(graph, CPU)
     load_trained(net, [str(weights)], "net.prototxt")
-    operator = SegmentOperator(net, device=CPU)
+    operator = Operator(net, device=CPU)
     fed = next(edge.index for edge in graph.edges if graph.nodes[edge.producer].type == "Input")
     data = torch.from_numpy(images)
     scope = ExitStack()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bpt.base.malloc_settings import keep_freed_memory
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.nn.net import Net
 from bpt.parallel.task_dag import TaskDagCompute
 from bpt.parallel.task_dag.task_dag import Timeline
@@ -99,11 +99,11 @@ def serve(name: str, kind: str, threads: str, batch: str, engine: str) -> None:
     serve_turns(sys.stdin, trainer.step, facts)
 
 
-def make_operator(net: Net, device: torch.device, kind: str, threads: int) -> SegmentOperator:
+def make_operator(net: Net, device: torch.device, kind: str, threads: int) -> Operator:
     """What runs ``net`` under the inner engine ``kind``."""
     if kind == TASK_DAG:
-        return SegmentOperator(net, device=device, compute=partial(TaskDagCompute, threads=threads))
-    return SegmentOperator(net, device=device)
+        return Operator(net, device=device, compute=partial(TaskDagCompute, threads=threads))
+    return Operator(net, device=device)
 
 
 class Trainer:

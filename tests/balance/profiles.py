@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from bpt.parallel.balance.profile import Facts, Profile, RankFacts, RankSpeed
+from bpt.parallel.balance.profile import Profile, RankFacts, RankSpeed, SpeedFacts
 from bpt.parallel.balance.speed import Estimate
 
-FACTS = Facts(
+FACTS = SpeedFacts(
     network="0123abcd",
     solver={"engine": "AUTO", "type": "SGD", "iter_size": 1},
     ranks=(RankFacts("a", "cpu (Fast)", 4), RankFacts("b", "cpu (Slow)", 2)),

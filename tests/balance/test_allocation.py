@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.data.sample_partition import Allocation, as_printed, by_frequency, deal, harmonic, nothing, size
+from bpt.data.sample_partition import Allocation, as_printed, by_frequency, deal, empty_allocation, harmonic, size
 
 
 def test_runs_are_dealt_out_in_order() -> None:
     assert deal([(0, 10)], [3, 0, 7]).runs == (((0, 3),), (), ((3, 10),))
     # 8 samples in three runs, cut after 3 and after 4.
     assert deal([(0, 2), (10, 15), (20, 21)], [3, 1, 4]).runs == (((0, 2), (10, 11)), ((11, 12),), ((12, 15), (20, 21)))
-    assert deal([], [0, 0]) == nothing(2)
+    assert deal([], [0, 0]) == empty_allocation(2)
 
 
 @pytest.mark.parametrize("counts", [[3], [3, 0], [4, 5]])
@@ -36,7 +36,7 @@ def test_what_comes_along_is_appended_and_neighbours_are_joined() -> None:
     more = Allocation((((4, 6), (9, 10)), ((6, 7),), ((7, 9),)))
     assert first.plus(more).runs == (((0, 3), (4, 6), (9, 10)), ((3, 4), (6, 7)), ((7, 9),))
     assert Allocation((((0, 3),),)).plus(Allocation((((3, 5), (8, 9)),))).runs == (((0, 5), (8, 9)),)
-    assert first.plus(nothing(3)) == nothing(3).plus(first) == first
+    assert first.plus(empty_allocation(3)) == empty_allocation(3).plus(first) == first
 
 
 def test_without() -> None:

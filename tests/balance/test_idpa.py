@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bpt.base.errors import RunError
 from bpt.data.sample_partition import Allocation
 from bpt.data.sampler import Sampler
-from bpt.parallel.outer.idpa import Idpa, Rule, Udpa, total_iterations, work
+from bpt.parallel.outer.idpa import DivisionRule, Idpa, Udpa, total_iterations, work
 
 
 def test_four_batches_worked_by_hand() -> None:
@@ -39,8 +39,8 @@ def test_four_batches_worked_by_hand() -> None:
     )
 
 
-@pytest.mark.parametrize("rule", list(Rule))
-def test_samples_that_stay_together(rule: Rule) -> None:
+@pytest.mark.parametrize("rule", list(DivisionRule))
+def test_samples_that_stay_together(rule: DivisionRule) -> None:
     """58 batches of 3 are dealt out as 58 samples would be; so are those of a node that has left."""
     ones, threes = Idpa(58, 3, 4, rule), Idpa(174, 3, 4, rule, grain=3)
     steps = (
@@ -59,7 +59,7 @@ def test_samples_that_stay_together(rule: Rule) -> None:
 
 def test_first_batch_by_the_paper() -> None:
     """Alg. 3.1, line 3: ⌊10 · 2 / 6.5⌋ = 3, ⌊4.6⌋ = 4, the last gets 3. By largest remainders 3, 5 and 2."""
-    assert Idpa(20, 3, 2, Rule.PAPER).first([2.0, 3.0, 1.5]).counts == (3, 4, 3)
+    assert Idpa(20, 3, 2, DivisionRule.PAPER).first([2.0, 3.0, 1.5]).counts == (3, 4, 3)
     assert Idpa(20, 3, 2).first([2.0, 3.0, 1.5]).counts == (3, 5, 2)
 
 
@@ -69,7 +69,7 @@ def test_the_paper_starves_the_last_node() -> None:
     a = 2: n' = 46, so 36 of 30 new ones to the first. a = 3: n' = 70 and 35, so 30 more for the first. By Eq. 5 the
     last would get -6 in batch 2. HARMONIC gives 4/7, 2/7 and 1/7 in the end.
     """
-    paper, better = Idpa(120, 3, 4, Rule.PAPER), Idpa(120, 3, 4)
+    paper, better = Idpa(120, 3, 4, DivisionRule.PAPER), Idpa(120, 3, 4)
     for idpa in (paper, better):
         idpa.first([1.0, 1.0, 1.0])
     counts = [paper.next([1.0, 2.0, 4.0]).counts for _ in range(3)]
@@ -83,7 +83,7 @@ def test_the_paper_starves_the_last_node() -> None:
 def test_frequencies_that_cannot_be_read() -> None:
     assert Idpa(12, 3, 1).first([3.0, None, 1.0]).counts == (6, 4, 2)  # the mean is 2
     assert Idpa(12, 3, 1).first([None] * 3).counts == (4, 4, 4)
-    assert Idpa(12, 3, 1, Rule.PAPER).first([None] * 3).counts == (4, 4, 4)
+    assert Idpa(12, 3, 1, DivisionRule.PAPER).first([None] * 3).counts == (4, 4, 4)
 
 
 def test_times_that_are_not_known() -> None:
@@ -133,8 +133,8 @@ def test_nodes_that_leave_together() -> None:
     assert idpa.allocated.runs == ((), ((4, 8), (0, 4), (8, 12)), (), ())
 
 
-@pytest.mark.parametrize("rule", Rule)
-def test_one_node_gets_all(rule: Rule) -> None:
+@pytest.mark.parametrize("rule", DivisionRule)
+def test_one_node_gets_all(rule: DivisionRule) -> None:
     idpa = Idpa(10, nodes=1, batches=3, rule=rule)
     new = [idpa.first([2.0]), idpa.next([1.0]), idpa.next([9.0])]
     assert [allocation.runs for allocation in new] == [(((0, 3),),), (((3, 6),),), (((6, 10),),)]
@@ -194,10 +194,10 @@ class History:
     left: list[tuple[int, int]]
 
 
-KINDS = (*Rule, None)  # None: uniform
+KINDS = (*DivisionRule, None)  # None: uniform
 
 
-def made(kind: Rule | None, samples: int, nodes: int, batches: int) -> Idpa:
+def made(kind: DivisionRule | None, samples: int, nodes: int, batches: int) -> Idpa:
     return Udpa(samples, nodes, batches) if kind is None else Idpa(samples, nodes, batches, kind)
 
 

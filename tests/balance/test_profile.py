@@ -13,8 +13,8 @@ from bpt.base.errors import FileError, UserError, WriteError
 from bpt.graph.share import Share
 from bpt.parallel.balance.divided_net import Division
 from bpt.parallel.balance.profile import (
-    Facts,
     RankFacts,
+    SpeedFacts,
     check,
     other_threads,
     read_profile,
@@ -62,7 +62,7 @@ A, B = FACTS.ranks
 REMEDY = "Measure on these hosts, with the same --set: mpirun -n {} … bpt time --solver s.prototxt --profile speed.json"
 
 
-def refusal(now: Facts) -> str:
+def refusal(now: SpeedFacts) -> str:
     with pytest.raises(FileError) as caught:
         check(PROFILE, now, "speed.json", "s.prototxt")
     return str(caught.value)
@@ -90,7 +90,7 @@ def test_a_profile_of_this_run() -> None:
         ),
     ],
 )
-def test_what_differs_is_named_and_how_to_measure(now: Facts, difference: str) -> None:
+def test_what_differs_is_named_and_how_to_measure(now: SpeedFacts, difference: str) -> None:
     assert refusal(now) == f"speed.json: was not measured for this run: {difference}. {REMEDY.format(2)}"
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bpt.parallel.balance.speed import (
     MOST,
     Estimate,
-    Growth,
+    MemoryExtrapolation,
     SpeedFunction,
     estimate,
     estimate_runs,
@@ -161,7 +161,7 @@ def test_never_falls(points: dict[int, float]) -> None:
 
 
 def test_before_two_sizes_have_been_seen_the_guess_counts() -> None:
-    growth = Growth(guess=100, least=10)
+    growth = MemoryExtrapolation(guess=100, least=10)
     assert (growth.largest, growth.per_sample) == (0, 100)
     growth.note(1, 5000)
     assert (growth.largest, growth.per_sample) == (1, 100)
@@ -169,7 +169,7 @@ def test_before_two_sizes_have_been_seen_the_guess_counts() -> None:
 
 
 def test_the_steepest_growth_counts() -> None:
-    growth = Growth(guess=100, least=10)
+    growth = MemoryExtrapolation(guess=100, least=10)
     growth.note(1, 5000)
     growth.note(2, 5300)
     assert growth.per_sample == 300
@@ -181,7 +181,7 @@ def test_the_steepest_growth_counts() -> None:
 
 
 def test_growth_that_cannot_be_seen_is_at_least_that_of_a_blob() -> None:
-    growth = Growth(guess=100, least=10)
+    growth = MemoryExtrapolation(guess=100, least=10)
     growth.note(1, 5000)
     growth.note(2, 5000)
     assert growth.per_sample == 10
@@ -191,7 +191,7 @@ def test_growth_that_cannot_be_seen_is_at_least_that_of_a_blob() -> None:
 
 
 def test_smaller_sizes_tell_nothing() -> None:
-    growth = Growth(guess=100, least=10)
+    growth = MemoryExtrapolation(guess=100, least=10)
     for size, peak in ((1, 1000), (8, 1700), (4, 9000), (8, 9000)):
         growth.note(size, peak)
     assert (growth.largest, growth.per_sample) == (8, 100)

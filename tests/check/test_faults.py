@@ -36,7 +36,7 @@ def test_where_it_is() -> None:
     assert Fault(1, 5).is_at(5, do.Forward(2)) and not Fault(1, 5).is_at(6, do.Forward(2))
     assert Fault(1, 5, "F").is_at(5, do.Forward(2)) and Fault(1, 5, "F2").is_at(5, do.Forward(2))
     assert not Fault(1, 5, "F1").is_at(5, do.Forward(2)) and not Fault(1, 5, "B").is_at(5, do.Forward(2))
-    assert Fault(1, 5, "U").is_at(5, do.Update())
+    assert Fault(1, 5, "U").is_at(5, do.UpdateWeights())
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from PIL import Image
 import bpt
 from bpt.apps.classify.classifier_net import classifier_net
 from bpt.apps.pictures.image_input import image_input
-from bpt.apps.pictures.named_pictures import Picture, pictures
+from bpt.apps.pictures.named_pictures import NamedPicture, pictures
 from bpt.base.errors import FileError, UsageError, UserError
 from bpt.cli.main import main
 from bpt.config.plan.nets import file_plan
@@ -164,10 +164,10 @@ def test_folders_and_lists(folder: Path) -> None:
     (folder / "cats" / "list.txt").write_text("b.JPG 3\n\nd e.png   12\n")
     (folder / "plain.txt").write_text("cats/a.png\nd e.png\n")
     assert pictures(["d e.png", "cats"]) == [
-        Picture(path) for path in ("d e.png", "cats/a.png", "cats/b.JPG", "cats/more/c.jpeg")
+        NamedPicture(path) for path in ("d e.png", "cats/a.png", "cats/b.JPG", "cats/more/c.jpeg")
     ]
-    assert pictures(["cats/list.txt"]) == [Picture("cats/b.JPG", 3), Picture("d e.png", 12)]
-    assert pictures(["plain.txt"]) == [Picture("cats/a.png"), Picture("d e.png")]
+    assert pictures(["cats/list.txt"]) == [NamedPicture("cats/b.JPG", 3), NamedPicture("d e.png", 12)]
+    assert pictures(["plain.txt"]) == [NamedPicture("cats/a.png"), NamedPicture("d e.png")]
     (folder / "empty").mkdir()
     (folder / "nothing.txt").write_text("\n")
     (folder / "gone.txt").write_text("cats/a.png 1\ncats/none.png 2\n")

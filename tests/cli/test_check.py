@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bpt.apps.check import comparison
-from bpt.apps.check.comparison import Compared, Difference
+from bpt.apps.check.comparison import Compared, TensorDifference
 from bpt.apps.commands.job import Job
 from bpt.base.errors import RunError
 from bpt.cli.main import COMMANDS, make_parser
@@ -70,7 +70,7 @@ def verdicts(out: str) -> list[str]:
 
 
 def line(name: str, relative: float, excepted: str = "") -> Compared:
-    return Compared(name, Difference(0.0, 1.0), Difference(relative, 1.0), excepted)
+    return Compared(name, TensorDifference(0.0, 1.0), TensorDifference(relative, 1.0), excepted)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 from numpy.testing import assert_array_equal
 
-from bpt.engine.instructions import Exchange
+from bpt.engine.instructions import ExchangeGradients
 from bpt.system.comm import ring_reduction
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.comm_thread import CommThread
@@ -95,7 +95,7 @@ def check_one_after_the_other_with_no_rank_in_step(comm: Communicator) -> None:
 def check_large_ones_by_a_courier_while_the_caller_sums(comm: Communicator) -> None:
     comm_thread, apart = CommThread(comm), comm.Dup()
     buffer = np.full(2 * ring_reduction.CHUNK + 3, comm.rank + 1, np.float32)  # of several messages a piece
-    comm_thread.submit(partial(ring_allreduce, apart, buffer), Exchange(0))
+    comm_thread.submit(partial(ring_allreduce, apart, buffer), ExchangeGradients(0))
     for _ in range(20):
         comm.Allreduce(value := np.array([1.0]))
         assert value[0] == comm.size

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bpt.engine.instructions import Backward, Exchange
+from bpt.engine.instructions import Backward, ExchangeGradients
 from bpt.system.comm.comm_thread import CommThread
 from bpt.system.comm.serial import SerialCommunicator
 from tests.doubles.seen import Seen
@@ -38,7 +38,7 @@ def test_work_is_done_in_order_by_one_other_thread() -> None:
     comm_thread = CommThread(Two())
     done: list[tuple[int, threading.Thread]] = []
     for number in range(100):
-        comm_thread.submit(lambda number=number: done.append((number, here())), Exchange(0))  # type: ignore[misc]
+        comm_thread.submit(lambda number=number: done.append((number, here())), ExchangeGradients(0))  # type: ignore[misc]
     comm_thread.wait()
     assert [number for number, _ in done] == list(range(100))
     (thread,) = {thread for _, thread in done}
@@ -50,7 +50,7 @@ def test_work_is_done_in_order_by_one_other_thread() -> None:
 def test_submit_does_not_wait_and_wait_does() -> None:
     comm_thread = CommThread(Two())
     go, done = threading.Event(), []
-    comm_thread.submit(lambda: go.wait(60) and done.append(1), Exchange(0))
+    comm_thread.submit(lambda: go.wait(60) and done.append(1), ExchangeGradients(0))
     assert done == []
     assert comm_thread.exposed == 0
     threading.Timer(0.05, go.set).start()
@@ -67,8 +67,8 @@ def test_work_belongs_to_its_instruction() -> None:
     comm_thread = CommThread(comm)
     seen = Seen(comm)
     with comm.events.during(Backward(3)):
-        comm_thread.submit(comm.Barrier, Exchange(0))
-        comm_thread.submit(comm.Barrier, Exchange(1))
+        comm_thread.submit(comm.Barrier, ExchangeGradients(0))
+        comm_thread.submit(comm.Barrier, ExchangeGradients(1))
         comm_thread.wait()
         assert comm.events.what == Backward(3)
     assert list(seen.calls()) == [("X0", "Barrier"), ("X1", "Barrier")]
@@ -83,14 +83,14 @@ def test_wait_raises_what_work_raised_and_what_came_after_it_is_dropped() -> Non
     def fail() -> None:
         raise error
 
-    comm_thread.submit(lambda: done.append(1), Exchange(0))
-    comm_thread.submit(fail, Exchange(1))
-    comm_thread.submit(lambda: done.append(2), Exchange(2))
+    comm_thread.submit(lambda: done.append(1), ExchangeGradients(0))
+    comm_thread.submit(fail, ExchangeGradients(1))
+    comm_thread.submit(lambda: done.append(2), ExchangeGradients(2))
     with pytest.raises(KeyError) as caught:
         comm_thread.wait()
     assert caught.value is error
     assert done == [1]
-    comm_thread.submit(lambda: done.append(3), Exchange(3))  # it can be used again
+    comm_thread.submit(lambda: done.append(3), ExchangeGradients(3))  # it can be used again
     comm_thread.wait()
     assert done == [1, 3]
     comm_thread.close()
@@ -101,8 +101,8 @@ def test_a_rank_that_is_alone_does_the_work_itself(started: Callable[[], int]) -
     Seen(comm)
     comm_thread = CommThread(comm)
     done = []
-    comm_thread.submit(lambda: done.append((here(), comm.events.what)), Exchange(0))
-    assert done == [(here(), Exchange(0))]
+    comm_thread.submit(lambda: done.append((here(), comm.events.what)), ExchangeGradients(0))
+    assert done == [(here(), ExchangeGradients(0))]
     comm_thread.wait()
     comm_thread.close()
     assert started() == 0
@@ -113,10 +113,10 @@ def test_so_does_one_whose_library_allows_one_thread_only(started: Callable[[], 
     comm.concurrent = False
     comm_thread = CommThread(comm)
     done = []
-    comm_thread.submit(lambda: done.append(here()), Exchange(0))
+    comm_thread.submit(lambda: done.append(here()), ExchangeGradients(0))
     assert done == [here()]
     with pytest.raises(ZeroDivisionError):
-        comm_thread.submit(lambda: print(1 / 0), Exchange(0))
+        comm_thread.submit(lambda: print(1 / 0), ExchangeGradients(0))
     assert started() == 0
 
 
@@ -124,7 +124,7 @@ def test_no_thread_before_the_first_work_or_after_close(started: Callable[[], in
     comm_thread = CommThread(Two())
     comm_thread.wait()
     assert started() == 0
-    comm_thread.submit(lambda: None, Exchange(0))
+    comm_thread.submit(lambda: None, ExchangeGradients(0))
     assert started() == 1
     comm_thread.wait()
     (thread,) = [thread for thread in threading.enumerate() if thread.name.startswith("comm_thread of")]
@@ -136,7 +136,7 @@ def test_no_thread_before_the_first_work_or_after_close(started: Callable[[], in
 
 def test_a_forgotten_comm_thread_ends_its_thread(started: Callable[[], int]) -> None:
     comm_thread = CommThread(Two())
-    comm_thread.submit(lambda: None, Exchange(0))
+    comm_thread.submit(lambda: None, ExchangeGradients(0))
     comm_thread.wait()
     (thread,) = [thread for thread in threading.enumerate() if thread.name.startswith("comm_thread of")]
     del comm_thread
@@ -153,8 +153,8 @@ def test_close_does_not_wait_for_a_call_that_never_ends(started: Callable[[], in
         begun.set()
         go.wait(60)
 
-    comm_thread.submit(call, Exchange(0))
-    comm_thread.submit(lambda: done.append(1), Exchange(0))
+    comm_thread.submit(call, ExchangeGradients(0))
+    comm_thread.submit(lambda: done.append(1), ExchangeGradients(0))
     begun.wait(60)
     (thread,) = [thread for thread in threading.enumerate() if thread.name.startswith("comm_thread of")]
     comm_thread.close()

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from bpt.system.comm.neighbours import CpuTime, Load, give_way, host_loads, load_since, remarks
+from bpt.system.comm.neighbours import CpuTime, MachineLoad, host_loads, load_since, remarks, set_omp_wait_policy
 
-ALONE = Load("a", "m", 4, 4.0, 4, busy=3.0, own=3.0)
+ALONE = MachineLoad("a", "m", 4, 4.0, 4, busy=3.0, own=3.0)
 
 
 def test_waiting_threads_sleep_soon_unless_the_user_says_how_they_wait() -> None:
     free: dict[str, str] = {}
-    give_way(free)
+    set_omp_wait_policy(free)
     assert int(free["GOMP_SPINCOUNT"]) < 300_000  # GNU's default
     assert int(free["KMP_BLOCKTIME"]) < 200  # LLVM's
     for own in ({"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "7", "KMP_BLOCKTIME": "8"}):
         said = dict(own)
-        give_way(said)
+        set_omp_wait_policy(said)
         assert said == own
 
 

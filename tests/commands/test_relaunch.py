@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt.apps.commands.relaunch import Limits, Relaunch, check_goes_on, join
+from bpt.apps.commands.relaunch import Relaunch, RestartLimits, check_goes_on, join
 from bpt.base.errors import UsageError, WriteError
 from bpt.cli.main import main
 
@@ -20,7 +20,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 
-AT_ONCE = Limits(3, wait=0.0)
+AT_ONCE = RestartLimits(3, wait=0.0)
 
 
 def job(script: str) -> list[str]:
@@ -50,7 +50,7 @@ def test_until_it_has_failed_too_often(script: str, status: int, often: int) -> 
 
 
 def test_only_restarts_within_a_time_count() -> None:
-    assert Relaunch(job("[ $(wc -l < starts) = 5 ]"), Limits(1, within=1e-6, wait=0.0)).run() == 0
+    assert Relaunch(job("[ $(wc -l < starts) = 5 ]"), RestartLimits(1, within=1e-6, wait=0.0)).run() == 0
 
 
 def test_a_job_that_is_to_end_is_not_started_again() -> None:

@@ -13,7 +13,7 @@ from bpt.base.errors import DataError, FileError, UserError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.annoset import Annotations, convert_annoset
 from bpt.data.annotated import AnnotatedSource, decode_annotated
-from bpt.data.imageset import Wanted
+from bpt.data.imageset import ImageConversion
 from bpt.data.lmdb_file import LmdbSource
 
 MAP = 'item { name: "none" label: 0 } item { name: "cat" label: 7 } item { name: "18" label: 3 display_name: "dog" }'
@@ -54,7 +54,12 @@ def convert(folder: Path, content: str, kind: str = "xml", times: int = 1, **wan
     (folder / "list.txt").write_text("an image.png notes\n" * times)
     annotations = Annotations(written=kind, label_map="" if kind == "txt" else str(folder / "map.prototxt"))
     return convert_annoset(
-        f"{folder}/", str(folder / "list.txt"), str(folder / "lmdb"), Wanted(**wanted), annotations, told.append
+        f"{folder}/",
+        str(folder / "list.txt"),
+        str(folder / "lmdb"),
+        ImageConversion(**wanted),
+        annotations,
+        told.append,
     )
 
 
@@ -94,7 +99,7 @@ def test_sizes_leave_boxes_alone(wanted: dict[str, int], size: tuple[int, int], 
 
 def test_files_are_stored_as_they_are_and_classes_without_boxes(folder: Path) -> None:
     (folder / "list.txt").write_text("an image.png 5\n")
-    wanted, annotations = Wanted(encoded=True), Annotations(kind="classification")
+    wanted, annotations = ImageConversion(encoded=True), Annotations(kind="classification")
     assert convert_annoset(f"{folder}/", str(folder / "list.txt"), str(folder / "lmdb"), wanted, annotations) == (1, 0)
     source = LmdbSource(str(folder / "lmdb"))
     record = pb.AnnotatedDatum.FromString(source.record(0).datum)
@@ -136,7 +141,9 @@ def test_what_is_wrong_ends_the_work(folder: Path) -> None:
     (folder / "map.prototxt").write_text(MAP)
     (folder / "list.txt").write_text("alone.png\n")
     with pytest.raises(FileError, match=r'list.txt:1: "alone.png" is one path'):
-        convert_annoset("", str(folder / "list.txt"), str(folder / "lmdb"), Wanted(), Annotations(written="txt"))
+        convert_annoset(
+            "", str(folder / "list.txt"), str(folder / "lmdb"), ImageConversion(), Annotations(written="txt")
+        )
     for wrong, words in (
         ({"kind": "boxes"}, '--anno_type takes one of detection, classification, found "boxes"'),
         ({"written": "yaml"}, "--label_type takes one of xml, json, txt"),
@@ -145,12 +152,12 @@ def test_what_is_wrong_ends_the_work(folder: Path) -> None:
         with pytest.raises(UserError, match=words):
             Annotations(**wrong)
     with pytest.raises(UserError, match="not both"):
-        Wanted(height=4, width=4, min_dim=3)
+        ImageConversion(height=4, width=4, min_dim=3)
     Image.new("RGB", (3, 3)).save(folder / "b.png")
     (folder / "notes").write_text(TEXT)
     (folder / "list.txt").write_text("an image.png notes\nb.png notes\n")
     with pytest.raises(DataError, match="make them alike"):
         convert_annoset(
-            f"{folder}/", str(folder / "list.txt"), str(folder / "lmdb"), Wanted(check_size=True),
+            f"{folder}/", str(folder / "list.txt"), str(folder / "lmdb"), ImageConversion(check_size=True),
             Annotations(written="txt"),
         )  # fmt: skip

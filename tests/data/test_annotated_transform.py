@@ -18,7 +18,7 @@ from bpt.data.noise import Noise
 from bpt.data.object_boxes import cut
 from bpt.data.resizing import Resizing
 from bpt.data.sample_draws import SampleDraws
-from bpt.data.sampler import Draw
+from bpt.data.sampler import SampleDraw
 
 HEIGHT, WIDTH = 40, 60
 TOP, LEFT, BOTTOM, RIGHT = 12, 18, 30, 48  # of an object, in pixels
@@ -41,7 +41,7 @@ def transform(text: str, samplers: str = "", phase: int = pb.TRAIN) -> Annotated
 def run(made: AnnotatedTransform, index: int, epoch: int = 0) -> tuple[np.ndarray, np.ndarray]:
     prepared, objects = made.prepared(sample(), epoch, index)
     out = np.empty((1, *made.last.infer(prepared.image.shape)), np.float32)
-    (placed,) = made([prepared], [objects], Draw(np.array([epoch]), np.array([index])), out)
+    (placed,) = made([prepared], [objects], SampleDraw(np.array([epoch]), np.array([index])), out)
     return out[0], placed
 
 

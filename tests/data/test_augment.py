@@ -17,7 +17,7 @@ from bpt.data.batches import ImageBatches
 from bpt.data.colour import jitter, turned_hue
 from bpt.data.image import resize
 from bpt.data.lmdb_file import LmdbSource
-from bpt.data.sampler import Draw, Sampler
+from bpt.data.sampler import SampleDraw, Sampler
 from bpt.data.source import Sample
 from bpt.data.transform import Transform
 from bpt.graph.layer_specs import layer_specs
@@ -33,8 +33,8 @@ def augment(text: str, seed: int = 1) -> Augment:
     return Augment(text_format.Parse(text, pb.AugmentParameter()), seed)
 
 
-def draw(samples: int, epoch: int = 0) -> Draw:
-    return Draw(np.full(samples, epoch), np.arange(samples))
+def draw(samples: int, epoch: int = 0) -> SampleDraw:
+    return SampleDraw(np.full(samples, epoch), np.arange(samples))
 
 
 def image(*shape: int) -> np.ndarray:

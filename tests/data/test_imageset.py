@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from bpt.base.errors import DataError, FileError
-from bpt.data.imageset import Wanted, convert_imageset
+from bpt.data.imageset import ImageConversion, convert_imageset
 from bpt.data.lmdb_file import LmdbSource
 
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 def convert(folder: Path, **wanted: object) -> list[tuple[str, np.ndarray, float]]:
     target = folder / "lmdb"
-    assert convert_imageset(f"{folder}/", str(folder / "list.txt"), str(target), Wanted(**wanted)) == (5, 0)
+    assert convert_imageset(f"{folder}/", str(folder / "list.txt"), str(target), ImageConversion(**wanted)) == (5, 0)
     source = LmdbSource(str(target))
     samples = [source.read(index) for index in range(5)]
     source.close()

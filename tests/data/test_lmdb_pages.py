@@ -9,7 +9,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from bpt.data.lmdb_pages import DamagedError, Entry, LmdbFile, NotLmdbError
+from bpt.data.lmdb_pages import DamagedError, LmdbEntry, LmdbFile, NotLmdbError
 from tests.data.lmdbs import write_records
 from tests.golden_cases import GOLDEN
 
@@ -120,7 +120,7 @@ def test_any_byte_may_be_wrong(tmp_path: Path) -> None:
         path.write_bytes(bad)
         try:
             file = LmdbFile(path)
-            entries: list[Entry] = list(chain.from_iterable(file.leaves()))
+            entries: list[LmdbEntry] = list(chain.from_iterable(file.leaves()))
             assert len(entries) in (60, 0)  # none: of the two meta pages the older one, of a new file, seems the newer
             assert sum(len(file.value(entry)) for entry in entries) < len(good)
             file.close()

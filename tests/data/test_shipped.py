@@ -15,23 +15,23 @@ import pytest
 from bpt.base.errors import DataError, FileError, WriteError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data import shipped
-from bpt.data.lmdb_file import LmdbSource, Record
+from bpt.data.lmdb_file import DatumRecord, LmdbSource
 from bpt.data.sampler import Sampler
-from bpt.data.shipped import Header, Parcel, Shipment, Spool, SpoolSource, pack, spool_of
+from bpt.data.shipped import Header, RecordCache, RecordChunk, RecordStream, SpoolSource, pack, spool_of
 from tests.data.lmdbs import write_images, write_records
 
 RECORDS = {f"{index:03d}".encode(): bytes([index]) * (index + 1) for index in range(20)}
-ITEMS = [Record(*item) for item in RECORDS.items()]
+ITEMS = [DatumRecord(*item) for item in RECORDS.items()]
 FIRST = Header("server/db", 20, ITEMS[0])
 
 
-def unpack(parcel: Parcel) -> Iterator[tuple[int, Record]]:
+def unpack(parcel: RecordChunk) -> Iterator[tuple[int, DatumRecord]]:
     """The records of a parcel with their indices."""
     content = parcel.content.tobytes()
     at = 0
     for index, key, datum in parcel.table.tolist():
         end = at + key + datum
-        yield index, Record(content[at : at + key], content[at + key : end])
+        yield index, DatumRecord(content[at : at + key], content[at + key : end])
         at = end
 
 
@@ -40,16 +40,16 @@ def source(tmp_path: Path) -> str:
     return write_records(tmp_path / "db", RECORDS)
 
 
-def contents(parcels: list[Parcel]) -> list[tuple[int, Record]]:
+def contents(parcels: list[RecordChunk]) -> list[tuple[int, DatumRecord]]:
     return [item for parcel in parcels for item in unpack(parcel)]
 
 
 def test_records_in_two_flat_buffers() -> None:
-    parcel = pack([7, 3], [Record(b"ab", b"cde"), Record(b"f", b"")])
+    parcel = pack([7, 3], [DatumRecord(b"ab", b"cde"), DatumRecord(b"f", b"")])
     assert parcel.table.dtype == np.int64 and parcel.content.dtype == np.uint8
     assert parcel.table.tolist() == [[7, 2, 3], [3, 1, 0]]
     assert parcel.content.tobytes() == b"abcdef"
-    assert list(unpack(parcel)) == [(7, Record(b"ab", b"cde")), (3, Record(b"f", b""))]
+    assert list(unpack(parcel)) == [(7, DatumRecord(b"ab", b"cde")), (3, DatumRecord(b"f", b""))]
 
 
 def test_no_records_in_a_parcel() -> None:
@@ -59,7 +59,7 @@ def test_no_records_in_a_parcel() -> None:
 
 def test_the_header(source: str, tmp_path: Path) -> None:
     (tmp_path / "mean").write_bytes(b"mean")
-    shipment = Shipment(source, Sampler([20]), str(tmp_path / "mean"))
+    shipment = RecordStream(source, Sampler([20]), str(tmp_path / "mean"))
     header = pickle.loads(pickle.dumps(shipment.header))
     shipment.close()
     assert header == Header(source, 20, ITEMS[0], b"mean")
@@ -67,7 +67,7 @@ def test_the_header(source: str, tmp_path: Path) -> None:
 
 def test_runs_are_positions_of_epoch_0(source: str) -> None:
     sampler = Sampler([20], shuffle=True, seed=4, skip=3)
-    shipment = Shipment(source, sampler)
+    shipment = RecordStream(source, sampler)
     sent = contents(list(shipment.pieces([(15, 20), (2, 4)])))
     shipment.close()
     order = Sampler([20], shuffle=True, seed=4).indices(0, 20).samples.tolist()
@@ -76,7 +76,7 @@ def test_runs_are_positions_of_epoch_0(source: str) -> None:
 
 def test_pieces_of_some_bytes(source: str) -> None:
     """Record i has i + 1 bytes: a piece ends when it has at least 30."""
-    shipment = Shipment(source, Sampler([20]))
+    shipment = RecordStream(source, Sampler([20]))
     pieces = list(shipment.pieces([(0, 20)], size=30))
     none = list(shipment.pieces([]))
     shipment.close()
@@ -93,7 +93,7 @@ def test_pieces_of_some_bytes(source: str) -> None:
 
 
 def test_records_are_read_while_one_iterates(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    shipment = Shipment(source, Sampler([20]))
+    shipment = RecordStream(source, Sampler([20]))
     read: list[int] = []
     original = LmdbSource.record
     monkeypatch.setattr(LmdbSource, "record", lambda source, index: read.append(index) or original(source, index))
@@ -104,11 +104,11 @@ def test_records_are_read_while_one_iterates(source: str, monkeypatch: pytest.Mo
 
 def test_a_mean_file_that_is_missing(source: str) -> None:
     with pytest.raises(FileError, match="no/mean: no such file"):
-        Shipment(source, Sampler([20]), "no/mean")
+        RecordStream(source, Sampler([20]), "no/mean")
 
 
 def test_a_spool_gives_back_what_it_was_sent() -> None:
-    with Spool(FIRST) as spool:
+    with RecordCache(FIRST) as spool:
         assert spool.record(0) == ITEMS[0]
         spool.append(pack([4, 2, 19], [ITEMS[4], ITEMS[2], ITEMS[19]]))
         spool.append(pack([], []))
@@ -121,9 +121,9 @@ def test_a_spool_gives_back_what_it_was_sent() -> None:
 def test_a_spool_reads_like_the_lmdb(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     path = write_images(tmp_path / "db", list(generator.integers(0, 256, (6, 3, 4, 5), np.uint8)))
-    shipment = Shipment(path, Sampler([6]))
+    shipment = RecordStream(path, Sampler([6]))
     lmdb = LmdbSource(path)
-    with Spool(shipment.header) as spool:
+    with RecordCache(shipment.header) as spool:
         for piece in shipment.pieces([(1, 6)], size=100):
             spool.append(piece)
         copy = SpoolSource(spool)
@@ -138,12 +138,12 @@ def test_a_spool_reads_like_the_lmdb(tmp_path: Path) -> None:
 
 
 def test_a_bad_record_names_the_servers_path() -> None:
-    with Spool(FIRST) as spool, pytest.raises(DataError, match='server/db: record "000": not a Datum'):
+    with RecordCache(FIRST) as spool, pytest.raises(DataError, match='server/db: record "000": not a Datum'):
         SpoolSource(spool).read(0)
 
 
 def test_spools_are_found_by_name_until_they_are_closed() -> None:
-    with Spool(FIRST) as first, Spool(FIRST) as second:
+    with RecordCache(FIRST) as first, RecordCache(FIRST) as second:
         assert first.name != second.name
         assert spool_of(first.name) is first
         assert spool_of(second.name) is second
@@ -154,9 +154,9 @@ def test_spools_are_found_by_name_until_they_are_closed() -> None:
 def test_the_disk_gets_its_room_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The records never have a name; the mean image has one until the spool is closed."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with Spool(FIRST):
+    with RecordCache(FIRST):
         assert not list(tmp_path.iterdir())
-    with Spool(Header("server/db", 20, ITEMS[0], b"mean")):
+    with RecordCache(Header("server/db", 20, ITEMS[0], b"mean")):
         assert [file.read_bytes() for file in tmp_path.iterdir()] == [b"mean"]
     assert not list(tmp_path.iterdir())
 
@@ -165,7 +165,7 @@ def test_redirect() -> None:
     transform = {"mean_file": "b", "scale": 2}
     meant = pb.LayerParameter(data_param=pb.DataParameter(source="a", shuffle=True), transform_param=transform)
     plain = pb.LayerParameter(data_param=pb.DataParameter(source="a"))
-    with Spool(Header("server/db", 20, ITEMS[0], b"mean")) as spool:
+    with RecordCache(Header("server/db", 20, ITEMS[0], b"mean")) as spool:
         for layer in (meant, plain):
             spool.redirect(layer)
             assert layer.data_param.source == spool.name
@@ -180,7 +180,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with Spool(FIRST) as spool:
+    with RecordCache(FIRST) as spool:
         monkeypatch.setattr(shipped.os, "pwrite", full)
         with pytest.raises(WriteError) as caught:
             spool.append(pack([1], [ITEMS[1]]))
@@ -194,6 +194,6 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_writes_that_come_short(monkeypatch: pytest.MonkeyPatch) -> None:
     original = os.pwrite
     monkeypatch.setattr(shipped.os, "pwrite", lambda file, data, at: original(file, bytes(data[:5]), at))
-    with Spool(FIRST) as spool:
+    with RecordCache(FIRST) as spool:
         spool.append(pack(range(20), ITEMS))
         assert [spool.record(index) for index in range(20)] == ITEMS

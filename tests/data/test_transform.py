@@ -11,7 +11,7 @@ from google.protobuf import text_format
 from bpt.base.errors import DataError, FileError, UserError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.binary_files import write_binary
-from bpt.data.sampler import Draw
+from bpt.data.sampler import SampleDraw
 from bpt.data.source import Sample
 from bpt.data.transform import Transform, mean_image, read_mean, write_mean
 from tests.golden_cases import GOLDEN
@@ -54,9 +54,9 @@ def samples_of(images: list[np.ndarray]) -> list[Sample]:
     return [Sample(f"{index:08d}", image, 0) for index, image in enumerate(images)]
 
 
-def apply(transform: Transform, images: list[np.ndarray], draw: Draw | None = None) -> np.ndarray:
+def apply(transform: Transform, images: list[np.ndarray], draw: SampleDraw | None = None) -> np.ndarray:
     samples = samples_of(images)
-    draw = draw or Draw(np.zeros(len(images), np.int64), np.arange(len(images)))
+    draw = draw or SampleDraw(np.zeros(len(images), np.int64), np.arange(len(images)))
     out = np.full((len(images), *transform.common_shape(samples)), np.nan, np.float32)
     transform(samples, draw, out)
     return out
@@ -82,7 +82,7 @@ def test_bytes_and_floats_in_one_batch() -> None:
 def test_random_crops_reach_every_place_and_depend_only_on_seed_epoch_and_sample() -> None:
     image = np.arange(4 * 5, dtype=np.uint8).reshape(1, 4, 5)
     random = transform("crop_size: 3 mirror: true", pb.TRAIN, seed=5)
-    draw = Draw(np.repeat([0, 1, 2], 100), np.tile(np.arange(100), 3))
+    draw = SampleDraw(np.repeat([0, 1, 2], 100), np.tile(np.arange(100), 3))
     whole = apply(random, [image] * 300, draw)
     # 2 rows × 3 columns of corners, each upright or mirrored
     windows = [image[:, top : top + 3, left : left + 3] for top in range(2) for left in range(3)]
@@ -91,7 +91,7 @@ def test_random_crops_reach_every_place_and_depend_only_on_seed_epoch_and_sample
     order = np.random.default_rng(0).permutation(300)[:50]
     again = transform("crop_size: 3 mirror: true", pb.TRAIN, seed=5)
     np.testing.assert_array_equal(
-        apply(again, [image] * 50, Draw(draw.epochs[order], draw.samples[order])), whole[order]
+        apply(again, [image] * 50, SampleDraw(draw.epochs[order], draw.samples[order])), whole[order]
     )
     assert (whole[:100] != whole[100:200]).any()
     assert (whole != apply(transform("crop_size: 3 mirror: true", pb.TRAIN, seed=6), [image] * 300, draw)).any()

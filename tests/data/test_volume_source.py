@@ -12,8 +12,8 @@ import pytest
 from bpt.base.errors import BptError, DataError, FileError, UserError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data import volume_source
-from bpt.data.sampler import Draw
-from bpt.data.volume_source import Entry, VolumeSource, VolumeTransform, list_volumes, normalise, resample
+from bpt.data.sampler import SampleDraw
+from bpt.data.volume_source import VolumeEntry, VolumeSource, VolumeTransform, list_volumes, normalise, resample
 from tests.data.test_nifti import VOXELS, write
 
 Kinds = pb.VolumeDataParameter
@@ -98,13 +98,13 @@ def test_intensities_of_equal_voxels(kind: str) -> None:
     np.testing.assert_array_equal(normalise(volume, Kinds.RAW), volume)
 
 
-def draw_of(epochs: int, samples: int) -> Draw:
+def draw_of(epochs: int, samples: int) -> SampleDraw:
     """Every sample in every epoch."""
     epoch, sample = np.divmod(np.arange(epochs * samples), samples)
-    return Draw(epoch, sample)
+    return SampleDraw(epoch, sample)
 
 
-def transformed(transform: VolumeTransform, volume: np.ndarray, draw: Draw) -> np.ndarray:
+def transformed(transform: VolumeTransform, volume: np.ndarray, draw: SampleDraw) -> np.ndarray:
     out = np.full((len(draw.samples), 1, *volume.shape), np.nan, np.float32)
     transform([volume] * len(draw.samples), draw, out)
     return out[:, 0]
@@ -148,10 +148,10 @@ def test_chances_depend_on_seed_epoch_and_sample_only() -> None:
     draw = draw_of(3, 8)
     whole = transformed(transform(), NOISE, draw)
     order = np.random.default_rng(1).permutation(24)
-    mixed = transformed(transform(), NOISE, Draw(draw.epochs[order], draw.samples[order]))
+    mixed = transformed(transform(), NOISE, SampleDraw(draw.epochs[order], draw.samples[order]))
     np.testing.assert_array_equal(mixed, whole[order])
     again = transform()
-    parts = [transformed(again, NOISE, Draw(draw.epochs[i : i + 1], draw.samples[i : i + 1])) for i in range(24)]
+    parts = [transformed(again, NOISE, SampleDraw(draw.epochs[i : i + 1], draw.samples[i : i + 1])) for i in range(24)]
     np.testing.assert_array_equal(np.concatenate(parts), whole)
     assert not np.array_equal(whole[:8], whole[8:16])
     assert not np.array_equal(transformed(transform(6), NOISE, draw), whole)
@@ -191,10 +191,10 @@ def test_lines(tmp_path: Path) -> None:
     """Empty ones do not count, but are counted; the label is the last word; a path may be absolute."""
     path = listed(tmp_path, f"a.nii 0\n\n   \n  my scan.nii.gz \t -7  \r\n{tmp_path}/a.nii +12\na.nii 3")
     assert list_volumes(path) == [
-        Entry(tmp_path / "a.nii", 0, f"{path}:1"),
-        Entry(tmp_path / "my scan.nii.gz", -7, f"{path}:4"),
-        Entry(tmp_path / "a.nii", 12, f"{path}:5"),
-        Entry(tmp_path / "a.nii", 3, f"{path}:6"),
+        VolumeEntry(tmp_path / "a.nii", 0, f"{path}:1"),
+        VolumeEntry(tmp_path / "my scan.nii.gz", -7, f"{path}:4"),
+        VolumeEntry(tmp_path / "a.nii", 12, f"{path}:5"),
+        VolumeEntry(tmp_path / "a.nii", 3, f"{path}:6"),
     ]
 
 
@@ -209,8 +209,8 @@ def test_where_the_volumes_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "other").mkdir()
     (tmp_path / "other/list.txt").write_text("a.nii 6\n")
     monkeypatch.chdir(tmp_path)
-    assert list_volumes("scans/list.txt") == [Entry(Path("scans/a.nii"), 5, "scans/list.txt:1")]
-    assert list_volumes("other/list.txt", "scans") == [Entry(Path("scans/a.nii"), 6, "other/list.txt:1")]
+    assert list_volumes("scans/list.txt") == [VolumeEntry(Path("scans/a.nii"), 5, "scans/list.txt:1")]
+    assert list_volumes("other/list.txt", "scans") == [VolumeEntry(Path("scans/a.nii"), 6, "other/list.txt:1")]
     looked = rf'lists "a\.nii", which does not exist \(looked for {tmp_path}/other/a\.nii\)'
     with pytest.raises(FileError, match=rf"^other/list\.txt:1: {looked}$"):
         list_volumes("other/list.txt")

@@ -8,13 +8,13 @@ import pytest
 from bpt.base.errors import DataError
 from bpt.data.image import resize
 from bpt.data.window_batches import WindowCrop
-from bpt.data.window_source import Window
+from bpt.data.window_source import ImageWindow
 
 IMAGE = np.random.default_rng(1).integers(0, 256, (3, 20, 30), dtype=np.uint8)
 
 
-def window(x1: int, y1: int, x2: int, y2: int) -> Window:
-    return Window(0, 1, x1, y1, x2, y2)
+def window(x1: int, y1: int, x2: int, y2: int) -> ImageWindow:
+    return ImageWindow(0, 1, x1, y1, x2, y2)
 
 
 def test_a_window_of_the_crops_size() -> None:

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from bpt.apps.detect.detection import Detector
-from bpt.apps.pictures.named_pictures import Picture
+from bpt.apps.pictures.named_pictures import NamedPicture
 from bpt.cli.main import main
 from bpt.config.plan.nets import file_plan
 from bpt.config.proto import bpt_pb2 as pb
@@ -66,7 +66,7 @@ def test_what_is_found_in_files_is_what_the_test_net_finds(folder: Path) -> None
     source.close()
     for model in ("net.prototxt", str(PROTOTXT / "ssd_shapes" / "deploy.prototxt")):
         detector = Detector.of(file_plan(model, pb.TEST), ["snap_iter_1.caffemodel"], torch.device("cpu"), batch=2)
-        for index, told in enumerate(detector.detections([Picture(f"{each}.png") for each in range(3)], 0.0)):
+        for index, told in enumerate(detector.detections([NamedPicture(f"{each}.png") for each in range(3)], 0.0)):
             own = rows[rows[:, 0] == index]
             own = own[np.argsort(-own[:, 2], kind="stable")]
             assert [each.label for each in told.found] == own[:, 1].astype(int).tolist()

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.system.device import CPU, Event, Stream, computing_stream, new_stream
+from bpt.system.device import CPU, Stream, StreamEvent, computing_stream, new_stream
 from tests.device.fake_cuda import FakeCuda, pretended_cuda
 
 MINUTE = 60.0
@@ -91,7 +91,7 @@ class Play:
         self._told: set[int] = set()
         self._ended: set[int] = set()
         self._too_early: list[int] = []
-        self.events: list[Event] = []
+        self.events: list[StreamEvent] = []
 
     def work(self, number: int) -> None:
         with self._change:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from bpt.base.errors import RunError
-from bpt.system.device import CPU, Event, Stream, computing_stream, new_stream
+from bpt.system.device import CPU, Stream, StreamEvent, computing_stream, new_stream
 
 MINUTE = 60.0
 
@@ -168,7 +168,7 @@ def test_after_an_event_of_some_other_kind(started: Started) -> None:
         def done(self) -> bool:
             return self.gate.open.is_set()
 
-    event: Event = Mine()
+    event: StreamEvent = Mine()
     stream, done = new_stream(CPU, "D2H"), []
     stream.after(event)
     stream.run(lambda: done.append(1))

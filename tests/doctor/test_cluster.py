@@ -8,7 +8,7 @@ import pytest
 
 from bpt.apps.doctor import cluster_report as described
 from bpt.apps.doctor.cluster_report import describe_cluster
-from bpt.apps.doctor.findings import Kind
+from bpt.apps.doctor.findings import Severity
 from bpt.cli.main import main
 from bpt.parallel.cluster.cluster import Cluster, Node, NodeLink
 from bpt.parallel.cluster.cluster_file import ClusterSource
@@ -25,8 +25,8 @@ def test_what_is_shown_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(described, "measured_cluster", lambda *_: measured)
     plan, path = small_solver(tmp_path), str(tmp_path / "nodes.prototxt")
     section = same(on_hosts("ab", lambda ranks: describe_cluster(ranks, plan, CPU, path)))
-    assert texts_of(section, Kind.OK) == [f"wrote {path}: bpt plan --solver {plan.path} --auto --cluster {path}"]
-    between, shared = texts_of(section, Kind.NOTE)
+    assert texts_of(section, Severity.OK) == [f"wrote {path}: bpt plan --solver {plan.path} --auto --cluster {path}"]
+    between, shared = texts_of(section, Severity.NOTE)
     assert between == "between a and b: 500.0 µs and 10 MB/s"
     assert shared.startswith("pairs of hosts that send at once have 200 MB/s together")
     assert [line.split()[:3] for line in section.table[1:]] == [["a", "1", "4"], ["b", "1", "2"]]

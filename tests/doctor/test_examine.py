@@ -11,7 +11,7 @@ import pytest
 from bpt.apps.commands.job import Job
 from bpt.apps.doctor import leftovers
 from bpt.apps.doctor import library_versions as versions
-from bpt.apps.doctor.examine import Report, Wanted, Watchdog, examine
+from bpt.apps.doctor.examine import ExaminationReport, ExaminationRequest, Watchdog, examine
 from bpt.config.plan.resolve import read_plan
 from bpt.config.proto.sources import SolverSource
 from bpt.system.comm.base import Communicator
@@ -127,15 +127,15 @@ def nothing_left(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def report(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Report, str]]:
+def report(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[ExaminationReport, str]]:
     """Examines one rank on each of ``hosts``, which read the solver by ``read``; the report, and what was printed."""
 
-    def run(hosts: str, read: Callable[[], SolverSource]) -> tuple[Report, str]:
+    def run(hosts: str, read: Callable[[], SolverSource]) -> tuple[ExaminationReport, str]:
         name_hosts(monkeypatch, hosts)
         said: list[str] = []
 
-        def one(world: Communicator) -> Report:
-            return examine(Job(world, 0, 1), Wanted(read), said.append, seconds=20)
+        def one(world: Communicator) -> ExaminationReport:
+            return examine(Job(world, 0, 1), ExaminationRequest(read), said.append, seconds=20)
 
         reports = run_ranks(len(hosts), one)
         assert {report.problems for report in reports} == {reports[0].problems}
@@ -144,7 +144,7 @@ def report(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Report, str]]
     return run
 
 
-def test_ranks_that_agree(report: Callable[..., tuple[Report, str]], tmp_path: Path) -> None:
+def test_ranks_that_agree(report: Callable[..., tuple[ExaminationReport, str]], tmp_path: Path) -> None:
     path = write_run(tmp_path / "a")
     found, said = report("ab", lambda: read_plan(path))
     assert found.problems == 0
@@ -154,7 +154,7 @@ def test_ranks_that_agree(report: Callable[..., tuple[Report, str]], tmp_path: P
     assert said.splitlines()[-1].startswith("no problems, ")
 
 
-def test_ranks_of_the_outer_layer(report: Callable[..., tuple[Report, str]], tmp_path: Path) -> None:
+def test_ranks_of_the_outer_layer(report: Callable[..., tuple[ExaminationReport, str]], tmp_path: Path) -> None:
     data = write_images(tmp_path / "data", [np.zeros((1, 2, 2), np.uint8)] * 8)
     path = write_run(tmp_path / "a", "parallel_param { exchange: SGWU ship_data: true }", data_net(data))
     found, said = report("abb", lambda: read_plan(path, ["max_iter: 6"]))
@@ -164,7 +164,7 @@ def test_ranks_of_the_outer_layer(report: Callable[..., tuple[Report, str]], tmp
     assert "6 iterations of 4 samples are 3 passes over 8 samples" in said
 
 
-def test_ranks_that_read_other_texts(report: Callable[..., tuple[Report, str]], tmp_path: Path) -> None:
+def test_ranks_that_read_other_texts(report: Callable[..., tuple[ExaminationReport, str]], tmp_path: Path) -> None:
     paths = [write_run(tmp_path / "a"), write_run(tmp_path / "b", "momentum: 0.5")]
     found, said = report("ab", lambda: read_plan(paths[this_rank()]))
     assert found.wrong is None
@@ -177,7 +177,7 @@ def test_ranks_that_read_other_texts(report: Callable[..., tuple[Report, str]], 
 
 
 def test_ranks_of_another_program(
-    report: Callable[..., tuple[Report, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    report: Callable[..., tuple[ExaminationReport, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(versions, "source_digest", lambda: f"{this_rank()}")
     found, said = report("ab", lambda: read_plan(write_run(tmp_path / "a")))

@@ -13,8 +13,8 @@ import pytest
 
 from bpt.apps.doctor import read_files as files
 from bpt.apps.doctor.content import file_content, image_content, lmdb_content, volume_content
-from bpt.apps.doctor.findings import Finding, Kind, Ranks, Section
-from bpt.apps.doctor.read_files import Input, check_inputs, check_snapshots, inputs_of, look_at
+from bpt.apps.doctor.findings import Finding, Ranks, Section, Severity
+from bpt.apps.doctor.read_files import CheckedInput, check_inputs, check_snapshots, inputs_of, look_at
 from bpt.apps.doctor.texts import Texts
 from bpt.config.plan.resolve import read_plan
 from bpt.config.plan.run_plan import ParallelSpec, RunPlan
@@ -102,7 +102,9 @@ def check(hosts: str, *paths: Path) -> Section:
     """The section where rank r finds the LMDB "data" at ``paths[r]``."""
 
     def one(ranks: Ranks) -> Section:
-        return check_inputs(ranks, look_at([Input("LMDB data", partial(lmdb_content, str(paths[ranks.world.rank])))]))
+        return check_inputs(
+            ranks, look_at([CheckedInput("LMDB data", partial(lmdb_content, str(paths[ranks.world.rank])))])
+        )
 
     return same(on_hosts(hosts, one))
 
@@ -120,13 +122,13 @@ def lmdbs(tmp_path: Path) -> Path:
 
 def test_the_same_data(lmdbs: Path) -> None:
     finding = only(check("ab", lmdbs / "good", lmdbs / "copy"))
-    assert finding.kind is Kind.OK
+    assert finding.kind is Severity.OK
     assert finding.text == "LMDB data: 9 records, the same on all ranks"
 
 
 def test_other_data(lmdbs: Path) -> None:
     section = check("abbc", lmdbs / "good", lmdbs / "short", lmdbs / "short", lmdbs / "other")
-    assert texts_of(section, Kind.PROBLEM) == [
+    assert texts_of(section, Severity.PROBLEM) == [
         "ranks 1-2 on host b: LMDB data has another content than on rank 0 on host a: 1 record, not 9 records",
         "rank 3 on host c: LMDB data has another content than on rank 0 on host a: 9 records too",
     ]
@@ -134,7 +136,7 @@ def test_other_data(lmdbs: Path) -> None:
 
 def test_data_that_are_missing_on_one_rank(lmdbs: Path) -> None:
     finding = only(check("abc", lmdbs / "good", lmdbs / "none", lmdbs / "good"))
-    assert finding.kind is Kind.PROBLEM
+    assert finding.kind is Severity.PROBLEM
     assert finding.text == f"rank 1 on host b: {lmdbs}/none: no such folder"
     assert "folder that all hosts share" in finding.remedy
 
@@ -147,7 +149,7 @@ def test_data_that_are_missing_everywhere(lmdbs: Path) -> None:
 
 def test_data_that_one_rank_reads(lmdbs: Path) -> None:
     def check_with(*readers: int, name: str = "good") -> Finding:
-        one = Input("LMDB data", partial(lmdb_content, str(lmdbs / name)))
+        one = CheckedInput("LMDB data", partial(lmdb_content, str(lmdbs / name)))
         hosts = "abc"
         return only(same(on_hosts(hosts, lambda r: check_inputs(r, look_at([one] if r.world.rank in readers else [])))))
 
@@ -189,7 +191,7 @@ def test_a_folder_for_snapshots(tmp_path: Path) -> None:
     finding = only(snapshots("ab", tmp_path / "x"))
     assert finding.text == f'rank 0 can write snapshots under "{tmp_path}/x"'
     finding = only(snapshots("ab", tmp_path / "made/later/x", nbytes=2_000_000))
-    assert finding.kind is Kind.OK
+    assert finding.kind is Severity.OK
     assert "one takes 2 MB" in finding.text
     assert not (tmp_path / "made").exists()
 
@@ -200,7 +202,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(files, "_touch", refuse)
     finding = only(snapshots("ab", tmp_path / "x"))
-    assert finding.kind is Kind.PROBLEM
+    assert finding.kind is Severity.PROBLEM
     assert finding.text.startswith("rank 0 on host a, which writes snapshots, cannot write")
     assert "Permission denied" in finding.text
 
@@ -209,10 +211,10 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "free")
     monkeypatch.setattr(files.shutil, "disk_usage", lambda folder: usage(5_000_000))
     finding = only(snapshots("a", tmp_path / "x", nbytes=6_000_000))
-    assert finding.kind is Kind.PROBLEM
+    assert finding.kind is Severity.PROBLEM
     assert finding.text == f"a snapshot takes 6 MB, but there is room for 5 MB at {tmp_path}"
     finding = only(snapshots("a", tmp_path / "x", nbytes=2_000_000, snapshot=10))
-    assert finding.kind is Kind.WARNING
+    assert finding.kind is Severity.WARNING
     assert finding.text == f"there is room for 2 snapshots of 2 MB at {tmp_path}"
 
 
@@ -220,12 +222,12 @@ def test_a_folder_that_is_not_shared(tmp_path: Path, monkeypatch: pytest.MonkeyP
     there = os.path.exists
     monkeypatch.setattr(files.os.path, "exists", lambda path: this_rank() != 2 and there(path))
     section = snapshots("aab", tmp_path / "x")
-    (text,) = texts_of(section, Kind.NOTE)
+    (text,) = texts_of(section, Severity.NOTE)
     assert text.startswith(f"rank 2 on host b: what rank 0 writes under {tmp_path} is not seen there")
     outer = ParallelSpec(exchange=pb.ParallelParameter.AGWU)
-    assert only(snapshots("aab", tmp_path / "x", parallel_param=outer)).kind is Kind.OK  # rank 0 alone resumes
+    assert only(snapshots("aab", tmp_path / "x", parallel_param=outer)).kind is Severity.OK  # rank 0 alone resumes
 
 
 def test_no_snapshots(tmp_path: Path) -> None:
     finding = only(snapshots("a", tmp_path / "x", snapshot_after_train=False))
-    assert finding.kind is Kind.NOTE
+    assert finding.kind is Severity.NOTE

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bpt.apps.doctor import leftovers
-from bpt.apps.doctor.findings import Kind, Ranks, Section
+from bpt.apps.doctor.findings import Ranks, Section, Severity
 from bpt.system.comm.base import Communicator
 from bpt.train.state.prefix_lock import PrefixLock
 from tests.doubles.thread_ranks import run_ranks
@@ -95,12 +95,12 @@ def test_told_and_cleaned_once_a_host() -> None:
     section = check(clean=False, ranks=3)
     assert section
     (finding,) = section.findings
-    assert finding.kind is Kind.NOTE
+    assert finding.kind is Severity.NOTE
     assert finding.text.startswith(f"host {socket.gethostname()}: dead jobs have left 1.0 MiB: ")
     assert "bpt_mean_x1_y" in finding.text
     section = check(clean=True, ranks=3)
     assert section
-    assert [finding.kind for finding in section.findings] == [Kind.OK]
+    assert [finding.kind for finding in section.findings] == [Severity.OK]
     assert not list(Path("memory").iterdir())
     assert not list(Path("temporary").iterdir())
     assert check(clean=False) is None
@@ -119,6 +119,6 @@ def test_a_stale_lock_goes_and_a_live_one_stays() -> None:
     with PrefixLock("snap"):
         section = check(clean=True, prefix="snap")
         assert section
-        assert section.findings[0].kind is Kind.PROBLEM
+        assert section.findings[0].kind is Severity.PROBLEM
         assert "a live run writes its snapshots there" in section.findings[0].text
         assert Path("snap.lock").exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bpt.apps.doctor.findings import Kind, Ranks, Section
+from bpt.apps.doctor.findings import Ranks, Section, Severity
 from bpt.apps.doctor.stored_data import check_stored_data, stored_at
 from bpt.base.errors import FileError
 from bpt.data.datum import encode_datum
@@ -61,13 +61,15 @@ def test_each_kind_of_place() -> None:
         (["db", "net.prototxt", "list"], [database, rows]),
     ):
         section = check(*places)
-        assert [(finding.kind, finding.text) for finding in section.findings] == [(Kind.OK, text) for text in expected]
+        assert [(finding.kind, finding.text) for finding in section.findings] == [
+            (Severity.OK, text) for text in expected
+        ]
 
 
 def test_damage_names_file_and_record() -> None:
     damage("db/data.mdb", encode_datum(np.full((1, 3, 4), 7, np.uint8), 7).SerializeToString())
     (finding,) = check("db").findings
-    assert finding.kind is Kind.PROBLEM
+    assert finding.kind is Severity.PROBLEM
     assert finding.text.startswith('LMDB db is damaged: record "00000000"; record "00000001"; ')
     assert finding.text.endswith("and 15 more")  # the 20 records are on one page
     assert finding.remedy == "copy it again from where it is whole, or make it again"
@@ -77,7 +79,7 @@ def test_what_has_no_checksums_is_read() -> None:
     folder = f"{GOLDEN}/lmdb/digits_test_lmdb"
     (finding,) = check(folder).findings
     text = f"LMDB {folder}: 100 records, all can be read; it has no checksums to compare them with"
-    assert (finding.kind, finding.text) == (Kind.NOTE, text)
+    assert (finding.kind, finding.text) == (Severity.NOTE, text)
 
 
 def test_every_host_looks_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,4 +93,4 @@ def test_nothing_there() -> None:
     with pytest.raises(FileError, match="nowhere: cannot be read: No such file"):
         stored_at("nowhere")
     (finding,) = check("nowhere").findings
-    assert (finding.kind, finding.text) == (Kind.PROBLEM, "nowhere: cannot be read: No such file or directory")
+    assert (finding.kind, finding.text) == (Severity.PROBLEM, "nowhere: cannot be read: No such file or directory")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from bpt.apps.doctor.findings import Kind, Ranks, Section
+from bpt.apps.doctor.findings import Ranks, Section, Severity
 from bpt.apps.doctor.texts import Texts, check_texts
 from bpt.base.errors import PrototxtError
 from bpt.config.plan.resolve import read_plan
@@ -40,7 +40,7 @@ def test_a_solver_that_differs(tmp_path: Path) -> None:
     section, wrong = check("abb", [first, second, second])
     assert wrong is None
     finding = only(section)
-    assert finding.kind is Kind.PROBLEM
+    assert finding.kind is Severity.PROBLEM
     assert finding.text == ('ranks 1-2 on host b: solver differs from rank 0\'s: "momentum: 0.8", not "momentum: 0.9"')
     assert "copy the same file" in finding.remedy
 
@@ -64,7 +64,7 @@ def test_a_file_that_is_missing_on_one_rank(tmp_path: Path) -> None:
     section, wrong = check("abc", [good, tmp_path / "b/solver.prototxt", good])
     assert wrong is None  # the cluster is wrong, not the text
     finding = only(section)
-    assert finding.kind is Kind.PROBLEM
+    assert finding.kind is Severity.PROBLEM
     assert finding.text.startswith(f"rank 1 on host b: {tmp_path}/b/solver.prototxt: no such file")
     net = write_run(tmp_path / "c")
     (tmp_path / "c/net.prototxt").unlink()
@@ -81,12 +81,12 @@ def test_a_text_that_is_wrong_everywhere(tmp_path: Path) -> None:
     path = write_run(tmp_path / "b", "parallel_param { num_shards: 0 }")
     section, wrong = check("ab", [path, path])
     assert "num_shards is 0" in str(wrong)
-    assert len(texts_of(section, Kind.PROBLEM)) == 1
+    assert len(texts_of(section, Severity.PROBLEM)) == 1
 
 
 def test_the_outer_layer(tmp_path: Path) -> None:
     section, _ = check("ab", [write_run(tmp_path / "a", "parallel_param { exchange: AGWU balance: IDPA }")] * 2)
-    assert only(section).kind is Kind.OK
+    assert only(section).kind is Severity.OK
     section, wrong = check("ab", [write_run(tmp_path / "b", "parallel_param { exchange: AGWU balance: STATIC }")] * 2)
     assert isinstance(wrong, PrototxtError)
     assert "balance: STATIC divides the batches" in only(section).text
@@ -95,7 +95,7 @@ def test_the_outer_layer(tmp_path: Path) -> None:
 def test_only_rank_0_of_the_outer_layer_tests(tmp_path: Path) -> None:
     tests = 'test_net: "test.prototxt" test_iter: 1 test_interval: 1'
     outer = "parallel_param { exchange: AGWU }"
-    for name, parallel, said in (("a", outer, Kind.OK), ("b", "", Kind.PROBLEM)):
+    for name, parallel, said in (("a", outer, Severity.OK), ("b", "", Severity.PROBLEM)):
         text = f"{tests} {parallel}"
         paths = [write_run(tmp_path / f"{name}{rank}", text) for rank in range(2)]
         for path in paths:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from bpt.apps.doctor.findings import Finding, Kind, Ranks, Section
+from bpt.apps.doctor.findings import Finding, Ranks, Section, Severity
 from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ def name_hosts(monkeypatch: pytest.MonkeyPatch, hosts: Sequence[str]) -> None:
     monkeypatch.setattr(ThreadCommunicator, "host", property(lambda comm: hosts[comm.rank]))
 
 
-def texts_of(section: Section, kind: Kind) -> list[str]:
+def texts_of(section: Section, kind: Severity) -> list[str]:
     """The texts of a section's findings of one kind."""
     return [finding.text for finding in section.findings if finding.kind is kind]
 

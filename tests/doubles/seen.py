@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bpt.engine import instructions as do
-from bpt.engine.instructions import Step
+from bpt.engine.instructions import InstructionStep
 from bpt.system.comm.base import Communicator
 from bpt.system.events.event import Activity
 from bpt.system.events.totals import Key, Totals, Traffic
@@ -36,9 +36,9 @@ def key_of(text: str, method: str = "") -> Key:
     return Key(step_of(name), message, method)
 
 
-def step_of(name: str) -> Step | Activity | None:
+def step_of(name: str) -> InstructionStep | Activity | None:
     """The step that prints so."""
     if not name:
         return None
     letter, number = name[0], int(name[1:]) if name[1:] else None
-    return Step(DIFFS[letter], number, True) if letter in DIFFS else Step(LETTERS[letter], number)
+    return InstructionStep(DIFFS[letter], number, True) if letter in DIFFS else InstructionStep(LETTERS[letter], number)

@@ -102,7 +102,7 @@ class ThreadCommunicator(Communicator):
         return hosts[self.rank] if hosts else super().host
 
     @property
-    def distant(self) -> bool:
+    def spans_hosts(self) -> bool:
         return len(set(self._group.hosts or ())) > 1
 
     def bcast(self, value: Any, root: int = 0) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from google.protobuf import text_format
 
-from bpt.apps.draw.drawing_boxes import COLOURS, KINDS, Arrow, Part, Row, detail_of, drawing_of, kind_of
+from bpt.apps.draw.drawing_boxes import COLOURS, KINDS, Arrow, InPlaceRow, PhaseDrawing, detail_of, drawing_of, kind_of
 from bpt.config.plan.nets import make_state
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_spec import LayerSpec, Shape
@@ -70,16 +70,16 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "z" bottom: "label" top: "l
 """
 
 
-def part(phase: str, shapes: dict[tuple[int, int], Shape] | None = None) -> Part:
+def part(phase: str, shapes: dict[tuple[int, int], Shape] | None = None) -> PhaseDrawing:
     specs = layer_specs(text_format.Parse(NET, pb.NetParameter()))
     admitted = filter_layers(specs, make_state(pb.Phase.Value(phase)))
-    return Part(phase, tuple((specs.index(spec), spec) for spec in admitted), shapes or {})
+    return PhaseDrawing(phase, tuple((specs.index(spec), spec) for spec in admitted), shapes or {})
 
 
 def test_layers_in_place_are_rows() -> None:
     drawing = drawing_of([part("TRAIN")])
     assert [box.name for box in drawing.boxes] == ["d", "ip", "q", "loss"]
-    assert drawing.boxes[1].rows == (Row("ReLU", "activation"), Row("Dropout 0.5", "activation"))
+    assert drawing.boxes[1].rows == (InPlaceRow("ReLU", "activation"), InPlaceRow("Dropout 0.5", "activation"))
     assert drawing.boxes[2].detail == "InnerProduct 0, weights of ip"
 
 

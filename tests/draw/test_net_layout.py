@@ -7,21 +7,30 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.apps.draw.net_layout import Link, columns_needed, crossing, crossings, fold, layers_of, longest_paths, places
+from bpt.apps.draw.net_layout import (
+    LayoutLink,
+    columns_needed,
+    crossing,
+    crossings,
+    fold,
+    layers_of,
+    longest_paths,
+    places,
+)
 
 
-def chain(*boxes: int) -> list[Link]:
-    return [Link(a, b, f"b{a}") for a, b in pairwise(boxes)]
+def chain(*boxes: int) -> list[LayoutLink]:
+    return [LayoutLink(a, b, f"b{a}") for a, b in pairwise(boxes)]
 
 
 def test_ranks_are_longest_paths() -> None:
     """0 → 1 → 2 → 4 and 0 → 3 → 4; a source, 5, stands right before its reader."""
-    links = [*chain(0, 1, 2, 4, 6), *chain(0, 3, 4), Link(5, 6, "label")]
+    links = [*chain(0, 1, 2, 4, 6), *chain(0, 3, 4), LayoutLink(5, 6, "label")]
     assert longest_paths(7, links) == [0, 1, 2, 1, 3, 3, 4]
 
 
 def test_a_long_link_has_a_dummy_in_each_rank() -> None:
-    layers = layers_of(4, [*chain(0, 1, 2, 3), Link(0, 3, "label")])
+    layers = layers_of(4, [*chain(0, 1, 2, 3), LayoutLink(0, 3, "label")])
     assert [sorted(rank) for rank in layers.ranks] == [[0], [1, 4], [2, 5], [3]]
     assert layers.above[3] == [5, 2] or layers.above[3] == [2, 5]
     assert layers.is_dummy(4)
@@ -30,7 +39,7 @@ def test_a_long_link_has_a_dummy_in_each_rank() -> None:
 
 def test_links_of_one_blob_share_their_dummies() -> None:
     """The label goes to boxes 2, 3 and 4 of a chain: one trunk, which each link leaves."""
-    links = [*chain(0, 1, 2, 3, 4), *(Link(0, target, "label") for target in (2, 3, 4))]
+    links = [*chain(0, 1, 2, 3, 4), *(LayoutLink(0, target, "label") for target in (2, 3, 4))]
     layers = layers_of(5, links)
     assert [len(rank) for rank in layers.ranks] == [1, 2, 2, 2, 1]
     assert len(layers.segments) == 4 + 3 + 3
@@ -38,26 +47,26 @@ def test_links_of_one_blob_share_their_dummies() -> None:
 
 def test_crossings_are_removed() -> None:
     """Two chains whose ends are written the other way round."""
-    links = [Link(0, 3, "a"), Link(1, 2, "b"), Link(3, 4, "c"), Link(2, 5, "d")]
+    links = [LayoutLink(0, 3, "a"), LayoutLink(1, 2, "b"), LayoutLink(3, 4, "c"), LayoutLink(2, 5, "d")]
     layers = layers_of(6, [link for link in links if link.source < link.target])
     assert crossings(layers) == 0
 
 
 def test_crossings_are_counted() -> None:
-    layers = layers_of(4, [Link(0, 2, "a"), Link(0, 3, "a"), Link(1, 2, "b"), Link(1, 3, "b")])
+    layers = layers_of(4, [LayoutLink(0, 2, "a"), LayoutLink(0, 3, "a"), LayoutLink(1, 2, "b"), LayoutLink(1, 3, "b")])
     assert crossings(layers) == 1  # of K(2, 2)
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> tuple[int, list[Link]]:
+def graphs(draw: st.DrawFn) -> tuple[int, list[LayoutLink]]:
     boxes = draw(st.integers(1, 12))
     pairs = draw(st.lists(st.tuples(st.integers(0, boxes - 1), st.integers(0, boxes - 1)), max_size=20))
-    return boxes, [Link(min(pair), max(pair), f"b{min(pair)}") for pair in pairs if pair[0] != pair[1]]
+    return boxes, [LayoutLink(min(pair), max(pair), f"b{min(pair)}") for pair in pairs if pair[0] != pair[1]]
 
 
 @settings(deadline=None)
 @given(graphs())
-def test_any_graph(graph: tuple[int, list[Link]]) -> None:
+def test_any_graph(graph: tuple[int, list[LayoutLink]]) -> None:
     boxes, links = graph
     layers = layers_of(boxes, links)
     assert sorted(vertex for rank in layers.ranks for vertex in rank) == list(range(len(layers.rank_of)))
@@ -88,7 +97,7 @@ def test_an_even_cut() -> None:
 
 def test_a_cut_where_few_blobs_cross() -> None:
     """A chain of 20; 9 → 12 passes 11, so that the cut before 10 or 11 would cut two blobs. Rank 9 is near enough."""
-    layers = layers_of(20, [*chain(*range(20)), Link(9, 12, "shortcut")])
+    layers = layers_of(20, [*chain(*range(20)), LayoutLink(9, 12, "shortcut")])
     assert [crossing(layers, rank) for rank in (9, 10, 11, 12, 13)] == [1, 2, 2, 2, 1]
     assert fold(layers, [10.0] * 20, 2) == [0, 9]
 

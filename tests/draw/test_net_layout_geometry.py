@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.apps.draw.net_layout import Link
+from bpt.apps.draw.net_layout import LayoutLink
 from bpt.apps.draw.net_layout_geometry import Geometry, Style, geometry
 from tests.draw.test_net_layout import chain, graphs
 
@@ -35,7 +35,7 @@ def test_a_folded_chain() -> None:
 
 
 def test_several_blobs_leave_and_reach_a_box_apart() -> None:
-    found = geometry([(20.0, 100.0)] * 3, [*chain(0, 1, 2), Link(0, 2, "label")], STYLE)
+    found = geometry([(20.0, 100.0)] * 3, [*chain(0, 1, 2), LayoutLink(0, 2, "label")], STYLE)
     ports = {label.blob: label.at[1] for label in found.labels if label.box == 0}
     assert ports["b0"] == 50
     assert ports["label"] == 86  # 0.36 of the width from the middle
@@ -61,6 +61,6 @@ def inside(found: Geometry) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(graphs(), st.integers(0, 4))
-def test_any_graph(graph: tuple[int, list[Link]], columns: int) -> None:
+def test_any_graph(graph: tuple[int, list[LayoutLink]], columns: int) -> None:
     boxes, links = graph
     inside(geometry([(20.0 + box, 60.0 + box) for box in range(boxes)], links, STYLE, columns))

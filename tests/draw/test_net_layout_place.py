@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from hypothesis import given, settings
 
-from bpt.apps.draw.net_layout import Layers, Link, layers_of
+from bpt.apps.draw.net_layout import Layers, LayoutLink, layers_of
 from bpt.apps.draw.net_layout_place import blocks, place
 from tests.draw.test_net_layout import chain, graphs
 
@@ -20,7 +20,7 @@ def test_a_chain_is_straight() -> None:
 
 
 def test_a_long_link_is_straight_beside_a_straight_chain() -> None:
-    layers = layers_of(5, [*chain(0, 1, 2, 3, 4), Link(0, 4, "label")])
+    layers = layers_of(5, [*chain(0, 1, 2, 3, 4), LayoutLink(0, 4, "label")])
     across = place(layers, ten)
     assert len({across[box] for box in range(5)}) == 1
     [beside] = {across[dummy] for dummy in range(5, 8)}
@@ -37,7 +37,7 @@ def test_branches_stand_around_the_longest_path() -> None:
 
 def test_what_two_equal_branches_part_from_and_meet_in_is_between_them() -> None:
     """A siamese net: 0 → 1, then 2 → 3 → 4 and 5 → 6 → 7 side by side, then 8, which also reads a blob of box 0."""
-    links = [*chain(0, 1, 2, 3, 4, 8), Link(1, 5, "other"), *chain(5, 6, 7, 8), Link(0, 8, "label")]
+    links = [*chain(0, 1, 2, 3, 4, 8), LayoutLink(1, 5, "other"), *chain(5, 6, 7, 8), LayoutLink(0, 8, "label")]
     across = place(layers_of(9, links), ten)
     assert across[2] == across[3] == across[4]
     assert across[5] == across[6] == across[7]
@@ -47,7 +47,7 @@ def test_what_two_equal_branches_part_from_and_meet_in_is_between_them() -> None
 
 def test_a_short_branch_comes_as_near_as_it_may() -> None:
     """0 → 1 → 2 → 5 and 0 → 3 → 5; box 4 reads nothing but box 3, whose place it takes."""
-    layers = layers_of(6, [*chain(0, 1, 2, 5), *chain(0, 3, 5), Link(3, 4, "x")])
+    layers = layers_of(6, [*chain(0, 1, 2, 5), *chain(0, 3, 5), LayoutLink(3, 4, "x")])
     across = place(layers, ten)
     assert abs(across[3] - across[1]) == 10
 
@@ -65,6 +65,6 @@ def check(layers: Layers, across: list[float]) -> None:
 
 @settings(deadline=None)
 @given(graphs())
-def test_any_graph(graph: tuple[int, list[Link]]) -> None:
+def test_any_graph(graph: tuple[int, list[LayoutLink]]) -> None:
     layers = layers_of(*graph)
     check(layers, place(layers, ten))

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from bpt.engine.instructions import Exchange, Forward, Send, Wait
+from bpt.engine.instructions import ExchangeGradients, Forward, Send, Wait
 from bpt.system.events import bus as module
 from bpt.system.events.bus import EventBus
 from bpt.system.events.event import Activity, Event
@@ -28,12 +28,12 @@ def test_an_instruction_and_the_calls_in_it(times: list[float]) -> None:
     with events.during(Forward(3, 1)):
         with events.call("Allreduce", 8, 9):
             pass
-        with events.part_of(Exchange(0), "conv/0"), events.call("Isend", 4, 0, peer=1):
+        with events.part_of(ExchangeGradients(0), "conv/0"), events.call("Isend", 4, 0, peer=1):
             pass
     here = threading.current_thread().name
     assert told == [
         Event(Forward(3, 1), 2.0, 3.0, 2, here, "Allreduce", "", 1, 8, 9),
-        Event(Exchange(0), 5.0, 6.0, 2, here, "Isend", "conv/0", 1, 4, 0, 1),
+        Event(ExchangeGradients(0), 5.0, 6.0, 2, here, "Isend", "conv/0", 1, 4, 0, 1),
         Event(Forward(3, 1), 1.0, 7.0, 2, here),
     ]
     assert [(event.segment, event.micro) for event in told] == [(3, 1), (0, None), (3, 1)]
@@ -56,8 +56,8 @@ def test_instructions_nest_and_each_thread_has_its_own() -> None:
     events.add(lambda event: None)
     seen = []
     with events.during(Forward(0)):
-        with events.part_of(Exchange(0), "conv1"):
-            assert events.what == Exchange(0)
+        with events.part_of(ExchangeGradients(0), "conv1"):
+            assert events.what == ExchangeGradients(0)
             thread = threading.Thread(target=lambda: seen.append(events.what))
             thread.start()
             thread.join()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bpt.engine.instructions import Exchange, Forward, Wait
+from bpt.engine.instructions import ExchangeGradients, Forward, Wait
 from bpt.system.events.bus import EventBus
 from bpt.system.events.event import Activity
 from bpt.system.events.flight_recorder import WAIT, FlightRecorder
@@ -34,7 +34,7 @@ def test_the_last_are_kept_in_the_order_in_which_they_began() -> None:
     for segment in (0, 1):
         with events.during(Forward(segment)), events.call("Send", 8, 0, peer=3):
             pass
-    with events.during(Exchange(1)):
+    with events.during(ExchangeGradients(1)):
         pass
     assert [flight.words(entry) for entry in flight.entries()] == [
         "Send with rank 3, F0 (conv1) in iteration 7",
@@ -92,13 +92,13 @@ def test_what_it_waits_for_in_another_thread_is_where_it_is() -> None:
     is_in, may_end = threading.Event(), threading.Event()
 
     def communicate() -> None:
-        with events.part_of(Exchange(1)), events.call("Allreduce", 8, 8):
+        with events.part_of(ExchangeGradients(1)), events.call("Allreduce", 8, 8):
             is_in.set()
             assert may_end.wait(60)
 
     thread = threading.Thread(target=communicate)
     for segment in (0, 1):
-        with events.during(Exchange(segment)):
+        with events.during(ExchangeGradients(segment)):
             pass
     thread.start()
     assert is_in.wait(60)

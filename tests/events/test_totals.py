@@ -5,14 +5,14 @@ from __future__ import annotations
 from bpt.engine.instructions import (  # fmt: skip
     Backward,
     Broadcast,
-    Draw,
-    Exchange,
+    ExchangeGradients,
     Forward,
     Instruction,
+    InstructionStep,
+    LoadBatch,
     Recv,
     Send,
-    Step,
-    Update,
+    UpdateWeights,
     Wait,
 )
 from bpt.system.events.event import Activity, Event
@@ -24,18 +24,18 @@ def test_sums_by_instruction_message_and_method() -> None:
     """Micro-batches of one segment are one; ``take`` begins anew."""
     totals = Totals()
     totals(Event(None, 0.0, 0.5, method="Bcast", calls=1, sent=10, received=20))
-    totals(Event(Exchange(0), 1.0, 1.25, method="Bcast", message="a", calls=1, sent=1, received=2))
-    totals(Event(Exchange(0), 2.0, 2.25, method="Bcast", message="a", calls=0, sent=3, received=4))
-    totals(Event(Exchange(0), 2.0, 2.5, method="Bcast", message="b", calls=1, sent=5))
+    totals(Event(ExchangeGradients(0), 1.0, 1.25, method="Bcast", message="a", calls=1, sent=1, received=2))
+    totals(Event(ExchangeGradients(0), 2.0, 2.25, method="Bcast", message="a", calls=0, sent=3, received=4))
+    totals(Event(ExchangeGradients(0), 2.0, 2.5, method="Bcast", message="b", calls=1, sent=5))
     totals(Event(Forward(1, 0), 3.0, 4.0))
     totals(Event(Forward(1, 7), 4.0, 6.0))
     totals(Event(Activity.TEST, 6.0, 9.0))
     taken = totals.take()
     assert taken == {
         Key(None, "", "Bcast"): Traffic(1, 10, 20, 0.5),
-        Key(Step(Exchange, 0), "a", "Bcast"): Traffic(1, 4, 6, 0.5),
-        Key(Step(Exchange, 0), "b", "Bcast"): Traffic(1, 5, 0, 0.5),
-        Key(Step(Forward, 1)): Traffic(0, 0, 0, 3.0),
+        Key(InstructionStep(ExchangeGradients, 0), "a", "Bcast"): Traffic(1, 4, 6, 0.5),
+        Key(InstructionStep(ExchangeGradients, 0), "b", "Bcast"): Traffic(1, 5, 0, 0.5),
+        Key(InstructionStep(Forward, 1)): Traffic(0, 0, 0, 3.0),
         Key(Activity.TEST): Traffic(0, 0, 0, 3.0),
     }
     assert [key.message for key in traffic_of(taken)] == ["", "a", "b"]
@@ -47,8 +47,9 @@ def test_phases_add_up_their_instructions() -> None:
     totals = Totals()
     # Broadcast 1, forward 2 + 4 + 8, backward 16 + 32, exchange 64 + 128 and waiting 256, update 512, pipeline 1024 + …
     instructions: list[Instruction] = [
-        Broadcast(), Draw(0), Forward(0), Forward(1), Backward(1), Backward(0), Exchange(1), Exchange(0), Wait(),
-        Update(), Send(0, 0), Recv(0, 0, diff=True),
+        Broadcast(), LoadBatch(0), Forward(0), Forward(1), Backward(1), Backward(0),
+        ExchangeGradients(1), ExchangeGradients(0), Wait(),
+        UpdateWeights(), Send(0, 0), Recv(0, 0, diff=True),
     ]  # fmt: skip
     for number, instruction in enumerate(instructions):
         totals(Event(instruction, 1000.0, 1000.0 + 2**number))

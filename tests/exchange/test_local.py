@@ -13,7 +13,7 @@ from bpt.config.plan.run_plan import LocalSpec, ParallelSpec
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.parallel.exchange import EXCHANGES
 from bpt.parallel.exchange.local import Local
-from bpt.parallel.exchange.replicas import Followed, Replicas
+from bpt.parallel.exchange.replicas import Replicas, TrainingProgress
 from bpt.system.comm.base import Communicator
 from tests.doubles.thread_ranks import run_ranks
 from tests.exchange.groups import Rank
@@ -33,7 +33,7 @@ class Replica(Rank):
         super().__init__(comm, partial(EXCHANGES["LOCAL"], param=spec, replicas=Replicas(comm.size, comm.rank, part)))
         self.moments = {p: torch.full_like(p.detach(), 10.0 * comm.rank) for p in self.parameters.values()}
         self.averages = {p: torch.full_like(p.detach(), 20.0 * comm.rank) for p in self.parameters.values()}
-        self.exchange.follow(Followed(iterations, self._remembered))
+        self.exchange.follow(TrainingProgress(iterations, self._remembered))
 
     def _remembered(self, parameter: nn.Parameter) -> tuple[list[Tensor], list[Tensor]]:
         return [self.moments[parameter]], [self.averages[parameter]]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import slice_bounds
 from bpt.graph.segments import cut, per_layer
@@ -108,7 +108,7 @@ class Job:
         """One process, a segment a layer."""
         graph = self.graph
         context = PassContext(SEED)
-        operator = SegmentOperator(Net(graph, context).to(self.device), per_layer(graph), self.device)
+        operator = Operator(Net(graph, context).to(self.device), per_layer(graph), self.device)
         operator.feed(dict(enumerate(self.inputs(graph))))
         return self._run(operator)
 
@@ -147,7 +147,7 @@ class Job:
             collectives = Peer(net, device, grid.across_shards, lambda batch: in_group)
         else:
             collectives = MasterSlave(net, device, grid.across_shards)
-        operator = SegmentOperator(net, segments, device, self.engine, collectives=collectives)
+        operator = Operator(net, segments, device, self.engine, collectives=collectives)
         rows = [r for run in share.runs(share.shift(self.rotation)) for r in range(*run)]
         if self.scheme == PEER or grid.shard == 0:
             operator.feed(dict(enumerate(blob[rows] for blob in self.inputs(graph))))
@@ -156,7 +156,7 @@ class Job:
         traffic = {method: entry for (_, method), entry in seen.calls().items()}
         return replace(result, rows=rows, traffic=traffic)
 
-    def _run(self, operator: SegmentOperator) -> Result:
+    def _run(self, operator: Operator) -> Result:
         net = operator.net
         for number in range(self.passes):
             operator.begin_pass(0, number)

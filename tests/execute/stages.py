@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine import instructions as do
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import cut, per_layer
 from bpt.graph.stages import part_of
@@ -18,7 +18,7 @@ from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 from bpt.parallel.pipeline import Pipeline, instructions
 from bpt.parallel.pipeline.stage import Stage
-from bpt.parallel.pipeline.stage_links import Links
+from bpt.parallel.pipeline.stage_links import StageLinks
 from bpt.system.comm.base import Communicator
 from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import graph_of
@@ -37,7 +37,7 @@ class Result:
     ends: dict[int, Tensor] = field(default_factory=dict)  # the net's outputs and losses, of the last pass
 
 
-Look = Callable[[SegmentOperator, object], object]
+Look = Callable[[Operator, object], object]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Job:
     def alone(self) -> Result:
         """One process, a segment a layer; blobs of the last pass."""
         graph = self.graph
-        operator = SegmentOperator(Net(graph, PassContext(SEED)), per_layer(graph))
+        operator = Operator(Net(graph, PassContext(SEED)), per_layer(graph))
         loss = 0.0
         for number in range(self.passes):
             operator.reset()
@@ -95,16 +95,16 @@ class Job:
         graph = self.graph
         net = Net(graph, PassContext(SEED), part=part_of(graph, self.stages, comm.rank))
         segments = cut(graph, range(len(graph)), sources_apart=True)
-        links = Links(comm)
+        links = StageLinks(comm)
         stage = Stage(links, self.stages, lambda edge: torch.float32)
-        operator = SegmentOperator(net, segments, "cpu", self.engine, stage=stage, splits=(self.micro_batches,))
+        operator = Operator(net, segments, "cpu", self.engine, stage=stage, splits=(self.micro_batches,))
         pipeline = Pipeline(stage.of_segments, stage.transfers, self.passes, self.micro_batches)
         seen: dict[str, dict[int, dict[int, Tensor]]] = {"values": {}, "diffs": {}}
         operator.begin(0, pipeline.micros)
         loss = 0.0
         for instruction in instructions(self.rule, pipeline, comm.rank):
             match instruction:
-                case do.Draw(micro):
+                case do.LoadBatch(micro):
                     operator.draw(micro)
                     for part in range(micro, micro + self.micro_batches):
                         _note(seen["values"], operator._under_way.states[part].values, part)

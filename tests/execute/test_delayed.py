@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.engine.instructions import Expect, Recv, Send
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.instructions import PostRecv, Recv, Send
+from bpt.engine.operator import Operator
 from bpt.graph.segments import cut
 from bpt.graph.stages import part_of
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 from bpt.parallel.pipeline.stage import Stage
-from bpt.parallel.pipeline.stage_links import Links
+from bpt.parallel.pipeline.stage_links import StageLinks
 from bpt.system.comm.base import Communicator
 from tests.doubles.thread_ranks import run_ranks
 from tests.execute.sharded import fc, layer
@@ -41,15 +41,15 @@ STAGES = [0, 0, 0, 0, 0, 1, 1]
 GRAPH = graph_of(TEXT)
 
 
-def run(function: Callable[[SegmentOperator], object]) -> None:
+def run(function: Callable[[Operator], object]) -> None:
     """On two stages, each cut into two segments."""
 
     def stage(comm: Communicator) -> None:
         net = Net(GRAPH, PassContext(SEED), part=part_of(GRAPH, STAGES, comm.rank))
-        links = Links(comm)
+        links = StageLinks(comm)
         segments = cut(GRAPH, [0, 3, 5, 6], sources_apart=True)
         stage = Stage(links, STAGES, lambda edge: torch.float32)
-        operator = SegmentOperator(net, segments, stage=stage, delay=1 - comm.rank)
+        operator = Operator(net, segments, stage=stage, delay=1 - comm.rank)
         function(operator)
         links.wait()
         links.close()
@@ -71,18 +71,18 @@ def alone(batch: int) -> dict[int, Tensor]:
     net = Net(GRAPH, PassContext(SEED, iteration=batch))
     for step in range(batch):
         change(net, step)
-    operator = SegmentOperator(net)
+    operator = Operator(net)
     operator.forward(0)
     operator.backward(0)
     return grads_of(net)
 
 
-def stage_of(operator: SegmentOperator) -> int:
+def stage_of(operator: Operator) -> int:
     assert operator.stage is not None
     return operator.stage.number
 
 
-def forward(operator: SegmentOperator, batch: int) -> None:
+def forward(operator: Operator, batch: int) -> None:
     operator.begin(batch, 1)
     if stage_of(operator) == 0:
         operator.draw(batch)
@@ -97,7 +97,7 @@ def forward(operator: SegmentOperator, batch: int) -> None:
         operator.forward(3, batch)
 
 
-def backward(operator: SegmentOperator, batch: int) -> None:
+def backward(operator: Operator, batch: int) -> None:
     if stage_of(operator) == 1:
         operator.backward(3, batch)
         operator.backward(2, batch)
@@ -111,7 +111,7 @@ def backward(operator: SegmentOperator, batch: int) -> None:
 def test_transfers() -> None:
     """What the tests below name by number."""
 
-    def look(operator: SegmentOperator) -> None:
+    def look(operator: Operator) -> None:
         assert operator.stage is not None
         assert [(t.source, t.target, t.diff) for t in operator.stage.transfers] == [(None, 3, False), (1, 2, True)]
 
@@ -122,7 +122,7 @@ def test_gradients_are_by_the_weights_of_the_forward_pass() -> None:
     """Batches 0 to 3; stage 0 differentiates each one an iteration later, with other weights meanwhile."""
     expected = [alone(batch) for batch in range(4)]
 
-    def iterate(operator: SegmentOperator) -> None:
+    def iterate(operator: Operator) -> None:
         net = operator.net
         for now in range(4):
             forward(operator, now)
@@ -134,7 +134,7 @@ def test_gradients_are_by_the_weights_of_the_forward_pass() -> None:
                 for index, grad in found.items():
                     assert torch.allclose(grad, expected[batch][index], rtol=1e-5, atol=1e-7), (now, index)
             if stage_of(operator) == 0:
-                operator.expect(Expect(1, now))
+                operator.expect(PostRecv(1, now))
             operator.retire(batch if batch >= 0 else None)
             change(net, now)
 
@@ -142,7 +142,7 @@ def test_gradients_are_by_the_weights_of_the_forward_pass() -> None:
 
 
 def test_layers_have_their_own_parameters_again() -> None:
-    def look(operator: SegmentOperator) -> None:
+    def look(operator: Operator) -> None:
         net = operator.net
         forward(operator, 0)
         for param in net.held:
@@ -153,7 +153,7 @@ def test_layers_have_their_own_parameters_again() -> None:
 
 
 def test_also_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    def look(operator: SegmentOperator) -> None:
+    def look(operator: Operator) -> None:
         if stage_of(operator):
             return
         net = operator.net
@@ -175,14 +175,14 @@ def test_also_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_is_let_go() -> None:
     """Copies of the weights, and blobs, live for as many batches as are under way."""
 
-    def iterate(operator: SegmentOperator) -> None:
+    def iterate(operator: Operator) -> None:
         for now in range(4):
             forward(operator, now)
             batch = now if stage_of(operator) == 1 else now - 1
             if batch >= 0:
                 backward(operator, batch)
             if stage_of(operator) == 0:
-                operator.expect(Expect(1, now))
+                operator.expect(PostRecv(1, now))
             operator.retire(batch if batch >= 0 else None)
             under_way = [] if stage_of(operator) == 1 else [now]
             assert sorted(operator._under_way.states) == under_way
@@ -193,7 +193,7 @@ def test_memory_is_let_go() -> None:
 
 
 def test_the_last_stage_needs_no_copies() -> None:
-    def look(operator: SegmentOperator) -> None:
+    def look(operator: Operator) -> None:
         forward(operator, 0)
         trained = sum(1 for value in set(operator.net.parameters()) if value.requires_grad)
         assert len(operator._under_way.states[0].weights) == (0 if stage_of(operator) else trained)

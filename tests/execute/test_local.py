@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.graph.segments import cut
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
@@ -140,7 +140,7 @@ def run(net: Net, starts: tuple[int, ...]) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(6, 5, generator=generator)
     y = torch.tensor([0.0, 1, 2, 3, 0, 1])
-    operator = SegmentOperator(net, cut(net.graph, starts))
+    operator = Operator(net, cut(net.graph, starts))
     operator.feed(dict(enumerate((x, y))))
     for parameter in net.parameters():
         parameter.grad = None
@@ -200,7 +200,7 @@ def test_against_torch_by_hand() -> None:
 
 def test_gradients_of_several_passes_add_up() -> None:
     net = make_net(CHAINS["chain"])
-    operator = SegmentOperator(net)
+    operator = Operator(net)
     operator.feed({0: torch.ones(6, 5)})
     operator.forward(0)
     operator.backward(0)
@@ -213,7 +213,7 @@ def test_gradients_of_several_passes_add_up() -> None:
 def test_a_diff_that_the_caller_sets_replaces_the_loss_weight() -> None:
     net = make_net(CHAINS["chain"])
     first = run(net, (0,))
-    operator = SegmentOperator(net)
+    operator = Operator(net)
     operator.feed({0: torch.randn(6, 5, generator=torch.Generator().manual_seed(0))})
     operator.feed({1: torch.tensor([0.0, 1, 2, 3, 0, 1])})
     operator.diffs[net.graph.blobs["l"].index] = torch.tensor(-2.0)
@@ -226,7 +226,7 @@ def test_a_diff_that_the_caller_sets_replaces_the_loss_weight() -> None:
 
 def test_forward_alone_keeps_nothing_for_backward() -> None:
     net = make_net(CHAINS["chain"])
-    operator = SegmentOperator(net, cut(net.graph, (0, 3)))
+    operator = Operator(net, cut(net.graph, (0, 3)))
     operator.forward(0, grad=False)
     operator.forward(1, grad=False)
     assert set(operator.values) == {0, 1, net.graph.blobs["s"].index, net.graph.blobs["l"].index}
@@ -237,7 +237,7 @@ def test_forward_alone_keeps_nothing_for_backward() -> None:
 
 def test_inputs_that_nobody_sets_are_zeros() -> None:
     net = make_net(CHAINS["chain"])
-    operator = SegmentOperator(net)
+    operator = Operator(net)
     operator.forward(0)
     # zeros through "a" leave its bias, 0: both classes of "s" are 1/2 everywhere, whatever the weights
     s = torch.full((6, 4), 0.5)
@@ -250,7 +250,7 @@ def test_cutting_anew_keeps_what_was_fed() -> None:
     """Chunks change while a net trains, and its inputs stay."""
     net = make_net(CHAINS["chain"])
     expected = run(net, (0,))
-    operator = SegmentOperator(net)
+    operator = Operator(net)
     generator = torch.Generator().manual_seed(0)
     operator.feed(dict(enumerate((torch.randn(6, 5, generator=generator), torch.tensor([0.0, 1, 2, 3, 0, 1])))))
     operator.forward(0)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bpt.engine.instructions import Send
-from bpt.parallel.pipeline.stage_links import Links
+from bpt.parallel.pipeline.stage_links import StageLinks
 from bpt.system.comm.base import Communicator
 from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
 
@@ -22,9 +22,9 @@ def concurrent(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(ThreadCommunicator, "concurrent", request.param)
 
 
-def on(stages: int, function: Callable[[Links], T]) -> list[T]:
+def on(stages: int, function: Callable[[StageLinks], T]) -> list[T]:
     def run(comm: Communicator) -> T:
-        links = Links(comm)
+        links = StageLinks(comm)
         result = function(links)
         links.wait()
         links.close()
@@ -38,7 +38,7 @@ def numbers(first: int, *shape: int) -> torch.Tensor:
 
 
 def test_blobs_of_a_way_come_in_order() -> None:
-    def run(links: Links) -> list[list[float]]:
+    def run(links: StageLinks) -> list[list[float]]:
         if links.stages.rank == 0:
             for first in (0, 10, 20):
                 links.send(numbers(first, 2), 1, 7, Send(0, 0))
@@ -56,7 +56,7 @@ def test_blobs_of_a_way_come_in_order() -> None:
 
 
 def test_tags_and_stages_do_not_mix() -> None:
-    def run(links: Links) -> list[list[float]]:
+    def run(links: StageLinks) -> list[list[float]]:
         rank = links.stages.rank
         if rank < 2:
             links.send(numbers(10 * rank, 1), 2, 1, Send(0, 0))
@@ -74,7 +74,7 @@ def test_tags_and_stages_do_not_mix() -> None:
 def test_both_ways_at_once() -> None:
     """Neither waits until the other receives."""
 
-    def run(links: Links) -> list[float]:
+    def run(links: StageLinks) -> list[float]:
         rank = links.stages.rank
         links.send(numbers(100 * rank, 50), 1 - rank, 3, Send(0, 0))
         links.expect(50, 1 - rank, 3, torch.float32)
@@ -89,7 +89,7 @@ def test_elements_travel_in_their_logical_order() -> None:
     """Whatever the layout; nothing, and double precision, too."""
     blob = numbers(0, 2, 3, 2, 2)
 
-    def run(links: Links) -> list[torch.Tensor]:
+    def run(links: StageLinks) -> list[torch.Tensor]:
         if links.stages.rank == 0:
             links.send(blob.to(memory_format=torch.channels_last), 1, 1, Send(0, 0))
             links.send(blob[:, 1], 1, 1, Send(0, 0))
@@ -112,7 +112,7 @@ def test_elements_travel_in_their_logical_order() -> None:
 
 
 def test_what_is_expected_can_be_dropped() -> None:
-    def run(links: Links) -> list[float]:
+    def run(links: StageLinks) -> list[float]:
         if links.stages.rank == 0:
             for first in range(4):
                 links.send(numbers(first, 1), 1, first % 2, Send(0, 0))
@@ -133,7 +133,7 @@ def test_what_is_expected_can_be_dropped() -> None:
 def test_requests_do_not_pile_up() -> None:
     """What has left is forgotten, also where nobody waits for it."""
 
-    def run(links: Links) -> int:
+    def run(links: StageLinks) -> int:
         for first in range(10):
             if links.stages.rank == 0:
                 links.send(numbers(first, 1), 1, 1, Send(0, 0))

@@ -8,14 +8,14 @@ import torch
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine import instructions as do
 from bpt.engine.executor import Executor
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.graph.segments import cut, whole
 from bpt.graph.stages import borders, part_of
 from bpt.graph.transfers import transfers
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 from bpt.parallel.pipeline.stage import Stage
-from bpt.parallel.pipeline.stage_links import Links
+from bpt.parallel.pipeline.stage_links import StageLinks
 from bpt.system.comm.base import Communicator
 from tests.doubles.thread_ranks import run_ranks
 from tests.execute.sharded import conv, fc, layer
@@ -115,7 +115,7 @@ def test_memory_is_let_go(rule: str) -> None:
     job = Job(CHAIN, split_evenly(CHAIN, 2), RULES[rule], micro_batches=4)
     most = [0, 0]
 
-    def look(operator: SegmentOperator, instruction: object) -> None:
+    def look(operator: Operator, instruction: object) -> None:
         graph = operator.net.graph
         ends = {edge.index for edge in (*graph.outputs, *graph.losses)}
         assert operator.stage is not None
@@ -149,8 +149,8 @@ def test_a_pass_without_a_schedule(rotation: float) -> None:
         net = Net(graph, of_two, part=part_of(graph, stages, comm.rank))
         net.next_rotation = lambda: rotation  # type: ignore[method-assign]
         segments = cut(graph, sorted(borders(stages)), sources_apart=True)
-        links = Links(comm)
-        executor = Executor(SegmentOperator(net, segments, stage=Stage(links, stages, lambda edge: torch.float32)))
+        links = StageLinks(comm)
+        executor = Executor(Operator(net, segments, stage=Stage(links, stages, lambda edge: torch.float32)))
         results = []
         for number in range(2):
             loss = executor.evaluate(0, number)
@@ -159,7 +159,7 @@ def test_a_pass_without_a_schedule(rotation: float) -> None:
         return results
 
     by_stage = run_ranks(3, run, timeout=120)
-    alone = SegmentOperator(Net(graph, of_two), whole(graph))
+    alone = Operator(Net(graph, of_two), whole(graph))
     alone.net.next_rotation = lambda: rotation  # type: ignore[method-assign]
     for number in range(2):
         alone.begin_pass(0, number)
@@ -219,8 +219,8 @@ def test_cut_anew() -> None:
 
     def run(comm: Communicator) -> list[tuple[tuple[int, ...], list[int | None]]]:
         net = Net(graph, PassContext(SEED), part=part_of(graph, stages, comm.rank))
-        stage = Stage(Links(comm), stages, lambda edge: torch.float32)
-        operator = SegmentOperator(net, cut(graph, [0, border], True), stage=stage)
+        stage = Stage(StageLinks(comm), stages, lambda edge: torch.float32)
+        operator = Operator(net, cut(graph, [0, border], True), stage=stage)
         found = []
         for starts in ([0, border], [0, 2, border]):
             operator.cut_into(cut(graph, starts, True))
@@ -236,7 +236,7 @@ def test_an_output_that_is_no_loss_may_be_infinite() -> None:
     job = Job(text, [0, 0, 0, 0, 0, 0, 1, 1, 1])
     losses: list[float] = []
 
-    def look(operator: SegmentOperator, instruction: object) -> None:
+    def look(operator: Operator, instruction: object) -> None:
         del instruction
         losses.extend(float(value.sum()) for values in operator._outputs._made.values() for value in values)
 

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from bpt.base.signals import Action, SignalActions
+from bpt.base.signals import SignalAction, SignalActions
 from bpt.engine.status import Status
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.comm_thread import CommThread
@@ -15,7 +15,7 @@ from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import run_ranks
 
 
-def signals_with(*numbers: signal.Signals, sighup: Action = Action.SNAPSHOT) -> SignalActions:
+def signals_with(*numbers: signal.Signals, sighup: SignalAction = SignalAction.SNAPSHOT) -> SignalActions:
     """What a rank that got these signals has noted."""
     signals = SignalActions(sighup=sighup)
     for number in numbers:
@@ -24,7 +24,7 @@ def signals_with(*numbers: signal.Signals, sighup: Action = Action.SNAPSHOT) -> 
 
 
 def test_losses_are_summed() -> None:
-    def run(comm: Communicator) -> tuple[float, Action]:
+    def run(comm: Communicator) -> tuple[float, SignalAction]:
         comm_thread = CommThread(comm)
         status = Status(comm, comm_thread, None)
         found = []
@@ -34,9 +34,9 @@ def test_losses_are_summed() -> None:
             found.append((status.loss, status.action))
         return found
 
-    ranks = [(111.0, Action.NONE), (114.0, Action.NONE), (117.0, Action.NONE)]
+    ranks = [(111.0, SignalAction.NONE), (114.0, SignalAction.NONE), (117.0, SignalAction.NONE)]
     assert run_ranks(3, run) == [ranks] * 3
-    assert run_ranks(1, run) == [[(1.0, Action.NONE), (2.0, Action.NONE), (3.0, Action.NONE)]]
+    assert run_ranks(1, run) == [[(1.0, SignalAction.NONE), (2.0, SignalAction.NONE), (3.0, SignalAction.NONE)]]
 
 
 def test_a_loss_that_is_not_finite_is_so_everywhere() -> None:
@@ -50,10 +50,12 @@ def test_a_loss_that_is_not_finite_is_so_everywhere() -> None:
     assert all(map(math.isnan, run_ranks(2, run)))
 
 
-def actions(ranks: int, got: dict[int, list[signal.Signals]], calls: int, sighup: Action = Action.SNAPSHOT) -> object:
+def actions(
+    ranks: int, got: dict[int, list[signal.Signals]], calls: int, sighup: SignalAction = SignalAction.SNAPSHOT
+) -> object:
     """What each rank is to do after each of ``calls`` iterations, if ranks have ``got`` signals before the first."""
 
-    def run(comm: Communicator) -> list[Action]:
+    def run(comm: Communicator) -> list[SignalAction]:
         comm_thread = CommThread(comm)
         status = Status(comm, comm_thread, signals_with(*got.get(comm.rank, ()), sighup=sighup))
         found = []
@@ -69,32 +71,36 @@ def actions(ranks: int, got: dict[int, list[signal.Signals]], calls: int, sighup
 
 @pytest.mark.parametrize("rank", [0, 2])
 def test_all_serve_what_one_rank_got(rank: int) -> None:
-    assert actions(3, {rank: [signal.SIGHUP]}, 2) == [Action.SNAPSHOT, Action.NONE]
-    assert actions(3, {rank: [signal.SIGINT]}, 2) == [Action.STOP, Action.NONE]
+    assert actions(3, {rank: [signal.SIGHUP]}, 2) == [SignalAction.SNAPSHOT, SignalAction.NONE]
+    assert actions(3, {rank: [signal.SIGINT]}, 2) == [SignalAction.STOP, SignalAction.NONE]
 
 
 def test_signals_of_one_rank_are_served_one_by_one() -> None:
-    assert actions(2, {1: [signal.SIGHUP, signal.SIGINT]}, 3) == [Action.SNAPSHOT, Action.STOP, Action.NONE]
+    assert actions(2, {1: [signal.SIGHUP, signal.SIGINT]}, 3) == [
+        SignalAction.SNAPSHOT,
+        SignalAction.STOP,
+        SignalAction.NONE,
+    ]
 
 
 def test_a_stop_outdoes_a_snapshot() -> None:
-    assert actions(2, {0: [signal.SIGHUP], 1: [signal.SIGINT]}, 1) == [Action.STOP]
+    assert actions(2, {0: [signal.SIGHUP], 1: [signal.SIGINT]}, 1) == [SignalAction.STOP]
 
 
 def test_the_same_signal_on_all_ranks_is_one() -> None:
     """As mpirun passes it on."""
-    assert actions(3, {rank: [signal.SIGHUP] for rank in range(3)}, 2) == [Action.SNAPSHOT, Action.NONE]
+    assert actions(3, {rank: [signal.SIGHUP] for rank in range(3)}, 2) == [SignalAction.SNAPSHOT, SignalAction.NONE]
 
 
 def test_a_signal_without_effect() -> None:
-    assert actions(2, {1: [signal.SIGHUP]}, 2, sighup=Action.NONE) == [Action.NONE] * 2
+    assert actions(2, {1: [signal.SIGHUP]}, 2, sighup=SignalAction.NONE) == [SignalAction.NONE] * 2
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_agreement_by_itself(ranks: int) -> None:
     """As between the batches of a test; the one that got the signals is the last rank."""
 
-    def run(comm: Communicator) -> tuple[list[Action], bool]:
+    def run(comm: Communicator) -> tuple[list[SignalAction], bool]:
         got = (signal.SIGHUP, signal.SIGTERM) if comm.rank == comm.size - 1 else ()
         status = Status(comm, CommThread(comm), signals_with(*got))
         found = [status.agree()]
@@ -102,7 +108,7 @@ def test_agreement_by_itself(ranks: int) -> None:
         found += [status.agree(), status.agree()]
         return found, status.terminated
 
-    assert run_ranks(ranks, run) == [([Action.SNAPSHOT, Action.STOP, Action.NONE], True)] * ranks
+    assert run_ranks(ranks, run) == [([SignalAction.SNAPSHOT, SignalAction.STOP, SignalAction.NONE], True)] * ranks
 
 
 def test_only_sigterm_terminates() -> None:
@@ -110,7 +116,7 @@ def test_only_sigterm_terminates() -> None:
         found = []
         for number in (signal.SIGINT, signal.SIGTERM):
             status = Status(comm, CommThread(comm), signals_with(*[number] * comm.rank))
-            assert status.agree() is Action.STOP
+            assert status.agree() is SignalAction.STOP
             found.append(status.terminated)
         return found[0], found[1]
 
@@ -118,7 +124,7 @@ def test_only_sigterm_terminates() -> None:
 
 
 def test_a_rank_that_is_alone_serves_a_signal_of_the_update_at_once() -> None:
-    def run(comm: Communicator) -> list[Action]:
+    def run(comm: Communicator) -> list[SignalAction]:
         comm_thread, signals = CommThread(comm), signals_with()
         status = Status(comm, comm_thread, signals)
         found = []
@@ -130,8 +136,8 @@ def test_a_rank_that_is_alone_serves_a_signal_of_the_update_at_once() -> None:
             found.append(status.action)
         return found
 
-    assert run_ranks(1, run) == [[Action.STOP, Action.NONE]]
-    assert run_ranks(2, run) == [[Action.NONE, Action.STOP]] * 2  # it has travelled with the next sum
+    assert run_ranks(1, run) == [[SignalAction.STOP, SignalAction.NONE]]
+    assert run_ranks(2, run) == [[SignalAction.NONE, SignalAction.STOP]] * 2  # it has travelled with the next sum
 
 
 def test_the_sum_is_counted_as_the_loss() -> None:

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import bpt
-from bpt.apps.explain.explain_inputs import Request, explain
+from bpt.apps.explain.explain_inputs import ExplainRequest, explain
 from bpt.system.device import CPU
 from tests.net_cases import PROTOTXT
 
@@ -52,7 +52,7 @@ def near(region: NDArray[np.bool_], voxels: int) -> NDArray[np.bool_]:
 def share_within(region: NDArray[np.bool_], weights: str, index: int) -> float:
     """The part of the warmest 5 % of the voxels, for class 1 of test volume ``index``, that is in ``region``."""
     scan = f"test/{index:04d}.nii.gz"
-    list(explain(Request(model="net.prototxt", weights=[weights], input=scan, chosen=1, output="map"), CPU))
+    list(explain(ExplainRequest(model="net.prototxt", weights=[weights], input=scan, chosen=1, output="map"), CPU))
     heat = nibabel.load("map.nii.gz").get_fdata()
     warmest = np.argsort(heat, axis=None, kind="stable")[-heat.size // 20 :]
     return float(region.ravel()[warmest].mean())

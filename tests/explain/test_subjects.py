@@ -19,7 +19,7 @@ from torch.nn import functional
 from bpt.apps.explain import subjects
 from bpt.apps.explain.grad_cam import spread
 from bpt.apps.explain.model_input import Preprocessing
-from bpt.apps.explain.subjects import Panel, Picture, Scan, draw
+from bpt.apps.explain.subjects import ExplainedPicture, PlanePanel, Scan, draw
 from bpt.base.errors import FileError, UserError, WriteError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.volume_source import VolumeSource
@@ -88,9 +88,9 @@ def test_axes_of_one_voxel(tmp_path: Path) -> None:
 
 def test_planes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each plane is cut at the maximum, and its edges are half a voxel beyond the outermost centres."""
-    drawn: list[Panel] = []
+    drawn: list[PlanePanel] = []
 
-    def draw(path: object, title: str, panels: Sequence[Panel]) -> None:
+    def draw(path: object, title: str, panels: Sequence[PlanePanel]) -> None:
         drawn.extend(panels)
 
     monkeypatch.setattr(subjects, "draw", draw)
@@ -123,7 +123,7 @@ def image(tmp_path: Path) -> str:
 
 
 def test_colours_in_caffes_order(image: str) -> None:
-    picture = Picture(image, (3, 6, 4), RAW)
+    picture = ExplainedPicture(image, (3, 6, 4), RAW)
     np.testing.assert_array_equal(picture.sample, PIXELS.transpose(2, 0, 1)[::-1].astype(np.float32))
     assert picture.told == f"{image}: 6×4 pixels; the net sees 6×4, intensity RAW ()"
     assert picture.where((2, 3)) == "row 2, column 3"
@@ -131,7 +131,7 @@ def test_colours_in_caffes_order(image: str) -> None:
 
 def test_enlarged(image: str) -> None:
     """Twice as large: a pixel's centre lies between those of two new ones."""
-    picture = Picture(image, (3, 12, 8), RAW)
+    picture = ExplainedPicture(image, (3, 12, 8), RAW)
     bgr = from_numpy(PIXELS.transpose(2, 0, 1)[::-1].astype(np.float32))
     wanted = functional.interpolate(bgr[None], (12, 8), mode="bilinear", align_corners=False)[0]
     np.testing.assert_allclose(picture.sample, wanted.numpy(), atol=1)  # whole numbers, as in training
@@ -142,14 +142,14 @@ def test_shrunk_without_aliasing(tmp_path: Path) -> None:
     """Stripes of a pixel become grey."""
     stripes = np.tile(np.array([[0, 200]], np.uint8), (32, 16))
     Image.fromarray(stripes).save(tmp_path / "stripes.png")
-    picture = Picture(str(tmp_path / "stripes.png"), (1, 4, 4), RAW)
+    picture = ExplainedPicture(str(tmp_path / "stripes.png"), (1, 4, 4), RAW)
     np.testing.assert_allclose(picture.sample, np.full((1, 4, 4), 100), atol=15)
 
 
 def test_files(image: str, tmp_path: Path) -> None:
     heat = np.linspace(0, 1, 24, dtype=np.float32).reshape(6, 4)
     for channels in (1, 3):
-        picture = Picture(image, (channels, 8, 8), RAW)
+        picture = ExplainedPicture(image, (channels, 8, 8), RAW)
         picture.write(str(tmp_path / "map"), heat, (5, 3), "title")
         assert picture.outputs(str(tmp_path / "map")) == (tmp_path / "map.png",)
         with Image.open(tmp_path / "map.png") as written:
@@ -159,15 +159,15 @@ def test_files(image: str, tmp_path: Path) -> None:
 def test_what_is_no_image(image: str, tmp_path: Path) -> None:
     (tmp_path / "text.png").write_text("text")
     with pytest.raises(FileError, match=re.escape("text.png: 4 bytes that are no image file")):
-        Picture(str(tmp_path / "text.png"), (1, 4, 4), RAW)
+        ExplainedPicture(str(tmp_path / "text.png"), (1, 4, 4), RAW)
     with pytest.raises(FileError, match="no such file"):
-        Picture(str(tmp_path / "none.png"), (1, 4, 4), RAW)
+        ExplainedPicture(str(tmp_path / "none.png"), (1, 4, 4), RAW)
     with pytest.raises(UserError, match=re.escape("has 2 channels; an image has 1 (grey) or 3 (colour)")):
-        Picture(image, (2, 4, 4), RAW)
+        ExplainedPicture(image, (2, 4, 4), RAW)
 
 
-def panel(back: np.ndarray, heat: np.ndarray) -> Panel:
-    return Panel("plane", back, heat, (0.0, 4.0, 0.0, 4.0), ("to the right", "up"), (1.0, 3.0), (0.0, 1.0))
+def panel(back: np.ndarray, heat: np.ndarray) -> PlanePanel:
+    return PlanePanel("plane", back, heat, (0.0, 4.0, 0.0, 4.0), ("to the right", "up"), (1.0, 3.0), (0.0, 1.0))
 
 
 def pixels(path: Path) -> np.ndarray:

@@ -12,8 +12,8 @@ import torch
 
 import bpt
 from bpt.apps.export import export_net as exporting
-from bpt.apps.export.export_net import Request, export_net
-from bpt.apps.export.parity import Difference, Runner, compare
+from bpt.apps.export.export_net import ExportRequest, export_net
+from bpt.apps.export.parity import OutputDifference, Runner, compare
 from bpt.apps.export.random_inputs import RandomInputs
 from bpt.base.errors import RunError
 from bpt.cli.main import main
@@ -51,7 +51,7 @@ def test_onnx(net: bpt.Net, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_pt2(net: bpt.Net) -> None:
-    lines = list(export_net(Request("net.prototxt", "out.pt2", ("w.caffemodel",))))
+    lines = list(export_net(ExportRequest("net.prototxt", "out.pt2", ("w.caffemodel",))))
     assert lines[0] == "out.pt2: a program of torch; 16 parameters; inputs x"
     program = torch.export.load("out.pt2").module()
     x = numbers(6, 3, seed=2)
@@ -64,7 +64,7 @@ def test_pt2(net: bpt.Net) -> None:
 def test_a_net_for_one_size_of_batch() -> None:
     """Reshape says all of the shape: nothing is left open, the text's own size is exported, and that is said."""
     Path("fixed.prototxt").write_text(NET + layer("Reshape", "prob", "r", "reshape_param { shape { dim: 8 } }"))
-    lines = list(export_net(Request("fixed.prototxt", "out.pt2")))
+    lines = list(export_net(ExportRequest("fixed.prototxt", "out.pt2")))
     assert lines[1].startswith("for batches of 2 only (")
     assert lines[2].startswith("r (8,): differs by ")
 
@@ -80,7 +80,7 @@ def test_what_is_not_the_net_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(exporting, "write", wrong)
     Path("out.pt2").write_text("what stood there before")
     with pytest.raises(RunError, match=r"what was written is not the net: prob \(4, 4\): differs by 0.01 at most"):
-        list(export_net(Request("net.prototxt", "out.pt2")))
+        list(export_net(ExportRequest("net.prototxt", "out.pt2")))
     assert Path("out.pt2").read_text() == "what stood there before"
     assert sorted(path.name for path in Path().iterdir()) == ["net.prototxt", "out.pt2", "w.caffemodel"]
 
@@ -107,13 +107,13 @@ def test_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_differences(net: bpt.Net) -> None:
     """In parts of the largest number of an output, or of 1."""
-    assert Difference("y", (1,), 1e-4, 0.5).passes
-    assert not Difference("y", (1,), 2e-4, 0.5).passes
-    assert Difference("y", (1,), 2e-2, 200).passes
-    assert not Difference("y", (1,), float("inf"), 200).passes
-    rounded = Difference("y", (1,), 2e-2, 1.0, rounding=3e-2)
+    assert OutputDifference("y", (1,), 1e-4, 0.5).passes
+    assert not OutputDifference("y", (1,), 2e-4, 0.5).passes
+    assert OutputDifference("y", (1,), 2e-2, 200).passes
+    assert not OutputDifference("y", (1,), float("inf"), 200).passes
+    rounded = OutputDifference("y", (1,), 2e-2, 1.0, rounding=3e-2)
     assert rounded.passes and not rounded.is_small
-    assert not Difference("y", (1,), 2e-2, 1.0, rounding=4e-3).passes
+    assert not OutputDifference("y", (1,), 2e-2, 1.0, rounding=4e-3).passes
     module, random = bpt.load_module("net.prototxt"), RandomInputs(build_graph_of(file_plan("net.prototxt", bpt.TEST)))
     nan = Runner(lambda x: (torch.full((2, 4), float("nan")),), "nan")
     assert compare(module, nan, random, (1,))[0].largest == float("inf")
@@ -148,7 +148,7 @@ def test_regions(tmp_path: Path) -> None:
     text += layer(
         "PSROIPooling", "data rois", "parts", "psroi_pooling_param { output_dim: 3 group_size: 2 spatial_scale: 0.5 }"
     )
-    lines = list(export_net(Request(write(tmp_path, text), str(tmp_path / "out.onnx"))))
+    lines = list(export_net(ExportRequest(write(tmp_path, text), str(tmp_path / "out.onnx"))))
     assert lines[-1].startswith("checked on random inputs by onnxruntime")
     operators = {node.op_type for node in onnx.load(tmp_path / "out.onnx").graph.node}
     assert {"MaxRoiPool", "RoiAlign"} <= operators
@@ -192,7 +192,7 @@ def test_detections(settings: str, rows: tuple[int, int], shared: str, tmp_path:
     text = f"detection_output_param {{ num_classes: 3 share_location: {shared} code_type: CENTER_SIZE {settings} }}"
     net = SSD if shared == "true" else SSD.replace("num_output: 8 kernel_size: 1", "num_output: 24 kernel_size: 1")
     path = write(tmp_path, net + layer("DetectionOutput", "loc_flat conf_flat prior", "found", text))
-    _, *differences, last = list(export_net(Request(path, str(tmp_path / "out.onnx"))))
+    _, *differences, last = list(export_net(ExportRequest(path, str(tmp_path / "out.onnx"))))
     assert last.endswith("all within 0.0001")
     found = [int(re.match(r"found \(1, 1, (\d+), 7\)", each)[1]) for each in differences]  # type: ignore[index]
     assert tuple(found) == rows
@@ -230,7 +230,7 @@ def test_proposals(settings: str, tmp_path: Path) -> None:
     text += layer("ROIPooling", "c rois", "pool", "roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.25 }")
     text += inner_product("pool", "fc", 5) + layer("Softmax", "fc", "prob")
     path = tmp_path / "out.onnx"
-    _, *differences, last = list(export_net(Request(write(tmp_path, text), str(path))))
+    _, *differences, last = list(export_net(ExportRequest(write(tmp_path, text), str(path))))
     assert last.endswith("all within 0.0001")
     most = 12 if anchors == 2 else 9
     found = [int(re.match(r"(?:prob|roi_scores) \((\d+),", each)[1]) for each in differences]  # type: ignore[index]

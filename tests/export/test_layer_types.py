@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt.apps.export.export_net import Request, export_net
+from bpt.apps.export.export_net import ExportRequest, export_net
 from bpt.base.errors import UserError
 from bpt.nn.layers import LAYERS
 from bpt.nn.layers.base import DataLayer
@@ -51,10 +51,10 @@ def test_export(kind: str, sample: Sample, in_place: bool, end: str, tmp_path: P
     path, out = write(tmp_path, sample.text(kind, in_place)), tmp_path / f"out{end}"
     if (kind in REFUSED and (end == ".onnx" or kind != "BoxAnnotatorOHEM")) or sample.refused:
         with pytest.raises(UserError, match=r'"L"' if not sample.refused else sample.refused):
-            list(export_net(Request(path, str(out))))
+            list(export_net(ExportRequest(path, str(out))))
         assert not out.exists()
     else:
-        *_, last = export_net(Request(path, str(out)))
+        *_, last = export_net(ExportRequest(path, str(out)))
         assert last.startswith("checked on random inputs")
 
 
@@ -67,5 +67,5 @@ def test_names(name: str, end: str, tmp_path: Path) -> None:
     ip = 'inner_product_param { num_output: 2 weight_filler { type: "gaussian" } }'
     text = inputs(x=(2, 3)) + layer("InnerProduct", "x", "h", ip, name=name)
     text += layer("TanH", "h", "OUT", name=f"{name}.2").replace("OUT", f"{name}_")
-    *_, last = export_net(Request(write(tmp_path, text), str(tmp_path / f"out{end}")))
+    *_, last = export_net(ExportRequest(write(tmp_path, text), str(tmp_path / f"out{end}")))
     assert last.startswith("checked on random inputs")

@@ -12,7 +12,7 @@ from bpt.config.plan.run_plan import RunPlan
 from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.cluster.cluster import Cluster, Node
 from bpt.parallel.pipeline.placement.problem import costs_of
-from bpt.perf.forecast.net_costs import Costs
+from bpt.perf.forecast.net_costs import NetCosts
 from tests.solver.small_solver import NET, small_solver
 
 BYTES = 1228.0
@@ -38,11 +38,11 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "y" top: "loss
 NORM = 'layer { name: "norm" type: "BatchNorm" bottom: "conv1" top: "conv1" }'
 
 
-def small(folder: Path, *overrides: str, net: str = NET) -> tuple[RunPlan, Costs]:
+def small(folder: Path, *overrides: str, net: str = NET) -> tuple[RunPlan, NetCosts]:
     """A plan, and what its net costs."""
     plan = small_solver(folder, *overrides, net=net)
     graph = build_graph_of(plan.train)
-    return plan, Costs(graph, costs_of(graph, plan.precision, TIMES))
+    return plan, NetCosts(graph, costs_of(graph, plan.precision, TIMES))
 
 
 def nodes(*speeds: float, **others: float) -> Cluster:
@@ -50,8 +50,8 @@ def nodes(*speeds: float, **others: float) -> Cluster:
     return Cluster(tuple(Node(f"node{n}", speed, **others) for n, speed in enumerate(speeds)))  # type: ignore[arg-type]
 
 
-def branches(folder: Path, norm: str, *overrides: str) -> tuple[RunPlan, Costs]:
+def branches(folder: Path, norm: str, *overrides: str) -> tuple[RunPlan, NetCosts]:
     """The same of a net with two branches and, with NORM, a layer that normalises by batches; costs are operations."""
     plan = small_solver(folder, *overrides, net=BRANCHES.replace("NORM", norm))
     graph = build_graph_of(plan.train)
-    return plan, Costs(graph, costs_of(graph, plan.precision))
+    return plan, NetCosts(graph, costs_of(graph, plan.precision))

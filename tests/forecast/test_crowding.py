@@ -11,9 +11,9 @@ import pytest
 
 from bpt.engine.instructions import Forward
 from bpt.parallel.cluster.cluster import Cluster, Node
-from bpt.parallel.pipeline.simulation.trace import COMPUTE, EXCHANGE, Event
+from bpt.parallel.pipeline.simulation.trace import COMPUTE, EXCHANGE, StageEvent
 from bpt.perf.forecast.arrangement import arranged
-from bpt.perf.forecast.crowding import slowdowns
+from bpt.perf.forecast.crowding import oversubscription
 from bpt.perf.forecast.forecast import forecast
 from tests.forecast.small import nodes, small
 
@@ -24,20 +24,20 @@ STAGES = "parallel_param {{ num_stages: 2 pipeline_param {{ micro_batches: {} sc
 class Played:
     """What of a played stage counts here."""
 
-    events: list[Event]
+    events: list[StageEvent]
 
 
 def played(*spans: tuple[float, float]) -> Any:
-    idle = Event(0, EXCHANGE, Forward(0), 0.0, 9.0)
-    return Played([idle, *(Event(0, COMPUTE, Forward(0), start, end) for start, end in spans)])
+    idle = StageEvent(0, EXCHANGE, Forward(0), 0.0, 9.0)
+    return Played([idle, *(StageEvent(0, COMPUTE, Forward(0), start, end) for start, end in spans)])
 
 
 def test_two_on_one_core(tmp_path: Path) -> None:
     """Alone for 2 s, both for 2 s, alone for 2 s: of 8 s of work 4 take twice as long."""
     arrangement = arranged(*small(tmp_path, STAGES.format(4)), nodes(1, ranks=2, cores=1))
-    found = slowdowns(arrangement, [played((0.0, 1.0), (1.0, 4.0)), played((2.0, 6.0))])
+    found = oversubscription(arrangement, [played((0.0, 1.0), (1.0, 4.0)), played((2.0, 6.0))])
     assert found.tolist() == pytest.approx([1.5, 1.5])
-    assert slowdowns(arrangement, [played((0.0, 0.0)), played((1.0, 1.0))]).tolist() == [1.0, 1.0]
+    assert oversubscription(arrangement, [played((0.0, 0.0)), played((1.0, 1.0))]).tolist() == [1.0, 1.0]
 
 
 def test_nodes_count_for_themselves(tmp_path: Path) -> None:
@@ -45,9 +45,9 @@ def test_nodes_count_for_themselves(tmp_path: Path) -> None:
     arrangement = arranged(*small(tmp_path, STAGES.format(4)), cluster)
     # Ranks 0 and 2 are first stages, 1 and 3 second ones; a has rank 0 alone. On b three compute for 1 of 4 s.
     both = np.array([0.0, 0.0]), np.array([1.0, 1.0])
-    first = Played([Event(0, COMPUTE, Forward(0), *both)])  # type: ignore[arg-type]
-    second = Played([Event(1, COMPUTE, Forward(1), *(moment * 4 for moment in both))])  # type: ignore[arg-type]
-    found = slowdowns(arrangement, [first, second])  # type: ignore[list-item]
+    first = Played([StageEvent(0, COMPUTE, Forward(0), *both)])  # type: ignore[arg-type]
+    second = Played([StageEvent(1, COMPUTE, Forward(1), *(moment * 4 for moment in both))])  # type: ignore[arg-type]
+    found = oversubscription(arrangement, [first, second])  # type: ignore[list-item]
     assert found.tolist() == pytest.approx([1.0, *[(3 * 1.5 + 2 * 3) / (3 + 2 * 3)] * 3])
 
 

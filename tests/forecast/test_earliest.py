@@ -10,26 +10,26 @@ import pytest
 
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.parallel.cluster.cluster import Cluster, Within
+from bpt.parallel.cluster.cluster import Cluster, IntraNodeLink
 from bpt.perf.forecast.forecast import Forecast
-from bpt.perf.forecast.net_costs import Costs
-from bpt.perf.forecast.search import Search, _OnCluster
+from bpt.perf.forecast.net_costs import NetCosts
+from bpt.perf.forecast.search import PlanSearch, _OnCluster
 from tests.forecast.small import BYTES, NORM, branches, nodes, small
 
 BF16 = pb.CompressionParameter.BF16
 UNLIKE = nodes(3, 1, 2, 2, 1, 4, 2, 5, overhead=0.05, latency=0.01, bandwidth=BYTES * 4)
-SLOW = replace(nodes(2, 2, 1, 2, bandwidth=BYTES / 3, cores=2, ranks=2), within=Within(0.001, BYTES), waking=0.3)
+SLOW = replace(nodes(2, 2, 1, 2, bandwidth=BYTES / 3, cores=2, ranks=2), within=IntraNodeLink(0.001, BYTES), waking=0.3)
 
 
 # More ranks than cores, and all that was measured of ranks that hold each other up.
 CROWDED = replace(
     nodes(2, 3, bandwidth=BYTES * 2, cores=1, ranks=4, noise=0.1, interference=1e-4, border=0.01, border_overhead=0.02,
           overhead=0.05, update=0.1),
-    within=Within(0.001, BYTES * 4), waking=0.05, busy_waking=0.1, busy_efficiency=0.5,
+    within=IntraNodeLink(0.001, BYTES * 4), waking=0.05, busy_waking=0.1, busy_efficiency=0.5,
 )  # fmt: skip
 
 
-def looked_at(plan: RunPlan, costs: Costs, cluster: Cluster) -> Iterator[tuple[RunPlan, float, float, Forecast]]:
+def looked_at(plan: RunPlan, costs: NetCosts, cluster: Cluster) -> Iterator[tuple[RunPlan, float, float, Forecast]]:
     """Every candidate, both its bounds, and what playing it shows."""
     search = _OnCluster(plan, costs, cluster, (), {})
     for candidate in search.allowed():
@@ -87,5 +87,5 @@ def test_by_hand(tmp_path: Path, schedule: str, micros: int, seconds: float) -> 
 def test_gathered_micro_batches_have_one_schedule(tmp_path: Path) -> None:
     """All of them go forward before one goes backward, so that schedules would differ in nothing."""
     plan, costs = branches(tmp_path, NORM, "parallel_param { num_stages: 2 }")
-    found = Search(plan, costs).on(UNLIKE, top=100)
+    found = PlanSearch(plan, costs).on(UNLIKE, top=100)
     assert {each.plan.parallel_param.pipeline_param.schedule for each in found.best} == {pb.PipelineParameter.GPIPE}

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.parallel.cluster.cluster import Cluster, Within
+from bpt.parallel.cluster.cluster import Cluster, IntraNodeLink
 from bpt.parallel.pipeline.pipeline_clock import Clock
-from bpt.parallel.pipeline.placement.problem import Device, Link, problem_of
+from bpt.parallel.pipeline.placement.problem import Device, DeviceLink, problem_of
 from bpt.parallel.pipeline.stage_placement import place
 from bpt.perf.forecast.forecast import STATUS, forecast
 from bpt.perf.forecast.holding import HOLES, LIBRARIES
@@ -86,7 +86,7 @@ def test_hosts_that_sum_within_and_average_between(tmp_path: Path) -> None:
     """Two hosts of two ranks, a second for all gradients on a host: 1 s there in each iteration, and a quarter of an
     average in two levels (there and back on a host, once between)."""
     text = "parallel_param { exchange: LOCAL local_param { steps: 4 momentum: KEEP sum_within_hosts: true } }"
-    cluster = replace(nodes(4, 4, ranks=2, bandwidth=BYTES), within=Within(0.0, BYTES))
+    cluster = replace(nodes(4, 4, ranks=2, bandwidth=BYTES), within=IntraNodeLink(0.0, BYTES))
     made = forecast(*small(tmp_path, text), cluster)
     assert made.exposed == pytest.approx(1 + (2 + 1) / 4)
     assert made.between == pytest.approx(2 * BYTES / 4)
@@ -189,9 +189,9 @@ def test_each_segment_beside_the_first_takes_its_time(tmp_path: Path) -> None:
 def test_a_host_whose_cores_all_compute_hides_nothing(tmp_path: Path) -> None:
     """Two ranks on a node; with cores to spare chunks travel beside backward."""
     plan, costs = small(tmp_path, "parallel_param { exchange: CGDP cgdp_param { chunk_size: 1 } }")
-    cluster = replace(nodes(2, ranks=2, cores=2), within=Within(0.0, BYTES))
+    cluster = replace(nodes(2, ranks=2, cores=2), within=IntraNodeLink(0.0, BYTES))
     assert forecast(plan, costs, cluster).exposed == pytest.approx(1.0)
-    cluster = replace(nodes(2, ranks=2, cores=4), within=Within(0.0, BYTES))
+    cluster = replace(nodes(2, ranks=2, cores=4), within=IntraNodeLink(0.0, BYTES))
     made = forecast(plan, costs, cluster)
     assert made.exposed == pytest.approx(448 / BYTES)
     assert (made.within, made.between) == (2 * BYTES, 0)
@@ -203,7 +203,7 @@ def test_a_pipeline_is_as_its_own_clock_has_it(tmp_path: Path, schedule: str) ->
     overrides = f"parallel_param {{ num_stages: 2 pipeline_param {{ micro_batches: 4 schedule: {schedule} }} }}"
     plan, costs = small(tmp_path, overrides)
     param = plan.parallel_param.pipeline_param
-    devices, link = (Device("a"), Device("b")), Link(0.5, 1000.0)
+    devices, link = (Device("a"), Device("b")), DeviceLink(0.5, 1000.0)
     _, placement = place(plan, costs.graph)
 
     def clock(replicas: int) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from bpt.perf.forecast.latest import expected_latest
+from bpt.perf.forecast.latest import expected_max
 
 
 @pytest.mark.parametrize(
@@ -27,4 +27,4 @@ from bpt.perf.forecast.latest import expected_latest
     ],
 )
 def test_the_latest(moments: Sequence[float], noise: Sequence[float], expected: float) -> None:
-    assert expected_latest(np.array(moments), np.array(noise)) == pytest.approx(expected, rel=2e-4)
+    assert expected_max(np.array(moments), np.array(noise)) == pytest.approx(expected, rel=2e-4)

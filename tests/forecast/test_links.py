@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.parallel.cluster.cluster import Cluster, Node, NodeLink, Within
-from bpt.perf.forecast.rank_links import Links
+from bpt.parallel.cluster.cluster import Cluster, IntraNodeLink, Node, NodeLink
+from bpt.perf.forecast.rank_links import RankLinks
 
 RING, TREE, CGDP, ALLREDUCE = (getattr(pb.ParallelParameter, name) for name in ("RING", "TREE", "CGDP", "ALLREDUCE"))
-FOUR = Links(Cluster((Node("n", 1.0, latency=0.05, bandwidth=100),) * 4))
-SLOWLY = Links(Cluster((Node("n", 1.0, latency=0.05, bandwidth=100),) * 4, efficiency=0.5))
-PAIRS = Links(Cluster((Node("n", 1.0, latency=0.05, bandwidth=100, ranks=2),) * 2, within=Within(0.01, 1000)))
+FOUR = RankLinks(Cluster((Node("n", 1.0, latency=0.05, bandwidth=100),) * 4))
+SLOWLY = RankLinks(Cluster((Node("n", 1.0, latency=0.05, bandwidth=100),) * 4, efficiency=0.5))
+PAIRS = RankLinks(
+    Cluster((Node("n", 1.0, latency=0.05, bandwidth=100, ranks=2),) * 2, within=IntraNodeLink(0.01, 1000))
+)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +34,7 @@ PAIRS = Links(Cluster((Node("n", 1.0, latency=0.05, bandwidth=100, ranks=2),) * 
         (FOUR, RING, 0, 0.0),
     ],
 )
-def test_collectives(links: Links, exchange: int, nbytes: float, seconds: float) -> None:
+def test_collectives(links: RankLinks, exchange: int, nbytes: float, seconds: float) -> None:
     assert links.group(range(4)).summed(exchange, nbytes) == pytest.approx(seconds)
 
 
@@ -46,7 +48,7 @@ def test_collectives(links: Links, exchange: int, nbytes: float, seconds: float)
         (PAIRS, ALLREDUCE, (1600, 800)),
     ],
 )
-def test_what_travels(links: Links, exchange: int, expected: tuple[float, float]) -> None:
+def test_what_travels(links: RankLinks, exchange: int, expected: tuple[float, float]) -> None:
     assert links.group(range(4)).travelling(exchange, 400) == pytest.approx(expected)
 
 
@@ -61,7 +63,7 @@ def test_what_travels(links: Links, exchange: int, expected: tuple[float, float]
     ],
 )
 def test_a_codec_that_halves(
-    links: Links, exchange: int, everywhere: bool, seconds: float, bytes_: tuple[float, float]
+    links: RankLinks, exchange: int, everywhere: bool, seconds: float, bytes_: tuple[float, float]
 ) -> None:
     group = links.group(range(4))
     assert group.summed(exchange, 400, coded=200, everywhere=everywhere) == pytest.approx(seconds)
@@ -83,16 +85,16 @@ def test_links_by_pair_and_what_all_share() -> None:
     """Of four nodes a, a, b, b those of one name are near each other; a ring has two hops of either kind."""
     nodes = tuple(Node(name, 1.0, latency=0.05, bandwidth=100) for name in "aabb")
     near = (NodeLink("a", "a", 0.01, 1000), NodeLink("b", "b", 0.02, 500))
-    links = Links(Cluster(nodes, links=near))
+    links = RankLinks(Cluster(nodes, links=near))
     ends = np.array([0, 3, 1]), np.array([1, 2, 2])
     busy, late = links.crossing(*ends, np.full(3, 100.0))
     assert busy.tolist() == pytest.approx([0.1, 0.2, 1.0])
     assert late.tolist() == pytest.approx([0.01, 0.02, 0.1])
     assert links.group([0, 1]).summed(RING, 400) == pytest.approx(2 * (0.01 + 0.2))
     assert links.group(range(4)).summed(RING, 400) == pytest.approx(6 * (0.1 + 1.0))
-    far = Links(Cluster(nodes, links=(*near, NodeLink("b", "a", 0.5, 10))))
+    far = RankLinks(Cluster(nodes, links=(*near, NodeLink("b", "a", 0.5, 10))))
     assert far.group(range(4)).summed(RING, 400) == pytest.approx(6 * (0.5 + 10.0))
-    shared = Links(Cluster(nodes, links=near, shared=200))
+    shared = RankLinks(Cluster(nodes, links=near, shared=200))
     assert shared.group(range(4)).summed(RING, 400) == pytest.approx(6 * (0.1 + 2.0))  # four hops at 50 each
     assert shared.group(range(4)).summed(TREE, 400) == pytest.approx(2 * (0.1 + 4.0))  # two messages at once
     assert shared.crossing(*ends, np.full(3, 100.0))[0].tolist() == pytest.approx([1.5, 1.5, 1.5])
@@ -104,4 +106,4 @@ def test_faster_links() -> None:
     assert (found.nodes[0].latency, found.nodes[0].bandwidth, found.shared) == (0.05, 200, 100)
     assert found.links == (NodeLink("a", "a", 0.1, 20),)
     assert found.within == cluster.within
-    assert Cluster((), within=Within(0.2, 10)).faster(2, 4, within=True).within == Within(0.05, 20)
+    assert Cluster((), within=IntraNodeLink(0.2, 10)).faster(2, 4, within=True).within == IntraNodeLink(0.05, 20)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
-from bpt.nn.fusion.fusion_steps import Step
+from bpt.nn.fusion.fusion_steps import FusionStep
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 from tests.golden_cases import graph_of
@@ -34,7 +34,7 @@ def steps_of(net: Net, keep: Collection[int] | None = None) -> list[tuple[str, s
     return [(names(step), type(step.operation).__name__) for step in steps if step.operation is not None]
 
 
-def names(step: Step) -> str:
+def names(step: FusionStep) -> str:
     return " ".join(node.name for node in step.nodes)
 
 

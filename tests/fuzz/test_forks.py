@@ -25,7 +25,7 @@ from bpt.data.annotated import AnnotatedSample, decode_annotated, encode_annotat
 from bpt.data.annotated_transform import AnnotatedTransform
 from bpt.data.annotation_files import KINDS, read_labels, read_objects
 from bpt.data.clip_source import ClipSource
-from bpt.data.imageset import Wanted
+from bpt.data.imageset import ImageConversion
 from bpt.data.labelled_pixels import LabelledSource, LabelsOf
 from bpt.data.video_frames import FrameFolder
 from tests.data.test_annoset import JSON, MAP, TEXT, XML
@@ -99,7 +99,9 @@ class AnnotatedLists(Target):
     def run(self, case: bytes) -> None:
         target = self.folder / "lmdb"
         shutil.rmtree(target, ignore_errors=True)
-        convert_annoset(self._root, self.file(case), str(target), Wanted(), Annotations(label_map="map.prototxt"))
+        convert_annoset(
+            self._root, self.file(case), str(target), ImageConversion(), Annotations(label_map="map.prototxt")
+        )
 
 
 class LabelMaps(Target):

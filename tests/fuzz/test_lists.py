@@ -15,7 +15,7 @@ from bpt.data.hdf5_file import Hdf5Source
 from bpt.data.image_source import ImageSource
 from bpt.data.volume_source import list_volumes
 from bpt.data.window_batches import WindowCrop
-from bpt.data.window_source import Window, WindowSource
+from bpt.data.window_source import ImageWindow, WindowSource
 from tests.fuzz import seeds
 from tests.fuzz.engine import Target, run_cases, run_one
 from tests.fuzz.mutations import mutate_bytes, mutate_text
@@ -106,7 +106,7 @@ class WindowFiles(Target):
         source = WindowSource(self.file(case), root_folder="data/", fg_threshold=0.5, bg_threshold=0.5)
         for windows in (source.foreground, source.background):
             for row in windows[:2].tolist():
-                window = Window(*row)
+                window = ImageWindow(*row)
                 for square in (False, True):
                     WindowCrop(6, 1, square=square)(source.read(window.image), window, mirror=square)
 

@@ -15,7 +15,7 @@ from bpt.config.plan.nets import NetPlan, file_plan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.parse import parse_text
 from bpt.config.proto.text import to_text
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import count
 from bpt.graph.segments import per_layer
@@ -99,7 +99,7 @@ class Nets(Target):
         context = PassContext(seed=seed)
         net = making.make_net(graph, CPU, context)
         try:
-            operator = SegmentOperator(net, per_layer(graph), CPU)
+            operator = Operator(net, per_layer(graph), CPU)
             generator = torch.Generator().manual_seed(seed)
             inputs = {}
             for edge in graph.edges:

@@ -14,7 +14,7 @@ import pytest
 from bpt.config.plan.nets import file_plan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.datum import encode_datum
-from bpt.data.lmdb_file import LmdbSource, Record
+from bpt.data.lmdb_file import DatumRecord, LmdbSource
 from bpt.nn.net_graph import build_graph_of
 from bpt.system.device import CPU
 from bpt.train.runtime.net_on_device import make_net
@@ -61,7 +61,7 @@ class Datums(Target):
 
     def run(self, case: bytes) -> None:
         for channels in (1, 3, None):
-            sample = Record(b"key", case).sample("lmdb", channels)
+            sample = DatumRecord(b"key", case).sample("lmdb", channels)
             assert sample.image.ndim == 3 and sample.image.size
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.split_pass import Block
+from bpt.engine.split_pass import SplitBlock
 from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.part import Part, Slice
+from bpt.graph.part import BlobSlice, Part
 from bpt.nn.layers import LAYERS
 from bpt.parallel.model_parallel.model_parallel import blocks, inside, parts, split_layers, starts, violations
 from tests.graph.stand_ins import build, unmarked
@@ -61,9 +61,9 @@ def test_among_peers_a_block_takes_in_what_runs_on_slices() -> None:
     graph = graph_of(*CHAIN)
     assert [edge.blob for edge in graph.edges] == ["x", "y", "a", "a", "p", "b", "t", "c", "c", "d", "l"]
     assert blocks(graph, PEER) == (
-        Block(1, 4, bottom=0, top=4, features=8, takes_slices=False, keeps_slices=True),
-        Block(4, 6, bottom=4, top=6, features=7, takes_slices=True, keeps_slices=False),
-        Block(8, 9, bottom=8, top=9, features=3, takes_slices=False, keeps_slices=False),
+        SplitBlock(1, 4, bottom=0, top=4, features=8, takes_slices=False, keeps_slices=True),
+        SplitBlock(4, 6, bottom=4, top=6, features=7, takes_slices=True, keeps_slices=False),
+        SplitBlock(8, 9, bottom=8, top=9, features=3, takes_slices=False, keeps_slices=False),
     )
     assert starts(graph, PEER) == (0, 1, 4, 6, 8, 9)
     assert inside(graph, PEER) == {2, 3, 5}
@@ -72,9 +72,9 @@ def test_among_peers_a_block_takes_in_what_runs_on_slices() -> None:
 def test_a_slave_runs_split_layers_only() -> None:
     graph = graph_of(*CHAIN)
     assert blocks(graph, MASTER_SLAVE) == (
-        Block(1, 2, bottom=0, top=2, features=8, takes_slices=False, keeps_slices=False),
-        Block(4, 5, bottom=4, top=5, features=7, takes_slices=False, keeps_slices=False),
-        Block(8, 9, bottom=8, top=9, features=3, takes_slices=False, keeps_slices=False),
+        SplitBlock(1, 2, bottom=0, top=2, features=8, takes_slices=False, keeps_slices=False),
+        SplitBlock(4, 5, bottom=4, top=5, features=7, takes_slices=False, keeps_slices=False),
+        SplitBlock(8, 9, bottom=8, top=9, features=3, takes_slices=False, keeps_slices=False),
     )
     assert starts(graph, MASTER_SLAVE) == (0, 1, 2, 4, 5, 8, 9)
     assert inside(graph, MASTER_SLAVE) == set()
@@ -120,22 +120,22 @@ def test_peers_hold_a_slice_each_and_all_other_layers() -> None:
         Part(
             None,
             {
-                0: Slice(0, 0, 3), 1: Slice(0, 0, 3), 2: Slice(0, 0, 3), 3: Slice(0, 0, 3),
-                6: Slice(1, 0, 1), 7: Slice(0, 0, 1),
+                0: BlobSlice(0, 0, 3), 1: BlobSlice(0, 0, 3), 2: BlobSlice(0, 0, 3), 3: BlobSlice(0, 0, 3),
+                6: BlobSlice(1, 0, 1), 7: BlobSlice(0, 0, 1),
             },
         ),
         Part(
             None,
             {
-                0: Slice(0, 3, 6), 1: Slice(0, 3, 6), 2: Slice(0, 3, 5), 3: Slice(0, 3, 5),
-                6: Slice(1, 1, 2), 7: Slice(0, 1, 2),
+                0: BlobSlice(0, 3, 6), 1: BlobSlice(0, 3, 6), 2: BlobSlice(0, 3, 5), 3: BlobSlice(0, 3, 5),
+                6: BlobSlice(1, 1, 2), 7: BlobSlice(0, 1, 2),
             },
         ),
         Part(
             None,
             {
-                0: Slice(0, 6, 8), 1: Slice(0, 6, 8), 2: Slice(0, 5, 7), 3: Slice(0, 5, 7),
-                6: Slice(1, 2, 3), 7: Slice(0, 2, 3),
+                0: BlobSlice(0, 6, 8), 1: BlobSlice(0, 6, 8), 2: BlobSlice(0, 5, 7), 3: BlobSlice(0, 5, 7),
+                6: BlobSlice(1, 2, 3), 7: BlobSlice(0, 2, 3),
             },
         ),
     )  # fmt: skip
@@ -146,9 +146,9 @@ def test_the_master_holds_no_slice_and_a_slave_nothing_else() -> None:
     ours = frozenset({1, 3})
     assert parts(graph, MASTER_SLAVE, 4) == (
         Part(frozenset({0, 2, 4}), {}),
-        Part(ours, {0: Slice(0, 0, 2), 1: Slice(0, 0, 2), 2: Slice(0, 0, 1)}),
-        Part(ours, {0: Slice(0, 2, 4), 1: Slice(0, 2, 4), 2: Slice(0, 1, 2)}),
-        Part(ours, {0: Slice(0, 4, 5), 1: Slice(0, 4, 5), 2: Slice(0, 2, 2)}),
+        Part(ours, {0: BlobSlice(0, 0, 2), 1: BlobSlice(0, 0, 2), 2: BlobSlice(0, 0, 1)}),
+        Part(ours, {0: BlobSlice(0, 2, 4), 1: BlobSlice(0, 2, 4), 2: BlobSlice(0, 1, 2)}),
+        Part(ours, {0: BlobSlice(0, 4, 5), 1: BlobSlice(0, 4, 5), 2: BlobSlice(0, 2, 2)}),
     )
 
 

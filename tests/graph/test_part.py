@@ -8,7 +8,7 @@ import pytest
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import Param
-from bpt.graph.part import WHOLE, Part, Slice, holders, slice_bounds
+from bpt.graph.part import WHOLE, BlobSlice, Part, holders, slice_bounds
 
 
 def param(index: int = 3, layer: int = 1, shape: tuple[int, ...] = (7, 4)) -> Param:
@@ -16,11 +16,11 @@ def param(index: int = 3, layer: int = 1, shape: tuple[int, ...] = (7, 4)) -> Pa
 
 
 def sliced(axis: int, start: int, stop: int) -> Part:
-    return Part(None, {3: Slice(axis, start, stop)})
+    return Part(None, {3: BlobSlice(axis, start, stop)})
 
 
 def test_a_slice() -> None:
-    rows, columns = Slice(0, 2, 5), Slice(1, 0, 2)
+    rows, columns = BlobSlice(0, 2, 5), BlobSlice(1, 0, 2)
     assert rows.shape((7, 4)) == (3, 4)
     assert columns.shape((7, 4, 2)) == (7, 2, 2)
     assert rows.index(2) == (slice(2, 5), slice(None))
@@ -28,7 +28,7 @@ def test_a_slice() -> None:
 
 
 def test_what_a_part_holds() -> None:
-    part = Part(frozenset({0, 1}), {3: Slice(1, 1, 4)})
+    part = Part(frozenset({0, 1}), {3: BlobSlice(1, 1, 4)})
     assert (part.runs(1), part.runs(2)) == (True, False)
     assert (part.holds(param()), part.holds(param(layer=2))) == (True, False)
     assert part.shape_of(param()) == (7, 3)
@@ -47,12 +47,12 @@ def test_who_holds_it_whole_gives_it_alone() -> None:
 
 def test_slices_in_their_order() -> None:
     parts = (sliced(0, 5, 7), Part(frozenset()), sliced(0, 0, 5))
-    assert holders(param(), parts) == ((2, Slice(0, 0, 5)), (0, Slice(0, 5, 7)))
+    assert holders(param(), parts) == ((2, BlobSlice(0, 0, 5)), (0, BlobSlice(0, 5, 7)))
 
 
 def test_empty_slices_give_nothing() -> None:
     parts = (sliced(1, 0, 4), sliced(1, 4, 4), sliced(1, 4, 4))
-    assert holders(param(), parts) == ((0, Slice(1, 0, 4)),)
+    assert holders(param(), parts) == ((0, BlobSlice(1, 0, 4)),)
     assert holders(param(shape=(0,)), (sliced(0, 0, 0),)) == ()
 
 

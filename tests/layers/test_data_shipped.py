@@ -15,26 +15,26 @@ from google.protobuf import text_format
 from bpt.base.errors import LayerError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.sample_partition import Run
-from bpt.data.shipped import Spool
+from bpt.data.shipped import RecordCache
 from bpt.data.transform import write_mean
 from bpt.nn.layers.data import shipment_of
 from tests.data.lmdbs import write_images
 from tests.layers.test_data_shares import RANDOM, Make, data, images, reader  # noqa: F401
 from tests.layers.test_hdf5_data import numbered, text, write
 
-Spooled = Callable[[Spool], Spool]
+Spooled = Callable[[RecordCache], RecordCache]
 
 
 @pytest.fixture
 def kept() -> Iterator[Spooled]:
     """Closes spools, after the nets that read them."""
-    spools: list[Spool] = []
+    spools: list[RecordCache] = []
     yield lambda spool: spools.append(spool) or spool
     for spool in spools:
         spool.close()
 
 
-def redirected(source: str, spool: Spool) -> str:
+def redirected(source: str, spool: RecordCache) -> str:
     net = text_format.Parse(source, pb.NetParameter())
     spool.redirect(net.layer[0])
     return text_format.MessageToString(net)
@@ -54,7 +54,7 @@ def test_the_same_batches(kept: Spooled, reader: Make, images: str, more: str, m
     server = reader(source)
     shipment = server.layer.shipment()
     shared = reader(source)
-    spool = kept(Spool(shipment.header))
+    spool = kept(RecordCache(shipment.header))
     Path(images).rename(tmp_path / "unreachable")
     (tmp_path / "mean").unlink(missing_ok=True)
     node = reader(redirected(source, spool))
@@ -76,7 +76,7 @@ def test_records_may_arrive_while_others_are_read(kept: Spooled, reader: Make, i
     source = data(images, batch_size=2)
     shared = reader(source)
     shipment = shared.layer.shipment()
-    spool = kept(Spool(shipment.header))
+    spool = kept(RecordCache(shipment.header))
     node = reader(redirected(source, spool))
     for position in range(0, 10, 2):
         runs = [(position, position + 2)]
@@ -91,7 +91,7 @@ def test_records_may_arrive_while_others_are_read(kept: Spooled, reader: Make, i
 def test_an_error_of_the_first_record_names_the_layer(reader: Make, kept: Spooled, tmp_path: Path) -> None:
     images = write_images(tmp_path / "db", [np.zeros((1, 6, 6), np.uint8)] * 2)
     shipment = reader(data(images)).layer.shipment()
-    source = redirected(data(images, outer="transform_param { crop_size: 9 }"), kept(Spool(shipment.header)))
+    source = redirected(data(images, outer="transform_param { crop_size: 9 }"), kept(RecordCache(shipment.header)))
     shipment.close()
     with pytest.raises(LayerError, match='layer "d": crop_size 9 is larger than the image 1×6×6'):
         reader(source)

@@ -97,7 +97,7 @@ def test_an_elementwise_layer_makes_of_a_slice_the_slice(kind: str, data: some.D
     if not layer.elementwise:
         return
     assert not layer.blobs and len(case.bottoms) == case.tops == 1
-    if not layer.by_sample:
+    if not layer.sample_independent:
         layer.eval()
     (bottom,) = case.bottoms
     (top,) = tops_of(layer, bottom)
@@ -143,7 +143,12 @@ def test_a_layer_by_sample_makes_of_samples_theirs(kind: str, data: some.DataObj
     case: Case = data.draw(ALL[kind])
     layer = made(case)
     samples = {shape[:1] for shape in case.shapes}
-    if not layer.by_sample or len(samples) > 1 or () in samples or layer.mixes_samples(layer.spec, case.shapes):
+    if (
+        not layer.sample_independent
+        or len(samples) > 1
+        or () in samples
+        or layer.mixes_samples(layer.spec, case.shapes)
+    ):
         return
 
     def refuse(bottom: Tensor) -> Share:
@@ -160,9 +165,9 @@ def test_a_layer_by_sample_makes_of_samples_theirs(kind: str, data: some.DataObj
 
 def test_all_other_layers_have_a_reason_why_samples_stay_together() -> None:
     """A type that is in neither would run on one thread, and nobody would know."""
-    by_sample = {kind for kind in LAYERS if LAYERS[kind].by_sample}
-    assert by_sample | set(NOT_BY_SAMPLE) == set(LAYERS)
-    assert not by_sample & set(NOT_BY_SAMPLE)
+    sample_independent = {kind for kind in LAYERS if LAYERS[kind].sample_independent}
+    assert sample_independent | set(NOT_BY_SAMPLE) == set(LAYERS)
+    assert not sample_independent & set(NOT_BY_SAMPLE)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +213,7 @@ def test_a_silent_layer_calls_no_other_rank(kind: str, data: some.DataObject) ->
     if all(case.shapes):
         context = PassContext(7, split=lambda samples: Share(0, samples, 2 * samples), ranks=2, total=refuse)
         layer = made(case, context)
-        if layer.silent or layer.by_sample:
+        if layer.no_collectives or layer.sample_independent:
             tops_of(layer, *case.bottoms)
 
 
@@ -218,7 +223,7 @@ def test_batch_norm_says_which_statistics_it_normalises_by(text: str, stored: bo
         case = Case(f'type: "BatchNorm" batch_norm_param {{ {text} }}', (BLOB,), phase=phase)
         layer = case.layer()
         assert layer.normalises_by_batch(layer.spec) != by_stored
-        assert layer.by_sample == by_stored
+        assert layer.sample_independent == by_stored
         assert layer.syncs(layer.spec, True) != by_stored
         assert not layer.syncs(layer.spec, False)
         (top,) = tops_of(layer, BLOB)

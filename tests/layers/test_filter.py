@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bpt.base.errors import LayerError
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.graph.segments import per_layer
 from bpt.nn.layers.filter import behind_filters
 from bpt.nn.net import Net
@@ -77,9 +77,9 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "some" bottom: "labels" top
 SELECTOR = torch.tensor([0.0, 1, 0, 1])
 
 
-def operator_of(text: str, **inputs: Tensor) -> SegmentOperator:
+def operator_of(text: str, **inputs: Tensor) -> Operator:
     graph = graph_of(text)
-    operator = SegmentOperator(Net(graph), per_layer(graph))
+    operator = Operator(Net(graph), per_layer(graph))
     operator.feed({graph.blobs[name].index: value for name, value in inputs.items()})
     return operator
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bpt.base.errors import LayerError
-from bpt.graph.part import Part, Slice
+from bpt.graph.part import BlobSlice, Part
 from bpt.nn.layers import LAYERS
 from bpt.nn.layers.layer_text import settings_of
 from bpt.nn.net import Net
@@ -34,7 +34,7 @@ def test_blobs_of_old_texts_have_four_axes() -> None:
 
 def test_a_rank_takes_its_slice() -> None:
     graph = one_layer_graph(f"{IP} {WEIGHT} blobs {{ shape {{ dim: 2 }} data: [7, 8] }}", (1, 3))
-    net = Net(graph, part=Part(slices={0: Slice(0, 1, 2), 1: Slice(0, 1, 2)}))
+    net = Net(graph, part=Part(slices={0: BlobSlice(0, 1, 2), 1: BlobSlice(0, 1, 2)}))
     assert [net.value(param).tolist() for param in graph.params] == [[[4, 5, 6]], [8]]
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bpt.base.errors import LayerError
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.graph.segments import per_layer
 from bpt.nn.layers import Layer
 from bpt.nn.net import Net
@@ -39,7 +39,7 @@ def test_starts_at_0_and_is_its_blob() -> None:
 
 def test_learns() -> None:
     graph = graph_of(NET)
-    operator = SegmentOperator(Net(graph), per_layer(graph))
+    operator = Operator(Net(graph), per_layer(graph))
     x = torch.arange(6.0).reshape(2, 3)
     operator.feed({graph.blobs["x"].index: x})
     for index in range(3):

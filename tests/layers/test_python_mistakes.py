@@ -10,7 +10,7 @@ import torch
 
 from bpt.base.errors import RunError
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.nn.net import Net
 from tests.golden_cases import graph_of
 from tests.layers.written import CLASS, NN, Write, body, run_error
@@ -136,7 +136,7 @@ class L(nn.Module):
             layer {{ name: "mine" bottom: "x" top: "y" loss_weight: 1 {body(module)} }}"""
         )
     )
-    operator = SegmentOperator(net)
+    operator = Operator(net)
     operator.feed({net.graph.nodes[0].tops[0]: torch.ones(2)})
     operator.forward(0)
     with pytest.raises(RunError) as caught:

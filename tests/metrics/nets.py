@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.nn.net import Net
 from tests.golden_cases import graph_of
 
@@ -22,7 +22,7 @@ ACCURACY = 'layer { name: "acc" type: "Accuracy" bottom: "x" bottom: "y" top: "a
 
 
 def operator_of(layers: str, shape: tuple[int, ...] = (4, 3), labels: tuple[int, ...] = (4,), phase: int = pb.TRAIN,
-                force_backward: bool = True) -> SegmentOperator:  # fmt: skip
+                force_backward: bool = True) -> Operator:  # fmt: skip
     """A net of ``layers``, which read "x" and "y"."""
     fed = "".join(
         f'layer {{ name: "{name}" type: "Input" top: "{name}" input_param {{ shape {{ '
@@ -30,10 +30,10 @@ def operator_of(layers: str, shape: tuple[int, ...] = (4, 3), labels: tuple[int,
         + " } } }\n"
         for name, sizes in (("x", shape), ("y", labels))
     )
-    return SegmentOperator(Net(graph_of(f"force_backward: {str(force_backward).lower()}\n{fed}{layers}", phase)))
+    return Operator(Net(graph_of(f"force_backward: {str(force_backward).lower()}\n{fed}{layers}", phase)))
 
 
-def run(operator: SegmentOperator, scores: Tensor = SCORES, labels: Tensor = LABELS, grad: bool = True) -> None:
+def run(operator: Operator, scores: Tensor = SCORES, labels: Tensor = LABELS, grad: bool = True) -> None:
     """A pass forward and, with ``grad``, backward."""
     operator.feed(by_edge(operator, {"x": scores, "y": labels}))
     operator.forward(0, grad=grad)
@@ -41,7 +41,7 @@ def run(operator: SegmentOperator, scores: Tensor = SCORES, labels: Tensor = LAB
         operator.backward(0)
 
 
-def by_edge(operator: SegmentOperator, tensors: Mapping[str, Tensor]) -> dict[int, Tensor]:
+def by_edge(operator: Operator, tensors: Mapping[str, Tensor]) -> dict[int, Tensor]:
     graph = operator.net.graph
     inputs = {edge.blob: edge.index for edge in graph.edges if graph.nodes[edge.producer].type == "Input"}
     return {inputs[name]: tensor for name, tensor in tensors.items()}

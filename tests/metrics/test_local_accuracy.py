@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.graph.part import Part
 from bpt.nn.net import Net
-from bpt.train.metrics import LocalAccuracy, Tally
+from bpt.train.metrics import CorrectCount, LocalAccuracy
 from bpt.train.metrics.classifier_layer import classifying_node, find_classifier
 from tests.execute.task_dag.nets import INCEPTION, assert_same, dag_operator, image_net, net_of, pass_over
 from tests.metrics.nets import ACCURACY, CORRECT, LABELS, LOSS, SCORES, operator_of, run
@@ -26,16 +26,16 @@ def test_correct_ones_are_counted_over_passes(layers: str) -> None:
     assert watch.classifies
     run(operator)
     run(operator, SCORES.flip(1))  # now only the second is right: (1, 2, 0) with label 1
-    assert watch.take() == Tally(CORRECT + 1, 8)
+    assert watch.take() == CorrectCount(CORRECT + 1, 8)
     run(operator)
-    assert watch.take() == Tally(CORRECT, 4)
-    assert watch.take() == Tally(0, 0)
+    assert watch.take() == CorrectCount(CORRECT, 4)
+    assert watch.take() == CorrectCount(0, 0)
 
 
 def test_ratio() -> None:
-    assert Tally(3, 4).ratio == 0.75
-    assert Tally(0, 0).ratio == 0
-    assert Tally(0, 0, classifies=False).ratio == 1
+    assert CorrectCount(3, 4).ratio == 0.75
+    assert CorrectCount(0, 0).ratio == 0
+    assert CorrectCount(0, 0, classifies=False).ratio == 1
 
 
 def test_a_net_that_does_not_classify() -> None:
@@ -43,7 +43,7 @@ def test_a_net_that_does_not_classify() -> None:
     with LocalAccuracy(operator.net) as watch:
         run(operator, labels=SCORES)
         assert not watch.classifies
-        assert watch.take() == Tally(0, 0, classifies=False)
+        assert watch.take() == CorrectCount(0, 0, classifies=False)
         assert watch.take().ratio == 1
 
 
@@ -56,16 +56,16 @@ def test_ignored_labels_and_another_axis() -> None:
         operator = operator_of(layers, (2, 2, 3), (2, 2))
         watch = LocalAccuracy(operator.net)
         run(operator, SCORES.view(2, 2, 3), torch.tensor([[0.0, 255.0], [2.0, 0.0]]))
-        assert watch.take() == Tally(1, 3)
+        assert watch.take() == CorrectCount(1, 3)
         run(operator, SCORES.view(2, 2, 3), torch.full((2, 2), 255.0))
-        assert watch.take() == Tally(0, 0)
+        assert watch.take() == CorrectCount(0, 0)
 
 
 def test_every_position_counts() -> None:
     operator = operator_of(LOSS % "", (1, 3, 2, 2), (1, 1, 2, 2))
     watch = LocalAccuracy(operator.net)
     run(operator, SCORES.T.reshape(1, 3, 2, 2), LABELS.view(1, 1, 2, 2))
-    assert watch.take() == Tally(CORRECT, 4)
+    assert watch.take() == CorrectCount(CORRECT, 4)
 
 
 def test_nan_is_never_right() -> None:
@@ -74,11 +74,11 @@ def test_nan_is_never_right() -> None:
     nan = torch.nan
     scores = [[nan, 1.0, 0.0], [nan, 2.0, 1.0], [0.0, 1.0, 2.0], [nan, nan, nan]]
     run(operator, torch.tensor(scores))
-    assert watch.take() == Tally(1, 4)
+    assert watch.take() == CorrectCount(1, 4)
     operator = operator_of(ACCURACY % "", (2, 1), (2,))
     watch = LocalAccuracy(operator.net)
     run(operator, torch.tensor([[nan], [1.0]]), torch.zeros(2))
-    assert watch.take() == Tally(1, 2)
+    assert watch.take() == CorrectCount(1, 2)
 
 
 def test_as_the_accuracy_layer_counts() -> None:
@@ -122,17 +122,17 @@ def test_a_loss_on_another_rank() -> None:
     net = Net(operator_of(LOSS % "").net.graph, part=Part(frozenset({0, 1})))
     watch = LocalAccuracy(net)
     assert watch.classifies
-    assert watch.take() == Tally(0, 0)
+    assert watch.take() == CorrectCount(0, 0)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_inner_layer_is_watched_too(threads: int) -> None:
     """The same numbers with and without a watch, the same count as by SegmentOperator."""
     graph = image_net(INCEPTION)
-    plain = pass_over(SegmentOperator(net_of(graph)), passes=3)
+    plain = pass_over(Operator(net_of(graph)), passes=3)
     net = net_of(graph)
     expected = LocalAccuracy(net)
-    assert_same(pass_over(SegmentOperator(net), passes=3), plain, 0)
+    assert_same(pass_over(Operator(net), passes=3), plain, 0)
     expected.close()
     other = net_of(graph)
     watch = LocalAccuracy(other)
@@ -155,4 +155,4 @@ def test_nothing_is_kept_of_a_pass() -> None:
     assert [reference() for reference in seen] == [None]
     watch.close()
     run(operator)
-    assert watch.take() == Tally(CORRECT, 4)
+    assert watch.take() == CorrectCount(CORRECT, 4)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.nn.net import Net
 from bpt.train.metrics import ClassScores, ScoreWatch, macro_auc
 from bpt.train.runtime.testing import run_test
@@ -48,7 +48,7 @@ def test_around_run_test() -> None:
                                data_filler { type: "gaussian" } data_filler { type: "uniform" min: 0 max: 2.999 } } }
     layer { name: "acc" type: "Accuracy" bottom: "x" bottom: "y" top: "a" }
     """
-    operator = SegmentOperator(Net(graph_of(net, pb.TEST)))
+    operator = Operator(Net(graph_of(net, pb.TEST)))
     with ScoreWatch(operator.net) as watch:
         scores = run_test(operator, 3)
     assert scores is not None

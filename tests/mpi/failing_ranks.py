@@ -16,7 +16,7 @@ import numpy as np
 
 from bpt.base.errors import DataError, UsageError
 from bpt.data.prefetch import Prefetcher
-from bpt.engine.instructions import Exchange
+from bpt.engine.instructions import ExchangeGradients
 from bpt.system.comm import rank_failure
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.comm_thread import CommThread
@@ -75,9 +75,9 @@ def train(comm: Communicator, work: Callable[[], object], waits: bool = True) ->
     comm_thread = CommThread(comm)
     twin = comm.Dup()
     if waits and comm.rank != 0:
-        comm_thread.submit(lambda: twin.Allreduce(np.zeros(1)), Exchange(0))
+        comm_thread.submit(lambda: twin.Allreduce(np.zeros(1)), ExchangeGradients(0))
     work()
-    comm_thread.submit(lambda: twin.Allreduce(np.zeros(1)), Exchange(0))
+    comm_thread.submit(lambda: twin.Allreduce(np.zeros(1)), ExchangeGradients(0))
     comm_thread.wait()
 
 

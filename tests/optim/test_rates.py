@@ -14,7 +14,7 @@ from bpt.engine.optim.lr_policy import learning_rate, violations
 from bpt.engine.optim.momentum_policy import momentum_at, weight_decay_at
 from bpt.engine.optim.rates import NO_LOSS, Plateau, Rates
 from bpt.engine.optim.rules import violations as rule_violations
-from bpt.engine.optim.unused_settings import unused
+from bpt.engine.optim.unused_settings import ignored_settings
 from tests.solver.training import optim_of
 
 FIXED = 'base_lr: 0.1 lr_policy: "fixed" '
@@ -186,7 +186,7 @@ def test_refusals(text: str, message: str) -> None:
 def test_what_nobody_reads_is_told() -> None:
     """But of Caffe's own fields nothing is said: its texts carry them along."""
     spec = optim_of(FIXED + "stepsize: 3 rampup_lr: 0.1 larc_eta: 0.1 plateau_winsize: 3")
-    assert list(map(str, unused(spec))) == [
+    assert list(map(str, ignored_settings(spec))) == [
         "rampup_lr has no effect without rampup_interval",
         'plateau_winsize has no effect without lr_policy: "plateau"',
         "larc_eta has no effect without larc: true",

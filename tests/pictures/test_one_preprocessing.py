@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import bpt
-from bpt.apps.export.export_net import Request, export_net
+from bpt.apps.export.export_net import ExportRequest, export_net
 from bpt.apps.export.random_inputs import RandomInputs
 from bpt.apps.pictures.fed_net import fed_net
 from bpt.apps.pictures.image_input import image_input
@@ -164,7 +164,7 @@ def test_detectors_and_exports_read_the_same_record(expected: Scores) -> None:
     prepare = image_input(net, [WEIGHTS])
     with bpt.Net("deploy.prototxt", bpt.TEST, weights=WEIGHTS) as own:
         np.testing.assert_array_equal(prepare(["p.png"]).input, own.preprocess("p.png"))
-    lines = list(export_net(Request("deploy.prototxt", "out.pt2", (WEIGHTS,))))
+    lines = list(export_net(ExportRequest("deploy.prototxt", "out.pt2", (WEIGHTS,))))
     assert f"random pictures as data: {prepare}" in lines
     (batch,) = RandomInputs(net.graph, "data", prepare.random).batch(3)
     record = prepare._param.transform_param
@@ -185,6 +185,6 @@ def test_export_of_another_size_is_checked_on_numbers(
     save_weights(Net(build_graph_of(file_plan("deploy.prototxt", pb.TEST))), WEIGHTS)
     Path("snap_preprocessing.prototxt").write_text("height: 8 width: 8")
     with caplog.at_level(logging.WARNING, "bpt"):
-        lines = list(export_net(Request("deploy.prototxt", "out.pt2", (WEIGHTS,))))
+        lines = list(export_net(ExportRequest("deploy.prototxt", "out.pt2", (WEIGHTS,))))
     assert not any("random pictures" in line for line in lines)
     assert any("snap_preprocessing.prototxt" in message for message in caplog.messages)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.parallel.pipeline.placement.problem import Cost, Crossing, Device, Link, Placement, Problem
+from bpt.parallel.pipeline.placement.problem import Cost, Crossing, Device, DeviceLink, Placement, Problem
 
 Param = pb.PipelineParameter
 
@@ -26,7 +26,7 @@ def uneven(rule: int, bandwidth: float, memory: tuple[float, float] = (math.inf,
     costs = (*(Cost(f"l{i}", 2.5, 7.5, 100) for i in range(4)), Cost("loss", 0, 0, 1))
     crossings = tuple(Crossing(i, (i + 1,), 2.0 if i == 1 else 1.0) for i in range(4))
     devices = (Device("a", 1, memory[0]), Device("b", 1, memory[1]))
-    return Problem(costs, crossings, devices, Link(0, bandwidth), rule=rule)
+    return Problem(costs, crossings, devices, DeviceLink(0, bandwidth), rule=rule)
 
 
 def stages_of(placement: Placement, layers: int) -> list[int]:
@@ -145,7 +145,7 @@ def random_problem(
         further = rng.sample(range(i + 1, layers), min(rng.choice((0, 0, 1, 3)), layers - 1 - i))
         crossings.append(Crossing(i, tuple(sorted({i + 1, *further})), float(rng.randrange(1, 40)), bool(i) or not fed))
     share = sum(cost.parameters + cost.activations for cost in costs) / devices
-    link = Link(rng.choice((0.0, 0.01)), rng.choice((math.inf, 300.0, 40.0, 10.0)))
+    link = DeviceLink(rng.choice((0.0, 0.01)), rng.choice((math.inf, 300.0, 40.0, 10.0)))
     return Problem(
         tuple(costs),
         tuple(crossings),

@@ -12,7 +12,7 @@ from bpt.base.errors import LayerError, PrototxtError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.parallel.pipeline.placement.device_placement import allocate
 from bpt.parallel.pipeline.placement.partition import partitions
-from bpt.parallel.pipeline.placement.problem import Device, Link, Placement, Problem, joined
+from bpt.parallel.pipeline.placement.problem import Device, DeviceLink, Placement, Problem, joined
 from tests.placement.problems import Param, capped, chain, fits, random_problem, stages_of, step_time, uneven, working
 
 BOTH = [Param.GABRA, Param.EXACT]
@@ -237,7 +237,7 @@ def test_large_cases_have_fewer_finalists() -> None:
 
 @pytest.mark.parametrize("allocator", ALL)
 def test_a_net_without_work(allocator: int) -> None:
-    problem: Problem = chain([0, 0, 0], [Device("a"), Device("b", math.pi)], link=Link(0, math.inf))
+    problem: Problem = chain([0, 0, 0], [Device("a"), Device("b", math.pi)], link=DeviceLink(0, math.inf))
     for objective in (Param.STEP_TIME, Param.PROFIT):
         assert set(allocate(problem, param(allocator, objective=objective)).stages) == {0, 1}
 

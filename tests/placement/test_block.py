@@ -16,7 +16,7 @@ from bpt.parallel.pipeline.placement.block import fastest_cut, genes_of
 from bpt.parallel.pipeline.placement.device_placement import allocate
 from bpt.parallel.pipeline.placement.loads import Loads
 from bpt.parallel.pipeline.placement.objective import StepTime
-from bpt.parallel.pipeline.placement.problem import Cost, Crossing, Device, Link, Problem
+from bpt.parallel.pipeline.placement.problem import Cost, Crossing, Device, DeviceLink, Problem
 from tests.placement.problems import Param, capped, fills, fits, random_problem, stages_of, step_time, uneven
 
 RULES = [Param.GPIPE, Param.ONE_F_ONE_B, Param.SEQUENTIAL, Param.DELAYED]
@@ -95,6 +95,6 @@ def test_no_device_is_left_empty_beside_a_full_one() -> None:
     costs = (Cost("huge", 1, 2, 900), Cost("a", 1, 2, 50), Cost("b", 1, 2, 50), Cost("loss", 0, 0, 1))
     crossings = (Crossing(0, (1,), 2.0), Crossing(1, (2,), 2.0), Crossing(2, (3,), 1.0))
     devices = tuple(Device(str(i)) for i in range(3))
-    problem = Problem(costs, crossings, devices, Link(1, 100), rule=Param.SEQUENTIAL)
+    problem = Problem(costs, crossings, devices, DeviceLink(1, 100), rule=Param.SEQUENTIAL)
     assert fastest_cut(Loads(problem, range(4))) in ((0, 1, 3), (0, 2, 3))
     assert allocate(problem, Param()).starts == (0, 1, 2)

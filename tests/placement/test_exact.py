@@ -14,7 +14,7 @@ from bpt.parallel.pipeline.placement.exact import best_placement
 from bpt.parallel.pipeline.placement.gabra import good_placement
 from bpt.parallel.pipeline.placement.loads import Loads
 from bpt.parallel.pipeline.placement.objective import UNFIT, Objective, Profit, StepTime, score
-from bpt.parallel.pipeline.placement.problem import Device, Link
+from bpt.parallel.pipeline.placement.problem import Device, DeviceLink
 from tests.placement.problems import Param, capped, chain, fits, random_problem, step_time
 
 
@@ -65,7 +65,9 @@ def test_both_objectives_with_sources_and_twins(tight: str) -> None:
 
 def test_too_big(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact, "MOST", 1000)
-    problem = chain([3, 5, 7, 11, 13, 17, 19, 23, 29, 31], [Device(str(i), 1 + i / 7) for i in range(4)], link=Link())
+    problem = chain(
+        [3, 5, 7, 11, 13, 17, 19, 23, 29, 31], [Device(str(i), 1 + i / 7) for i in range(4)], link=DeviceLink()
+    )
     problem = replace(problem, micro_batches=64)
     objective = StepTime(Loads(problem, problem.cuts))
     with pytest.raises(PrototxtError, match=r"10 partitions on 4 devices are too many; use allocator: GABRA"):

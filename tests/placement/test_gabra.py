@@ -19,7 +19,7 @@ from bpt.parallel.pipeline.placement.gabra import _children, _invert, _Populatio
 from bpt.parallel.pipeline.placement.loads import Loads
 from bpt.parallel.pipeline.placement.objective import Profit, StepTime, score
 from bpt.parallel.pipeline.placement.partition import partitions
-from bpt.parallel.pipeline.placement.problem import Device, Link, Placement, Problem, problem_of
+from bpt.parallel.pipeline.placement.problem import Device, DeviceLink, Placement, Problem, problem_of
 from tests.placement.problems import Param, chain, fits, memory, random_problem, stages_of, step_time
 from tests.test_prototxt import train_val
 
@@ -48,7 +48,7 @@ def test_within_one_percent_of_exact_on_more_cases() -> None:
     against_exact(range(200, 400), generations=640)
 
 
-def resnet152(link: Link, param: pb.PipelineParameter, memory: Sequence[float] = (math.inf,) * 8) -> Problem:
+def resnet152(link: DeviceLink, param: pb.PipelineParameter, memory: Sequence[float] = (math.inf,) * 8) -> Problem:
     """On eight unlike devices."""
     speeds = [1, 2, 0.5, 1.5, 1, 3, 0.7, 1.2]
     devices = [Device(f"d{j}", 1e11 * speed, size) for j, (speed, size) in enumerate(zip(speeds, memory, strict=True))]
@@ -71,9 +71,9 @@ def quickly(problem: Problem) -> Placement:
     return placement
 
 
-@pytest.mark.parametrize("link", [Link(), Link(1e-5, 1e9)])
+@pytest.mark.parametrize("link", [DeviceLink(), DeviceLink(1e-5, 1e9)])
 @pytest.mark.slow
-def test_as_good_as_block_on_resnet152(link: Link) -> None:
+def test_as_good_as_block_on_resnet152(link: DeviceLink) -> None:
     problem = resnet152(link, Param())
     placement = quickly(problem)
     block = step_time(problem, stages_of_fastest_cut(problem))
@@ -92,7 +92,7 @@ def test_as_good_as_block_on_resnet152(link: Link) -> None:
 )
 def test_resnet152_where_memory_is_scarce(rule: int, micro_batches: int, parts: list[float], factor: float) -> None:
     """Devices have together so much more than the fastest cut would take; in parts of it, as fast ones or all alike."""
-    link, param = Link(1e-5, 1e9), Param(schedule=rule, micro_batches=micro_batches)  # type: ignore[arg-type]
+    link, param = DeviceLink(1e-5, 1e9), Param(schedule=rule, micro_batches=micro_batches)  # type: ignore[arg-type]
     ample = resnet152(link, param)
     fastest = stages_of_fastest_cut(ample)
     need = factor * sum(memory(ample, fastest))

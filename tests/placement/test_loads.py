@@ -9,7 +9,7 @@ import pytest
 
 from bpt.parallel.pipeline.placement.loads import AT_ONCE, Loads, idle_stages
 from bpt.parallel.pipeline.placement.partition import partitions
-from bpt.parallel.pipeline.placement.problem import Cost, Crossing, Device, Link, Placement, Problem
+from bpt.parallel.pipeline.placement.problem import Cost, Crossing, Device, DeviceLink, Placement, Problem
 from tests.placement.problems import Param, chain, memory, random_problem, received, stages_of, working
 
 
@@ -18,7 +18,7 @@ def test_by_hand() -> None:
     costs = (Cost("in", 0, 0, 0, 5), Cost("a", 1, 2, 100, 10), Cost("b", 2, 4, 200, 20), Cost("c", 1, 1, 300, 30))
     crossings = (Crossing(0, (1, 3), 4, False), Crossing(1, (2, 3), 8), Crossing(2, (3,), 16))
     devices = (Device("d", 2), Device("e", 1))
-    problem = Problem(costs, crossings, devices, Link(0.5, 8), together=((0, 2),), micro_batches=2, sources=(0,))
+    problem = Problem(costs, crossings, devices, DeviceLink(0.5, 8), together=((0, 2),), micro_batches=2, sources=(0,))
     loads = Loads(problem, problem.cuts)
     genes = np.array([[0, 1, 1], [0, 1, 0], [1, 0, 1]])
     # One way: 2 · 0.5 + bytes / 8 s: data 1.5, a 2, b 3; with its diff a 4 and b 6.

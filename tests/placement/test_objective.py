@@ -9,7 +9,7 @@ import pytest
 
 from bpt.parallel.pipeline.placement.loads import Loads
 from bpt.parallel.pipeline.placement.objective import UNFIT, Profit, StepTime, guided_score, score
-from bpt.parallel.pipeline.placement.problem import Device, Link
+from bpt.parallel.pipeline.placement.problem import Device, DeviceLink
 from tests.placement.problems import Param, chain, random_problem
 
 
@@ -50,7 +50,7 @@ def test_profit_by_capacities_that_are_given() -> None:
 def test_step_time() -> None:
     # 8 bytes at 16 bytes/s, there and back: 1 s a border.
     devices = [Device("fast", 2, memory=60), Device("slow", 1)]
-    problem = chain([4, 2, 2], devices, link=Link(0, 16), micro_batches=2)
+    problem = chain([4, 2, 2], devices, link=DeviceLink(0, 16), micro_batches=2)
     step = StepTime(Loads(problem, range(3)))
     genes = np.array([[0, 0, 1], [0, 1, 0], [1, 0, 0], [0, 0, 0]])
     # The devices: 3 2; 3 2; 2 4; 4 0. All in a row, with a second for each border: 6, 7, 7, 4. Half of each.
@@ -70,22 +70,22 @@ def test_step_time() -> None:
 )
 def test_what_overlaps(rule: int, cost: float) -> None:
     devices = [Device("fast", 2), Device("slow", 1)]
-    problem = chain([4, 2, 2], devices, link=Link(0, 16), micro_batches=2, rule=rule)
+    problem = chain([4, 2, 2], devices, link=DeviceLink(0, 16), micro_batches=2, rule=rule)
     assert StepTime(Loads(problem, range(3))).cost(np.array([[0, 0, 1]])) == [cost]
 
 
 def test_a_link_that_is_the_slowest() -> None:
     """8 bytes at 2 bytes/s, there and back: 8 s."""
     devices = [Device("fast", 2), Device("slow", 1)]
-    step = StepTime(Loads(chain([4, 2, 2], devices, link=Link(0, 2), micro_batches=4), range(3)))
+    step = StepTime(Loads(chain([4, 2, 2], devices, link=DeviceLink(0, 2), micro_batches=4), range(3)))
     genes = np.array([[0, 0, 1], [0, 1, 0]])
     # To the second device 8 s; of two borders one leads back to the first. In a row: 3 + 2 + 8, 3 + 2 + 16.
     assert step.cost(genes).tolist() == [(3 * 8 + 13) / 4, (3 * 8 + 21) / 4]
     assert step.pressed(genes).tolist() == [1, 0]
 
 
-@pytest.mark.parametrize("link", [Link(), Link(0.01, 40.0)])
-def test_a_pipeline_that_fills(link: Link) -> None:
+@pytest.mark.parametrize("link", [DeviceLink(), DeviceLink(0.01, 40.0)])
+def test_a_pipeline_that_fills(link: DeviceLink) -> None:
     """A plain clock: devices and links take micro-batches in order, each when the place before has done with it."""
     for seed in range(30):
         rng = random.Random(seed)

@@ -11,7 +11,7 @@ from bpt.config.precision import FLOAT32
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.text import parse_text
 from bpt.graph.layer_graph import LayerGraph
-from bpt.parallel.pipeline.placement.problem import Cost, Crossing, Device, Link, costs_of, problem_of
+from bpt.parallel.pipeline.placement.problem import Cost, Crossing, Device, DeviceLink, costs_of, problem_of
 from tests.graph.stand_ins import build
 from tests.net_cases import graph_in
 
@@ -89,7 +89,7 @@ TWO = (Device("one"), Device("two"))
 
 
 def test_crossings() -> None:
-    problem = problem_of(build(SKIP), TWO, Link(), pb.PipelineParameter(), FLOAT32)
+    problem = problem_of(build(SKIP), TWO, DeviceLink(), pb.PipelineParameter(), FLOAT32)
     assert [cost.name for cost in problem.costs] == ["in", "a", "a_a_0_split", "b", "j", "l"]
     assert problem.crossings == (
         Crossing(0, (1,), 32, False),  # x: nothing before it learns
@@ -107,7 +107,7 @@ def test_crossings() -> None:
 
 def test_replicas_divide_the_batch() -> None:
     graph, param = build(SKIP), pb.PipelineParameter()
-    whole, half = (problem_of(graph, TWO, Link(), param, FLOAT32, replicas=replicas) for replicas in (1, 2))
+    whole, half = (problem_of(graph, TWO, DeviceLink(), param, FLOAT32, replicas=replicas) for replicas in (1, 2))
     assert [crossing.bytes for crossing in half.crossings] == [16] * 6
     assert [cost.activations for cost in half.costs] == [cost.activations / 2 for cost in whole.costs]
     assert (whole.replicas, half.replicas) == (1, 2)
@@ -120,7 +120,7 @@ def test_where_gradients_are_added() -> None:
         ("micro_batches: 2 schedule: DELAYED", 1, False),
     ):  # fmt: skip
         param = parse_text(text, pb.PipelineParameter, "text").message
-        assert problem_of(build(SKIP), TWO, Link(), param, FLOAT32, passes=passes).adds is adds
+        assert problem_of(build(SKIP), TWO, DeviceLink(), param, FLOAT32, passes=passes).adds is adds
 
 
 def test_layers_that_share_parameters_stay_together() -> None:
@@ -128,19 +128,19 @@ def test_layers_that_share_parameters_stay_together() -> None:
     text = SKIP.replace('top: "a" }', 'top: "a" param { name: "w" } }').replace(
         'bottom: "a" top: "j" }', 'bottom: "a" top: "j" }\n' + again
     )
-    problem = problem_of(build(text), TWO, Link(), pb.PipelineParameter(), FLOAT32)
+    problem = problem_of(build(text), TWO, DeviceLink(), pb.PipelineParameter(), FLOAT32)
     assert problem.cuts == (0, 7)  # in a Split b j Split c | loss
 
 
 def test_runs_that_the_caller_keeps_together() -> None:
-    problem = problem_of(build(SKIP), TWO, Link(), pb.PipelineParameter(), FLOAT32, together=[(3, 5)])
+    problem = problem_of(build(SKIP), TWO, DeviceLink(), pb.PipelineParameter(), FLOAT32, together=[(3, 5)])
     assert problem.cuts == (0, 3, 5)
 
 
 def test_no_stage_has_data_only() -> None:
     text = SKIP.replace('layer { name: "l"', 'layer { name: "late" type: "Source" top: "z" }\nlayer { name: "l"')
     text += '\nlayer { name: "s" type: "Sink" bottom: "z" }'
-    problem = problem_of(build(text), TWO, Link(), pb.PipelineParameter(), FLOAT32)
+    problem = problem_of(build(text), TWO, DeviceLink(), pb.PipelineParameter(), FLOAT32)
     names = [cost.name for cost in problem.costs]
     assert names[5] == "late"
     assert problem.sources == (0, 5)
@@ -149,12 +149,12 @@ def test_no_stage_has_data_only() -> None:
 
 def test_delayed_batches_travel_whole() -> None:
     param = pb.PipelineParameter(schedule=pb.PipelineParameter.DELAYED)
-    assert problem_of(build(SKIP), TWO, Link(), param, FLOAT32).micro_batches == 1
+    assert problem_of(build(SKIP), TWO, DeviceLink(), param, FLOAT32).micro_batches == 1
 
 
 def test_link() -> None:
-    assert Link(0.5, 10.0).seconds(20.0, 3) == 3.5
-    assert Link().seconds(1e9, 3) == 0
+    assert DeviceLink(0.5, 10.0).seconds(20.0, 3) == 3.5
+    assert DeviceLink().seconds(1e9, 3) == 0
 
 
 BLOCKS = """layer { name: "in" type: "Input" top: "x" input_param { shape { dim: [2, 1, 3, 3] } } }
@@ -175,4 +175,4 @@ BLOCKS = """layer { name: "in" type: "Input" top: "x" input_param { shape { dim:
 )
 def test_blocks_are_not_cut(text: str, cuts: tuple[int, ...]) -> None:
     param = parse_text(text, pb.PipelineParameter, "text").message
-    assert problem_of(graph_of(BLOCKS), TWO, Link(), param, FLOAT32).cuts == cuts
+    assert problem_of(graph_of(BLOCKS), TWO, DeviceLink(), param, FLOAT32).cuts == cuts

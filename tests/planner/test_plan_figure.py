@@ -11,7 +11,7 @@ import pytest
 
 from bpt.base.errors import UsageError, UserError
 from bpt.perf.planner.plan_figure import (
-    Bar,
+    FigureBar,
     bars,
     check_figure,
     colour,
@@ -21,7 +21,7 @@ from bpt.perf.planner.plan_figure import (
     draw_timeline,
 )
 from bpt.perf.planner.plan_layers import plan_solver
-from bpt.perf.planner.plan_report import Plan
+from bpt.perf.planner.plan_report import PlacementPlan
 from tests.planner.plans import two_unlike
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> Plan:
+def plan(tmp_path: Path) -> PlacementPlan:
     return plan_solver(two_unlike(tmp_path))
 
 
@@ -41,7 +41,7 @@ def axes() -> Axes:
     return Figure().subplots()
 
 
-def test_bars(plan: Plan) -> None:
+def test_bars(plan: PlacementPlan) -> None:
     """As worked out in tests/planner/test_plan_layers.py."""
     times = [
         (0, "F", "0", 0.0, 0.5), (0, "F", "1", 0.5, 1.0), (0, "B", "0", 2.5, 3.5), (0, "B", "1", 3.5, 4.5),
@@ -58,10 +58,10 @@ def test_an_update_is_a_bar(tmp_path: Path) -> None:
     """With its 6 s at speed 1, an iteration takes one device alone 6 s and the other one 18 s."""
     cluster = f"node {{ samples_per_second: {8 / 6} }} node {{ samples_per_second: {8 / 18} }}"
     found = list(bars(plan_solver(two_unlike(tmp_path, cluster=cluster, update=6.0))))
-    assert found[4] == Bar(0, "U", "", pytest.approx(4.5), pytest.approx(6.5))
+    assert found[4] == FigureBar(0, "U", "", pytest.approx(4.5), pytest.approx(6.5))
 
 
-def test_layers_have_their_stages_colour(plan: Plan, axes: Axes) -> None:
+def test_layers_have_their_stages_colour(plan: PlacementPlan, axes: Axes) -> None:
     draw_layers(axes, plan)
     heights = [patch.get_height() for container in axes.containers for patch in container]
     assert heights == pytest.approx([0, 2000, 1000, 3000])
@@ -71,7 +71,7 @@ def test_layers_have_their_stages_colour(plan: Plan, axes: Axes) -> None:
     assert [text.get_text() for text in legend.get_texts()] == ["0: fast, load 67%", "1: slow, load 67%"]
 
 
-def test_the_timeline(plan: Plan, axes: Axes) -> None:
+def test_the_timeline(plan: PlacementPlan, axes: Axes) -> None:
     draw_timeline(axes, plan)
     boxes = [patch for container in axes.containers for patch in container]
     assert len(boxes) == 8
@@ -80,14 +80,14 @@ def test_the_timeline(plan: Plan, axes: Axes) -> None:
     assert axes.get_title() == "iteration 4,500 ms, bubble 33.3%"
 
 
-def test_convergence(plan: Plan, axes: Axes) -> None:
+def test_convergence(plan: PlacementPlan, axes: Axes) -> None:
     draw_convergence(axes, replace(plan, convergence=((0, 3.0), (1, 2.0), (2, 2.0)), objective="STEP_TIME"))
     assert axes.lines[0].get_xydata().tolist() == [[0, 3], [1, 2], [2, 2]]
     assert axes.get_ylabel() == "STEP_TIME"
 
 
 @pytest.mark.parametrize(("name", "start"), [("plan.png", b"\x89PNG"), ("plan.SVG", b"<?xml")])
-def test_files(name: str, start: bytes, plan: Plan, tmp_path: Path) -> None:
+def test_files(name: str, start: bytes, plan: PlacementPlan, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     curve = ((0, 3.0), (1, 2.0))
     path = draw(replace(plan, convergence=curve, objective="STEP_TIME"), str(tmp_path / name))

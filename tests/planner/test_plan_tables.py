@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bpt.parallel.pipeline.pipeline_clock import Clock
-from bpt.parallel.pipeline.placement.problem import Link
+from bpt.parallel.pipeline.placement.problem import DeviceLink
 from bpt.perf.planner.plan_layers import plan_solver
 from bpt.perf.planner.plan_report import outlook
 from bpt.perf.planner.plan_tables import lines, milestones, span
@@ -50,13 +50,13 @@ def test_links_and_memory(tmp_path: Path) -> None:
     """2 MB/s are 16 Mbit/s. The even split puts ip, 2,340 bytes of parameters, on the device with less memory."""
     plan = plan_solver(two_unlike(tmp_path))
     devices = (plan.problem.devices[0], replace(plan.problem.devices[1], memory=2000))
-    problem = replace(plan.problem, link=Link(0.003, 2e6), devices=devices)
+    problem = replace(plan.problem, link=DeviceLink(0.003, 2e6), devices=devices)
     text = "\n".join(lines(replace(plan, problem=problem)))
     assert "Between any two devices: 16 Mbit/s, latency 3 ms." in text
     assert "even split (too little memory: slow)  " in text
     assert "  0.00190735\n" in text
     assert "without limit" not in text
-    unlimited = replace(plan.problem, link=Link(0.003))
+    unlimited = replace(plan.problem, link=DeviceLink(0.003))
     assert "Between any two devices: without limit, latency 3 ms." in "\n".join(lines(replace(plan, problem=unlimited)))
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from bpt.parallel.cluster.costs_file import LayerCost, MeasuredCosts
+from bpt.parallel.cluster.costs_file import MeasuredCosts, MeasuredLayerCost
 
 # conv works twice as long as ip and loss; in one piece the net is as fast as layer by layer.
 COSTS = MeasuredCosts(
     net="small", batch=8, micro_batches=2, machine="host: cpu (Fast)", threads=2, forward=4.0, backward=8.0, update=0.0,
     layers=(
-        LayerCost("data", "DummyData", 0, 0.0, 0.0),
-        LayerCost("conv", "Convolution", 28160, 2.0, 4.0),
-        LayerCost("ip", "InnerProduct", 3096, 1.0, 2.0),
-        LayerCost("loss", "SoftmaxWithLoss", 96, 1.0, 2.0),
+        MeasuredLayerCost("data", "DummyData", 0, 0.0, 0.0),
+        MeasuredLayerCost("conv", "Convolution", 28160, 2.0, 4.0),
+        MeasuredLayerCost("ip", "InnerProduct", 3096, 1.0, 2.0),
+        MeasuredLayerCost("loss", "SoftmaxWithLoss", 96, 1.0, 2.0),
     ),
 )  # fmt: skip

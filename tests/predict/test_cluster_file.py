@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bpt.base.errors import PrototxtError
-from bpt.parallel.cluster.cluster import Cluster, Node, NodeLink, Server, Within
+from bpt.parallel.cluster.cluster import Cluster, IntraNodeLink, Node, NodeLink, ServerNode
 from bpt.parallel.cluster.cluster_file import ClusterSource, cluster_text
 from tests.net_cases import PROTOTXT
 
@@ -36,7 +36,7 @@ def test_a_file_in_its_units(tmp_path: Path) -> None:
     """
     a = Node("a", 100, 0.1, 2.4, 0.01, 1e6, ((3, 0.5), (9, 2)), 20, warm_up=0.5, coding=((3, 2e-8),), border=0.25)
     a = replace(a, interference=3e-9, border_overhead=0.5)
-    expected = Cluster((a, a, Node("kind1", 500)), Server(0.02, 1e7, 5e6), colocated=True)
+    expected = Cluster((a, a, Node("kind1", 500)), ServerNode(0.02, 1e7, 5e6), colocated=True)
     assert source(tmp_path, text).cluster(6e6, 0, colocated=True) == expected
 
 
@@ -59,7 +59,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     node = replace(node, interference=5e-10, border_overhead=0.5)
     nodes = replace(node, coding=((1, 1e-8), (4, 2.5e-9))), Node("b", 10.0)
     links = (NodeLink("a", "b", 0.5, 1e7),)
-    within = Within(1e-6, 1e9)
+    within = IntraNodeLink(1e-6, 1e9)
     cluster = Cluster(nodes, within=within, links=links, shared=1e8, waking=2e-3, efficiency=0.8, busy_waking=5e-3)
     cluster = replace(cluster, busy_efficiency=0.75)
     assert source(tmp_path, cluster_text(cluster)).cluster(0, 0) == cluster

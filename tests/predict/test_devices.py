@@ -14,7 +14,7 @@ from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.balance.profile import work_digest, write_profile
 from bpt.parallel.cluster.costs_file import write_costs
 from bpt.parallel.pipeline.devices import NOMINAL_LINK, count_devices, devices_of
-from bpt.parallel.pipeline.placement.problem import Device, Link
+from bpt.parallel.pipeline.placement.problem import Device, DeviceLink
 from tests.balance.profiles import FACTS, PROFILE
 from tests.predict.costs import COSTS
 from tests.solver.small_solver import small_solver
@@ -29,7 +29,7 @@ def named(folder: Path, text: str, *overrides: str) -> SolverSource:
     return small_solver(folder, 'parallel_param { pipeline_param { devices: "d" } }', *overrides)
 
 
-def found(source: SolverSource, stages: int) -> tuple[tuple[Device, ...], Link]:
+def found(source: SolverSource, stages: int) -> tuple[tuple[Device, ...], DeviceLink]:
     return devices_of(source, build_graph_of(source.train), stages)
 
 
@@ -67,7 +67,7 @@ def test_a_cluster(tmp_path: Path) -> None:
     assert [device.name for device in devices] == ["a", "b.0", "b.1", "kind2"]
     assert [device.speed for device in devices] == pytest.approx([40e9, 12.5 * WORK, 12.5 * WORK, 1e9])
     assert [device.memory for device in devices] == [2 * 2**20, math.inf, math.inf, math.inf]
-    assert link == Link(0.006, 1e7)
+    assert link == DeviceLink(0.006, 1e7)
     assert count_devices(source) == 4
 
 

@@ -18,7 +18,7 @@ from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.pipeline.pipeline_clock import PASSES, Clock, StageTimes, clock_of, size_of
 from bpt.parallel.pipeline.placement.block import ALIKE
 from bpt.parallel.pipeline.placement.device_placement import allocate
-from bpt.parallel.pipeline.placement.problem import Device, Link, problem_of
+from bpt.parallel.pipeline.placement.problem import Device, DeviceLink, problem_of
 from bpt.parallel.pipeline.stage_placement import place
 from bpt.perf.planner.plan_layers import plan_solver
 from tests.net_cases import graph_in, read_net, with_inputs
@@ -37,7 +37,7 @@ def net(name: str, side: int) -> LayerGraph:
 def test_times_of_a_micro_batch(tmp_path: Path) -> None:
     """ip's 96 bytes travel in two parts, each 0.5 s late and at 48 bytes a second."""
     plan = plan_solver(two_unlike(tmp_path))
-    problem = replace(plan.problem, link=Link(0.5, 48))
+    problem = replace(plan.problem, link=DeviceLink(0.5, 48))
     chosen = plan.chosen
     itemsizes = (4,) * len(plan.graph.edges)
     times = StageTimes(problem, chosen.segments, chosen.transfers, itemsizes, update=6.0).own(chosen.stages)
@@ -54,14 +54,14 @@ def test_times_of_a_micro_batch(tmp_path: Path) -> None:
 def test_messages_count(tmp_path: Path) -> None:
     """One micro-batch: 1 s, message, 3 s, message, 2 s. Labels go ahead, during the first forward."""
     plan = plan_solver(two_unlike(tmp_path))
-    problem = replace(plan.problem, micro_batches=1, link=Link(0.0, 48))
+    problem = replace(plan.problem, micro_batches=1, link=DeviceLink(0.0, 48))
     assert Clock(plan.graph, problem).run((0, 3), (0, 1)).seconds == pytest.approx(1 + 2 + 3 + 2 + 2)
 
 
 def test_delayed_stages_that_lie_anywhere_overlap(tmp_path: Path) -> None:
     """Once the path is full, an iteration takes as long as the busiest device computes."""
     plan = plan_solver(two_unlike(tmp_path))
-    problem = replace(plan.problem, rule=Param.DELAYED, micro_batches=1, link=Link(0.0, math.inf))
+    problem = replace(plan.problem, rule=Param.DELAYED, micro_batches=1, link=DeviceLink(0.0, math.inf))
     run = Clock(plan.graph, problem).run((0, 2, 3), (0, 1, 0))
     work = [sum(cost.work for cost in problem.costs[start:end]) for start, end in ((0, 2), (2, 3), (3, None))]
     first, second = (device.speed for device in problem.devices)
@@ -72,7 +72,7 @@ def test_replicas_divide_the_batch(tmp_path: Path) -> None:
     """The blob of 96 bytes and the labels of 32 in two micro-batches, of one replica or of four."""
     plan = plan_solver(two_unlike(tmp_path))
     for replicas, size in ((1, 48), (4, 12)):
-        problem = replace(plan.problem, link=Link(2.0, 1.0), replicas=replicas)
+        problem = replace(plan.problem, link=DeviceLink(2.0, 1.0), replicas=replicas)
         times = Clock(plan.graph, problem).run((0, 3), (0, 1)).times
         assert [times.transfer(flow, False) for flow in range(2)] == [size / 3, size]
         assert [times.latency(flow, False) for flow in range(2)] == [2, 2]
@@ -98,7 +98,7 @@ def test_hardly_ever_slower_than_block(allocator: int, rule: int) -> None:
     for seed in range(8):
         rng = random.Random(seed)
         devices = [Device(f"d{j}", 1e10 * rng.uniform(0.3, 3)) for j in range(3)]
-        link = Link(rng.choice((0, 1e-4)), rng.choice((1e7, 1e8, 1e9)))
+        link = DeviceLink(rng.choice((0, 1e-4)), rng.choice((1e7, 1e8, 1e9)))
         param = Param(
             allocator=allocator,
             schedule=rule,
@@ -119,7 +119,7 @@ def test_resnet152_is_placed_quickly() -> None:
     graph = net("resnet152", 224)
     devices = [Device(f"d{j}", 1e11 * speed) for j, speed in enumerate([1, 2, 0.5, 1.5, 1, 3, 0.7, 1.2])]
     param = Param(allocator=Param.GABRA, micro_batches=8)
-    problem = problem_of(graph, devices, Link(1e-4, 1.25e8), param, FLOAT32)
+    problem = problem_of(graph, devices, DeviceLink(1e-4, 1.25e8), param, FLOAT32)
     clock = Clock(graph, problem)
     begin = time.process_time()
     placement = allocate(problem, param, clock=clock)

@@ -12,7 +12,7 @@ from bpt.config.plan.resolve import read_plan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.sources import read_net
 from bpt.config.proto.text import to_text
-from bpt.train.rules.violations import unused
+from bpt.train.rules.violations import ignored_settings
 
 NET = """
 name: "resnet" default_forward_type: FLOAT16 default_backward_type: FLOAT16 default_forward_math: FLOAT
@@ -46,7 +46,7 @@ def test_each_field_without_effect_is_told_of_once(tmp_path: Path) -> None:
 def test_those_of_solvers(tmp_path: Path) -> None:
     text = 'net: "n" max_iter: 1 base_lr: 1 lr_policy: "fixed" solver_data_type: FLOAT store_blobs_in_old_format: true'
     (tmp_path / "solver.prototxt").write_text(text)
-    first, second = map(str, unused(read_plan(tmp_path / "solver.prototxt")))
+    first, second = map(str, ignored_settings(read_plan(tmp_path / "solver.prototxt")))
     assert first.startswith("solver_data_type has no effect: ")
     assert second.startswith("store_blobs_in_old_format has no effect: ")
 

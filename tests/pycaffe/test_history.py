@@ -10,7 +10,7 @@ import pytest
 
 import bpt
 from bpt.base.errors import UserError
-from bpt.base.progress import Progress
+from bpt.base.progress import ProgressBar
 from bpt.train.solver import milestones
 from tests.pycaffe.texts import inner_product, inputs, layer, write
 
@@ -77,6 +77,6 @@ def test_a_notebook_has_a_progress_bar(monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: kernel))
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
     monkeypatch.setattr("bpt.base.progress.find_spec", lambda name: None)
-    with Progress(10, label="training") as progress:
+    with ProgressBar(10, label="training") as progress:
         progress.to(4, 0.25)
     assert "training:  40%" in capsys.readouterr().err

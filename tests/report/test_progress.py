@@ -14,7 +14,7 @@ import termios
 import pytest
 
 from bpt.base.log import StderrHandler
-from bpt.base.progress import Progress
+from bpt.base.progress import ProgressBar
 
 WIDTH = 80
 MESSAGES = [f"Iteration {number}, loss = {number / 8}" for number in range(5)]
@@ -56,7 +56,7 @@ def log(message: str) -> None:
 
 
 def run(done: int = 0) -> None:
-    with Progress(5, done, "training") as progress:
+    with ProgressBar(5, done, "training") as progress:
         for message in MESSAGES:
             progress.advance(loss=0.25)
             log(message)
@@ -87,7 +87,7 @@ def test_on_a_terminal_the_log_stands_above_the_bar(capsys: pytest.CaptureFixtur
 
 def test_a_resumed_run_does_not_begin_at_zero() -> None:
     with Terminal() as terminal:
-        with Progress(10, 4, "training"):
+        with ProgressBar(10, 4, "training"):
             pass
         assert "| 4/10 [" in terminal.read()
 
@@ -100,7 +100,7 @@ def test_elsewhere_there_is_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_closed_terminal_does_not_end_the_run() -> None:
-    with Terminal() as terminal, Progress(1000, label="training") as progress:
+    with Terminal() as terminal, ProgressBar(1000, label="training") as progress:
         progress._bar.mininterval = 0  # drawn each time
         terminal.close_window()
         for _ in range(1000):

@@ -13,7 +13,7 @@ from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.balance import Static
 from bpt.parallel.balance.divided_net import Division
 from bpt.parallel.balance.load_balance import division_of, static_balance
-from bpt.parallel.balance.profile import Facts, Profile, RankSpeed, write_profile
+from bpt.parallel.balance.profile import Profile, RankSpeed, SpeedFacts, write_profile
 from bpt.parallel.balance.rank_facts import facts
 from bpt.parallel.balance.speed import Estimate
 from bpt.system.comm.base import Communicator
@@ -26,12 +26,12 @@ from tests.solver.small_solver import SOLVER, small_solver
 TEXT = SOLVER + 'parallel_param { balance: STATIC\n  balance_param { profile: "speed.json" } }\n'
 
 
-def facts_of(solver: RunPlan, ranks: int) -> Facts:
+def facts_of(solver: RunPlan, ranks: int) -> SpeedFacts:
     alone = facts(solver, build_graph_of(solver.train), CPU, SerialCommunicator())
     return replace(alone, ranks=alone.ranks * ranks)
 
 
-def write(solver: RunPlan, now: Facts) -> None:
+def write(solver: RunPlan, now: SpeedFacts) -> None:
     """A profile in which rank r takes r + 1 seconds a sample."""
     speeds = tuple(RankSpeed({1: Estimate(rank + 1.0, 0.0, 5)}, 100) for rank in range(len(now.ranks)))
     write_profile(Profile(now, speeds, 8, "small", "0.1.0"), str(Path(solver.path).parent / "speed.json"))

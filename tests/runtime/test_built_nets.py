@@ -13,7 +13,7 @@ import torch
 from bpt.config.plan.nets import file_plan
 from bpt.config.precision import FLOAT32
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.nn.net import Net
 from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.model_parallel.peer import Peer
@@ -87,11 +87,11 @@ def test_observable_nets_have_a_segment_a_layer() -> None:
         operator = build(builder_of(parallel, observable=True)).operator
         return type(operator), len(operator.segments)
 
-    assert on_ranks(2, cut) == [(SegmentOperator, 8)] * 2
+    assert on_ranks(2, cut) == [(Operator, 8)] * 2
 
 
 def test_operators_of_ones_own() -> None:
-    class Own(SegmentOperator):
+    class Own(Operator):
         pass
 
     def look(parallel: Parallel) -> type:

@@ -13,7 +13,7 @@ from bpt.engine.instructions import Instruction
 from bpt.system.comm.base import Communicator
 from bpt.system.events.flight_recorder import FlightRecorder
 from bpt.train.runtime.flight_log import FlightLog
-from bpt.train.runtime.rank_status import Standings
+from bpt.train.runtime.rank_status import RankStatusTable
 from bpt.train.solver.solver import Solver
 from tests.doubles.thread_ranks import Killed, run_ranks
 from tests.solver.spread_runs import set_up
@@ -104,7 +104,7 @@ def test_of_those_that_only_follow_the_first_says_where(capsys: pytest.CaptureFi
     flight = FlightRecorder()
     flight.come_to(0, lambda: None)
     log = log_of("small", flight)
-    log.standings = Standings(["rank 0", "rank 1"], [0, 1], 1, [0, 0])
+    log.standings = RankStatusTable(["rank 0", "rank 1"], [0, 1], 1, [0, 0])
     log.failed(LostRankError("rank 7 is gone", [7]))
     assert not capsys.readouterr().err
     log.standings.leave(0)

@@ -22,11 +22,11 @@ from bpt.cli import options
 from bpt.config.plan.resolve import read_plan
 from bpt.config.precision import AUTO, BFLOAT16, FLOAT32, PRECISIONS
 from bpt.graph.autocast import blob_itemsizes
-from bpt.graph.layer_graph import Node
+from bpt.graph.layer_graph import LayerNode
 from bpt.nn.net import Net
 from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.pipeline.placement.problem import costs_of
-from bpt.parallel.pipeline.stage_links import Links
+from bpt.parallel.pipeline.stage_links import StageLinks
 from bpt.perf.timing.benchmark import time_model
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
@@ -138,14 +138,14 @@ def test_many_ranks_follow_one_process(ranks: int, overrides: str) -> None:
 
 def test_pipelines_send_two_bytes_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[torch.dtype] = []
-    send = Links.send
+    send = StageLinks.send
 
-    def noted(links: Links, blob: torch.Tensor, *rest: Any) -> None:
+    def noted(links: StageLinks, blob: torch.Tensor, *rest: Any) -> None:
         if blob.dim() > 1:  # neither labels nor rotations
             sent.append(blob.dtype)
         send(links, blob, *rest)
 
-    monkeypatch.setattr(Links, "send", noted)
+    monkeypatch.setattr(StageLinks, "send", noted)
     stages = "parallel_param { num_stages: 2 sync_batch_norm: true pipeline_param { micro_batches: 1 } }"
     losses(2, HALF, stages, "test_initialization: false")
     assert len(sent) == 2 * 2 * 6 and set(sent) == {torch.bfloat16}  # forward and back, in both passes
@@ -164,7 +164,7 @@ class Measured:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: dict[str, tuple[float, float]]) -> None:
         self.calls = 0
 
-        def measure(net: Net, node: Node, *rest: object) -> tuple[float, float]:
+        def measure(net: Net, node: LayerNode, *rest: object) -> tuple[float, float]:
             self.calls += 1
             return seconds[node.name]
 

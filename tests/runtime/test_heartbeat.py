@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt.engine.instructions import Exchange, Forward
+from bpt.engine.instructions import ExchangeGradients, Forward
 from bpt.system.comm.base import Communicator
 from bpt.system.events.event import Activity
 from bpt.system.events.flight_recorder import FlightRecorder, Position
@@ -136,7 +136,7 @@ def test_a_rank_that_is_at_its_disk_for_long_is_named_again_and_again(
             if comm.rank == 1:
                 with comm.events.during(Activity.WAIT_FOR_DATA):
                     assert read.wait(60)
-        with comm.events.during(Exchange(0)):
+        with comm.events.during(ExchangeGradients(0)):
             comm.Barrier()
         beat.close()
 
@@ -200,7 +200,7 @@ def test_ranks_that_all_wait_for_each_other_are_told_who_for_whom(
 
         beat = Heartbeat(comm, 1.0, log_of(comm), heals=heals, end=end)
         peer = {0: 2, 1: None, 2: 0}[comm.rank]
-        with comm.events.during(Exchange(1)), comm.events.call("Recv", 0, 8, peer=peer):
+        with comm.events.during(ExchangeGradients(1)), comm.events.call("Recv", 0, 8, peer=peer):
             assert ended.wait(60)
         beat.close(failed=True)
 

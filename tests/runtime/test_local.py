@@ -13,7 +13,7 @@ from bpt.apps.check.faults import Fault
 from bpt.base.errors import UserError
 from bpt.config.plan.resolve import read_plan
 from bpt.system.device import CPU
-from bpt.train.rules.violations import unused, violations
+from bpt.train.rules.violations import ignored_settings, violations
 from tests.chaos.losses import Kill, Kills, injected, solve
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.spread_runs import Saved, read_model, read_state, remove_snapshots, set_up, train
@@ -148,7 +148,7 @@ def test_what_cannot_be_is_refused(text: str, reason: str) -> None:
 
 def test_averages_that_are_never_made_are_named() -> None:
     plan = read_plan("solver.prototxt", ["parallel_param { local_param { steps: 2 } }"])
-    assert "parallel_param: local_param has no effect without exchange: LOCAL" in map(str, unused(plan))
+    assert "parallel_param: local_param has no effect without exchange: LOCAL" in map(str, ignored_settings(plan))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from torch import nn
 
 from bpt.base.errors import RunError
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.graph.part import Part, Slice
+from bpt.graph.part import BlobSlice, Part
 from bpt.graph.share import Share
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
@@ -80,7 +80,7 @@ def test_a_blob_too_big(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-HALF = Part(None, {0: Slice(0, 0, 2**14), 1: Slice(0, 0, 2**14)})
+HALF = Part(None, {0: BlobSlice(0, 0, 2**14), 1: BlobSlice(0, 0, 2**14)})
 
 
 @pytest.mark.parametrize("part", [HALF, Part(frozenset({0}))], ids=["a half", "elsewhere"])

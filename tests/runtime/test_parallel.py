@@ -8,7 +8,7 @@ import torch
 from bpt.base.errors import UserError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.compute import LibraryCompute
-from bpt.graph.part import WHOLE, Slice
+from bpt.graph.part import WHOLE, BlobSlice
 from bpt.graph.share import Share
 from bpt.parallel.balance import Static, Uniform
 from bpt.parallel.balance.speed import SpeedFunction
@@ -213,8 +213,8 @@ def test_parts_of_the_shards() -> None:
         return [[part.slices[index] for index in sorted(part.slices)] for part in peers]
 
     # fc: 3 and 2 of 5 outputs, last: 1 and 1, fixed: 2 and 1; weight and bias alike.
-    first = [Slice(0, 0, 3)] * 2 + [Slice(0, 0, 1)] * 2 + [Slice(0, 0, 2)]
-    second = [Slice(0, 3, 5)] * 2 + [Slice(0, 1, 2)] * 2 + [Slice(0, 2, 3)]
+    first = [BlobSlice(0, 0, 3)] * 2 + [BlobSlice(0, 0, 1)] * 2 + [BlobSlice(0, 0, 2)]
+    second = [BlobSlice(0, 3, 5)] * 2 + [BlobSlice(0, 1, 2)] * 2 + [BlobSlice(0, 2, 3)]
     assert on_ranks(2, parts, PEER) == [[first, second]] * 2
 
 

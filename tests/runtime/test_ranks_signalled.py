@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt.base.signals import Action, SignalActions
+from bpt.base.signals import SignalAction, SignalActions
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.train.solver.solver import Solver
 from tests.marks import slow
@@ -28,22 +28,22 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 class Scripted(SignalActions):
     """Has a signal ready when it is asked for the given time, from 0. It is asked once an iteration or test batch."""
 
-    def __init__(self, at: int, action: Action, term: bool = False) -> None:
+    def __init__(self, at: int, action: SignalAction, term: bool = False) -> None:
         super().__init__()
         self._at = at
         self._action = action
         self._term = term
         self._asked = 0
 
-    def take(self) -> Action:
+    def take(self) -> SignalAction:
         self._asked += 1
         if self._asked != self._at + 1:
-            return Action.NONE
+            return SignalAction.NONE
         self.terminated |= self._term
         return self._action
 
 
-def on(rank: int, at: int, action: Action, term: bool = False) -> Callable[[int], SignalActions]:
+def on(rank: int, at: int, action: SignalAction, term: bool = False) -> Callable[[int], SignalActions]:
     """Signals of all ranks, of which one gets one."""
     return lambda other: Scripted(at if other == rank else -1, action, term)
 
@@ -80,7 +80,7 @@ UNTESTED = "test_interval: 100 test_initialization: false"
 def test_a_snapshot(rank: int, overrides: str) -> None:
     expected = train(1, UNTESTED)
     noted = Noted()
-    run = train(3, UNTESTED, overrides, signals=on(rank, 4, Action.SNAPSHOT), each=noted)
+    run = train(3, UNTESTED, overrides, signals=on(rank, 4, SignalAction.SNAPSHOT), each=noted)
     assert noted.snapshots == everywhere(5, 9)  # asked in the fifth iteration; and at the end
     assert run.iterations == [9] * 3
     assert not any(solver.terminated for solver in noted.solvers)
@@ -96,7 +96,7 @@ def test_a_stop(rank: int, term: bool, overrides: str) -> None:
     straight = train(1, UNTESTED)
     remove_snapshots()
     noted = Noted()
-    run = train(3, UNTESTED, overrides, signals=on(rank, 4, Action.STOP, term), each=noted)
+    run = train(3, UNTESTED, overrides, signals=on(rank, 4, SignalAction.STOP, term), each=noted)
     assert run.iterations == [5] * 3
     assert noted.snapshots == everywhere(5)
     assert [solver.terminated for solver in noted.solvers] == [term] * 3
@@ -104,7 +104,7 @@ def test_a_stop(rank: int, term: bool, overrides: str) -> None:
     assert_same_lines(train(2, UNTESTED, resume="auto").lines, straight.since(6))
 
 
-def in_a_test(action: Action, overrides: str, noted: Noted) -> Run:
+def in_a_test(action: SignalAction, overrides: str, noted: Noted) -> Run:
     """Rank 1 gets a signal before the second batch of the first test."""
     return train(3, overrides, signals=on(1, 1, action), each=noted)
 
@@ -112,7 +112,7 @@ def in_a_test(action: Action, overrides: str, noted: Noted) -> Run:
 @pytest.mark.parametrize("overrides", ["", TREE, MASTERS])
 def test_a_stop_in_a_test(overrides: str) -> None:
     noted = Noted()
-    run = in_a_test(Action.STOP, overrides, noted)
+    run = in_a_test(SignalAction.STOP, overrides, noted)
     assert run.iterations == [0] * 3
     assert noted.snapshots == everywhere(0)
     assert "Test interrupted." in run.log
@@ -123,7 +123,7 @@ def test_a_stop_in_a_test(overrides: str) -> None:
 def test_a_snapshot_in_a_test(overrides: str) -> None:
     expected = train(1)
     noted = Noted()
-    run = in_a_test(Action.SNAPSHOT, overrides, noted)
+    run = in_a_test(SignalAction.SNAPSHOT, overrides, noted)
     assert noted.snapshots == everywhere(0, 9)
     assert_same_lines(run.lines, expected.lines)
     assert Saved.read(0).rest.iter == 0
@@ -135,7 +135,7 @@ def test_a_snapshot_in_a_test_of_averaged_weights() -> None:
     expected = train(1, overrides)
     noted = Noted()
     # Two batches of the first test, three iterations, two batches of the second: then those of the averages.
-    train(3, overrides, signals=on(1, 2 + 3 + 2, Action.SNAPSHOT), each=noted)
+    train(3, overrides, signals=on(1, 2 + 3 + 2, SignalAction.SNAPSHOT), each=noted)
     assert noted.snapshots == everywhere(3, 9)
     resumed = train(1, overrides, resume="small_iter_3.solverstate")
     ours, theirs = (
@@ -150,7 +150,7 @@ def test_what_was_subtracted_last_is_kept_also_where_weights_have_been_sent_sinc
     nesterov = 'type: "Nesterov" snapshot_diff: true test_interval: 4'
     found = []
     for ranks in (1, 2):
-        train(ranks, nesterov, TREE, signals=on(0, 2 + 4, Action.SNAPSHOT))
+        train(ranks, nesterov, TREE, signals=on(0, 2 + 4, SignalAction.SNAPSHOT))
         model = Path("small_iter_4.caffemodel")
         found.append(diffs_of(model))
         model.unlink()

@@ -12,7 +12,7 @@ from bpt.config.plan.resolve import read_plan
 from bpt.nn.net_graph import build_graph_of
 from bpt.system.comm.base import Communicator
 from bpt.system.events.totals import Totals
-from bpt.train.runtime.recovery import Copies, Record, recovered
+from bpt.train.runtime.recovery import PartRecord, StateCopies, recovered
 from bpt.train.state.train_state import TrainState, blob_of
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.spread_runs import set_up
@@ -24,7 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_up(tmp_path)
 
 
-def record(iteration: int, value: float) -> Record:
+def record(iteration: int, value: float) -> PartRecord:
     """All weights and moments have this value; convolutions lie in memory as channels-last layouts have them."""
     graph = build_graph_of(read_plan("solver.prototxt").train)
 
@@ -34,7 +34,7 @@ def record(iteration: int, value: float) -> Record:
 
     weights = {blob_of(graph, param): full(param.shape) for param in graph.learnable}
     moments = {blob: (-tensor,) for blob, tensor in weights.items()}
-    return Record(TrainState(iteration, 3, weights, moments))
+    return PartRecord(TrainState(iteration, 3, weights, moments))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_the_one_that_came_furthest_has_the_state(
 def test_a_copy_is_the_other_ranks_state_as_it_was() -> None:
     def run(comm: Communicator) -> None:
         own = record(4, 1.0 + comm.rank)
-        copies = Copies(comm.Dup(), 1)
+        copies = StateCopies(comm.Dup(), 1)
         copies.take(own)
         for value in own.state.weights.values():
             value.zero_()
@@ -80,7 +80,7 @@ def test_what_copies_cost_is_told_once(caplog: pytest.LogCaptureFixture) -> None
 
     def run(comm: Communicator) -> int:
         own = record(4, 1.0)
-        copies = Copies(comm.Dup(), 5)
+        copies = StateCopies(comm.Dup(), 5)
         for _ in range(4):
             copies.take(own)
         copies.close()

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bpt.engine.instructions import Backward, Forward, Update
+from bpt.engine.instructions import Backward, Forward, UpdateWeights
 from bpt.parallel.balance import Balance, Static
-from bpt.parallel.balance.load_balance import SeenBalance
+from bpt.parallel.balance.load_balance import LoadBalanceReport
 from bpt.parallel.balance.speed import SpeedFunction
 from bpt.system.events.bus import EventBus
 from bpt.system.events.event import Event
@@ -31,14 +31,14 @@ class Times:
         self._events = events
 
     def passes(self, forward: float, backward: float = 0.0, update: float = 0.0, waiting: float = 0.0) -> None:
-        for what, seconds in ((Forward(0), forward), (Backward(0), backward), (Update(), update)):
+        for what, seconds in ((Forward(0), forward), (Backward(0), backward), (UpdateWeights(), update)):
             self._events.emit(Event(what, 100.0, 100.0 + seconds))
         self._events.emit(Event(Forward(0), 50.0, 50.0 + waiting, method="Allreduce", calls=1, sent=8, received=8))
 
 
 def told(
     ranks: int,
-    work: Callable[[SeenBalance, Times, int], None] = lambda seen, times, rank: None,
+    work: Callable[[LoadBalanceReport, Times, int], None] = lambda seen, times, rank: None,
     text: str = "",
     net: str = NET,
     balance: Balance | None = None,
@@ -51,7 +51,7 @@ def told(
     def run(comm: Any) -> None:
         parallel = parallel_of(comm, text, balance)
         times = Times(comm.events)
-        seen = SeenBalance(parallel, graph_of(net))
+        seen = LoadBalanceReport(parallel, graph_of(net))
         work(seen, times, comm.rank)
         parallel.close()
 
@@ -85,7 +85,7 @@ def test_predictions() -> None:
 def test_what_was_seen() -> None:
     """A mean over 4 iterations, without waiting, without what was before ``start``."""
 
-    def work(seen: SeenBalance, times: Times, rank: int) -> None:
+    def work(seen: LoadBalanceReport, times: Times, rank: int) -> None:
         times.passes(1000.0)
         seen.start(3)
         for _ in range(4):
@@ -106,7 +106,7 @@ def test_what_was_seen() -> None:
 
 
 def test_masters_tell_of_masters() -> None:
-    def work(seen: SeenBalance, times: Times, rank: int) -> None:
+    def work(seen: LoadBalanceReport, times: Times, rank: int) -> None:
         seen.start(0)
         times.passes({0: 0.001, 2: 0.003}.get(rank, 7.0))
         seen.log(1)
@@ -119,7 +119,7 @@ def test_masters_tell_of_masters() -> None:
 
 
 def test_nothing_is_told_of_no_iterations() -> None:
-    def work(seen: SeenBalance, times: Times, rank: int) -> None:
+    def work(seen: LoadBalanceReport, times: Times, rank: int) -> None:
         seen.start(5)
         seen.log(5)
 
@@ -135,7 +135,7 @@ def test_a_net_without_a_batch_has_nothing_to_tell() -> None:
 def test_ranks_that_only_wait() -> None:
     """It is told once, before training."""
 
-    def work(seen: SeenBalance, times: Times, rank: int) -> None:
+    def work(seen: LoadBalanceReport, times: Times, rank: int) -> None:
         seen.start(0)
         seen.log(1)
 

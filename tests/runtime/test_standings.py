@@ -8,7 +8,7 @@ import pytest
 
 from bpt.system.events.flight_recorder import Position
 from bpt.train.runtime import rank_status as module
-from bpt.train.runtime.rank_status import Standings
+from bpt.train.runtime.rank_status import RankStatusTable
 
 
 @pytest.fixture
@@ -19,9 +19,9 @@ def clock() -> list[float]:
         yield shown  # type: ignore[misc]
 
 
-def ranks(count: int, lanes: list[int] | None = None) -> list[Standings]:
+def ranks(count: int, lanes: list[int] | None = None) -> list[RankStatusTable]:
     names = [f"rank {rank}" for rank in range(count)]
-    return [Standings(names, range(count), own, lanes or [0] * count) for own in range(count)]
+    return [RankStatusTable(names, range(count), own, lanes or [0] * count) for own in range(count)]
 
 
 def at(number: int, words: str, seconds: float = 0.0, iteration: int = 5) -> Position:
@@ -115,7 +115,7 @@ def test_who_is_gone_stays_so_and_is_not_waited_for(clock: list[float]) -> None:
 
 def test_a_peer_is_a_rank_of_the_job(clock: list[float]) -> None:
     """After a loss the places are others."""
-    left = Standings(["rank 0", "rank 2"], [0, 2], 0, [0, 0])
+    left = RankStatusTable(["rank 0", "rank 2"], [0, 2], 0, [0, 0])
     left.put(waiting(1, "Recv with rank 2", 1.0, peer=2))
     assert "rank 0 waits for rank 2 in Recv with rank 2; that one is at its start" in left.findings()
 

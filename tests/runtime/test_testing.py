@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.graph.segments import per_layer, whole
 from bpt.nn.net import Net
-from bpt.train.runtime.testing import Scores, run_test
+from bpt.train.runtime.testing import TestScores, run_test
 from tests.golden_cases import graph_of
 
 # y = 2 x in shape (2,); the loss is 0.5 · Σ y, a shared number that is an output, too.
@@ -20,12 +20,12 @@ layer { name: "double" type: "Power" bottom: "x" top: "y" power_param { scale: 2
 BATCHES = ([1.0, 2.0], [3.0, 6.0], [5.0, 4.0])
 
 
-def operator_of(cut: bool = False) -> SegmentOperator:
+def operator_of(cut: bool = False) -> Operator:
     net = Net(graph_of(NET, phase=1))
-    return SegmentOperator(net, per_layer(net.graph) if cut else whole(net.graph))
+    return Operator(net, per_layer(net.graph) if cut else whole(net.graph))
 
 
-def fed(operator: SegmentOperator) -> SegmentOperator:
+def fed(operator: Operator) -> Operator:
     """Every forward pass gets the next of ``BATCHES``."""
     batches = iter(BATCHES)
     forward = operator.forward
@@ -71,4 +71,4 @@ def test_stopping_gives_no_scores(after: int) -> None:
 def test_a_net_without_outputs() -> None:
     net = Net(graph_of('layer { name: "d" type: "DummyData" top: "x" dummy_data_param { shape { dim: 2 } } }'
                        'layer { name: "s" type: "Silence" bottom: "x" }', phase=1))  # fmt: skip
-    assert run_test(SegmentOperator(net), 2) == Scores({}, 0.0)
+    assert run_test(Operator(net), 2) == TestScores({}, 0.0)

@@ -12,11 +12,11 @@ import pytest
 from bpt.config.plan.run_plan import InnerSpec, ParallelSpec
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.memory_format_choice import WARM_UP, InnerChoice, LayoutChoice
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
 from bpt.train.runtime import tuned_settings as module
-from bpt.train.runtime.tuned_settings import Engine, Inner
+from bpt.train.runtime.tuned_settings import Inner, MemoryFormatSetting
 from tests.doubles.thread_ranks import run_ranks
 from tests.execute.task_dag.nets import INCEPTION, dag_operator, image_net, net_of, pass_over, tasks_of
 
@@ -41,7 +41,7 @@ def released(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("engine", [FIRST, LAST])
 def test_what_the_solver_says_stands(engine: int) -> None:
     nets = operators()
-    made = Engine(engine, nets, SerialCommunicator())
+    made = MemoryFormatSetting(engine, nets, SerialCommunicator())
     assert made.settled
     assert [net.engine for net in nets] == [engine] * 2
     made.load((FIRST + LAST - engine,))
@@ -55,7 +55,7 @@ def test_the_slowest_rank_decides(slow: int, expected: int) -> None:
 
     def run(comm: Communicator) -> tuple[list[int], bool, int]:
         nets = operators()
-        made = Engine(AUTO, nets, comm)
+        made = MemoryFormatSetting(AUTO, nets, comm)
         used, settled = [], []
         for _ in range(TRIALS):
             used.append(nets[0].engine)
@@ -77,7 +77,7 @@ def test_the_slowest_rank_decides(slow: int, expected: int) -> None:
 
 
 def test_the_choice_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    made = Engine(AUTO, operators(), SerialCommunicator())
+    made = MemoryFormatSetting(AUTO, operators(), SerialCommunicator())
     with caplog.at_level(logging.INFO, "bpt"):
         for _ in range(TRIALS):
             made.record(0.002)
@@ -86,7 +86,7 @@ def test_the_choice_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_run_that_is_resumed_goes_on_in_its_layout() -> None:
     nets = operators()
-    made = Engine(AUTO, nets, SerialCommunicator())
+    made = MemoryFormatSetting(AUTO, nets, SerialCommunicator())
     made.load((LAST,))
     assert made.settled
     assert [net.engine for net in nets] == [LAST] * 2
@@ -94,7 +94,7 @@ def test_a_run_that_is_resumed_goes_on_in_its_layout() -> None:
 
 def test_a_snapshot_ends_the_trials(caplog: pytest.LogCaptureFixture) -> None:
     nets = operators()
-    made = Engine(AUTO, nets, SerialCommunicator())
+    made = MemoryFormatSetting(AUTO, nets, SerialCommunicator())
     made.record(1.0)
     with caplog.at_level(logging.INFO, "bpt"):
         settled = made.settle()
@@ -108,7 +108,7 @@ def test_a_snapshot_ends_the_trials(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_memory_of_the_other_layout_is_given_back(released: list[int]) -> None:
     nets = operators()
-    made = Engine(AUTO, nets, SerialCommunicator())
+    made = MemoryFormatSetting(AUTO, nets, SerialCommunicator())
     assert not released  # they start in this layout
     changes = 0
     for _ in range(TRIALS):
@@ -122,11 +122,11 @@ def asking(engine: int) -> ParallelSpec:
     return ParallelSpec(inner_param=InnerSpec(engine=engine))
 
 
-def small_operator(threads: int = 2) -> SegmentOperator:
+def small_operator(threads: int = 2) -> Operator:
     return dag_operator(net_of(image_net(INCEPTION)), threads=threads)
 
 
-def seconds_of(operator: SegmentOperator, slow: int) -> float:
+def seconds_of(operator: Operator, slow: int) -> float:
     return 2.0 if tasks_of(operator).inner == slow else 1.0
 
 
@@ -173,7 +173,7 @@ def test_an_inner_layer_that_is_asked_for_is_not_tried(engine: int) -> None:
 
 def test_auto_is_the_library_where_nothing_can_run_tasks() -> None:
     net = net_of(image_net(INCEPTION))
-    nets = [SegmentOperator(net), small_operator(threads=1)]
+    nets = [Operator(net), small_operator(threads=1)]
     made = Inner(asking(pb.InnerParameter.AUTO), nets, SerialCommunicator())
     assert made.settled
     assert made.settle() == LIBRARY
@@ -184,7 +184,7 @@ def test_ranks_that_cannot_run_tasks_try_along() -> None:
 
     def run(comm: Communicator) -> tuple[int, int]:
         operator = small_operator()
-        own = [operator] if comm.rank else [SegmentOperator(operator.net)]
+        own = [operator] if comm.rank else [Operator(operator.net)]
         made = Inner(asking(pb.InnerParameter.AUTO), own, comm)
         records = 0
         while not made.settled:

@@ -7,27 +7,29 @@ from itertools import pairwise
 from hypothesis import strategies as st
 
 from bpt.parallel.cgdp.chunks import chunks
-from bpt.parallel.cgdp.cost_model import Costs, LayerCost
+from bpt.parallel.cgdp.cost_model import ChunkCosts, TrainedLayerCost
 
 # From layer 3 down to layer 1. The tests work with these numbers.
-THREE = Costs(
+THREE = ChunkCosts(
     (
-        LayerCost("c", 4, bp=2.0, d2h=3.0, accumulate=1.0, bc=2.0),
-        LayerCost("b", 2, bp=1.0, d2h=1.0, accumulate=1.0, bc=1.0),
-        LayerCost("a", 1, bp=4.0, d2h=0.5, accumulate=0.25, bc=0.25),
+        TrainedLayerCost("c", 4, bp=2.0, d2h=3.0, accumulate=1.0, bc=2.0),
+        TrainedLayerCost("b", 2, bp=1.0, d2h=1.0, accumulate=1.0, bc=1.0),
+        TrainedLayerCost("a", 1, bp=4.0, d2h=0.5, accumulate=0.25, bc=0.25),
     ),
     per_chunk=0.5,
 )
 
 SECONDS = st.floats(0, 10, allow_subnormal=False)
-LAYERS = st.builds(LayerCost, st.just("layer"), st.integers(0, 1000), SECONDS, SECONDS, SECONDS, SECONDS, SECONDS)
+LAYERS = st.builds(
+    TrainedLayerCost, st.just("layer"), st.integers(0, 1000), SECONDS, SECONDS, SECONDS, SECONDS, SECONDS
+)
 
 
 @st.composite
-def costs(draw: st.DrawFn, most: int = 8) -> Costs:
+def costs(draw: st.DrawFn, most: int = 8) -> ChunkCosts:
     """A net of one layer or more."""
     layers = draw(st.lists(LAYERS, min_size=1, max_size=most))
-    return Costs(tuple(layers), draw(SECONDS), draw(st.floats(0, 0.01, allow_subnormal=False)))
+    return ChunkCosts(tuple(layers), draw(SECONDS), draw(st.floats(0, 0.01, allow_subnormal=False)))
 
 
 @st.composite
@@ -39,22 +41,24 @@ def cuts(draw: st.DrawFn, layers: int) -> tuple[int, ...]:
 
 
 @st.composite
-def costs_and_cut(draw: st.DrawFn) -> tuple[Costs, tuple[int, ...]]:
+def costs_and_cut(draw: st.DrawFn) -> tuple[ChunkCosts, tuple[int, ...]]:
     made = draw(costs())
     return made, draw(cuts(len(made.layers)))
 
 
 @st.composite
-def hidden(draw: st.DrawFn) -> tuple[Costs, tuple[int, ...]]:
+def hidden(draw: st.DrawFn) -> tuple[ChunkCosts, tuple[int, ...]]:
     """Costs where the exchange of every chunk fits under the backward of the next one, and the chunks."""
     exchanges = draw(st.lists(st.tuples(SECONDS, SECONDS, SECONDS, SECONDS), min_size=1, max_size=6))
     size = draw(st.integers(1, len(exchanges) + 1))
     lengths = chunks(len(exchanges), size)
-    layers: list[LayerCost] = []
+    layers: list[TrainedLayerCost] = []
     before = 0.0  # exchange of the chunk above
     for length in lengths:
         group = exchanges[len(layers) : len(layers) + length]
         for place, (d2h, accumulate, bc, spare) in enumerate(group):
-            layers.append(LayerCost(f"{len(layers)}", 1, spare + (before if place == 0 else 0), d2h, accumulate, bc))
+            layers.append(
+                TrainedLayerCost(f"{len(layers)}", 1, spare + (before if place == 0 else 0), d2h, accumulate, bc)
+            )
         before = sum(d2h + accumulate + bc for d2h, accumulate, bc, _ in group)
-    return Costs(tuple(layers), draw(SECONDS)), lengths
+    return ChunkCosts(tuple(layers), draw(SECONDS)), lengths

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from bpt.parallel.cgdp.cost_model import Costs, LayerCost, synchronisation_time
+from bpt.parallel.cgdp.cost_model import ChunkCosts, TrainedLayerCost, synchronisation_time
 from bpt.parallel.outer.weight_update import Normalizer, gamma, recency
 
 # Table 3, from layer 8 down to layer 1: parameters in millions; copy to the CPU, accumulation, copy back in
@@ -28,10 +28,10 @@ BACKWARD_CGDP = 0.111  # Table 2, TRL/Caffe
 OVERHEAD_ORIGDP = 0.020 + 0.023  # Table 2, BVLC/Caffe: broadcast and grad-acc
 
 
-def alexnet() -> Costs:
+def alexnet() -> ChunkCosts:
     """What makes backward longer under CGDP ("works between two consecutive layers", 5.2.4) is taken as t_as."""
     layers = tuple(
-        LayerCost(
+        TrainedLayerCost(
             name=name,
             elements=round(millions * 1e6),
             bp=BACKWARD_ORIGDP * work / sum(MULTIPLICATIONS),
@@ -41,7 +41,7 @@ def alexnet() -> Costs:
         )
         for (name, millions, d2h, accumulate, bc), work in zip(TABLE_3, MULTIPLICATIONS, strict=True)
     )
-    return Costs(layers, per_chunk=(BACKWARD_CGDP - BACKWARD_ORIGDP) / len(layers))
+    return ChunkCosts(layers, per_chunk=(BACKWARD_CGDP - BACKWARD_ORIGDP) / len(layers))
 
 
 def attenuation(base: int, newest: int, others: Iterable[int], normalizer: Normalizer = Normalizer.OTHERS) -> float:
@@ -60,7 +60,7 @@ def attenuation(base: int, newest: int, others: Iterable[int], normalizer: Norma
     return gamma(base, newest, math.fsum(recency(other, newest) for other in others), normalizer) if others else 1.0
 
 
-def simplified_overhead(costs: Costs, lengths: Sequence[int]) -> float:
+def simplified_overhead(costs: ChunkCosts, lengths: Sequence[int]) -> float:
     """Eq. 2: T_O if all exchange but that of the last chunk is hidden: the sum of t_as, and the last t_aa + t_bc."""
     last = list(costs.chunked(lengths))[-1:]
     return synchronisation_time(costs, lengths) + sum(chunk.aa + chunk.bc for chunk in last)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.parallel.cgdp.chunks import CandidateSearch, ChunkSearch, Search, Trial, chunks, describe
+from bpt.parallel.cgdp.chunks import CandidateSearch, ChunkSearch, CutSearch, Trial, chunks, describe
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_against_figure_4(step: int, range_: int, lapses: list[int]) -> None:
 A, B, C = (3, 1), (2, 2), (4,)
 
 
-def feed(search: Search, seconds: dict[tuple[int, ...], float]) -> list[tuple[int, ...]]:
+def feed(search: CutSearch, seconds: dict[tuple[int, ...], float]) -> list[tuple[int, ...]]:
     """Train with the times of cuts; the cut of every iteration."""
     used = []
     while not search.settled:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from bpt.parallel.cgdp.chunks import chunks
 from bpt.parallel.cgdp.cost_model import (
-    Costs,
-    LayerCost,
+    ChunkCosts,
+    TrainedLayerCost,
     backward_time,
     candidates,
     computing_time,
@@ -31,7 +31,7 @@ from tests.schedule.paper import BACKWARD_CGDP, OVERHEAD_ORIGDP, alexnet, simpli
 Cut = tuple[int, ...]
 
 
-def propose(costs: Costs) -> Cut:
+def propose(costs: ChunkCosts) -> Cut:
     return candidates(costs, 1)[0]
 
 
@@ -65,7 +65,7 @@ def test_by_hand_in_total() -> None:
 
 
 def test_synchronisation_grows_with_the_elements() -> None:
-    costs = Costs(THREE.layers, per_chunk=0.5, per_element=0.25)
+    costs = ChunkCosts(THREE.layers, per_chunk=0.5, per_element=0.25)
     assert [costs.as_(chunk.elements) for chunk in costs.chunked((1, 1, 1))] == [1.5, 1.0, 0.75]
     assert [costs.as_(chunk.elements) for chunk in costs.chunked((2, 1))] == [2.0, 0.75]
     assert total_times(costs, (2, 1)) == [3 + 2 + 9, 3 + 2 + 4 + 0.75 + 1]
@@ -73,24 +73,29 @@ def test_synchronisation_grows_with_the_elements() -> None:
 
 def test_chunks_add_up() -> None:
     chunk, layer = THREE.chunked((2, 1))
-    assert chunk == LayerCost("c..b", 6, bp=3, d2h=4, accumulate=2, bc=3)
+    assert chunk == TrainedLayerCost("c..b", 6, bp=3, d2h=4, accumulate=2, bc=3)
     assert layer == THREE.layers[2]
 
 
 def test_reduction_between_hosts_is_a_queue_of_its_own() -> None:
     layers = (
-        LayerCost("b", 1, bp=1, d2h=1, accumulate=1, reduce=4, bc=1),
-        LayerCost("a", 1, bp=1, d2h=1, accumulate=1, reduce=2, bc=1),
+        TrainedLayerCost("b", 1, bp=1, d2h=1, accumulate=1, reduce=4, bc=1),
+        TrainedLayerCost("a", 1, bp=1, d2h=1, accumulate=1, reduce=2, bc=1),
     )
     assert layers[0].aa == 6
-    assert total_times(Costs(layers), (1, 1)) == [8, 7]
-    assert serial_backward_time(Costs(layers), (1, 1)) == 10  # reductions end at 7 and 9
-    assert original_backward_time(Costs(layers)) == 14
+    assert total_times(ChunkCosts(layers), (1, 1)) == [8, 7]
+    assert serial_backward_time(ChunkCosts(layers), (1, 1)) == 10  # reductions end at 7 and 9
+    assert original_backward_time(ChunkCosts(layers)) == 14
 
 
 def test_nothing_to_exchange() -> None:
-    assert backward_time(Costs(()), ()) == serial_backward_time(Costs(()), ()) == original_backward_time(Costs(())) == 0
-    assert simplified_overhead(Costs(()), ()) == 0
+    assert (
+        backward_time(ChunkCosts(()), ())
+        == serial_backward_time(ChunkCosts(()), ())
+        == original_backward_time(ChunkCosts(()))
+        == 0
+    )
+    assert simplified_overhead(ChunkCosts(()), ()) == 0
 
 
 @pytest.mark.parametrize("lengths", [(1, 1), (2, 2), (0, 3), ()])
@@ -101,14 +106,14 @@ def test_a_cut_is_of_all_layers(lengths: Cut) -> None:
 
 def test_scaled() -> None:
     scaled = THREE.scaled(backward=2, synchronisation=4, exchange=0.5)
-    assert scaled.layers[0] == LayerCost("c", 4, bp=4, d2h=1.5, accumulate=0.5, bc=1)
+    assert scaled.layers[0] == TrainedLayerCost("c", 4, bp=4, d2h=1.5, accumulate=0.5, bc=1)
     assert scaled.per_chunk == 2
     assert original_backward_time(scaled) == 14 + 5
 
 
 @settings(deadline=None, max_examples=50)
 @given(costs_and_cut())
-def test_queues_only_delay(example: tuple[Costs, Cut]) -> None:
+def test_queues_only_delay(example: tuple[ChunkCosts, Cut]) -> None:
     costs, lengths = example
     eq_1, serial = backward_time(costs, lengths), serial_backward_time(costs, lengths)
     at_most = original_backward_time(costs) + synchronisation_time(costs, lengths)
@@ -119,7 +124,7 @@ def test_queues_only_delay(example: tuple[Costs, Cut]) -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(hidden())
-def test_equation_2_holds_where_all_but_the_last_chunk_is_hidden(example: tuple[Costs, Cut]) -> None:
+def test_equation_2_holds_where_all_but_the_last_chunk_is_hidden(example: tuple[ChunkCosts, Cut]) -> None:
     costs, lengths = example
     assert overhead(costs, lengths) == pytest.approx(simplified_overhead(costs, lengths), rel=1e-9, abs=1e-9)
     assert serial_backward_time(costs, lengths) == pytest.approx(backward_time(costs, lengths), rel=1e-9)
@@ -144,20 +149,20 @@ def every_cut(layers: int) -> Iterator[Cut]:
             yield tuple(end - start for start, end in pairwise(starts))
 
 
-def best_of_the_rule(made: Costs) -> float:
+def best_of_the_rule(made: ChunkCosts) -> float:
     layers = len(made.layers)
     return min(serial_backward_time(made, chunks(layers, size)) for size in range(1, layers + 2))
 
 
-def random_costs(rng: random.Random, layers: int) -> Costs:
+def random_costs(rng: random.Random, layers: int) -> ChunkCosts:
     """Layers from no exchange to as much as half of backward in every queue."""
 
-    def layer() -> LayerCost:
+    def layer() -> TrainedLayerCost:
         size = rng.expovariate(1) * rng.choice([0.1, 1, 2])
         d2h, accumulate, bc = (size * rng.uniform(0.2, 0.5) for _ in range(3))
-        return LayerCost("", 1, rng.uniform(0.5, 1.5), d2h, accumulate, bc)
+        return TrainedLayerCost("", 1, rng.uniform(0.5, 1.5), d2h, accumulate, bc)
 
-    return Costs(tuple(layer() for _ in range(layers)), rng.choice([0.01, 0.1, 0.5, 1.0]))
+    return ChunkCosts(tuple(layer() for _ in range(layers)), rng.choice([0.01, 0.1, 0.5, 1.0]))
 
 
 def test_a_proposal_by_hand() -> None:
@@ -187,7 +192,7 @@ def test_best_of_all_cuts() -> None:
     ],
 )
 def test_hard_examples(rows: list[tuple[float, ...]], per_chunk: float, cut: Cut, seconds: float) -> None:
-    made = Costs(tuple(LayerCost("", 1, *row) for row in rows), per_chunk)
+    made = ChunkCosts(tuple(TrainedLayerCost("", 1, *row) for row in rows), per_chunk)
     assert min(serial_backward_time(made, other) for other in every_cut(5)) == seconds < best_of_the_rule(made)
     assert propose(made) == cut
     assert serial_backward_time(made, cut) == seconds
@@ -195,7 +200,7 @@ def test_hard_examples(rows: list[tuple[float, ...]], per_chunk: float, cut: Cut
 
 def test_unequal_chunks_beat_the_rule() -> None:
     """Equal layers: as much exchange as backward, so chunks must shrink towards the end."""
-    made = Costs(tuple(LayerCost("", 1, 1.0, 0.3, 0.3, 0.3) for _ in range(32)), per_chunk=0.3)
+    made = ChunkCosts(tuple(TrainedLayerCost("", 1, 1.0, 0.3, 0.3, 0.3) for _ in range(32)), per_chunk=0.3)
     proposal = propose(made)
     assert serial_backward_time(made, proposal) < 0.98 * best_of_the_rule(made)
     assert list(proposal) == sorted(proposal, reverse=True)
@@ -203,7 +208,7 @@ def test_unequal_chunks_beat_the_rule() -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(costs(most=12))
-def test_never_worse_than_the_rule(made: Costs) -> None:
+def test_never_worse_than_the_rule(made: ChunkCosts) -> None:
     proposal = propose(made)
     assert sum(proposal) == len(made.layers)
     assert min(proposal) >= 1
@@ -212,14 +217,17 @@ def test_never_worse_than_the_rule(made: Costs) -> None:
 
 def test_fewer_chunks_where_times_are_equal() -> None:
     """Synchronisation is free, and backward of the last layer hides everything else."""
-    layers = (*(LayerCost("", 1, 1.0, 0.1, 0.1, 0.1) for _ in range(5)), LayerCost("", 1, 100.0, 0.1, 0.1, 0.1))
-    assert propose(Costs(layers)) == (5, 1)
+    layers = (
+        *(TrainedLayerCost("", 1, 1.0, 0.1, 0.1, 0.1) for _ in range(5)),
+        TrainedLayerCost("", 1, 100.0, 0.1, 0.1, 0.1),
+    )
+    assert propose(ChunkCosts(layers)) == (5, 1)
 
 
 def test_nothing_to_exchange_is_one_chunk() -> None:
-    assert propose(Costs(())) == ()
-    assert candidates(Costs(()), 3) == [()]
-    assert propose(Costs(tuple(LayerCost("", 0, 1.0, 0, 0, 0) for _ in range(4)), per_chunk=0.1)) == (4,)
+    assert propose(ChunkCosts(())) == ()
+    assert candidates(ChunkCosts(()), 3) == [()]
+    assert propose(ChunkCosts(tuple(TrainedLayerCost("", 0, 1.0, 0, 0, 0) for _ in range(4)), per_chunk=0.1)) == (4,)
 
 
 def test_deep_nets_are_quick() -> None:
@@ -232,7 +240,7 @@ def test_deep_nets_are_quick() -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(costs(), st.integers(1, 12))
-def test_candidates_differ(made: Costs, count: int) -> None:
+def test_candidates_differ(made: ChunkCosts, count: int) -> None:
     found = candidates(made, count)
     assert found[0] == propose(made)
     assert len(found) == len(set(found)) <= count

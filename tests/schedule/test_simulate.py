@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from bpt.engine.synchronous import synchronous
 from bpt.parallel.cgdp.chunks import chunks
 from bpt.parallel.cgdp.cost_model import (
-    Costs,
-    LayerCost,
+    ChunkCosts,
+    TrainedLayerCost,
     backward_time,
     computing_time,
     original_backward_time,
@@ -18,14 +18,14 @@ from bpt.parallel.cgdp.cost_model import (
     serial_backward_time,
     synchronisation_time,
 )
-from bpt.parallel.cgdp.virtual_clock import Event, Trace, simulate
+from bpt.parallel.cgdp.virtual_clock import SimulatedEvent, SimulatedTrace, simulate
 from tests.schedule.made_costs import THREE, costs_and_cut, hidden
 from tests.schedule.paper import alexnet
 
 Cut = tuple[int, ...]
 
 
-def run(ranks: list[Costs], lengths: Cut, hosts: list[int] | None = None) -> Trace:
+def run(ranks: list[ChunkCosts], lengths: Cut, hosts: list[int] | None = None) -> SimulatedTrace:
     return simulate(synchronous(len(lengths)), ranks, lengths, hosts)
 
 
@@ -33,22 +33,22 @@ def test_by_hand() -> None:
     """The queues of tests/schedule/test_cost_model.py, one entry a line."""
     trace = run([THREE], (1, 1, 1))
     assert trace.events == [
-        Event(0, "default", "B2", 0.0, 2.0),
-        Event(0, "default", "X2 as", 2.0, 2.5),
-        Event(0, "D2H", "X2 D2H", 2.5, 5.5),
-        Event(0, "host", "X2 host", 5.5, 6.5),
-        Event(0, "H2D", "X2 H2D", 6.5, 8.5),
-        Event(0, "default", "B1", 2.5, 3.5),
-        Event(0, "default", "X1 as", 3.5, 4.0),
-        Event(0, "D2H", "X1 D2H", 5.5, 6.5),
-        Event(0, "host", "X1 host", 6.5, 7.5),
-        Event(0, "H2D", "X1 H2D", 8.5, 9.5),
-        Event(0, "default", "B0", 4.0, 8.0),
-        Event(0, "default", "X0 as", 8.0, 8.5),
-        Event(0, "D2H", "X0 D2H", 8.5, 9.0),
-        Event(0, "host", "X0 host", 9.0, 9.25),
-        Event(0, "H2D", "X0 H2D", 9.5, 9.75),
-        Event(0, "default", "W", 8.5, 9.75),
+        SimulatedEvent(0, "default", "B2", 0.0, 2.0),
+        SimulatedEvent(0, "default", "X2 as", 2.0, 2.5),
+        SimulatedEvent(0, "D2H", "X2 D2H", 2.5, 5.5),
+        SimulatedEvent(0, "host", "X2 host", 5.5, 6.5),
+        SimulatedEvent(0, "H2D", "X2 H2D", 6.5, 8.5),
+        SimulatedEvent(0, "default", "B1", 2.5, 3.5),
+        SimulatedEvent(0, "default", "X1 as", 3.5, 4.0),
+        SimulatedEvent(0, "D2H", "X1 D2H", 5.5, 6.5),
+        SimulatedEvent(0, "host", "X1 host", 6.5, 7.5),
+        SimulatedEvent(0, "H2D", "X1 H2D", 8.5, 9.5),
+        SimulatedEvent(0, "default", "B0", 4.0, 8.0),
+        SimulatedEvent(0, "default", "X0 as", 8.0, 8.5),
+        SimulatedEvent(0, "D2H", "X0 D2H", 8.5, 9.0),
+        SimulatedEvent(0, "host", "X0 host", 9.0, 9.25),
+        SimulatedEvent(0, "H2D", "X0 H2D", 9.5, 9.75),
+        SimulatedEvent(0, "default", "W", 8.5, 9.75),
     ]
     assert trace.time == 9.75
     assert trace.exposed == [1.25]
@@ -75,7 +75,7 @@ def test_ranks_wait_for_the_slowest() -> None:
     Rank 0: backward ends at 2 and 3; copies to the host last from 2 to 3 and from 3 to 4. Rank 1: at 4 and 6; from 4
     to 5 and from 6 to 7. Sums (1 each) start at 5 and 7, the way back (1 each) at 6 and 8, for both ranks alike.
     """
-    fast = Costs(tuple(LayerCost(name, 1, bp, 1, 1, 1) for name, bp in (("b", 2.0), ("a", 1.0))))
+    fast = ChunkCosts(tuple(TrainedLayerCost(name, 1, bp, 1, 1, 1) for name, bp in (("b", 2.0), ("a", 1.0))))
     trace = run([fast, fast.scaled(backward=2)], (1, 1))
     spans = {(event.rank, event.label): (event.start, event.end) for event in trace.events}
     assert [spans[rank, label] for rank in (0, 1) for label in ("X1 D2H", "X0 D2H")] == [(2, 3), (3, 4), (4, 5), (6, 7)]
@@ -91,7 +91,7 @@ def test_ranks_wait_for_the_slowest() -> None:
 def test_hosts_sum_alone_and_reduce_together() -> None:
     """Ranks 0 and 1 share a host and end backward at 1; rank 2 on another host at 3. Copies and sums take 1 each, the
     reduction 2: the first host has its sum at 3, the second at 5; both reduce from 5 to 7."""
-    quick = Costs((LayerCost("a", 1, bp=1, d2h=1, accumulate=1, reduce=2, bc=1),))
+    quick = ChunkCosts((TrainedLayerCost("a", 1, bp=1, d2h=1, accumulate=1, reduce=2, bc=1),))
     trace = run([quick, quick, quick.scaled(backward=3)], (1,), hosts=[0, 0, 1])
     ends = {(event.rank, event.stream): event.end for event in trace.events}
     assert [ends[rank, "host"] for rank in range(3)] == [3, 3, 5]
@@ -104,7 +104,9 @@ def test_hosts_sum_alone_and_reduce_together() -> None:
 
 def test_the_way_back_needs_the_slowest_slice() -> None:
     """Of two hosts, one takes 1 to reduce and the other 4; both from 3 to 4 or 7, and the sum is whole at 7."""
-    quick, slow = (Costs((LayerCost("a", 1, bp=1, d2h=1, accumulate=1, reduce=time, bc=1),)) for time in (1, 4))
+    quick, slow = (
+        ChunkCosts((TrainedLayerCost("a", 1, bp=1, d2h=1, accumulate=1, reduce=time, bc=1),)) for time in (1, 4)
+    )
     trace = run([quick, slow], (1,), hosts=[0, 1])
     ends = {(event.rank, event.stream): event.end for event in trace.events}
     assert [ends[rank, "network"] for rank in range(2)] == [4, 7]
@@ -118,7 +120,7 @@ def test_gradients_that_add_up_are_exchanged_once() -> None:
     assert trace.exposed == [1.25]
 
 
-def check_fifo(trace: Trace) -> None:
+def check_fifo(trace: SimulatedTrace) -> None:
     last: dict[tuple[int, str], float] = {}
     for event in trace.events:
         assert last.get((event.rank, event.stream), 0.0) <= event.start <= event.end
@@ -127,7 +129,7 @@ def check_fifo(trace: Trace) -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(costs_and_cut(), st.lists(st.integers(0, 2), min_size=1, max_size=4))
-def test_equal_ranks_are_the_queues_of_the_model(example: tuple[Costs, Cut], hosts: list[int]) -> None:
+def test_equal_ranks_are_the_queues_of_the_model(example: tuple[ChunkCosts, Cut], hosts: list[int]) -> None:
     costs, lengths = example
     trace = run([costs] * len(hosts), lengths, hosts)
     check_fifo(trace)
@@ -142,7 +144,7 @@ def test_equal_ranks_are_the_queues_of_the_model(example: tuple[Costs, Cut], hos
 
 @settings(deadline=None, max_examples=50)
 @given(hidden(), st.integers(1, 3))
-def test_copies_under_backward_expose_the_last_segment_alone(example: tuple[Costs, Cut], ranks: int) -> None:
+def test_copies_under_backward_expose_the_last_segment_alone(example: tuple[ChunkCosts, Cut], ranks: int) -> None:
     costs, lengths = example
     trace = run([costs] * ranks, lengths)
     *_, last = costs.chunked(lengths)
@@ -152,7 +154,7 @@ def test_copies_under_backward_expose_the_last_segment_alone(example: tuple[Cost
 
 @settings(deadline=None, max_examples=50)
 @given(costs_and_cut(), st.integers(1, 3))
-def test_original_is_the_model_s(example: tuple[Costs, Cut], ranks: int) -> None:
+def test_original_is_the_model_s(example: tuple[ChunkCosts, Cut], ranks: int) -> None:
     costs, lengths = example
     trace = simulate(synchronous(len(lengths), overlap=False), [costs] * ranks, lengths, one_stream=True)
     check_fifo(trace)

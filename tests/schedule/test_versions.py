@@ -6,14 +6,14 @@ from random import Random
 import pytest
 
 from bpt.parallel.outer.global_versions import Versions
-from bpt.parallel.outer.weight_update import Normalizer, Update
+from bpt.parallel.outer.weight_update import AgwuUpdate, Normalizer
 from tests.schedule.paper import attenuation
 
 
 def test_three_workers_by_hand() -> None:
     """The third is slow."""
     versions = Versions(3)
-    assert versions.submit(0, 0.5) == Update(0, base=0, newest=0, gamma=1 / 2, accuracy=0.5)
+    assert versions.submit(0, 0.5) == AgwuUpdate(0, base=0, newest=0, gamma=1 / 2, accuracy=0.5)
     assert (versions.newest, versions.base(0), versions.base(1)) == (1, 1, 0)
     assert [versions.staleness(worker) for worker in versions.workers] == [0, 1, 1]
     # i - 1 = 1, k = 0, k' = 1 and 0: 1 / (e + 1)
@@ -34,7 +34,7 @@ def test_one_worker_trains_as_if_alone(normalizer: Normalizer) -> None:
     """γ = 1 exactly, in every version."""
     versions = Versions(1, normalizer=normalizer)
     updates = [versions.submit(0, 1.0) for _ in range(5)]
-    assert updates == [Update(0, base=i, newest=i, gamma=1.0, accuracy=1.0) for i in range(5)]
+    assert updates == [AgwuUpdate(0, base=i, newest=i, gamma=1.0, accuracy=1.0) for i in range(5)]
     assert all(update.replaces for update in updates)
 
 

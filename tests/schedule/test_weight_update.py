@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.parallel.outer.weight_update import Normalizer, Update, gamma, recency, sgwu_factors
+from bpt.parallel.outer.weight_update import AgwuUpdate, Normalizer, gamma, recency, sgwu_factors
 from tests.schedule.paper import attenuation
 
 
@@ -80,18 +80,18 @@ def test_gamma_and_recency() -> None:
 
 def test_update() -> None:
     """Eq. 10 with γ = 0.5, Q = 0.8."""
-    update = Update(worker=3, base=2, newest=4, gamma=0.5, accuracy=0.8)
+    update = AgwuUpdate(worker=3, base=2, newest=4, gamma=0.5, accuracy=0.8)
     assert (update.version, update.staleness, update.factor) == (5, 2, 0.4)
 
 
 @pytest.mark.parametrize(
     ("update", "replaces"),
     [
-        (Update(0, 4, 4, gamma=1.0, accuracy=1.0), True),
-        (Update(0, 4, 4, gamma=1.0, accuracy=0.9), False),
-        (Update(0, 3, 4, gamma=1.0, accuracy=1.0), False),  # W^(4) + W_0 - W^(3)
-        (Update(0, 4, 4, gamma=0.5, accuracy=1.0), False),
+        (AgwuUpdate(0, 4, 4, gamma=1.0, accuracy=1.0), True),
+        (AgwuUpdate(0, 4, 4, gamma=1.0, accuracy=0.9), False),
+        (AgwuUpdate(0, 3, 4, gamma=1.0, accuracy=1.0), False),  # W^(4) + W_0 - W^(3)
+        (AgwuUpdate(0, 4, 4, gamma=0.5, accuracy=1.0), False),
     ],
 )
-def test_an_update_that_replaces_the_global_weights(update: Update, replaces: bool) -> None:
+def test_an_update_that_replaces_the_global_weights(update: AgwuUpdate, replaces: bool) -> None:
     assert update.replaces is replaces

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bpt.config.plan.resolve import resolve
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.nn.net import Net
 from bpt.nn.net_graph import build_graph_of
 from scripts.benches.harness.plain_net import PlainNet
@@ -46,7 +46,7 @@ def test_plain_is_the_same_net(name: str) -> None:
 
     loss = plain(data, label)
     loss.backward()
-    operator = SegmentOperator(net)
+    operator = Operator(net)
     operator.feed(fed(graph, data, label))
     operator.forward(0)
     operator.backward(0)

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from bpt.parallel.outer.idpa import Udpa
-from bpt.parallel.outer.outer_instructions import Average, Order, Report, Send
+from bpt.parallel.outer.outer_instructions import AverageSubmitted, Order, SendOrder, SubmissionReport
 from bpt.parallel.outer.strategies import Agwu, Sgwu
 from bpt.train.outer.report import read_csv
 from bpt.train.outer.trainer import Trainer
@@ -54,14 +54,16 @@ def test_weights_that_stay_give_the_accuracy_of_training(monkeypatch: pytest.Mon
 def test_who_has_trained_nothing_makes_no_version() -> None:
     agwu = Agwu(Udpa(20, 2), Fraction(3))
     agwu.begin([None] * 2)
-    agwu.submitted(Report(0, Fraction(1), 1, 10, 1.0))
-    assert agwu.submitted(Report(1, Fraction(1))) == [Send(Order(1, 1, Fraction(2), Fraction(1), batch=1))]
+    agwu.submitted(SubmissionReport(0, Fraction(1), 1, 10, 1.0))
+    assert agwu.submitted(SubmissionReport(1, Fraction(1))) == [
+        SendOrder(Order(1, 1, Fraction(2), Fraction(1), batch=1))
+    ]
     assert agwu.versions.newest == 1 and agwu.versions.base(1) == 1
     sgwu = Sgwu(Udpa(20, 2), Fraction(3))
     sgwu.begin([None] * 2)
-    sgwu.submitted(Report(0, Fraction(1), accuracy=0.5))
-    average, *_ = sgwu.submitted(Report(1, Fraction(1), 1, 10, 1.0, accuracy=0.25))
-    assert average == Average((1,), (1.0,), 1)
-    sgwu.submitted(Report(0, Fraction(2)))
-    first, second = sgwu.submitted(Report(1, Fraction(2)))
-    assert isinstance(first, Send) and isinstance(second, Send) and first.order.version == 1
+    sgwu.submitted(SubmissionReport(0, Fraction(1), accuracy=0.5))
+    average, *_ = sgwu.submitted(SubmissionReport(1, Fraction(1), 1, 10, 1.0, accuracy=0.25))
+    assert average == AverageSubmitted((1,), (1.0,), 1)
+    sgwu.submitted(SubmissionReport(0, Fraction(2)))
+    first, second = sgwu.submitted(SubmissionReport(1, Fraction(2)))
+    assert isinstance(first, SendOrder) and isinstance(second, SendOrder) and first.order.version == 1

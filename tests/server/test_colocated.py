@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from bpt.base.errors import DataError
-from bpt.parallel.outer.outer_instructions import Order, Report, Settled
+from bpt.parallel.outer.outer_instructions import Order, Settled, SubmissionReport
 from bpt.train.outer.colocated import Colocated
-from bpt.train.outer.messages import Progress
+from bpt.train.outer.messages import WorkerProgress
 from bpt.train.outer.worker_links import Event, Submission, ToServer
 
 STOP = Order(0, 2, weights=False, stop=True)
@@ -34,12 +34,12 @@ def test_orders_and_submissions() -> None:
     """All is handed over as it is; nothing travels."""
     seen: list[object] = []
     order, weights = Order(0, 1, Fraction(1), runs=((0, 5),)), np.ones(3, np.float32)
-    report, trained = Report(0, Fraction(1), 2, 5, 0.5), np.zeros(3, np.float32)
+    report, trained = SubmissionReport(0, Fraction(1), 2, 5, 0.5), np.zeros(3, np.float32)
 
     def work(server: ToServer) -> None:
         server.tell(Settled(0, 1, 1))
         seen.extend(server.order())
-        server.tell(Progress(0, 3, 0.5))
+        server.tell(WorkerProgress(0, 3, 0.5))
         server.submit(report, trained)
         seen.extend(server.order())
 
@@ -47,7 +47,7 @@ def test_orders_and_submissions() -> None:
     assert event(link) == Settled(0, 1, 1)
     assert link.poll() is None and link.idle
     link.send(order, weights)
-    assert event(link) == Progress(0, 3, 0.5)
+    assert event(link) == WorkerProgress(0, 3, 0.5)
     submission = event(link)
     assert isinstance(submission, Submission)
     assert submission.report is report and submission.weights is trained
@@ -63,12 +63,12 @@ def test_what_the_worker_raises_the_server_sees() -> None:
     """... behind what it has told before."""
 
     def work(server: ToServer) -> None:
-        server.tell(Progress(0, 1))
+        server.tell(WorkerProgress(0, 1))
         raise DataError("record 5 is damaged")
 
     link = started(work)
     link.join()
-    assert link.poll() == Progress(0, 1)
+    assert link.poll() == WorkerProgress(0, 1)
     with pytest.raises(DataError, match="record 5 is damaged"):
         link.poll()
     assert link.poll() is None
@@ -81,17 +81,17 @@ def test_hurry() -> None:
     def work(server: ToServer) -> None:
         server.order()
         seen.append(server.hurried)
-        server.tell(Progress(0, 1))
+        server.tell(WorkerProgress(0, 1))
         while not server.hurried:
             pass
         seen.append(server.hurried)
-        server.submit(Report(0, Fraction(1, 2)), np.zeros(0))
+        server.submit(SubmissionReport(0, Fraction(1, 2)), np.zeros(0))
         server.order()
         seen.append(server.hurried)
 
     link = started(work)
     link.send(Order(0, 0), None)
-    assert event(link) == Progress(0, 1)
+    assert event(link) == WorkerProgress(0, 1)
     link.hurry()
     link.hurry()
     assert isinstance(event(link), Submission)
@@ -105,7 +105,7 @@ def test_hurry_that_comes_too_late() -> None:
     seen: list[bool] = []
 
     def work(server: ToServer) -> None:
-        server.submit(Report(0, Fraction(1)), np.zeros(0))
+        server.submit(SubmissionReport(0, Fraction(1)), np.zeros(0))
         server.order()
         seen.append(server.hurried)
 

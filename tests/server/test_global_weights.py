@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bpt.parallel.outer.outer_instructions import Average, Merge
-from bpt.parallel.outer.weight_update import Update
+from bpt.parallel.outer.outer_instructions import AverageSubmitted, Merge
+from bpt.parallel.outer.weight_update import AgwuUpdate
 from bpt.train.outer.global_weights import GlobalWeights
 
 Array = NDArray[np.float32]
@@ -28,7 +28,7 @@ def held(trained: int = 2, workers: int = 2) -> GlobalWeights:
 
 
 def merge(gamma: float, accuracy: float = 1.0, worker: int = 0, base: int = 0, newest: int = 0) -> Merge:
-    return Merge(Update(worker, base, newest, gamma, accuracy))
+    return Merge(AgwuUpdate(worker, base, newest, gamma, accuracy))
 
 
 def same(found: Array, expected: Sequence[float]) -> None:
@@ -116,7 +116,7 @@ def test_what_counts_nothing_changes_nothing() -> None:
     same(weights.fetch(0), (1, 2, 10))
     weights.submit(0, array(np.nan, 2, 10))
     weights.submit(1, array(3, 4, 5))
-    weights.average(Average((0, 1), (0.0, 1.0), 2))
+    weights.average(AverageSubmitted((0, 1), (0.0, 1.0), 2))
     same(weights.newest, (3, 4, 5))
 
 
@@ -125,7 +125,7 @@ def test_eq_7_by_hand() -> None:
     weights = held(workers=3)
     for worker, local in enumerate([(2, 4, 8), (4, 0, 4), (8, 4, 0)]):
         weights.submit(worker, array(*local))
-    weights.average(Average((0, 1, 2), (0.5, 0.25, 0.25), 1))
+    weights.average(AverageSubmitted((0, 1, 2), (0.5, 0.25, 0.25), 1))
     same(weights.newest, (4, 3, 5))
 
 
@@ -134,7 +134,7 @@ def test_a_mean_of_some_workers() -> None:
     weights = held(workers=3)
     for worker, local in enumerate([(2, 4, 8), (4, 0, 4), (8, 4, 0)]):
         weights.submit(worker, array(*local))
-    weights.average(Average((0, 2), (0.5, 0.5), 1))
+    weights.average(AverageSubmitted((0, 2), (0.5, 0.5), 1))
     same(weights.newest, (5, 4, 4))
     same(weights.take(1), (4, 0, 4))
 
@@ -142,7 +142,7 @@ def test_a_mean_of_some_workers() -> None:
 def test_a_worker_that_is_alone_is_not_rounded() -> None:
     weights = held()
     weights.submit(1, array(0.1, 1 / 3, 1e-30))
-    weights.average(Average((1,), (1.0,), 1))
+    weights.average(AverageSubmitted((1,), (1.0,), 1))
     same(weights.newest, array(0.1, 1 / 3, 1e-30).tolist())
 
 
@@ -157,7 +157,7 @@ def test_no_version_is_written_to() -> None:
         copies.append(versions[-1].copy())
     for worker in (0, 1):
         weights.submit(worker, array(worker, 7, 11))
-    weights.average(Average((0, 1), (0.25, 0.75), 4))
+    weights.average(AverageSubmitted((0, 1), (0.25, 0.75), 4))
     for version, copy in zip(versions, copies, strict=True):
         np.testing.assert_array_equal(version, copy)
 

@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.base.signals import Action
-from bpt.parallel.outer.outer_instructions import Order, Report, Settled
+from bpt.base.signals import SignalAction
+from bpt.parallel.outer.outer_instructions import Order, Settled, SubmissionReport
 from bpt.train.outer import messages as wire
-from bpt.train.outer.messages import Kind, Progress
-from bpt.train.solver.solver import Outcome
+from bpt.train.outer.messages import MessageKind, WorkerProgress
+from bpt.train.solver.solver import RunOutcome
 
 whole = st.integers(0, 2**53)
 parts = st.fractions(0, 1000, max_denominator=2**40)
 numbers = st.floats(allow_nan=False)
 runs = st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)), max_size=4).map(tuple)
 orders = st.builds(Order, whole, whole, parts, parts, runs, whole, st.booleans(), st.booleans(), st.just(0))
-reports = st.builds(Report, whole, parts, whole, whole, numbers, numbers, numbers, numbers)
-words = st.builds(Progress, whole, whole, numbers, numbers, st.sampled_from(Action), st.booleans())
+reports = st.builds(SubmissionReport, whole, parts, whole, whole, numbers, numbers, numbers, numbers)
+words = st.builds(WorkerProgress, whole, whole, numbers, numbers, st.sampled_from(SignalAction), st.booleans())
 EXAMPLES = settings(max_examples=100, deadline=None, derandomize=True)
 
 
@@ -40,7 +40,7 @@ def sent(head: np.ndarray) -> np.ndarray:
 @given(orders)
 def test_orders(order: Order) -> None:
     head, runs = sent(wire.order_head(order)), wire.runs_buffer(order)
-    assert wire.kind_of(head) is Kind.ORDER
+    assert wire.kind_of(head) is MessageKind.ORDER
     assert runs.shape == (wire.number_of_runs(head), 2) and runs.dtype == np.int64
     back = wire.read_order(head, order.worker, runs.copy())
     assert back == order and repr(back) == repr(order)
@@ -54,23 +54,23 @@ def test_the_batch_stays_with_the_server() -> None:
 
 @EXAMPLES
 @given(reports)
-def test_reports(report: Report) -> None:
+def test_reports(report: SubmissionReport) -> None:
     head = sent(wire.report_head(report))
-    assert wire.kind_of(head) is Kind.SUBMIT
+    assert wire.kind_of(head) is MessageKind.SUBMIT
     back = wire.read_report(head, report.worker)
     assert back == report and repr(back) == repr(report)
 
 
 def test_a_loss_that_is_not_known() -> None:
-    back = wire.read_report(sent(wire.report_head(Report(2, Fraction(1)))), 2)
+    back = wire.read_report(sent(wire.report_head(SubmissionReport(2, Fraction(1)))), 2)
     assert math.isnan(back.loss)
 
 
 @EXAMPLES
 @given(words)
-def test_progress(progress: Progress) -> None:
+def test_progress(progress: WorkerProgress) -> None:
     head = sent(wire.progress_head(progress))
-    assert wire.kind_of(head) is Kind.PROGRESS
+    assert wire.kind_of(head) is MessageKind.PROGRESS
     back = wire.read_progress(head, progress.worker)
     assert back == progress and repr(back) == repr(progress)
 
@@ -78,16 +78,16 @@ def test_progress(progress: Progress) -> None:
 @pytest.mark.parametrize("engine", [0, 1, 2])
 def test_settled(engine: int) -> None:
     head = sent(wire.settled_head(Settled(5, engine, 1)))
-    assert wire.kind_of(head) is Kind.SETTLED
+    assert wire.kind_of(head) is MessageKind.SETTLED
     assert wire.read_settled(head, 5) == Settled(5, engine, 1)
 
 
 def test_hurry() -> None:
-    assert wire.kind_of(sent(wire.hurry_head())) is Kind.HURRY
+    assert wire.kind_of(sent(wire.hurry_head())) is MessageKind.HURRY
 
 
-@pytest.mark.parametrize("outcome", [Outcome(0, False), Outcome(2**52, True), Outcome(3, False, True)])
-def test_how_a_run_has_ended(outcome: Outcome) -> None:
+@pytest.mark.parametrize("outcome", [RunOutcome(0, False), RunOutcome(2**52, True), RunOutcome(3, False, True)])
+def test_how_a_run_has_ended(outcome: RunOutcome) -> None:
     head = sent(wire.finished_head(outcome))
-    assert wire.kind_of(head) is Kind.FINISHED
+    assert wire.kind_of(head) is MessageKind.FINISHED
     assert wire.read_finished(head) == outcome

@@ -11,8 +11,8 @@ import pytest
 from bpt.config.optim_spec import OptimSpec
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.parallel.outer.outer_instructions import Average, Order, Report, Settled
-from bpt.parallel.outer.weight_update import Update
+from bpt.parallel.outer.outer_instructions import AverageSubmitted, Order, Settled, SubmissionReport
+from bpt.parallel.outer.weight_update import AgwuUpdate
 from bpt.train.outer.monitor import Monitor
 from bpt.train.outer.report import AllocationRow, NodeRow, RunRecord, UpdateRow
 
@@ -43,8 +43,10 @@ def monitor(silent: bool = False, **solver: object) -> tuple[Monitor, Clock, Run
     return made, clock, record
 
 
-def report(worker: int, passes: int = 1, loss: float = 2.0, seconds: float = 1.5, waited: float = 0.25) -> Report:
-    return Report(worker, Fraction(passes), 4, 20, seconds, waited, 0.8, loss)
+def report(
+    worker: int, passes: int = 1, loss: float = 2.0, seconds: float = 1.5, waited: float = 0.25
+) -> SubmissionReport:
+    return SubmissionReport(worker, Fraction(passes), 4, 20, seconds, waited, 0.8, loss)
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +60,7 @@ def test_an_update(lines: pytest.LogCaptureFixture) -> None:
     made, clock, record = monitor()
     made.submitted(report(1, 3))
     clock.seconds = 9.0
-    made.merged(Update(1, base=4, newest=7, gamma=0.5, accuracy=0.8), moved=1000)
+    made.merged(AgwuUpdate(1, base=4, newest=7, gamma=0.5, accuracy=0.8), moved=1000)
     assert record.updates == [
         UpdateRow(8, 9.0, 1, "b", 4, 3, 0.5, 0.8, 0.4, 3.0, 20, 1.5, 0.25, 2.0, 1000)
     ]  # fmt: skip
@@ -71,7 +73,7 @@ def test_an_update(lines: pytest.LogCaptureFixture) -> None:
 def test_asgd_is_silent(lines: pytest.LogCaptureFixture) -> None:
     made, _, record = monitor(silent=True)
     made.submitted(report(0))
-    made.merged(Update(0, 0, 0, 1.0, 1.0), moved=0)
+    made.merged(AgwuUpdate(0, 0, 0, 1.0, 1.0), moved=0)
     assert len(record.updates) == 1 and lines.messages == []
 
 
@@ -81,7 +83,7 @@ def test_a_mean(lines: pytest.LogCaptureFixture) -> None:
     for worker in (1, 0):
         made.submitted(report(worker, loss=worker + 1.0))
     clock.seconds = 3.0
-    made.averaged(Average((0, 1), (0.25, 0.75), 6), moved=[100, 200])
+    made.averaged(AverageSubmitted((0, 1), (0.25, 0.75), 6), moved=[100, 200])
     assert [(row.version, row.worker, row.base, row.staleness, row.factor, row.moved) for row in record.updates] == [
         (6, 0, 5, 0, 0.25, 100),
         (6, 1, 5, 0, 0.75, 200),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bpt.base.errors import UserError
-from bpt.train.outer.parameter_server import Part, parts_of
+from bpt.train.outer.parameter_server import ServerPart, parts_of
 from bpt.train.outer.report import read_csv
 from tests.server.test_training import UNWEIGHED, alone, assert_equal, folder, outer, weights
 
@@ -18,9 +18,9 @@ ELEMENTS = 7
 
 
 def test_parts() -> None:
-    assert parts_of(ELEMENTS, [1, 2]) == [Part(1, slice(0, 3)), Part(2, slice(3, 7))]
+    assert parts_of(ELEMENTS, [1, 2]) == [ServerPart(1, slice(0, 3)), ServerPart(2, slice(3, 7))]
     assert [part.size for part in parts_of(ELEMENTS, range(1, 4))] == [2, 2, 3]
-    assert parts_of(ELEMENTS, []) == [Part(0, slice(0, 7))]
+    assert parts_of(ELEMENTS, []) == [ServerPart(0, slice(0, 7))]
 
 
 @pytest.mark.parametrize("servers", [1, 2, 3])

@@ -12,16 +12,16 @@ import pytest
 from numpy.typing import NDArray
 
 from bpt.base.errors import DataError, LostRankError
-from bpt.base.signals import Action
+from bpt.base.signals import SignalAction
 from bpt.data import shipped
-from bpt.data.lmdb_file import Record
+from bpt.data.lmdb_file import DatumRecord
 from bpt.data.sampler import Sampler
-from bpt.data.shipped import Shipment, Spool
-from bpt.parallel.outer.outer_instructions import Order, Report, Settled
+from bpt.data.shipped import RecordCache, RecordStream
+from bpt.parallel.outer.outer_instructions import Order, Settled, SubmissionReport
 from bpt.system.comm.base import Communicator
-from bpt.train.outer.messages import LENGTH, Progress
+from bpt.train.outer.messages import LENGTH, WorkerProgress
 from bpt.train.outer.remote import RemoteServer, RemoteWorker
-from bpt.train.outer.worker_links import Event, Gone, Submission
+from bpt.train.outer.worker_links import Event, Submission, WorkerLost
 from tests.data.lmdbs import write_records
 from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import Killed, run_ranks
@@ -30,7 +30,7 @@ T = TypeVar("T")
 SIZE, KIND = 5, np.dtype(np.float32)
 BYTES, HEAD = SIZE * 4, LENGTH * 8
 ORDER = Order(7, 3, Fraction(5, 2), Fraction(2), ((0, 4), (9, 2**40)), 2)
-REPORT = Report(7, Fraction(7, 3), 4, 30, 1.25, 0.125, 0.9, 2.5)
+REPORT = SubmissionReport(7, Fraction(7, 3), 4, 30, 1.25, 0.125, 0.9, 2.5)
 STOP = Order(7, 4, Fraction(3), Fraction(3), weights=False, stop=True)
 
 
@@ -41,8 +41,8 @@ def numbers(start: float = 0.0) -> NDArray[np.float32]:
 def linked(
     serve: Callable[[RemoteWorker], object],
     work: Callable[[RemoteServer], object],
-    shipments: Sequence[Shipment] = (),
-    spools: Sequence[Spool] = (),
+    shipments: Sequence[RecordStream] = (),
+    spools: Sequence[RecordCache] = (),
 ) -> dict[str, tuple[int, int]]:
     """A server on rank 0, and worker 7 on rank 1. Returns the bytes that the server has sent and received of what."""
 
@@ -133,10 +133,10 @@ def test_many_rounds_count_as_in_eq_11() -> None:
 
 
 def test_what_is_told_comes_before_the_submission() -> None:
-    words: list[Progress | Settled] = [
+    words: list[WorkerProgress | Settled] = [
         Settled(7, 2, 1),
-        Progress(7, 5, 0.5, 1.5),
-        Progress(7, 6, 0.75, 1.25, Action.STOP, True),
+        WorkerProgress(7, 5, 0.5, 1.5),
+        WorkerProgress(7, 6, 0.75, 1.25, SignalAction.STOP, True),
     ]
 
     def serve(link: RemoteWorker) -> None:
@@ -162,7 +162,7 @@ def test_hurry_while_it_trains() -> None:
 
     def serve(link: RemoteWorker) -> None:
         link.send(ORDER, numbers())
-        assert event(link) == Progress(7)
+        assert event(link) == WorkerProgress(7)
         link.hurry()
         assert isinstance(event(link), Submission)
         link.send(ORDER, numbers())
@@ -173,7 +173,7 @@ def test_hurry_while_it_trains() -> None:
     def work(server: RemoteServer) -> None:
         server.order()
         assert not server.hurried
-        server.tell(Progress(7))
+        server.tell(WorkerProgress(7))
         while not server.hurried:
             pass
         assert server.hurried
@@ -210,11 +210,11 @@ RECORD = {f"{index:02d}".encode(): bytes([index]) * 40 for index in range(12)}
 
 def test_records_arrive_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of an order's runs, for each of two data layers, and no others; before the worker trains."""
-    original = Shipment.pieces
-    monkeypatch.setattr(Shipment, "pieces", lambda shipment, runs: original(shipment, runs, size=100))
+    original = RecordStream.pieces
+    monkeypatch.setattr(RecordStream, "pieces", lambda shipment, runs: original(shipment, runs, size=100))
     source = write_records(tmp_path / "db", RECORD)
     other = write_records(tmp_path / "other", {key: value[:7] for key, value in RECORD.items()})
-    shipments = [Shipment(path, Sampler([12])) for path in (source, other)]
+    shipments = [RecordStream(path, Sampler([12])) for path in (source, other)]
     first, more = ((0, 3), (8, 12)), ((3, 4),)
 
     def serve(link: RemoteWorker) -> None:
@@ -227,11 +227,11 @@ def test_records_arrive_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         link.send(STOP, None)
         settle(link)
 
-    def has(spool: Spool, length: int, *indices: int) -> bool:
-        items = [Record(key, value[:length]) for key, value in RECORD.items()]
+    def has(spool: RecordCache, length: int, *indices: int) -> bool:
+        items = [DatumRecord(key, value[:length]) for key, value in RECORD.items()]
         return [spool.record(index) for index in indices] == [items[index] for index in indices]
 
-    with Spool(shipments[0].header) as one, Spool(shipments[1].header) as two:
+    with RecordCache(shipments[0].header) as one, RecordCache(shipments[1].header) as two:
 
         def work(server: RemoteServer) -> None:
             for version in range(3):
@@ -269,7 +269,7 @@ def test_a_worker_that_dies(moment: str) -> None:
             link.send(ORDER, numbers())
         assert isinstance(event(other), Submission)
         seen = event(dead)
-        while seen != Gone(0):
+        while seen != WorkerLost(0):
             seen = event(dead)
         assert dead.poll() is None and dead.idle
         dead.send(ORDER, numbers())
@@ -290,7 +290,7 @@ def test_a_worker_that_dies(moment: str) -> None:
         if world.rank == 1 and moment == "half submitted":
             server._send("control", np.array([2.0, 1.0, 1.0] + [0.0] * (LENGTH - 3)), 1)  # a report without its weights
         elif world.rank == 2 or moment == "waiting":
-            server.submit(Report(order.worker, Fraction(1)), numbers())
+            server.submit(SubmissionReport(order.worker, Fraction(1)), numbers())
         if world.rank == 1:
             raise Killed
         assert server.order()[0].stop

@@ -10,20 +10,30 @@ from pathlib import Path
 import pytest
 
 from bpt.base.errors import FileError, UserError, WriteError
-from bpt.parallel.outer.outer_instructions import Average, Cut, Descend, Instruction, Lost, Merge, Order, Send, Settled
-from bpt.parallel.outer.weight_update import Update
+from bpt.parallel.outer.outer_instructions import (
+    ApplyGradient,
+    AverageSubmitted,
+    CutShort,
+    Instruction,
+    Lost,
+    Merge,
+    Order,
+    SendOrder,
+    Settled,
+)
+from bpt.parallel.outer.weight_update import AgwuUpdate
 from bpt.train.outer.replay_log import RecordedRun, RunFacts, check_replay, read_log, remarks, writing
 
 SOLVER = "max_iter: 9\nparallel_param {\n  exchange: AGWU\n}\n"
 FACTS = RunFacts(SOLVER, "def", "012", 60_000, 2, 2**63 + 1, (1, 4))
 INSTRUCTIONS: tuple[Instruction, ...] = (
     Settled(1, 2, 0),
-    Send(Order(0, 0, Fraction(1), Fraction(0), ((0, 5),), batch=1)),
-    Merge(Update(0, 0, 0, 0.1, 1 / 3)),
+    SendOrder(Order(0, 0, Fraction(1), Fraction(0), ((0, 5),), batch=1)),
+    Merge(AgwuUpdate(0, 0, 0, 0.1, 1 / 3)),
     Settled(0, 1, 1),
-    Average((0, 1), (0.25, 0.75), 1),
-    Descend(Update(1, 2, 3, 1.0, 1.0), Fraction(1, 3)),
-    Cut(0, Fraction(7, 3), 5),
+    AverageSubmitted((0, 1), (0.25, 0.75), 1),
+    ApplyGradient(AgwuUpdate(1, 2, 3, 1.0, 1.0), Fraction(1, 3)),
+    CutShort(0, Fraction(7, 3), 5),
     Lost((1,)),
 )
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bpt.base.signals import Action, SignalActions
-from bpt.train.solver.solver import Outcome
+from bpt.base.signals import SignalAction, SignalActions
+from bpt.train.solver.solver import RunOutcome
 from tests.server.test_training import assert_equal, outer, weights
 from tests.solver.spread_runs import set_up
 
@@ -21,7 +21,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bpt.train.outer.serving.draw", lambda record, folder: [])  # takes seconds
 
 
-def replay_of(lines: int, caplog: pytest.LogCaptureFixture) -> Outcome:
+def replay_of(lines: int, caplog: pytest.LogCaptureFixture) -> RunOutcome:
     """Train on two workers, and repeat so many lines of the log; below 0: all but so many."""
     outer(3, "exchange: AGWU", "max_iter: 9")
     log = Path("small_run/replay.jsonl").read_text().splitlines(keepends=True)
@@ -50,9 +50,9 @@ def test_a_log_of_a_run_that_was_stopped_tells_so(caplog: pytest.LogCaptureFixtu
     class Stopped(SignalActions):
         asked = 0
 
-        def take(self) -> Action:
+        def take(self) -> SignalAction:
             self.asked += 1
-            return Action.STOP if self.asked == 40 else Action.NONE
+            return SignalAction.STOP if self.asked == 40 else SignalAction.NONE
 
     outer(1, "exchange: AGWU", "max_iter: 100000", signals=Stopped())
     Path("small_run").rename("first_run")

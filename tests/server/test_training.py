@@ -16,14 +16,14 @@ from bpt.base.errors import FileError, LayerError, RunError, UserError
 from bpt.base.signals import SignalActions
 from bpt.config.plan.resolve import read_plan
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.parallel.outer.outer_instructions import Average, Send
+from bpt.parallel.outer.outer_instructions import AverageSubmitted, SendOrder
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
 from bpt.system.device import CPU
 from bpt.train.outer import train, worker
 from bpt.train.outer.replay_log import read_log
 from bpt.train.outer.report import read_csv
-from bpt.train.solver.solver import Outcome, Solver
+from bpt.train.solver.solver import RunOutcome, Solver
 from tests.doubles.thread_ranks import Killed, run_ranks
 from tests.golden_cases import GOLDEN
 from tests.solver.spread_runs import ROWS, set_up
@@ -48,10 +48,10 @@ def outer(
     resume: str = "",
     solver: str = "solver.prototxt",
     signals: SignalActions | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """Train on so many ranks; rank 0 serves, and computes too if it is alone."""
 
-    def run(world: Communicator) -> Outcome:
+    def run(world: Communicator) -> RunOutcome:
         threads = torch.get_num_threads()
         source = read_plan(
             solver, ["parallel_param { sync_batch_norm: false }", f"parallel_param {{ {parallel} }}", *overrides]
@@ -132,7 +132,7 @@ def test_a_replay_ends_bit_for_bit_equal(exchange: str) -> None:
     Path("small_run").rename("first_run")
     outer(4, parallel, "max_iter: 20 snapshot_prefix: 'again'", replay="first_run/replay.jsonl")
     assert_equal(weights(20, "again"), expected)
-    assert sum(isinstance(each, Send) for each in log) > 6
+    assert sum(isinstance(each, SendOrder) for each in log) > 6
 
 
 def test_a_replay_of_another_run_is_refused() -> None:
@@ -292,7 +292,7 @@ def test_what_cannot_be_shipped_is_refused() -> None:
 def test_equal_shares_give_plain_averages() -> None:
     """Eq. 7 with equal Q, as the log tells."""
     outer(3, f"exchange: SGWU agwu_param {{ {UNWEIGHED} }}")
-    averages = [each for each in read_log("small_run/replay.jsonl").instructions if isinstance(each, Average)]
+    averages = [each for each in read_log("small_run/replay.jsonl").instructions if isinstance(each, AverageSubmitted)]
     assert len(averages) == 5 and all(each.factors == (0.5, 0.5) for each in averages)
 
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from bpt.base.errors import LayerError, LostRankError, PrototxtError
-from bpt.base.signals import Action, SignalActions
+from bpt.base.signals import SignalAction, SignalActions
 from bpt.config.plan.resolve import read_plan
 from bpt.config.precision import FLOAT64
 from bpt.config.proto import bpt_pb2 as pb
@@ -23,7 +23,7 @@ from bpt.system.comm.serial import SerialCommunicator
 from bpt.system.device import CPU
 from bpt.train.outer import train, worker_ranks
 from bpt.train.outer.report import read_csv
-from bpt.train.solver.solver import Outcome, Solver
+from bpt.train.solver.solver import RunOutcome, Solver
 from tests.doubles.thread_ranks import Killed, ThreadCommunicator, run_ranks
 from tests.marks import slow
 from tests.solver.spread_runs import NET, ROWS, set_up
@@ -68,16 +68,16 @@ class Signalled(SignalActions):
     def __exit__(self, *_: object) -> None:
         pass
 
-    def take(self) -> Action:
+    def take(self) -> SignalAction:
         self._left -= 1
         self.terminated |= self._left == 0
-        return Action.STOP if self._left == 0 else Action.NONE
+        return SignalAction.STOP if self._left == 0 else SignalAction.NONE
 
 
-def outer(ranks: int, parallel: str, *overrides: str, replay: str = "", signalled: int = -1) -> list[Outcome]:
+def outer(ranks: int, parallel: str, *overrides: str, replay: str = "", signalled: int = -1) -> list[RunOutcome]:
     """Train on so many ranks; returns what each of those that live comes to. A rank that misses another one dies."""
 
-    def run(world: Communicator) -> Outcome:
+    def run(world: Communicator) -> RunOutcome:
         threads = torch.get_num_threads()
         text = [LOCAL, f"parallel_param {{ {parallel} }}", *overrides]
         signals = Signalled(7) if world.rank == signalled else None

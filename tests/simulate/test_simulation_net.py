@@ -9,7 +9,7 @@ import pytest
 
 from bpt.base.errors import LayerError, PrototxtError, UserError
 from bpt.config.plan.run_plan import RunPlan
-from bpt.perf.simulate.simulation_net import Facts, facts_of
+from bpt.perf.simulate.simulation_net import NetWorkload, facts_of
 from tests.golden_cases import GOLDEN
 from tests.solver.small_solver import small_solver
 
@@ -31,7 +31,7 @@ def digits(folder: Path, *overrides: str, source: Path = DATA) -> RunPlan:
 def test_a_net_by_hand(tmp_path: Path) -> None:
     """An inner product of 784 to 3 and its loss; a pass trains 20 samples, an iteration two passes."""
     facts = facts_of(digits(tmp_path, "iter_size: 2"))
-    assert facts == Facts("digits", 200, 40, facts.flops, 785 * 3, 4 * 785 * 3, 0)
+    assert facts == NetWorkload("digits", 200, 40, facts.flops, 785 * 3, 4 * 785 * 3, 0)
     assert facts.weights == 4 * 785 * 3
     multiply_adds = 2 * 784 * 3 * 3  # forward, and twice as many backward
     assert multiply_adds < facts.flops < 1.02 * multiply_adds

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bpt.base.errors import LostRankError, PrototxtError, RunError
-from bpt.base.signals import Action, SignalActions
+from bpt.base.signals import SignalAction, SignalActions
 from bpt.config.plan.resolve import read_plan
 from bpt.system.comm.base import Communicator
 from bpt.train.solver.solver import Solver
@@ -241,10 +241,10 @@ class Terminated(SignalActions):
         self.solver: Solver | None = None
         self._iteration = iteration
 
-    def take(self) -> Action:
+    def take(self) -> SignalAction:
         due = not self.terminated and self.solver is not None and self.solver.iter == self._iteration
         self.terminated |= due
-        return Action.STOP if due else Action.NONE
+        return SignalAction.STOP if due else SignalAction.NONE
 
 
 def test_a_signal_outlives_the_iteration_that_broke_off() -> None:

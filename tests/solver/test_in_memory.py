@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt.base.signals import Action, SignalActions
+from bpt.base.signals import SignalAction, SignalActions
 from bpt.config.plan.resolve import read_plan
 from bpt.system.comm.base import Communicator
 from bpt.train.solver.solver import Solver
@@ -37,9 +37,9 @@ class StopAt(SignalActions):
         super().__init__()
         self._left = iteration
 
-    def take(self) -> Action:
+    def take(self) -> SignalAction:
         self._left -= 1
-        return Action.NONE if self._left else Action.STOP
+        return SignalAction.NONE if self._left else SignalAction.STOP
 
 
 def broken_off(iterations: int, *overrides: str) -> None:

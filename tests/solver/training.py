@@ -16,7 +16,7 @@ from bpt.config.plan.resolve import resolve
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.sources import SolverSource
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.engine.optim.lr_policy import learning_rate
 from bpt.engine.optim.rules import UpdateRule, make_rule
 from bpt.graph.build import build_graph
@@ -60,7 +60,7 @@ class Trainer:
         graph = build_graph(text.name, layer_specs(text), LAYERS, make_state(pb.TRAIN))
         self.plan = solver_of(solver)
         self.net = Net(graph, PassContext(seed=1))
-        self.operator = SegmentOperator(self.net)
+        self.operator = Operator(self.net)
         self.rule: UpdateRule = make_rule(self.plan.optim, self.net, self.plan.snapshot_diff)
         self.iteration = 0
         self.forwards = 0

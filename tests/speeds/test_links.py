@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from bpt.perf.speeds.ping_pong import Measured, measure, pairs, shared_by
+from bpt.perf.speeds.ping_pong import MeasuredLinks, measure, pairs, shared_by
 from bpt.system.comm.serial import SerialCommunicator
 from tests.doubles.thread_ranks import run_ranks
 
@@ -22,7 +22,7 @@ def test_a_measurement() -> None:
 
 
 def test_one_rank() -> None:
-    assert measure(SerialCommunicator(), "a") == Measured((), 0.0)
+    assert measure(SerialCommunicator(), "a") == MeasuredLinks((), 0.0)
 
 
 @pytest.mark.parametrize(("hosts", "expected"), [

@@ -15,14 +15,14 @@ from bpt.parallel.balance.profile import Profile, check, read_profile
 from bpt.parallel.balance.rank_facts import facts
 from bpt.perf.speeds import profiling
 from bpt.perf.speeds.profiling import profile, whole_batch
-from bpt.perf.speeds.survey import Limits
+from bpt.perf.speeds.survey import SurveyLimits
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
 from bpt.system.device import CPU
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.small_solver import small_solver
 
-QUICK = Limits(precision=10.0, run=0.001, repeats=2, seconds=0.01)
+QUICK = SurveyLimits(precision=10.0, run=0.001, repeats=2, seconds=0.01)
 
 
 def test_two_ranks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,7 @@ from bpt.config.plan.run_plan import RunPlan
 from bpt.config.precision import FLOAT32
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.memory_format_choice import LayoutChoice
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.nn.layers.base import batch_of
 from bpt.nn.layers.data import Data
@@ -92,14 +92,14 @@ def test_an_iteration_has_all_its_passes_and_an_update(tmp_path: Path, seen: See
     work = rehearsal(tmp_path, "iter_size: 3 clip_gradients: 1e-6")
     work.resize(2)
     gradients: list[int] = []
-    backward = SegmentOperator.backward
+    backward = Operator.backward
 
-    def count(operator: SegmentOperator, index: int, micro: int | None = None) -> None:
+    def count(operator: Operator, index: int, micro: int | None = None) -> None:
         backward(operator, index, micro)
         gradients.append(sum(value.grad is not None for value in operator.net.parameters()))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SegmentOperator, "backward", count)
+        patch.setattr(Operator, "backward", count)
         work.run()
         work.run()
     assert gradients == [4] * 6

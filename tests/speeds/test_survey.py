@@ -11,7 +11,7 @@ import pytest
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.memory_format_choice import LayoutChoice
 from bpt.parallel.balance.profile import RankSpeed
-from bpt.perf.speeds.survey import Limits, measure_speed
+from bpt.perf.speeds.survey import SurveyLimits, measure_speed
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
 from tests.doubles.thread_ranks import run_ranks
@@ -150,7 +150,7 @@ def test_what_never_settles_ends_and_is_told(caplog: pytest.LogCaptureFixture) -
     generator = random.Random(0)
     noisy = Formula(lambda size: generator.uniform(0.3, 0.9))
     with caplog.at_level(logging.INFO, logger="bpt"):
-        measure_speed(noisy, ENGINE, 1, SerialCommunicator(), Limits(precision=0.001))
+        measure_speed(noisy, ENGINE, 1, SerialCommunicator(), SurveyLimits(precision=0.001))
     assert noisy.iterations < 50
     assert "rank 0: after 7" in caplog.text  # 7 s, 8 runs, and what a round takes
     assert "s the time of 1 samples is known to ± " in caplog.text
@@ -165,7 +165,7 @@ def test_sizes_that_lead_the_way_are_measured_roughly() -> None:
         spent[size] += (time := generator.uniform(0.1, 0.3))
         return time
 
-    measure_speed(Formula(seconds), ENGINE, 4, SerialCommunicator(), Limits(precision=0.001, whole=99))
+    measure_speed(Formula(seconds), ENGINE, 4, SerialCommunicator(), SurveyLimits(precision=0.001, whole=99))
     assert [1.0 < time < 2.5 for time in (spent[1], spent[2])] == [True, True]
     assert 10 < spent[4] < 15
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.optim.rules import UpdateRule, make_rule
 from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.part import Part, Slice, slice_bounds
+from bpt.graph.part import BlobSlice, Part, slice_bounds
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 from bpt.system.comm.base import Communicator
@@ -47,13 +47,13 @@ def parts_of(graph: LayerGraph, scheme: str, ranks: int) -> list[Part]:
     return [master, *slaves]
 
 
-def _slices(graph: LayerGraph, split: set[int], count: int, rank: int) -> dict[int, Slice]:
+def _slices(graph: LayerGraph, split: set[int], count: int, rank: int) -> dict[int, BlobSlice]:
     slices = {}
     for param in graph.params:
         if param.layer in split:
             spec = graph.nodes[param.layer].spec.param.inner_product_param
             axis = 1 if spec.transpose and param.blob == 0 else 0
-            slices[param.index] = Slice(axis, *slice_bounds(spec.num_output, count)[rank])
+            slices[param.index] = BlobSlice(axis, *slice_bounds(spec.num_output, count)[rank])
     return slices
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bpt.perf.forecast.drift import Basis, Drift
-from bpt.train.telemetry.rank_loads import Load, Predicted
+from bpt.perf.forecast.drift import Drift, PlanAssumptions
+from bpt.train.telemetry.rank_loads import Predicted, RankLoad
 from tests.forecast.small import BYTES, nodes, small
 
 EVEN = (4, 4)
@@ -15,15 +15,15 @@ EVEN = (4, 4)
 
 def drift(folder: Path, parallel: str = "exchange: RING num_stages: 1 num_shards: 1") -> Drift:
     plan, costs = small(folder, f"parallel_param {{ auto: true {parallel} }}")
-    return Drift(Basis(plan, costs, nodes(2, 2, bandwidth=BYTES)))
+    return Drift(PlanAssumptions(plan, costs, nodes(2, 2, bandwidth=BYTES)))
 
 
-def loads(*computing: float, exchange: float, data: float = 0.0) -> list[Load]:
+def loads(*computing: float, exchange: float, data: float = 0.0) -> list[RankLoad]:
     """All are done when the slowest is."""
-    return [Load("ab"[n], own, data, max(computing) - own + exchange, 0.0, 0) for n, own in enumerate(computing)]
+    return [RankLoad("ab"[n], own, data, max(computing) - own + exchange, 0.0, 0) for n, own in enumerate(computing)]
 
 
-def told(what: Drift, *intervals: list[Load]) -> list[str]:
+def told(what: Drift, *intervals: list[RankLoad]) -> list[str]:
     """What is said of the last of ``intervals``."""
     return [list(what.lines(each, EVEN)) for each in intervals][-1]
 
@@ -68,7 +68,7 @@ def test_a_rank_that_is_slowed_calls_for_other_shares(tmp_path: Path) -> None:
         (loads(0.5, 0.5, exchange=1.0), "1500 ms, and 3000 ms were predicted: rank 0 (host a) computes 500 ms, not"),
     ],
 )
-def test_what_differs_is_named(tmp_path: Path, seen: list[Load], reason: str) -> None:
+def test_what_differs_is_named(tmp_path: Path, seen: list[RankLoad], reason: str) -> None:
     (_, line) = told(drift(tmp_path), seen, seen, seen)
     assert line.startswith(f"Drift: an iteration takes {reason}")
     assert line.endswith("on ranks as they are now no plan is known to be faster")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bpt.parallel.cgdp.calibration import Kind
-from bpt.parallel.cgdp.cost_model import LayerCost
-from bpt.parallel.cgdp.layer_costs import Measured, Seen
+from bpt.parallel.cgdp.calibration import IterationKind
+from bpt.parallel.cgdp.cost_model import TrainedLayerCost
+from bpt.parallel.cgdp.layer_costs import CalibrationResult, ChunkMeasurement
 from bpt.perf.timing.cgdp_times import cuts, layer_table, phase_table, summary, total_table
 from bpt.perf.timing.phases import time_ranks
 from bpt.system.device import CPU
@@ -18,18 +18,18 @@ from tests.doubles.thread_ranks import run_ranks
 from tests.solver.small_solver import SOLVER, small_solver
 
 # 7 ms of backward; 3, 2 and 1 ms of exchange, of which half holds up what follows; 0.25 ms a chunk.
-MEASURED = Measured(
+MEASURED = CalibrationResult(
     (
-        LayerCost("ip", 30, bp=0.001, d2h=0.001, accumulate=0.0005, bc=0.0015),
-        LayerCost("conv2", 20, bp=0.002, d2h=0.001, accumulate=0.00025, bc=0.00075),
-        LayerCost("conv1", 10, bp=0.004, d2h=0.0005, accumulate=0.00025, bc=0.00025),
+        TrainedLayerCost("ip", 30, bp=0.001, d2h=0.001, accumulate=0.0005, bc=0.0015),
+        TrainedLayerCost("conv2", 20, bp=0.002, d2h=0.001, accumulate=0.00025, bc=0.00075),
+        TrainedLayerCost("conv1", 10, bp=0.004, d2h=0.0005, accumulate=0.00025, bc=0.00025),
     ),
     per_chunk=0.00025,
     held=0.5,
     seen={
-        Kind((2, 1)): Seen(total=0.0125, waited=0.0015),
-        Kind((1, 1, 1)): Seen(total=0.01, waited=0.001),
-        Kind((3,)): Seen(total=0.0145, waited=0.006),
+        IterationKind((2, 1)): ChunkMeasurement(total=0.0125, waited=0.0015),
+        IterationKind((1, 1, 1)): ChunkMeasurement(total=0.01, waited=0.001),
+        IterationKind((3,)): ChunkMeasurement(total=0.0145, waited=0.006),
     },
 )
 CUTS = {"in use": (2, 1), "size 1": (1, 1, 1), "all layers": (3,)}
@@ -99,7 +99,7 @@ def test_phases_of_both() -> None:
 def test_many_chunks_are_shown_in_part() -> None:
     lengths = (1, 2) * 10
     layers = tuple(replace(MEASURED.layers[0], name=str(number)) for number in range(30))
-    many = replace(MEASURED, layers=layers, seen={Kind(lengths): Seen(1.0, 0.0)})
+    many = replace(MEASURED, layers=layers, seen={IterationKind(lengths): ChunkMeasurement(1.0, 0.0)})
     assert list(total_table(many, {"in use": lengths}))[1].split("…")[0] == "in use            1x1 1x2 1x1 1x2 1x1 1x2"
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.nn.net import Net
 from bpt.parallel import task_dag
 from bpt.parallel.task_dag import TaskDagCompute
-from bpt.parallel.task_dag.task_dag import Event, Task, TaskDag, Timeline
+from bpt.parallel.task_dag.task_dag import LaneEvent, Task, TaskDag, Timeline
 from bpt.perf.timing.inner_times import LIBRARY, TASK_DAG, Pass, log_inner_times, pass_of, side_by_side, task_tables
 from bpt.system.comm.base import Communicator
 from bpt.train.solver.solver import Solver
@@ -53,7 +53,7 @@ def test_one_thread_runs_nothing_side_by_side(tmp_path: Path, caplog: pytest.Log
 def passed(seconds: float, *events: tuple[int, int, float, float]) -> Timeline:
     """Of task b after a and tasks c, d by themselves, on 2 threads."""
     dag = TaskDag([Task("a"), Task("b", needs=(0,)), Task("c"), Task("d", pinned=True)])
-    return Timeline(dag, 2, tuple(Event(*event) for event in events), seconds)
+    return Timeline(dag, 2, tuple(LaneEvent(*event) for event in events), seconds)
 
 
 def test_what_the_threads_did() -> None:
@@ -125,7 +125,7 @@ def test_threads_end_where_the_library_is_chosen(tmp_path: Path) -> None:
     before = dag_threads()
     started = set()
 
-    def make(net: Net, device: torch.device) -> SegmentOperator:
+    def make(net: Net, device: torch.device) -> Operator:
         operator = dag_operator(net, device=device)
         tasks_of(operator).inner = LIBRARY
         return operator

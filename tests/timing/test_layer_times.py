@@ -9,11 +9,11 @@ import torch
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.memory_format_choice import LayoutChoice
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.graph.segments import per_layer
 from bpt.nn.net import Net
 from bpt.perf.timing import layer_times as timing
-from bpt.perf.timing.layer_times import WARM_UP, Stopwatch, Times, choose_layout, time_layers, time_passes
+from bpt.perf.timing.layer_times import WARM_UP, RepetitionTimes, Stopwatch, choose_layout, time_layers, time_passes
 from tests.golden_cases import graph_of
 
 NET = """
@@ -31,24 +31,24 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing.time, "perf_counter", lambda: float(next(SECONDS)))
 
 
-def whole() -> SegmentOperator:
-    return SegmentOperator(Net(graph_of(NET)))
+def whole() -> Operator:
+    return Operator(Net(graph_of(NET)))
 
 
-def by_layer() -> SegmentOperator:
+def by_layer() -> Operator:
     net = Net(graph_of(NET))
-    return SegmentOperator(net, per_layer(net.graph))
+    return Operator(net, per_layer(net.graph))
 
 
-def gradients(operator: SegmentOperator) -> list[torch.Tensor]:
+def gradients(operator: Operator) -> list[torch.Tensor]:
     return [value.grad for value in operator.net.parameters() if value.grad is not None]
 
 
 def test_statistics_by_hand() -> None:
-    times = Times((9.0, 1.0, 3.0, 2.0, 4.0))
+    times = RepetitionTimes((9.0, 1.0, 3.0, 2.0, 4.0))
     # Sorted 1 2 3 4 9: quartiles 2 and 4; (9 + 1 + 3 + 2 + 4) / 5.
     assert (times.mean, times.median, times.spread) == (3.8, 3.0, 1.0)
-    assert Times((7.0,)).spread == 0
+    assert RepetitionTimes((7.0,)).spread == 0
 
 
 def test_a_stopwatch_starts_anew_after_each_round() -> None:

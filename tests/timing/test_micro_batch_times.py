@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.graph.segments import cut
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 from bpt.parallel.pipeline.stage import Stage
-from bpt.parallel.pipeline.stage_links import Links
+from bpt.parallel.pipeline.stage_links import StageLinks
 from bpt.perf.timing import layer_times as timing
 from bpt.perf.timing.layer_times import WARM_UP
 from bpt.perf.timing.micro_batch_times import time_parts
@@ -27,13 +27,13 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "y" top: "loss
 """
 
 
-def operator(micro_batches: int, seed: int = 0) -> SegmentOperator:
+def operator(micro_batches: int, seed: int = 0) -> Operator:
     """One stage, with a segment for each layer."""
     graph = graph_of(NET)
     segments = cut(graph, range(len(graph)), sources_apart=True)
     net = Net(graph, PassContext(seed))
-    stage = Stage(Links(SerialCommunicator()), (0,) * 3, lambda edge: torch.float32)
-    return SegmentOperator(net, segments, stage=stage, splits=(micro_batches,))
+    stage = Stage(StageLinks(SerialCommunicator()), (0,) * 3, lambda edge: torch.float32)
+    return Operator(net, segments, stage=stage, splits=(micro_batches,))
 
 
 def test_what_each_segment_takes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def test_gradients_are_those_of_the_batch() -> None:
         found = operator(micro_batches, seed=1)
         gradients: list[torch.Tensor] = []
 
-        def update(found: SegmentOperator = found, gradients: list[torch.Tensor] = gradients) -> None:
+        def update(found: Operator = found, gradients: list[torch.Tensor] = gradients) -> None:
             gradients[:] = [value.grad.clone() for value in found.net.parameters() if value.grad is not None]
 
         time_parts(found, 1, update)

@@ -8,9 +8,9 @@ import pytest
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
-from bpt.perf.timing.layer_times import LayerTimes, Times
+from bpt.perf.timing.layer_times import LayerTimes, RepetitionTimes
 from bpt.perf.timing.peaks import Peak, Peaks
-from bpt.perf.timing.roofline import Direction, Itemsizes, Work, backward_work, forward_work, points
+from bpt.perf.timing.roofline import Direction, Itemsizes, LayerWork, backward_work, forward_work, points
 from tests.golden_cases import graph_of
 
 FLOAT = 4  # bytes
@@ -33,7 +33,7 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "
 PEAKS = Peaks(Peak("product", ((100.0,),)), Peak("triad", ((10.0,),)))
 
 
-def works(graph: LayerGraph) -> dict[str, tuple[Work, Work]]:
+def works(graph: LayerGraph) -> dict[str, tuple[LayerWork, LayerWork]]:
     """Layer → its work forward and backward; bytes in floats."""
     sizes = Itemsizes.all(graph, FLOAT)
     return {
@@ -45,27 +45,34 @@ def test_every_blob_and_parameter_goes_by_once() -> None:
     found = works(graph_of(NET))
     conv = CONV * (2 * 27 + 1)
     assert found["conv"] == (
-        Work(conv, FLOAT * (X + WEIGHTS + CONV)),
-        Work(conv, FLOAT * (CONV + X + WEIGHTS)),  # the first layer: diffs of its weights only, of tops' diffs and x
+        LayerWork(conv, FLOAT * (X + WEIGHTS + CONV)),
+        LayerWork(
+            conv, FLOAT * (CONV + X + WEIGHTS)
+        ),  # the first layer: diffs of its weights only, of tops' diffs and x
     )
-    assert found["relu"] == (Work(CONV, FLOAT * 2 * CONV), Work(CONV, FLOAT * 3 * CONV))
+    assert found["relu"] == (LayerWork(CONV, FLOAT * 2 * CONV), LayerWork(CONV, FLOAT * 3 * CONV))
     assert found["pool"] == (
-        Work(4 * POOL, FLOAT * (CONV + POOL)),
-        Work(4 * POOL, FLOAT * (POOL + POOL + CONV)),  # the top's diffs, the places of the maxima; the bottom's diffs
+        LayerWork(4 * POOL, FLOAT * (CONV + POOL)),
+        LayerWork(
+            4 * POOL, FLOAT * (POOL + POOL + CONV)
+        ),  # the top's diffs, the places of the maxima; the bottom's diffs
     )
-    assert found["sum"] == (Work(POOL, FLOAT * 3 * POOL), Work(POOL, FLOAT * 3 * POOL))  # its bottoms are not needed
+    assert found["sum"] == (
+        LayerWork(POOL, FLOAT * 3 * POOL),
+        LayerWork(POOL, FLOAT * 3 * POOL),
+    )  # its bottoms are not needed
     ip = IP * (2 * 36 + 1)
     assert found["ip"] == (
-        Work(ip, FLOAT * (POOL + IP_WEIGHTS + IP)),
+        LayerWork(ip, FLOAT * (POOL + IP_WEIGHTS + IP)),
         # Both gradients: the top's diffs, x and the weights are read, the diffs of x and of the weights written.
-        Work(2 * ip, FLOAT * (IP + POOL + IP_WEIGHTS + POOL + IP_WEIGHTS)),
+        LayerWork(2 * ip, FLOAT * (IP + POOL + IP_WEIGHTS + POOL + IP_WEIGHTS)),
     )
 
 
 def test_views_move_nothing_and_splits_add_up_diffs() -> None:
     found = works(graph_of(NET))
-    assert found["flat"] == (Work(0, 0), Work(0, 0))
-    assert found["pool_pool_0_split"] == (Work(0, 0), Work(POOL, FLOAT * 3 * POOL))  # two diffs to one
+    assert found["flat"] == (LayerWork(0, 0), LayerWork(0, 0))
+    assert found["pool_pool_0_split"] == (LayerWork(0, 0), LayerWork(POOL, FLOAT * 3 * POOL))  # two diffs to one
 
 
 def test_half_the_bytes_an_element_are_half_the_bytes() -> None:
@@ -80,16 +87,16 @@ def test_what_is_frozen_has_no_gradient() -> None:
     text = NET.replace('type: "InnerProduct"', f'type: "InnerProduct" {frozen}')
     found = works(graph_of(text))
     ip = IP * (2 * 36 + 1)
-    assert found["ip"][1] == Work(ip, FLOAT * (IP + IP_WEIGHTS + POOL))  # x is a factor of the weights' diffs only
+    assert found["ip"][1] == LayerWork(ip, FLOAT * (IP + IP_WEIGHTS + POOL))  # x is a factor of the weights' diffs only
     text = text.replace('type: "Convolution"', f'type: "Convolution" {frozen}')
     found = works(graph_of(text))
-    assert all(backward == Work(0, 0) for _, backward in found.values())  # nothing is trained
+    assert all(backward == LayerWork(0, 0) for _, backward in found.values())  # nothing is trained
 
 
 def test_a_net_without_a_loss_has_no_way_back() -> None:
     text = NET[: NET.index('layer { name: "loss"')]
     graph = graph_of(text, pb.TEST)
-    layers = [LayerTimes(node, Times((1.0,)), Times((0.1,))) for node in graph.nodes]
+    layers = [LayerTimes(node, RepetitionTimes((1.0,)), RepetitionTimes((0.1,))) for node in graph.nodes]
     found = points(graph, layers, Itemsizes.all(graph, FLOAT), PEAKS)
     assert {point.direction for point in found} == {Direction.FORWARD}
 
@@ -97,14 +104,14 @@ def test_a_net_without_a_loss_has_no_way_back() -> None:
 @pytest.mark.parametrize(
     ("work", "least", "computes", "intensity"),
     [
-        (Work(1000, 50), 10.0, True, 20.0),  # 10 s of computing over 5 s of moving
-        (Work(200, 50), 5.0, False, 4.0),
-        (Work(0, 50), 5.0, False, 0.0),
-        (Work(300, 0), 3.0, True, math.inf),
-        (Work(0, 0), 0.0, False, 0.0),
+        (LayerWork(1000, 50), 10.0, True, 20.0),  # 10 s of computing over 5 s of moving
+        (LayerWork(200, 50), 5.0, False, 4.0),
+        (LayerWork(0, 50), 5.0, False, 0.0),
+        (LayerWork(300, 0), 3.0, True, math.inf),
+        (LayerWork(0, 0), 0.0, False, 0.0),
     ],
 )
-def test_the_higher_roof_binds(work: Work, least: float, computes: bool, intensity: float) -> None:
+def test_the_higher_roof_binds(work: LayerWork, least: float, computes: bool, intensity: float) -> None:
     assert work.least_seconds(PEAKS) == least
     assert work.computes(PEAKS) is computes
     assert work.intensity == intensity
@@ -115,7 +122,8 @@ def test_points_are_sorted_by_the_time_above_the_roof() -> None:
     graph = graph_of(NET)
     took = {"conv": (1000.0, 900.0), "ip": (2000.0, 5.0)}
     layers = [
-        LayerTimes(node, *(Times((seconds,)) for seconds in took.get(node.name, (0.0, 0.0)))) for node in graph.nodes
+        LayerTimes(node, *(RepetitionTimes((seconds,)) for seconds in took.get(node.name, (0.0, 0.0))))
+        for node in graph.nodes
     ]
     found = points(graph, layers, Itemsizes.all(graph, FLOAT), PEAKS)
     # ip: 4 · 267 bytes in 106.8 s. conv: 4 · 784 bytes in 313.6 s, and as many back.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bpt.base.errors import UsageError, UserError
-from bpt.perf.timing.layer_times import LayerTimes, Times
+from bpt.perf.timing.layer_times import LayerTimes, RepetitionTimes
 from bpt.perf.timing.roofline import Itemsizes, points
 from bpt.perf.timing.roofline_figure import check_roofline_figure, draw_roofline
 from tests.draw.test_drawing import texts
@@ -17,7 +17,7 @@ from tests.timing.test_roofline_table import NET, PEAKS
 
 def test_the_picture_names_the_layers_and_the_roofs(tmp_path: Path) -> None:
     graph = graph_of(NET.replace('"ip"', '"i$p$"'))
-    layers = [LayerTimes(node, Times((0.1,)), Times((0.2,))) for node in graph.nodes]
+    layers = [LayerTimes(node, RepetitionTimes((0.1,)), RepetitionTimes((0.2,))) for node in graph.nodes]
     path = draw_roofline(points(graph, layers, Itemsizes.all(graph, 4), PEAKS), PEAKS, "A net", str(tmp_path / "a.svg"))
     found = texts(path)
     assert {"A net", "i$p$ backward  2", "forward", "backward", "GFLOP/s", "1", "2"} <= set(found)

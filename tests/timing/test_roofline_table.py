@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bpt.perf.timing.layer_times import LayerTimes, PassTimes, Times
+from bpt.perf.timing.layer_times import LayerTimes, PassTimes, RepetitionTimes
 from bpt.perf.timing.peaks import Peak, Peaks
 from bpt.perf.timing.roofline import Itemsizes, points
 from bpt.perf.timing.roofline_table import roof_lines, roofline_lines
@@ -23,8 +23,8 @@ PEAKS = Peaks(
 )
 
 
-def ms(value: float) -> Times:
-    return Times((value / 1e3,))
+def ms(value: float) -> RepetitionTimes:
+    return RepetitionTimes((value / 1e3,))
 
 
 def lines() -> list[str]:

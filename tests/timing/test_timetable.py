@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bpt.graph.layer_graph import LayerGraph
-from bpt.perf.timing.layer_times import LayerTimes, PassTimes, Times
+from bpt.perf.timing.layer_times import LayerTimes, PassTimes, RepetitionTimes
 from bpt.perf.timing.timetable import caffe_lines, table
 from tests.golden_cases import graph_of
 
@@ -37,11 +37,11 @@ COUNTED = {
 }
 
 
-def times(*milliseconds: float) -> Times:
-    return Times(tuple(value / 1e3 for value in milliseconds))
+def times(*milliseconds: float) -> RepetitionTimes:
+    return RepetitionTimes(tuple(value / 1e3 for value in milliseconds))
 
 
-def rows(graph: LayerGraph, forward: Times, update: Times | None = None) -> dict[str, list[str]]:
+def rows(graph: LayerGraph, forward: RepetitionTimes, update: RepetitionTimes | None = None) -> dict[str, list[str]]:
     """Name of the row → its other cells, where every layer takes ``forward`` and half a millisecond back."""
     layers = [LayerTimes(node, forward, times(0.5, 0.5)) for node in graph.nodes]
     passes = PassTimes(forward, times(6, 8), times(10, 14), update)
@@ -89,7 +89,7 @@ def test_a_layer_that_reads_data_is_explained() -> None:
 
 
 @pytest.mark.parametrize("update", [None, times(0.5, 1.5)])
-def test_caffes_lines_show_means(update: Times | None) -> None:
+def test_caffes_lines_show_means(update: RepetitionTimes | None) -> None:
     graph = graph_of(LENET)
     layers = [LayerTimes(node, times(1, 2), times(3, 5)) for node in graph.nodes[1:2]]
     passes = PassTimes(times(1.25, 1.25), times(2, 4), times(4, 6), update)

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bpt.engine.instructions import Backward, Exchange, Forward, Send
+from bpt.engine.instructions import Backward, ExchangeGradients, Forward, Send
 from bpt.perf.trace import recorder as module
-from bpt.perf.trace.recorder import COMPUTE, DATA, DISK, EXCHANGE, MESSAGES, WITHIN, Recorder, Span, read, span_of
+from bpt.perf.trace.recorder import COMPUTE, DATA, DISK, EXCHANGE, MESSAGES, WITHIN, Recorder, TraceSpan, read, span_of
 from bpt.system.events.bus import EventBus
 from bpt.system.events.event import Activity, Event
 
 
-def kept(recorder: Recorder) -> list[Span]:
+def kept(recorder: Recorder) -> list[TraceSpan]:
     found = list(read(*recorder.finish()))
     recorder.close()
     return found
@@ -33,7 +33,7 @@ def kept(recorder: Recorder) -> list[Span]:
         (Event(Activity.WAIT_FOR_DATA, 1.0, 2.0, within=Forward(0)), (DATA, "wait for data", {"in": "F0"})),
         (Event(Activity.WRITE, 1.0, 2.0), (DISK, "write", {})),
         (
-            Event(Exchange(1), 1.0, 2.0, method="Allreduce", message="a … b", calls=1, sent=8, received=9,
+            Event(ExchangeGradients(1), 1.0, 2.0, method="Allreduce", message="a … b", calls=1, sent=8, received=9,
                   dtype=np.dtype("f4")),
             (EXCHANGE, "Allreduce",
              {"for": "X1", "parameters": "a … b", "bytes sent": 8, "bytes received": 9, "dtype": "float32"}),
@@ -47,7 +47,7 @@ def kept(recorder: Recorder) -> list[Span]:
 )  # fmt: skip
 def test_where_events_are_shown(event: Event, span: tuple[str, str, dict[str, object]]) -> None:
     kind, name, details = span
-    assert span_of(event) == Span(kind, "", name, 1.0, 2.0, details)
+    assert span_of(event) == TraceSpan(kind, "", name, 1.0, 2.0, details)
 
 
 def test_events_come_back_with_what_segments_were_then(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from bpt.graph.staging import Staging
 from bpt.nn.layers import LAYERS
 from bpt.parallel.balance.divisible_batches import is_dividable
 from bpt.system.comm.base import Communicator
-from bpt.train.runtime.healing import hosts_of, outlive, start
+from bpt.train.runtime.healing import hosts_of, run_with_recovery, start
 from bpt.train.runtime.parallel import Parallel
 from bpt.train.runtime.runtime import Runtime, bind
 from bpt.train.state.train_state import Blob, TrainState, blob_of
@@ -36,7 +36,7 @@ Tensors = tuple[Mapping[Blob, Tensor], Mapping[Blob, Tensor]]
 
 
 @dataclass(frozen=True)
-class Difference:
+class TensorDifference:
     """The largest difference of a tensor from the same of one process."""
 
     absolute: float
@@ -48,7 +48,7 @@ class Difference:
         return self.absolute / self.size if self.size else (float("inf") if self.absolute else 0.0)
 
     @classmethod
-    def of(cls, tensor: Tensor, reference: Tensor) -> Difference:
+    def of(cls, tensor: Tensor, reference: Tensor) -> TensorDifference:
         """NaN, on either side, is an infinite difference."""
         if not tensor.numel():
             return cls(0.0, 0.0)
@@ -64,8 +64,8 @@ class Compared:
     """
 
     name: str
-    gradient: Difference | None
-    weight: Difference
+    gradient: TensorDifference | None
+    weight: TensorDifference
     excepted: str = ""
 
     def within(self, tolerance: float) -> bool:
@@ -117,7 +117,7 @@ def compare(
         with injected(runtime, faults):
             weights.update(_train(runtime, iterations, gradients))
 
-    with outlive(run, hosts_of(world), rebind, work) as run:
+    with run_with_recovery(run, hosts_of(world), rebind, work) as run:
         world = run.crew.everyone
     check_happened(faults, world.world_ranks)
     few = world.Split(0 if world.rank < stages else 1) if stages > 1 else None
@@ -234,8 +234,8 @@ def _compared(graph: LayerGraph, spread: Tensors, alone: Tensors) -> Iterator[Co
     for param in trained(graph):
         blob = blob_of(graph, param)
         # The rank that had the gradients of the first iteration may be lost.
-        gradient = Difference.of(spread[0][blob], alone[0][blob]) if spread[0] else None
-        weight = Difference.of(spread[1][blob], alone[1][blob])
+        gradient = TensorDifference.of(spread[0][blob], alone[0][blob]) if spread[0] else None
+        weight = TensorDifference.of(spread[1][blob], alone[1][blob])
         yield Compared(f"{blob[0]}/{blob[1]}", gradient, weight, _excepted(graph, param))
 
 

@@ -143,7 +143,7 @@ def drop_links(world: Communicator, faults: Sequence[AnyFault]) -> None:
             link.gate(comm, method, peer)
 
     if links:
-        world.gate = gate
+        world.fault_hook = gate
 
 
 @contextmanager

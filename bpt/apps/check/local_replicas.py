@@ -24,7 +24,7 @@ from bpt.graph.staging import Staging
 from bpt.nn.layers import LAYERS
 from bpt.nn.layers.base import batch_of
 from bpt.nn.net_graph import build_graph_of
-from bpt.train.runtime.parallel import Parallel, Portion
+from bpt.train.runtime.parallel import Parallel, ReplicaShare
 from bpt.train.runtime.runtime import Runtime, bind
 from bpt.train.state.train_state import Blob, TrainState, blob_of
 
@@ -34,7 +34,7 @@ _UNHEARD.addHandler(logging.NullHandler())
 
 
 @dataclass(frozen=True)
-class Learner:
+class LocalReplica:
     """What updates by itself: a replica or, with ``sum_within_hosts``, those of a host.
 
     Attributes:
@@ -56,10 +56,10 @@ class LocalRun:
         learners: in order of their first ranks.
         micro_batches: into which each rank's share is cut, where that counts; see Staging.
         gathers: see Staging.
-        ranks, keeps_batches, unweighted, factor: see Portion, and Parallel's ``batch_factor``.
+        ranks, keeps_batches, unweighted, factor: see ReplicaShare, and Parallel's ``batch_factor``.
     """
 
-    learners: tuple[Learner, ...]
+    learners: tuple[LocalReplica, ...]
     micro_batches: tuple[int, ...]
     gathers: frozenset[int]
     ranks: int
@@ -90,7 +90,7 @@ class LocalRun:
         for replicas in together:
             ranks = [replica * each + rank for replica in replicas for rank in range(each)]
             part = sum(counts[rank] for rank in ranks) / sum(counts)
-            learners.append(Learner(_joined(parallel, ranks), part, len(ranks)))
+            learners.append(LocalReplica(_joined(parallel, ranks), part, len(ranks)))
         staging = parallel.staging
         return cls(
             tuple(learners),
@@ -152,7 +152,7 @@ def train_in_turn(
     with ExitStack() as stack:
         runtimes = []
         for learner in run.learners:
-            portion = Portion(learner.share, run.ranks, run.keeps_batches, run.unweighted)
+            portion = ReplicaShare(learner.share, run.ranks, run.keeps_batches, run.unweighted)
             staging = _staging(plan, run, learner)
             runtime = bind(
                 plan, state, None, device, batch_factor=run.factor, staging=staging, portion=portion, log=_UNHEARD
@@ -170,7 +170,7 @@ def train_in_turn(
         return {blob: value.clone() for blob, value in runtimes[0].state().weights.items()}
 
 
-def _staging(plan: RunPlan, run: LocalRun, learner: Learner) -> Staging | None:
+def _staging(plan: RunPlan, run: LocalRun, learner: LocalReplica) -> Staging | None:
     """The ranks' parts of a learner's share one behind the other, where a layer normalises by them."""
     graph = build_graph_of(plan.train)
     cuts = (learner.ranks, *run.micro_batches)

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 from bpt.apps.classify.classifier_net import ClassifierNet, classifier_net
 from bpt.apps.pictures.class_names import ClassNames, class_names, class_words
-from bpt.apps.pictures.named_pictures import Picture
+from bpt.apps.pictures.named_pictures import NamedPicture
 from bpt.apps.pictures.picture_net import PictureNet
 from bpt.config.plan.nets import NetPlan
 from bpt.nn.pass_context import PassContext
 from bpt.train.state import MissingWeights
 
 
-class Guess(NamedTuple):
+class Prediction(NamedTuple):
     """A class, its probability or, of a net without a softmax, its score, and its name, if there is a list of names."""
 
     number: int
@@ -33,18 +33,18 @@ class Guess(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Answer:
+class Classification:
     """What the net says of a picture: classes from the highest score on."""
 
-    picture: Picture
-    best: Sequence[Guess]
+    picture: NamedPicture
+    best: Sequence[Prediction]
 
     def __repr__(self) -> str:
         return f"<{self.picture.path}: {', '.join(f'{guess} {guess.value:.4f}' for guess in self.best)}>"
 
 
 @dataclass(frozen=True)
-class Classifier:
+class PictureClassifier:
     """A trained net with all that it takes to ask it about pictures; ``of`` makes it."""
 
     net: ClassifierNet
@@ -64,7 +64,7 @@ class Classifier:
         missing: MissingWeights = MissingWeights.REFUSE_RANDOM,
         shared: Mapping[tuple[str, int], nn.Parameter] | None = None,
         context: PassContext | None = None,
-    ) -> Classifier:
+    ) -> PictureClassifier:
         """The net of ``plan`` with the trained ``weights``.
 
         Args:
@@ -87,18 +87,20 @@ class Classifier:
         scores = made.flatten(1)[: len(files)].double()
         return scores.softmax(1) if self.net.by_softmax else scores
 
-    def answers(self, asked: Sequence[Picture], top: int) -> Iterator[Answer]:
+    def answers(self, asked: Sequence[NamedPicture], top: int) -> Iterator[Classification]:
         """What the net says of each picture, in order: its ``top`` best classes."""
         for part in self.pictures.batches(asked):
             for picture, row in zip(part, self.scores([each.path for each in part]), strict=True):
                 order = np.argsort(-row.numpy(), kind="stable")[:top]
-                yield Answer(picture, [self.guess(int(each), float(row[each])) for each in order])
+                yield Classification(picture, [self.guess(int(each), float(row[each])) for each in order])
 
-    def guess(self, number: int, value: float = 1.0) -> Guess:
-        return Guess(number, value, self.names[number])
+    def guess(self, number: int, value: float = 1.0) -> Prediction:
+        return Prediction(number, value, self.names[number])
 
 
-def told(classifier: Classifier, asked: Sequence[Picture], top: int, as_json: bool) -> Iterator[str]:
+def report_lines(
+    classifier: PictureClassifier, asked: Sequence[NamedPicture], top: int, as_json: bool
+) -> Iterator[str]:
     """Lines that tell what the net says of pictures and, if all are labelled, how often it is right."""
     if not as_json:
         yield f"Prepared: {classifier.pictures.input}"
@@ -116,7 +118,7 @@ def told(classifier: Classifier, asked: Sequence[Picture], top: int, as_json: bo
         yield f"accuracy = {right / len(asked):.6g} ({right} of {len(asked)})"
 
 
-def _plain(classifier: Classifier, answer: Answer) -> dict[str, object]:
+def _plain(classifier: PictureClassifier, answer: Classification) -> dict[str, object]:
     value = "probability" if classifier.net.by_softmax else "score"
     classes = [{**classifier.names.plain(guess.number), value: guess.value} for guess in answer.best]
     label = {} if answer.picture.label is None else {"label": answer.picture.label}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bpt.apps.pictures.fed_net import FedNet, fed_net
+from bpt.apps.pictures.fed_net import NetWithInputs, fed_net
 from bpt.base.errors import UserError
 from bpt.config.plan.nets import NetPlan
 from bpt.graph.layer_graph import Edge
@@ -12,7 +12,7 @@ from bpt.graph.layer_spec import count
 
 
 @dataclass(frozen=True)
-class ClassifierNet(FedNet):
+class ClassifierNet(NetWithInputs):
     """A net from its input to its class scores, in which every layer between these hands a gradient back.
 
     Attributes:
@@ -45,7 +45,7 @@ def classifier_net(plan: NetPlan, batch: int = 1) -> ClassifierNet:
     return ClassifierNet(net.model, net.graph, net.input, net.data, net.left_out, scores, found, by_softmax)
 
 
-def _find_scores(net: FedNet) -> tuple[Edge, str, bool]:
+def _find_scores(net: NetWithInputs) -> tuple[Edge, str, bool]:
     """The edge of the class scores, how it was found, and whether a Softmax follows."""
     graph = net.graph
     ends = [node for node in graph.nodes if node.type == "Softmax" and graph.edges[node.tops[0]].consumer is None]

@@ -19,9 +19,9 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
 from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.cluster.cluster import Cluster
-from bpt.perf.forecast.drift import Basis
+from bpt.perf.forecast.drift import PlanAssumptions
 from bpt.perf.forecast.net_costs import costs_for
-from bpt.perf.forecast.search import Found, search
+from bpt.perf.forecast.search import SearchResult, search
 from bpt.perf.planner.auto import reasons
 from bpt.perf.speeds.job_cluster import measured_cluster
 from bpt.system.comm.agreement import check_same, outcome_of_first
@@ -40,7 +40,7 @@ class Choice:
     """The plan to train by; and what it was chosen by, on the first rank, if something was measured for it."""
 
     plan: RunPlan
-    basis: Basis | None = None
+    basis: PlanAssumptions | None = None
 
 
 def choose(plan: RunPlan, world: Communicator, device: torch.device, resume: str = "") -> Choice:
@@ -69,12 +69,12 @@ def choose(plan: RunPlan, world: Communicator, device: torch.device, resume: str
         return Choice(chosen)
     LOG.info("Auto: measuring %d ranks", world.size)
     cluster = measured_cluster(plan, graph, device, world)
-    basis: list[Basis] = []
+    basis: list[PlanAssumptions] = []
 
     def search_here() -> tuple[bytes, list[str]]:
         costs = costs_for(plan, graph)
         found = search(plan, costs, cluster, tests=tests)
-        basis.append(Basis(plan, costs, cluster, tests))
+        basis.append(PlanAssumptions(plan, costs, cluster, tests))
         return chosen_of(found.best[0].plan.parallel_param).SerializeToString(), list(_told(found, cluster))
 
     serialized, lines = outcome_of_first(world, None if world.rank else search_here)
@@ -101,7 +101,7 @@ def _kept(plan: RunPlan, graphs: Sequence[LayerGraph], resume: str, ranks: int) 
     return state.chosen.SerializeToString()
 
 
-def _told(found: Found, cluster: Cluster) -> Iterator[str]:
+def _told(found: SearchResult, cluster: Cluster) -> Iterator[str]:
     best = found.best[0]
     speeds = [f"{node.name}: {node.ranks} x {node.speed:,.4g} samples/s" for node in cluster.nodes[:SHOWN]]
     yield f"measured {', '.join(speeds)}{' …' if len(cluster.nodes) > SHOWN else ''}"

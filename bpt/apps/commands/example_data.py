@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Recipe:
+class DataRecipe:
     """How data of a network are made.
 
     Attributes:
@@ -34,13 +34,13 @@ class Recipe:
 _DIGITS = "python scripts/make_digits.py"
 _IMAGESET = "bpt convert imageset --resize_height 256 --resize_width 256"
 RECIPES = {
-    "data/digits": Recipe("demo", (_DIGITS,)),
-    "data/digit_pairs": Recipe("demo", (_DIGITS, "python scripts/make_pairs.py data/digits data/digit_pairs")),
-    "data/boxes": Recipe("lmdb", ("python scripts/make_boxes.py data/boxes",)),
-    "data/shapes": Recipe("lmdb", ("python scripts/make_shapes.py data/shapes",)),
-    "data/clips": Recipe("hdf5", ("python scripts/make_clips.py data/clips",)),
-    "data/brains": Recipe("volume", ("python scripts/make_brains.py data/brains",)),
-    "data/mnist": Recipe(
+    "data/digits": DataRecipe("demo", (_DIGITS,)),
+    "data/digit_pairs": DataRecipe("demo", (_DIGITS, "python scripts/make_pairs.py data/digits data/digit_pairs")),
+    "data/boxes": DataRecipe("lmdb", ("python scripts/make_boxes.py data/boxes",)),
+    "data/shapes": DataRecipe("lmdb", ("python scripts/make_shapes.py data/shapes",)),
+    "data/clips": DataRecipe("hdf5", ("python scripts/make_clips.py data/clips",)),
+    "data/brains": DataRecipe("volume", ("python scripts/make_brains.py data/brains",)),
+    "data/mnist": DataRecipe(
         "lmdb",
         tuple(
             f"bpt convert mnist {name}-images-idx3-ubyte.gz {name}-labels-idx1-ubyte.gz data/mnist/{part}_lmdb"
@@ -48,7 +48,7 @@ RECIPES = {
         ),
         "with the four files of MNIST in this folder",
     ),
-    "data/cifar10": Recipe(
+    "data/cifar10": DataRecipe(
         "lmdb",
         (
             "bpt convert cifar cifar-10-batches-bin data/cifar10",
@@ -56,7 +56,7 @@ RECIPES = {
         ),
         "with the six .bin files of CIFAR-10's binary version in cifar-10-batches-bin/",
     ),
-    "data/imagenet": Recipe(
+    "data/imagenet": DataRecipe(
         "lmdb,image",
         (
             f"{_IMAGESET} --shuffle train/ train.txt data/imagenet/train_lmdb",

@@ -13,7 +13,7 @@ from bpt.config.plan.run_plan import RunPlan
 from bpt.system.comm import launch
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.cores import share_cores
-from bpt.system.comm.neighbours import CpuTime, Load, load_since, remarks
+from bpt.system.comm.neighbours import CpuTime, MachineLoad, load_since, remarks
 from bpt.system.device import choose_device
 
 LOG = logging.getLogger("bpt")
@@ -57,7 +57,7 @@ class Job:
             torch.set_num_threads(threads)
         return choose_device(plan, gpu, self.local_rank, self.local_size)
 
-    def loads(self) -> list[Load]:
+    def loads(self) -> list[MachineLoad]:
         """What each rank needs of its host, and how busy that was since the process began; a collective call."""
         return self.world.allgather(load_since(self.started, self.world.host, torch.get_num_threads()))
 

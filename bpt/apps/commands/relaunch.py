@@ -37,7 +37,7 @@ _TAKEN = 10.0  # seconds in which a call to join is taken
 
 
 @dataclass(frozen=True)
-class Limits:
+class RestartLimits:
     """How often a job is started again.
 
     Attributes:
@@ -61,7 +61,7 @@ class Relaunch:
     """
 
     argv: list[str]
-    limits: Limits = Limits()
+    limits: RestartLimits = RestartLimits()
     _past: deque[float] = field(default_factory=deque)  # when it was started again
     _ended_by: signal.Signals | None = None  # a signal that this process has got
     _before: list[str] | None = None  # what ran until somebody asked for the ranks of now

@@ -20,11 +20,11 @@ from bpt.system.comm.agreement import outcome_of_first
 from bpt.system.comm.base import Communicator
 from bpt.train import state as snapshot
 from bpt.train.runtime.run_facts import held_by_first
-from bpt.train.solver.solver import Outcome, Solver
+from bpt.train.solver.solver import RunOutcome, Solver
 from bpt.train.telemetry.telemetry import Sink, Telemetry
 
 if TYPE_CHECKING:
-    from bpt.perf.forecast.drift import Basis, Drift
+    from bpt.perf.forecast.drift import Drift, PlanAssumptions
 
 # A net is cut into stages because it does not fit otherwise. So larger blocks, such as the gradients of a fully
 # connected layer that are added up over micro-batches, go back to the system, which costs a stage next to no time.
@@ -61,7 +61,7 @@ def train(
         from bpt.perf.trace.tracing import check_file  # noqa: PLC0415  only what this run needs; see docs/architecture.md
 
         outcome_of_first(world, None if world.rank else partial(check_file, trace))
-    basis: Basis | None = None
+    basis: PlanAssumptions | None = None
     if plan.parallel_param.auto and not plan.is_outer:  # which is refused where all else is
         from bpt.apps.commands.choosing import choose  # noqa: PLC0415  as above
 
@@ -132,7 +132,7 @@ def _sinks(plan: RunPlan, world: Communicator, metrics: str, tensorboard: str) -
     return [*([MetricsFile(metrics)] if metrics else ()), *([TensorBoard(tensorboard)] if tensorboard else ())]
 
 
-def _drift(basis: Basis | None) -> Drift | None:
+def _drift(basis: PlanAssumptions | None) -> Drift | None:
     if basis is None:
         return None
     from bpt.perf.forecast.drift import Drift  # noqa: PLC0415  as above
@@ -147,9 +147,9 @@ def _together(
     signals: SignalActions,
     resume: str,
     sinks: Sequence[Sink],
-    basis: Basis | None,
+    basis: PlanAssumptions | None,
     stop: OrderlyStop,
-) -> Outcome:
+) -> RunOutcome:
     if world.tolerant:
         world = world.Dup()  # what is revoked there when a rank is lost leaves that of the whole job alone
     with Telemetry(plan, sinks, _drift(basis)) as telemetry:
@@ -159,4 +159,4 @@ def _together(
         stop.unsaved = lambda: solver.unsaved
         with signals, solver:
             solver.solve()
-    return Outcome(solver.iter, solver.terminated)
+    return RunOutcome(solver.iter, solver.terminated)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from bpt.apps.convert.layer_arrays import Weights, check_target, read_weights, write_weights
+from bpt.apps.convert.layer_arrays import WeightsFile, check_target, read_weights, write_weights
 from bpt.base.atomic import check_place
 from bpt.base.errors import PrototxtError, RunError
 from bpt.config.proto import bpt_pb2 as pb
@@ -49,7 +49,7 @@ def convert(source: str, target: str, raw: str = "", dialect: Dialect | None = N
     ]
 
 
-def _compare(written: Weights, read: Weights, path: str, half: bool) -> tuple[int, float]:
+def _compare(written: WeightsFile, read: WeightsFile, path: str, half: bool) -> tuple[int, float]:
     """How many numbers there are, and the largest rounding, by the largest number of its blob."""
     wanted = {layer.name: layer.blobs for layer in written.layers if layer.blobs}
     found = {layer.name: layer.blobs for layer in read.layers if layer.blobs}
@@ -69,7 +69,7 @@ def _compare(written: Weights, read: Weights, path: str, half: bool) -> tuple[in
     return numbers, largest
 
 
-def _compare_texts(weights: Weights, written: Weights, source: str, target: str) -> None:
+def _compare_texts(weights: WeightsFile, written: WeightsFile, source: str, target: str) -> None:
     """Compare what layers say, blobs aside: with what was read, and with the bytes of ``source`` by BVLC's numbers.
 
     The latter knows nothing of forks. So it holds what a fork's numbers were taken for against the plain reading.

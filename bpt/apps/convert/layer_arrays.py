@@ -40,7 +40,7 @@ class LayerArrays:
 
 
 @dataclass(frozen=True)
-class Weights:
+class WeightsFile:
     """A file of weights.
 
     Attributes:
@@ -54,7 +54,7 @@ class Weights:
     changed: frozenset[str] = frozenset()
 
 
-def read_weights(path: str, dialect: Dialect | None = None) -> Weights:
+def read_weights(path: str, dialect: Dialect | None = None) -> WeightsFile:
     """The weights at ``path``: a caffemodel of any Caffe, HDF5, or safetensors, by its content or if the name ends so.
 
     Layers of V0 and V1 become today's, fields of forks get the numbers of bpt's schema, and blobs of the time when all
@@ -67,14 +67,14 @@ def read_weights(path: str, dialect: Dialect | None = None) -> Weights:
         FileError: it is missing, damaged or something else.
     """
     if path.endswith(".safetensors") or format_of(path) == SAFETENSORS:
-        return Weights(_named(safetensors_file.read_arrays(path)))
+        return WeightsFile(_named(safetensors_file.read_arrays(path)))
     if kind_of_file(path) == "hdf5":
         with hdf5.open_weights(path) as stored:
             layers = {
                 name: tuple(blobs[index].read(blobs[index].shape) for index in sorted(blobs))
                 for name, blobs in stored.items()
             }
-        return Weights(_named(layers))
+        return WeightsFile(_named(layers))
     return _of_message(path, dialect)
 
 
@@ -82,7 +82,7 @@ def _named(layers: dict[str, tuple[FloatArray, ...]]) -> tuple[LayerArrays, ...]
     return tuple(LayerArrays(pb.LayerParameter(name=name), blobs) for name, blobs in layers.items())
 
 
-def _of_message(path: str, dialect: Dialect | None) -> Weights:
+def _of_message(path: str, dialect: Dialect | None) -> WeightsFile:
     net, read, changed = read_net(path, dialect)
     try:
         notes = [*read, *(note.text for note in upgrade_net(net, {}, None))]
@@ -96,7 +96,7 @@ def _of_message(path: str, dialect: Dialect | None) -> Weights:
             raise FileError(path, f'layer "{layer.name}": {error}') from None
         del layer.blobs[:]
         layers.append(LayerArrays(layer, blobs))
-    return Weights(tuple(layers), net.name, tuple(notes), changed)
+    return WeightsFile(tuple(layers), net.name, tuple(notes), changed)
 
 
 def _todays(layer: pb.LayerParameter, index: int, blob: pb.BlobProto) -> FloatArray:
@@ -111,7 +111,7 @@ def _todays(layer: pb.LayerParameter, index: int, blob: pb.BlobProto) -> FloatAr
     return values.reshape(axes)
 
 
-def write_weights(weights: Weights, path: str, raw: str = "") -> None:
+def write_weights(weights: WeightsFile, path: str, raw: str = "") -> None:
     """Write ``weights`` in the format that the end of ``path`` says, all of them or nothing.
 
     Args:
@@ -147,7 +147,7 @@ def check_target(path: str, raw: str = "") -> None:
         raise UsageError(f"{path}: needs a name before its ending")
 
 
-def _message(weights: Weights, raw: str) -> pb.NetParameter:
+def _message(weights: WeightsFile, raw: str) -> pb.NetParameter:
     net = pb.NetParameter(name=weights.name)
     stored: Callable[[FloatArray], pb.BlobProto] = array_to_blob
     if raw:

@@ -17,7 +17,7 @@ _THICK = 300  # pixels of the shorter side for each pixel of a line
 _SMALLEST = 12  # pixels that letters are high
 
 
-class Drawing(NamedTuple):
+class BoxDrawing(NamedTuple):
     """A box: its text, the number that chooses its colour, and its corners (xmin, ymin, xmax, ymax) in pixels."""
 
     text: str
@@ -53,7 +53,7 @@ def named_apart(folder: str, pictures: Sequence[str]) -> list[str]:
     return files
 
 
-def draw(picture: str, output: str, drawings: Sequence[Drawing]) -> None:
+def draw(picture: str, output: str, drawings: Sequence[BoxDrawing]) -> None:
     """Write the image file ``picture`` to ``output``, a PNG file, with boxes; the first ones on top.
 
     Raises:

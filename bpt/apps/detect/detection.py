@@ -10,10 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bpt.apps.detect.box_drawing import Drawing, draw, named_apart
+from bpt.apps.detect.box_drawing import BoxDrawing, draw, named_apart
 from bpt.apps.detect.detector_net import DetectorNet, detector_net
 from bpt.apps.pictures.class_names import ClassNames, class_names
-from bpt.apps.pictures.named_pictures import Picture
+from bpt.apps.pictures.named_pictures import NamedPicture
 from bpt.apps.pictures.picture_net import PictureNet
 from bpt.config.plan.nets import NetPlan
 from bpt.data.detection.truth import NO_IMAGE
@@ -22,7 +22,7 @@ from bpt.graph.layer_spec import Shape
 from bpt.train.state import MissingWeights
 
 
-class Found(NamedTuple):
+class Detection(NamedTuple):
     """An object: its class, its score, and its box (xmin, ymin, xmax, ymax) in pixels, within the picture."""
 
     label: int
@@ -33,9 +33,9 @@ class Found(NamedTuple):
 class Detections(NamedTuple):
     """The objects of a picture of that size (height, width), the surest first."""
 
-    picture: Picture
+    picture: NamedPicture
     size: Shape
-    found: Sequence[Found]
+    found: Sequence[Detection]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Detector:
         pictures = PictureNet.of(net, weights, device, preprocessing, net.found, missing=missing)
         return cls(net, pictures, class_names(labels, net.classes))
 
-    def detections(self, asked: Sequence[Picture], threshold: float) -> Iterator[Detections]:
+    def detections(self, asked: Sequence[NamedPicture], threshold: float) -> Iterator[Detections]:
         """The objects in each picture, in order, of a score of at least ``threshold``."""
         for part in self.pictures.batches(asked):
             prepared, made = self.pictures.run([each.path for each in part], self.net.found)
@@ -84,19 +84,19 @@ class Detector:
                 yield Detections(picture, size, _in_pixels(own, prepared.parts[place], size))
 
 
-def _in_pixels(rows: Tensor, part: Box, size: Shape) -> list[Found]:
+def _in_pixels(rows: Tensor, part: Box, size: Shape) -> list[Detection]:
     """The objects of one picture, the surest first. ``part``: what the net has seen of it."""
     rows = rows[rows[:, 2].argsort(descending=True, stable=True)]
     height, width = size
     boxes = around(rows[:, 3:].numpy(), part).clip(0, 1) * (width, height, width, height)
     return [
-        Found(int(label), float(score), (xmin, ymin, xmax, ymax))
+        Detection(int(label), float(score), (xmin, ymin, xmax, ymax))
         for (label, score), (xmin, ymin, xmax, ymax) in zip(rows[:, 1:3].tolist(), boxes.tolist(), strict=True)
     ]
 
 
-def told(
-    detector: Detector, asked: Sequence[Picture], threshold: float, as_json: bool, folder: str = ""
+def report_lines(
+    detector: Detector, asked: Sequence[NamedPicture], threshold: float, as_json: bool, folder: str = ""
 ) -> Iterator[str]:
     """Lines that tell what is found in pictures.
 
@@ -119,8 +119,8 @@ def told(
             yield f"  {each.score:.4f}  {name}, from ({xmin}, {ymin}) to ({xmax}, {ymax})"
 
 
-def _drawn(names: ClassNames, found: Found) -> Drawing:
-    return Drawing(f"{names[found.label] or found.label} {found.score:.2f}", found.label, found.box)
+def _drawn(names: ClassNames, found: Detection) -> BoxDrawing:
+    return BoxDrawing(f"{names[found.label] or found.label} {found.score:.2f}", found.label, found.box)
 
 
 def _plain(names: ClassNames, detected: Detections, drawing: str) -> dict[str, object]:

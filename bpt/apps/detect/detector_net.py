@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bpt.apps.pictures.fed_net import FedNet, fed_net
+from bpt.apps.pictures.fed_net import NetWithInputs, fed_net
 from bpt.base.errors import UserError
 from bpt.config.plan.nets import NetPlan
 from bpt.graph.layer_graph import Edge
@@ -13,7 +13,7 @@ OUTPUT = "DetectionOutput"
 
 
 @dataclass(frozen=True)
-class DetectorNet(FedNet):
+class DetectorNet(NetWithInputs):
     """A net from its input to the objects that it finds.
 
     Attributes:

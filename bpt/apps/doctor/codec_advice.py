@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from bpt.apps.doctor.findings import Finding, note, ok
 from bpt.config.plan.run_plan import CompressionSpec
-from bpt.perf.speeds.ping_pong import Link
+from bpt.perf.speeds.ping_pong import MeasuredLink
 
 FAST = 600e6
 """Bytes a second, half of 10 Gbit/s: from here on encoding and decoding take longer than the bytes that are saved."""
@@ -19,7 +19,7 @@ SHORT = 5e-3
 
 
 def codec_advice(
-    compression: CompressionSpec, nbytes: int, hosts: Sequence[str], links: Sequence[Link]
+    compression: CompressionSpec, nbytes: int, hosts: Sequence[str], links: Sequence[MeasuredLink]
 ) -> Iterator[Finding]:
     """What to set, if it is not set so.
 

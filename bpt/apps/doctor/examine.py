@@ -12,7 +12,7 @@ import torch
 
 from bpt.apps.commands.job import Job
 from bpt.apps.doctor.cluster_report import describe_cluster
-from bpt.apps.doctor.findings import Attempt, Kind, Ranks, Section, attempt, count_of, note, problem, summary
+from bpt.apps.doctor.findings import Attempt, Ranks, Section, Severity, attempt, count_of, note, problem, summary
 from bpt.apps.doctor.hosts import check_hosts
 from bpt.apps.doctor.leftovers import check_leftovers
 from bpt.apps.doctor.library_versions import check_mpi, check_versions
@@ -24,7 +24,7 @@ from bpt.apps.doctor.stored_data import check_stored_data, stored_at, stored_of_
 from bpt.apps.doctor.texts import Texts, check_texts
 from bpt.base.errors import UsageError
 from bpt.config.plan.run_plan import RunPlan
-from bpt.perf.speeds.ping_pong import Measured, measure
+from bpt.perf.speeds.ping_pong import MeasuredLinks, measure
 from bpt.system.comm.base import Communicator
 from bpt.system.device import CPU
 from bpt.train.runtime.starting_point import state_to_resume
@@ -79,7 +79,7 @@ Say = Callable[[str], object]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ExaminationRequest:
     """What is to be examined besides the ranks.
 
     Attributes:
@@ -100,7 +100,7 @@ class Wanted:
 
 
 @dataclass
-class Report:
+class ExaminationReport:
     """What was found, the same on all ranks.
 
     Attributes:
@@ -113,10 +113,10 @@ class Report:
     @property
     def problems(self) -> int:
         """How many there are."""
-        return count_of(Kind.PROBLEM, self.sections)
+        return count_of(Severity.PROBLEM, self.sections)
 
 
-def examine(job: Job, wanted: Wanted, say: Say, seconds: float = SECONDS) -> Report:
+def examine(job: Job, wanted: ExaminationRequest, say: Say, seconds: float = SECONDS) -> ExaminationReport:
     """Examine the ranks of ``job`` and what they are to do; all of them call it.
 
     Args:
@@ -137,16 +137,16 @@ def _iteration(snapshot: str | None) -> int:
 class _Examination:
     """One examination; its methods are collective calls."""
 
-    def __init__(self, job: Job, wanted: Wanted, say: Say, seconds: float) -> None:
+    def __init__(self, job: Job, wanted: ExaminationRequest, say: Say, seconds: float) -> None:
         self._job = job
         self._world = job.world
         self._wanted = wanted
         self._say = say
         self._patience = Watchdog(job.world, say, seconds)
-        self._report = Report()
+        self._report = ExaminationReport()
         self._prefix = ""
 
-    def run(self) -> Report:
+    def run(self) -> ExaminationReport:
         with self._patience.during("Hosts"):
             ranks = Ranks.meet(self._world)
         if self._job.is_first:
@@ -202,7 +202,7 @@ class _Examination:
             self._report.wrong = self._world.bcast(device.error)
         return device
 
-    def _examine_run(self, ranks: Ranks, texts: Texts, device: torch.device, measured: Measured) -> None:
+    def _examine_run(self, ranks: Ranks, texts: Texts, device: torch.device, measured: MeasuredLinks) -> None:
         """Check what the texts ask for."""
         with self._patience.during("Solver and networks"):
             section, wrong = check_texts(ranks, texts)
@@ -220,7 +220,7 @@ class _Examination:
         if self._wanted.data == ():  # as long as it takes
             rank = self._world.rank
             self._add(check_stored_data(ranks, lambda: stored_of_plan(plans, solver, rank) if solver and plans else []))
-        if count_of(Kind.PROBLEM, [section]):
+        if count_of(Severity.PROBLEM, [section]):
             self._add(
                 Section("Plan", (note("not checked, nor are snapshots: it takes the same good texts on all ranks"),))
             )

@@ -16,7 +16,7 @@ from bpt.system.comm.base import Communicator
 from bpt.train.outer.roles import SERVER
 
 
-class Kind(Enum):
+class Severity(Enum):
     """How bad it is; the value is the word that is printed."""
 
     OK = "ok"
@@ -29,25 +29,25 @@ class Kind(Enum):
 class Finding:
     """What was seen, and what to do about it (empty: nothing)."""
 
-    kind: Kind
+    kind: Severity
     text: str
     remedy: str = ""
 
 
 def ok(text: str) -> Finding:
-    return Finding(Kind.OK, text)
+    return Finding(Severity.OK, text)
 
 
 def note(text: str, remedy: str = "") -> Finding:
-    return Finding(Kind.NOTE, text, remedy)
+    return Finding(Severity.NOTE, text, remedy)
 
 
 def warning(text: str, remedy: str = "") -> Finding:
-    return Finding(Kind.WARNING, text, remedy)
+    return Finding(Severity.WARNING, text, remedy)
 
 
 def problem(text: str, remedy: str = "") -> Finding:
-    return Finding(Kind.PROBLEM, text, remedy)
+    return Finding(Severity.PROBLEM, text, remedy)
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Section:
                 yield f"  {'':8} → {finding.remedy}"
 
 
-def count_of(kind: Kind, sections: Iterable[Section]) -> int:
+def count_of(kind: Severity, sections: Iterable[Section]) -> int:
     """How many findings of a kind there are."""
     return sum(finding.kind is kind for section in sections for finding in section.findings)
 
@@ -77,7 +77,7 @@ def count_of(kind: Kind, sections: Iterable[Section]) -> int:
 def summary(sections: Iterable[Section]) -> str:
     """The last line, which says what it all means."""
     sections = tuple(sections)
-    problems, warnings = count_of(Kind.PROBLEM, sections), count_of(Kind.WARNING, sections)
+    problems, warnings = count_of(Severity.PROBLEM, sections), count_of(Severity.WARNING, sections)
     if problems:
         meaning = "a run would not work; see PROBLEM above"
     elif warnings:

@@ -13,7 +13,7 @@ from bpt.apps.doctor.findings import Attempt, Finding, Ranks, Section, grouped, 
 from bpt.base.log import columns
 from bpt.system.comm.cores import allowed, cpu_time, physical
 from bpt.system.comm.launch import launched
-from bpt.system.comm.neighbours import Load, host_loads
+from bpt.system.comm.neighbours import MachineLoad, host_loads
 from bpt.system.device.memory_use import available, installed
 
 _ALIKE = 1.25  # ranks whose cores differ by less are alike
@@ -29,7 +29,7 @@ _DIVIDE_SAMPLES = (
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPlace:
     """Where one rank runs.
 
     Attributes:
@@ -62,11 +62,11 @@ class Place:
         return max(1, round(len(self.cpus) / self.cpus_a_core))
 
 
-def place_here(device: Attempt[torch.device]) -> Place:
+def place_here(device: Attempt[torch.device]) -> RankPlace:
     """Where this rank runs."""
     cpus = allowed()
     launcher_cpus = _launcher_cpus() or cpus
-    return Place(
+    return RankPlace(
         cpus=cpus,
         launcher_cpus=launcher_cpus,
         cpus_a_core=len(launcher_cpus) / physical(launcher_cpus),
@@ -82,7 +82,7 @@ def place_here(device: Attempt[torch.device]) -> Place:
 
 
 def check_hosts(
-    ranks: Ranks, device: Attempt[torch.device], outer: bool = False, loads: Sequence[Load] = ()
+    ranks: Ranks, device: Attempt[torch.device], outer: bool = False, loads: Sequence[MachineLoad] = ()
 ) -> Section:
     """What each host has and gives; a collective call.
 
@@ -96,19 +96,19 @@ def check_hosts(
     return Section("Hosts", found, tuple(columns(list(_rows(ranks, places)), left=2)))
 
 
-def _busy_hosts(loads: Sequence[Load]) -> Iterator[Finding]:
+def _busy_hosts(loads: Sequence[MachineLoad]) -> Iterator[Finding]:
     for load in host_loads(loads):
         if load.is_busy:
             yield warning(load.described, "see whose they are (top); start when they are done, or with fewer threads")
 
 
-def usable(places: Sequence[Place]) -> float:
+def usable(places: Sequence[RankPlace]) -> float:
     """The cores that these ranks of one host may keep busy together, by number and by CPU time."""
     cpus = frozenset[int]().union(*(place.cpus | place.launcher_cpus for place in places))
     return min(len(cpus) / places[0].cpus_a_core, *(place.quota for place in places))
 
 
-def findings(ranks: Ranks, places: Sequence[Place], outer: bool = False) -> Iterator[Finding]:
+def findings(ranks: Ranks, places: Sequence[RankPlace], outer: bool = False) -> Iterator[Finding]:
     """What is to be said of the places of all ranks; ``outer`` as in ``check_hosts``."""
     for host, members in ranks.by_host.items():
         here = [places[rank] for rank in members]
@@ -127,7 +127,7 @@ def findings(ranks: Ranks, places: Sequence[Place], outer: bool = False) -> Iter
         )
 
 
-def _cores_of(ranks: Ranks, host: str, members: list[int], here: list[Place]) -> Iterator[Finding]:
+def _cores_of(ranks: Ranks, host: str, members: list[int], here: list[RankPlace]) -> Iterator[Finding]:
     cores, wanted = usable(here), sum(place.threads for place in here)
     fair = max(1, math.floor(cores / len(here)))
     narrow = [rank for rank, place in zip(members, here, strict=True) if place.cores < fair]
@@ -158,7 +158,7 @@ def _cores_of(ranks: Ranks, host: str, members: list[int], here: list[Place]) ->
         )
 
 
-def _unlike(ranks: Ranks, places: Sequence[Place], remedy: str) -> Iterator[Finding]:
+def _unlike(ranks: Ranks, places: Sequence[RankPlace], remedy: str) -> Iterator[Finding]:
     """Whether some hosts give their ranks more than others do."""
     models = {_model(place) for place in places if place.device}
     if len(models) > 1:
@@ -172,12 +172,12 @@ def _unlike(ranks: Ranks, places: Sequence[Place], remedy: str) -> Iterator[Find
             yield note(f"the ranks have from {min(cores):.3g} to {max(cores):.3g} cores each", remedy)
 
 
-def _model(place: Place) -> str:
+def _model(place: RankPlace) -> str:
     name, _, number = place.device.partition(":")
     return place.gpus[int(number)] if name == "cuda" else name
 
 
-def _devices_of(ranks: Ranks, host: str, members: list[int], here: list[Place]) -> Iterator[Finding]:
+def _devices_of(ranks: Ranks, host: str, members: list[int], here: list[RankPlace]) -> Iterator[Finding]:
     for device, at in grouped([place.device for place in here]).items():
         if device.startswith("cuda") and len(at) > 1:
             yield warning(
@@ -191,7 +191,7 @@ def _devices_of(ranks: Ranks, host: str, members: list[int], here: list[Place]) 
         )
 
 
-def _rows(ranks: Ranks, places: Sequence[Place]) -> Iterator[tuple[str, ...]]:
+def _rows(ranks: Ranks, places: Sequence[RankPlace]) -> Iterator[tuple[str, ...]]:
     yield "host", "ranks", "cores", "threads a rank", "memory", "free", "computes on"
     for host, members in ranks.by_host.items():
         here = [places[rank] for rank in members]
@@ -208,11 +208,11 @@ def _rows(ranks: Ranks, places: Sequence[Place]) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _device_text(place: Place) -> str:
+def _device_text(place: RankPlace) -> str:
     return f"{place.device} ({_model(place)})" if place.device.startswith("cuda") else place.device or "nothing"
 
 
-def _busy(here: list[Place]) -> str:
+def _busy(here: list[RankPlace]) -> str:
     threads = sum(place.threads for place in here)
     return f"{_count(len(here), 'rank')} with {_count(threads, 'thread')}" + (" in all" if len(here) > 1 else "")
 

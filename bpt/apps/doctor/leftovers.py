@@ -39,7 +39,7 @@ Place = tuple[int, int]  # device and number of a file
 
 
 @dataclass(frozen=True)
-class Left:
+class Leftover:
     """A file or folder that a dead job has left."""
 
     path: Path
@@ -53,7 +53,7 @@ class Left:
             self.path.unlink()
 
 
-def find() -> list[Left]:
+def find() -> list[Leftover]:
     """What dead jobs of this user have left on this host."""
     used = _used()
     if used is None:
@@ -68,7 +68,7 @@ def find() -> list[Left]:
             old = all(time.time() - max(about.st_mtime, about.st_ctime) > YOUNG for about in files.values())
             idle = not any((about.st_dev, about.st_ino) in used for about in files.values())
             if old and idle and _is_dead(entry, place in memory, here):
-                found.append(Left(entry, sum(about.st_blocks * 512 for about in files.values())))
+                found.append(Leftover(entry, sum(about.st_blocks * 512 for about in files.values())))
     return found
 
 
@@ -153,7 +153,7 @@ def check_leftovers(ranks: Ranks, prefix: str, clean: bool) -> Section | None:
     return Section("Left by dead jobs", tuple(findings or [ok("nothing")]))
 
 
-def _told(ranks: Ranks, left: list[Left], clean: bool) -> Iterator[Finding]:
+def _told(ranks: Ranks, left: list[Leftover], clean: bool) -> Iterator[Finding]:
     if not left:
         return
     host = f"host {ranks.world.host}: "

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from bpt.apps.doctor.findings import Finding, Ranks, Section, note, ok, warning
 from bpt.base.log import columns
-from bpt.perf.speeds.ping_pong import ALLREDUCE, Link, Measured
+from bpt.perf.speeds.ping_pong import ALLREDUCE, MeasuredLink, MeasuredLinks
 
 # A warning is due between hosts that are further apart than this, or a tenth of the fastest link.
 _SLOW, _LATE = 60e6, 500e-6  # bytes/s: half a Gigabit Ethernet; seconds
 _SAME_HOST_LATE = 200e-6
 
 
-def check_links(ranks: Ranks, measured: Measured) -> Section:
+def check_links(ranks: Ranks, measured: MeasuredLinks) -> Section:
     """What the measurement says. Not collective."""
     size = ranks.world.size
     if size == 1:
@@ -27,7 +27,7 @@ def check_links(ranks: Ranks, measured: Measured) -> Section:
     return Section("Connections", (sums, *_remarks(ranks, measured.links)), tuple(columns(rows, left=2)))
 
 
-def _remarks(ranks: Ranks, links: tuple[Link, ...]) -> Iterator[Finding]:
+def _remarks(ranks: Ranks, links: tuple[MeasuredLink, ...]) -> Iterator[Finding]:
     between_hosts = [link for link in links if ranks.hosts[link.one] != ranks.hosts[link.other]]
     fastest = max((link.bandwidth for link in between_hosts), default=0.0)
     for link in links:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 from bpt.apps.doctor.findings import Finding, Ranks, Section, attempt, nets_with_data, note, ok, spans, warning
-from bpt.apps.doctor.outer_work import Work, bytes_text, check_disk, check_memory, sends_gradients, work_of
-from bpt.apps.doctor.parallel_plan import Plan
+from bpt.apps.doctor.outer_work import OuterWork, bytes_text, check_disk, check_memory, sends_gradients, work_of
+from bpt.apps.doctor.parallel_plan import CheckedPlan
 from bpt.apps.doctor.texts import build_graphs, errors_of
 from bpt.apps.doctor.wraparound_check import check_tests
 from bpt.base.log import columns
@@ -25,7 +25,7 @@ from bpt.system.device import clock_of
 from bpt.train.outer.node_solvers import node_lines
 from bpt.train.outer.nodes import joined_power
 from bpt.train.outer.roles import SERVER, Roles
-from bpt.train.rules.violations import unused, violations_of_ranks
+from bpt.train.rules.violations import ignored_settings, violations_of_ranks
 
 _SHOWN = 16  # workers that have a line each
 
@@ -39,7 +39,7 @@ def check_outer_plan(
     device: torch.device,
     known: Sequence[str],
     start: int,
-) -> Plan:
+) -> CheckedPlan:
     """Build the graphs of the nets and make the plan; a collective call, with the same texts on all ranks.
 
     Args:
@@ -58,7 +58,7 @@ def check_outer_plan(
     of_workers = [joined_power([power[rank] for rank in roles.ranks_of(w)]) for w in range(len(roles.workers))]
     training = next(iter(built.by_name.values()), None)
 
-    def work_here() -> tuple[Work, tuple[str, ...]]:
+    def work_here() -> tuple[OuterWork, tuple[str, ...]]:
         assert training is not None, "rank 0 has all nets"
         return work_of(plan, training, start, of_workers), tuple(node_lines(plan, training))
 
@@ -76,7 +76,7 @@ def check_outer_plan(
         *(check_disk(ranks, roles, work) if plan.parallel_param.ship_data else ()),
         *_traffic(plan, roles, work),
         *check_tests(ranks, plan, built.by_name),
-        *(warning(str(remark), "leave it out") for remark in unused(plan)),
+        *(warning(str(remark), "leave it out") for remark in ignored_settings(plan)),
     ]
     copies = 1 + plan.snapshot_diff + work.moments
     return _plan(found, tuple(_table(ranks, roles, work, of_workers)), work.elements * STORED * copies)
@@ -87,8 +87,8 @@ def _plan(
     table: Sequence[str] = (),
     snapshot: int | None = None,
     wrong: Exception | None = None,
-) -> Plan:
-    return Plan(Section("Plan", tuple(findings), tuple(table)), wrong, snapshot)
+) -> CheckedPlan:
+    return CheckedPlan(Section("Plan", tuple(findings), tuple(table)), wrong, snapshot)
 
 
 def _powers(ranks: Ranks, device: torch.device) -> list[float | None]:
@@ -119,7 +119,9 @@ def _momentum(plan: RunPlan, roles: Roles) -> Iterator[Finding]:
         )
 
 
-def _amounts(plan: RunPlan, roles: Roles, work: Work, ranks: Ranks, power: Sequence[float | None]) -> Iterator[Finding]:
+def _amounts(
+    plan: RunPlan, roles: Roles, work: OuterWork, ranks: Ranks, power: Sequence[float | None]
+) -> Iterator[Finding]:
     """K and K', and who gets how many samples first."""
     if not work.total:
         yield note(f"nothing to train: the snapshot is at max_iter {plan.max_iter} already", "a larger max_iter")
@@ -157,7 +159,7 @@ def _span(counts: Sequence[int]) -> str:
     return f"{least if least == most else f'{least} to {most}'} for each of {len(counts)} workers"
 
 
-def _table(ranks: Ranks, roles: Roles, work: Work, power: Sequence[float | None]) -> Iterator[str]:
+def _table(ranks: Ranks, roles: Roles, work: OuterWork, power: Sequence[float | None]) -> Iterator[str]:
     """A line for each worker, of few."""
     if not 1 < len(roles.workers) <= _SHOWN:
         return
@@ -170,7 +172,7 @@ def _table(ranks: Ranks, roles: Roles, work: Work, power: Sequence[float | None]
     yield from columns(rows, left=3)
 
 
-def _order(roles: Roles, work: Work) -> Iterator[Finding]:
+def _order(roles: Roles, work: OuterWork) -> Iterator[Finding]:
     """Whether a worker may get samples of some kinds only."""
     if work.unshuffled and len(roles.workers) > 1:
         layer, message = work.unshuffled
@@ -181,7 +183,7 @@ def _order(roles: Roles, work: Work) -> Iterator[Finding]:
         )
 
 
-def _traffic(plan: RunPlan, roles: Roles, work: Work) -> Iterator[Finding]:
+def _traffic(plan: RunPlan, roles: Roles, work: OuterWork) -> Iterator[Finding]:
     """What the server and the workers send each other."""
     outer, workers, c_w = plan.parallel_param.agwu_param, len(roles.workers), work.weights
     computes = SERVER in roles.workers

@@ -17,8 +17,8 @@ from bpt.apps.doctor.texts import errors_of
 from bpt.config.plan.run_plan import ParallelSpec, RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.sample_partition import size
-from bpt.engine.optim.rules import remembered
-from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.engine.optim.rules import num_moments
+from bpt.graph.layer_graph import LayerGraph, LayerNode
 from bpt.graph.part import Part
 from bpt.nn.layers import LAYERS, DataLayer
 from bpt.nn.layers.base import batch_of
@@ -26,7 +26,7 @@ from bpt.nn.layers.data import shipment_of
 from bpt.nn.net import Net
 from bpt.parallel.balance.divisible_batches import samples_together
 from bpt.parallel.outer.exchanges import make_schedule, passes_of
-from bpt.parallel.outer.outer_instructions import Send
+from bpt.parallel.outer.outer_instructions import SendOrder
 from bpt.system.device import CPU
 from bpt.system.device.memory_use import Memory
 from bpt.train.outer.data_set import samples_of
@@ -37,7 +37,7 @@ _SHUFFLED = ("data_param", "hdf5_data_param", "image_data_param", "volume_data_p
 
 
 @dataclass(frozen=True)
-class Work:
+class OuterWork:
     """What is to be trained, and what it takes.
 
     Attributes:
@@ -69,7 +69,7 @@ class Work:
     unshuffled: tuple[str, str] | None
 
 
-def work_of(plan: RunPlan, graph: LayerGraph, start: int, powers: Sequence[float | None]) -> Work:
+def work_of(plan: RunPlan, graph: LayerGraph, start: int, powers: Sequence[float | None]) -> OuterWork:
     """What a run will do.
 
     Args:
@@ -89,10 +89,10 @@ def work_of(plan: RunPlan, graph: LayerGraph, start: int, powers: Sequence[float
     passes, total, batches, first = passes_of(iterations, batch, samples), Fraction(0), 1, (0,) * len(powers)
     if iterations:
         schedule = make_schedule(plan, samples, len(powers), passes, samples_together(graph))
-        orders = {i.order.worker: i.order for i in schedule.begin(powers) if isinstance(i, Send)}
+        orders = {i.order.worker: i.order for i in schedule.begin(powers) if isinstance(i, SendOrder)}
         first = tuple(size(orders[worker].runs) if worker in orders else 0 for worker in range(len(powers)))
         total, batches = schedule.total, schedule.idpa.batches
-    return Work(
+    return OuterWork(
         samples=samples,
         batch=batch,
         iterations=iterations,
@@ -102,13 +102,13 @@ def work_of(plan: RunPlan, graph: LayerGraph, start: int, powers: Sequence[float
         first=first,
         elements=graph.num_parameters,
         weights=graph.num_parameters * plan.precision.master.itemsize,
-        moments=remembered(plan.optim),
+        moments=num_moments(plan.optim),
         records=_records(nodes) if parallel.ship_data else 0,
         unshuffled=_unshuffled(nodes[0]),
     )
 
 
-def _samples(parallel: ParallelSpec, graph: LayerGraph, nodes: Sequence[Node]) -> int:
+def _samples(parallel: ParallelSpec, graph: LayerGraph, nodes: Sequence[LayerNode]) -> int:
     """N; of the net nothing is made but the layers that read data."""
     net = Net(graph, part=Part(frozenset(node.index for node in nodes)))
     try:
@@ -120,11 +120,11 @@ def _samples(parallel: ParallelSpec, graph: LayerGraph, nodes: Sequence[Node]) -
         net.close()
 
 
-def _records(nodes: Sequence[Node]) -> int:
+def _records(nodes: Sequence[LayerNode]) -> int:
     return sum(lmdb_bytes(node.spec.param.data_param.source) for node in nodes)
 
 
-def _unshuffled(node: Node) -> tuple[str, str] | None:
+def _unshuffled(node: LayerNode) -> tuple[str, str] | None:
     for message in _SHUFFLED:
         if node.spec.param.HasField(message):
             return None if getattr(node.spec.param, message).shuffle else (node.name, message)
@@ -135,7 +135,7 @@ PASSING = 3
 """Copies on the first rank of several when weights come or go: whole, cut up for the ranks, and one under way."""
 
 
-def server_copies(work: Work, workers: int, gradients: bool) -> int:
+def server_copies(work: OuterWork, workers: int, gradients: bool) -> int:
     """Copies of the weights that rank 0 may hold at once.
 
     Values of its net and history of its rule, and gradients under ASGD; the newest version, and one that is being
@@ -144,7 +144,7 @@ def server_copies(work: Work, workers: int, gradients: bool) -> int:
     return 1 + work.moments + gradients + 2 + 2 * workers
 
 
-def worker_copies(work: Work, gradients: bool) -> tuple[int, int]:
+def worker_copies(work: OuterWork, gradients: bool) -> tuple[int, int]:
     """Copies of the weights on a worker: on its device, and in main memory.
 
     There values, gradients and history; here what it has submitted and what comes, and under ASGD gradients that it
@@ -153,7 +153,9 @@ def worker_copies(work: Work, gradients: bool) -> tuple[int, int]:
     return 2 + work.moments, 2 + gradients
 
 
-def check_memory(ranks: Ranks, roles: Roles, work: Work, device: torch.device, gradients: bool) -> Iterator[Finding]:
+def check_memory(
+    ranks: Ranks, roles: Roles, work: OuterWork, device: torch.device, gradients: bool
+) -> Iterator[Finding]:
     """Whether the ranks of each host have room for their weights; a collective call.
 
     Args:
@@ -203,7 +205,7 @@ def _of_rank(roles: Roles, on_device: float, in_main: float) -> tuple[float, flo
     return on_device / roles.stages, in_main / roles.stages + passing
 
 
-def check_disk(ranks: Ranks, roles: Roles, work: Work) -> Iterator[Finding]:
+def check_disk(ranks: Ranks, roles: Roles, work: OuterWork) -> Iterator[Finding]:
     """Whether the workers have room for the records that rank 0 sends them; a collective call."""
     mine = attempt(_place)
     messages = ranks.world.allgather("" if roles.serves else mine.message)
@@ -231,7 +233,7 @@ def check_disk(ranks: Ranks, roles: Roles, work: Work) -> Iterator[Finding]:
         yield ok(f"rank 0 sends the workers {bytes_text(work.records)} of records, for which they have room")
 
 
-def _part(work: Work, worker: int) -> int:
+def _part(work: OuterWork, worker: int) -> int:
     """The bytes of records that a worker gets in the end, if it is as fast as is thought at first."""
     return work.records * work.first[worker] // max(sum(work.first), 1)
 

@@ -15,7 +15,7 @@ from bpt.config.plan.nets import NetPlan
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.blobs import STORED
-from bpt.engine.optim.rules import remembered
+from bpt.engine.optim.rules import num_moments
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import count
 from bpt.graph.part import Part
@@ -24,14 +24,14 @@ from bpt.nn.layers import LAYERS
 from bpt.nn.layers.base import batch_of
 from bpt.parallel.balance.divisible_batches import is_dividable
 from bpt.parallel.pipeline.stage_placement import described
-from bpt.perf.speeds.ping_pong import Measured
+from bpt.perf.speeds.ping_pong import MeasuredLinks
 from bpt.system.device.memory_use import Memory
 from bpt.train.runtime.parallel import Parallel
-from bpt.train.runtime.parallel_setup import spread
+from bpt.train.runtime.parallel_setup import setup_parallelism
 
 
 @dataclass(frozen=True)
-class Plan:
+class CheckedPlan:
     """What came out.
 
     Attributes:
@@ -50,8 +50,8 @@ def check_plan(
     plans: Mapping[str, NetPlan],
     device: torch.device,
     known: Sequence[str],
-    measured: Measured,
-) -> Plan:
+    measured: MeasuredLinks,
+) -> CheckedPlan:
     """Build the graphs of the nets and spread them; a collective call, with the same texts on all ranks.
 
     Args:
@@ -61,13 +61,13 @@ def check_plan(
     world = ranks.world
     built = build_graphs(ranks, plan, plans, known)
     if built.findings:
-        return Plan(_section(built.findings), built.wrong)
+        return CheckedPlan(_section(built.findings), built.wrong)
     graphs = built.by_name
     training = next(iter(graphs.values()))
     placed = attempt(lambda: _spread(ranks, plan, graphs, device))
     messages = world.allgather(placed.message)
     if any(messages):
-        return Plan(_section(list(errors_of(ranks, messages))))
+        return CheckedPlan(_section(list(errors_of(ranks, messages))))
     assert placed.value is not None
     parallel, part = placed.value
     found = [
@@ -78,8 +78,8 @@ def check_plan(
         *_exchange(ranks, plan, training, part, measured, parallel),
         *check_tests(ranks, plan, graphs),
     ]
-    copies = 1 + plan.snapshot_diff + remembered(plan.optim)
-    return Plan(_section(found), snapshot=training.num_parameters * STORED * copies)
+    copies = 1 + plan.snapshot_diff + num_moments(plan.optim)
+    return CheckedPlan(_section(found), snapshot=training.num_parameters * STORED * copies)
 
 
 def _open(plan: RunPlan, ranks: int) -> Iterator[Finding]:
@@ -100,7 +100,7 @@ def _spread(
 ) -> tuple[Parallel, Part]:
     """The parallelisation, and what this rank holds of the training net."""
     train, *tests = graphs.values()
-    with spread(plan, train, ranks.world, device, tests=tests) as parallel:
+    with setup_parallelism(plan, train, ranks.world, device, tests=tests) as parallel:
         parts = [parallel.parts(graph)[parallel.grid.in_replica.rank] for graph in graphs.values()]
     return parallel, parts[0]
 
@@ -177,7 +177,7 @@ def _statistics(graph: LayerGraph, parallel: Parallel) -> Iterator[Finding]:
 
 def _memory(ranks: Ranks, plan: RunPlan, graph: LayerGraph, part: Part, device: torch.device) -> Iterator[Finding]:
     """Whether there is room for what a rank holds; a collective call."""
-    copies = 2 + remembered(plan.optim)  # values, gradients, history
+    copies = 2 + num_moments(plan.optim)  # values, gradients, history
     sharers = 1 if device.type == "cuda" else len(ranks.by_host[ranks.hosts[ranks.world.rank]])
     mine = _held(graph, part) * plan.precision.master.itemsize * copies, Memory(device, sharers).room
     needs = ranks.world.allgather(mine)
@@ -196,7 +196,7 @@ def _memory(ranks: Ranks, plan: RunPlan, graph: LayerGraph, part: Part, device: 
 
 
 def _exchange(
-    ranks: Ranks, plan: RunPlan, graph: LayerGraph, part: Part, measured: Measured, parallel: Parallel
+    ranks: Ranks, plan: RunPlan, graph: LayerGraph, part: Part, measured: MeasuredLinks, parallel: Parallel
 ) -> Iterator[Finding]:
     """What an iteration sends; a collective call."""
     nbytes = max(ranks.world.allgather(_held(graph, part))) * plan.precision.wire.itemsize

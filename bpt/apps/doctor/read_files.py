@@ -49,14 +49,14 @@ from bpt.train.state.resuming import learned_net
 
 
 @dataclass(frozen=True)
-class Input:
+class CheckedInput:
     """Something that is read: its name in findings, and what looks into it."""
 
     name: str
     look: Look
 
 
-def inputs_of(plans: Mapping[str, NetPlan], plan: RunPlan, resume: str = "", rank: int = 0) -> list[Input]:
+def inputs_of(plans: Mapping[str, NetPlan], plan: RunPlan, resume: str = "", rank: int = 0) -> list[CheckedInput]:
     """What a rank reads in a run besides texts, each once.
 
     Args:
@@ -66,20 +66,20 @@ def inputs_of(plans: Mapping[str, NetPlan], plan: RunPlan, resume: str = "", ran
     Raises:
         LayerError: the rules of a layer contradict each other.
     """
-    found: list[Input] = []
+    found: list[CheckedInput] = []
     for each in nets_with_data(plans, plan, rank).values():
         net = each.source
         for spec in filter_layers(layer_specs(net.param, net.origins), each.state):
             found += _of_layer(spec)
     all_files = reads_all(plan, rank)
     weights = weight_files(plan.weights, plan.path) if all_files else []
-    found += [Input(f"weights {path}", partial(file_content, path)) for path in weights]
+    found += [CheckedInput(f"weights {path}", partial(file_content, path)) for path in weights]
     balance = plan.parallel_param.balance_param
     if balance.profile and plan.parallel_param.balance == pb.ParallelParameter.STATIC:
         path = resolve_path(balance.profile, plan.path)
-        found.append(Input(f"profile {path}", partial(file_content, path)))
+        found.append(CheckedInput(f"profile {path}", partial(file_content, path)))
     if resume and all_files:
-        found.append(Input(f"snapshot {resume}", partial(_snapshot_content, resume)))
+        found.append(CheckedInput(f"snapshot {resume}", partial(_snapshot_content, resume)))
     return list({one.name: one for one in found}.values())
 
 
@@ -93,7 +93,7 @@ _LOOKS: Mapping[FileKind, Callable[..., Content]] = {
 """What looks into files that are more than bytes."""
 
 
-def _of_layer(spec: LayerSpec) -> Iterator[Input]:
+def _of_layer(spec: LayerSpec) -> Iterator[CheckedInput]:
     for place, kind in LAYERS[spec.type].files if spec.type in LAYERS else ():
         field, name = place.split(".")
         message = getattr(spec.param, field)
@@ -104,7 +104,7 @@ def _of_layer(spec: LayerSpec) -> Iterator[Input]:
         title = f"{kind.value} {path}"
         if kind is FileKind.HDF5_LIST:
             more, title = (spec.tops, message.allow_external), f"{title} ({', '.join(spec.tops)})"
-        yield Input(title, partial(_LOOKS.get(kind, file_content), path, *more))
+        yield CheckedInput(title, partial(_LOOKS.get(kind, file_content), path, *more))
 
 
 def _snapshot_content(path: str) -> Content:
@@ -121,7 +121,7 @@ _FOUND_NOWHERE = "see the path, and the folder that the command is started in"
 Seen = tuple[Content | None, str]  # what is there, or what is wrong
 
 
-def look_at(inputs: Sequence[Input]) -> dict[str, Seen]:
+def look_at(inputs: Sequence[CheckedInput]) -> dict[str, Seen]:
     """What this rank finds under the name of each input. Raises nothing."""
     looked = {one.name: attempt(one.look) for one in inputs}
     return {name: (look.value, look.message) for name, look in looked.items()}

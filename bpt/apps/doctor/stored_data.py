@@ -9,7 +9,7 @@ from functools import partial
 
 from bpt.apps.doctor.findings import Finding, Ranks, Section, attempt, nets_with_data, note, ok, problem
 from bpt.base.errors import FileError
-from bpt.base.progress import Progress
+from bpt.base.progress import ProgressBar
 from bpt.config.plan.nets import NetPlan
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto.binary_files import sniff
@@ -99,7 +99,7 @@ def verify(world: Communicator, stored: Sequence[Stored]) -> Seen:
     unique = list({(one.kind, os.path.realpath(one.path)): one for one in stored}.values())
     seen: Seen = []
     total = sum(size_of(one.path) for one in unique)
-    with Progress(-(-total // _MIB), label="Verifying, MiB", shown=world.rank == 0) as progress:
+    with ProgressBar(-(-total // _MIB), label="Verifying, MiB", shown=world.rank == 0) as progress:
         done = 0
 
         def tell(size: int) -> None:

@@ -11,7 +11,7 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import Part
 from bpt.nn.layers import LAYERS, DataLayer
 from bpt.nn.net import Net
-from bpt.train.runtime.test_wraparound import samples_taken_again
+from bpt.train.runtime.test_wraparound import wraparound_of_test_set
 
 
 def check_tests(ranks: Ranks, plan: RunPlan, graphs: Mapping[str, LayerGraph]) -> list[Finding]:
@@ -28,7 +28,7 @@ def _retaken(plan: RunPlan, graphs: Mapping[str, LayerGraph]) -> Iterator[Findin
         data = frozenset(node.index for node in graph.nodes if issubclass(LAYERS[node.type], DataLayer))
         net = Net(graph, part=Part(data))  # nothing is made but the layers that read data
         try:
-            text, remedy = samples_taken_again(net, name, batches)
+            text, remedy = wraparound_of_test_set(net, name, batches)
         finally:
             net.close()
         if text:

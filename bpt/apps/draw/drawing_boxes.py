@@ -35,7 +35,7 @@ SHARES = "weights of"
 
 
 @dataclass(frozen=True)
-class Row:
+class InPlaceRow:
     """A layer that works in place on what its box makes."""
 
     text: str
@@ -49,7 +49,7 @@ class Box:
     name: str
     detail: str
     kind: str
-    rows: tuple[Row, ...] = ()
+    rows: tuple[InPlaceRow, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Arrow:
 
 
 @dataclass(frozen=True)
-class Drawing:
+class NetDrawing:
     """The boxes in order of the text, and the arrows between them."""
 
     boxes: tuple[Box, ...]
@@ -71,7 +71,7 @@ class Drawing:
 
 
 @dataclass(frozen=True)
-class Part:
+class PhaseDrawing:
     """The layers of one phase.
 
     Attributes:
@@ -85,7 +85,7 @@ class Part:
     shapes: Mapping[tuple[int, int], Shape] = field(default_factory=dict)
 
 
-def drawing_of(parts: Sequence[Part], rates: bool = False) -> Drawing:
+def drawing_of(parts: Sequence[PhaseDrawing], rates: bool = False) -> NetDrawing:
     """The drawing of a net in one phase, or of several phases over each other.
 
     Layers that work in place are rows of the box that made their blob. Layers of one phase only say so.
@@ -113,20 +113,20 @@ def drawing_of(parts: Sequence[Part], rates: bool = False) -> Drawing:
         if number in shared:
             words.append(f"{SHARES} {shared[number]}")
         rows = tuple(
-            Row(detail_of(texts[other]) + only[other], kind_of(texts[other].type))
+            InPlaceRow(detail_of(texts[other]) + only[other], kind_of(texts[other].type))
             for other in sorted(texts)
             if hosts[other] == number and other != number
         )
         boxes.append(Box(spec.name, ", ".join(words) + only[number], kind_of(spec.type), rows))
     arrows = dict.fromkeys(arrow for part in parts for arrow in _arrows(part, hosts, box_of))
-    return Drawing(tuple(boxes), tuple(sorted(arrows, key=lambda arrow: (arrow.source, arrow.blob))))
+    return NetDrawing(tuple(boxes), tuple(sorted(arrows, key=lambda arrow: (arrow.source, arrow.blob))))
 
 
 def in_place(spec: LayerSpec) -> bool:
     return len(spec.bottoms) == 1 and spec.tops == spec.bottoms
 
 
-def _hosts(part: Part) -> dict[int, int]:
+def _hosts(part: PhaseDrawing) -> dict[int, int]:
     """Layer → the layer whose box it is in: itself, or the one whose top it changes."""
     hosts: dict[int, int] = {}
     maker: dict[str, int] = {}
@@ -139,7 +139,7 @@ def _hosts(part: Part) -> dict[int, int]:
     return hosts
 
 
-def _arrows(part: Part, hosts: Mapping[int, int], box_of: Mapping[int, int]) -> Iterator[Arrow]:
+def _arrows(part: PhaseDrawing, hosts: Mapping[int, int], box_of: Mapping[int, int]) -> Iterator[Arrow]:
     maker: dict[str, tuple[int, str]] = {}  # blob → box and label
     read: set[str] = set()
     for number, spec in part.layers:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from bpt.base.log import columns
 from bpt.config.precision import FLOAT32
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.graph.layer_graph import LayerGraph, LayerNode
 from bpt.graph.layer_spec import Shape, count
 
 _MIB = 2**20
@@ -72,7 +72,7 @@ def summary_of(graph: LayerGraph, types: Mapping[str, str] | None = None) -> Sum
     return Summary(graph.name, "TRAIN" if graph.phase == pb.TRAIN else "TEST", batch, lines)
 
 
-def _is_automatic(graph: LayerGraph, node: Node) -> bool:
+def _is_automatic(graph: LayerGraph, node: LayerNode) -> bool:
     """Whether ``insert_splits`` made it, which names it after what it copies."""
     if node.type != "Split":
         return False
@@ -81,7 +81,7 @@ def _is_automatic(graph: LayerGraph, node: Node) -> bool:
     return node.name == f"{copied.blob}_{maker.name}_{maker.tops.index(copied.index)}_split"
 
 
-def _line(graph: LayerGraph, node: Node, types: Mapping[str, str]) -> Line:
+def _line(graph: LayerGraph, node: LayerNode, types: Mapping[str, str]) -> Line:
     bottoms = {graph.edges[edge].blob for edge in node.bottoms}
     tops = [graph.edges[edge] for edge in node.tops]
     fresh = [top for top in tops if top.blob not in bottoms and not node.layer_type.is_view]

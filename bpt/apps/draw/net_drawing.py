@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bpt.apps.draw.drawing_boxes import COLOURS, KINDS, Box, Drawing, Part, drawing_of
-from bpt.apps.draw.net_layout import Link
+from bpt.apps.draw.drawing_boxes import COLOURS, KINDS, Box, NetDrawing, PhaseDrawing, drawing_of
+from bpt.apps.draw.net_layout import LayoutLink
 from bpt.apps.draw.net_layout_geometry import Geometry, Point, Rectangle, Style, geometry
 from bpt.base.atomic import atomic_file, check_place
 from bpt.config.proto import bpt_pb2 as pb
@@ -39,7 +39,9 @@ def check_drawing(path: str) -> None:
 
 
 @without_glyph_warnings()
-def draw(drawing: Drawing, path: str, title: str = "", note: str = "", direction: str = "TB", columns: int = 0) -> None:
+def draw(
+    drawing: NetDrawing, path: str, title: str = "", note: str = "", direction: str = "TB", columns: int = 0
+) -> None:
     """Write the picture of ``drawing``; the end of ``path`` says in which format.
 
     Args:
@@ -52,7 +54,7 @@ def draw(drawing: Drawing, path: str, title: str = "", note: str = "", direction
     """
     boxes = [*drawing.boxes]
     outputs: list[str] = []
-    links: list[Link] = []
+    links: list[LayoutLink] = []
     labels: dict[tuple[int, str], str] = {}
     for arrow in drawing.arrows:
         target = arrow.target
@@ -61,7 +63,7 @@ def draw(drawing: Drawing, path: str, title: str = "", note: str = "", direction
             outputs.append(arrow.label)
         else:
             labels[arrow.source, arrow.blob] = arrow.label
-        links.append(Link(arrow.source, target, arrow.blob))
+        links.append(LayoutLink(arrow.source, target, arrow.blob))
     across = direction == "LR"
     width = max([_box_width(box) for box in boxes], default=0.0)
     sizes = [(width, _box_height(box)) for box in boxes]
@@ -244,7 +246,7 @@ PHASES = ("TRAIN", "TEST", ALL)
 
 
 @dataclass(frozen=True)
-class Request:
+class DrawRequest:
     """What to draw, and how.
 
     Attributes:
@@ -269,7 +271,7 @@ class Request:
     stages: tuple[str, ...] = ()
 
 
-def draw_net(request: Request) -> list[str]:
+def draw_net(request: DrawRequest) -> list[str]:
     """Write the picture; what there is to say about it.
 
     Raises:
@@ -285,7 +287,7 @@ def draw_net(request: Request) -> list[str]:
         )
         for name in names
     ]  # fmt: skip
-    parts = [Part(name, net.layers, net.shapes) for name, net in zip(names, nets, strict=True)]
+    parts = [PhaseDrawing(name, net.layers, net.shapes) for name, net in zip(names, nets, strict=True)]
     drawing = drawing_of(parts, request.rates)
     title = nets[0].plan.source.param.name or request.model
     draw(drawing, request.output, title, _note(request, nets[0]), request.direction, request.columns)
@@ -294,7 +296,7 @@ def draw_net(request: Request) -> list[str]:
     return [*notes, f"{request.output}: {len(layers)} layers in {len(drawing.boxes)} boxes"]
 
 
-def _note(request: Request, net: NetFile) -> str:
+def _note(request: DrawRequest, net: NetFile) -> str:
     """Phase, if that makes a difference, batch and parameters."""
     words = []
     if net.has_phases:

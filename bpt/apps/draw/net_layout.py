@@ -14,7 +14,7 @@ SWEEPS = 12
 
 
 @dataclass(frozen=True)
-class Link:
+class LayoutLink:
     """``blob`` goes from box ``source`` to box ``target``."""
 
     source: int
@@ -23,7 +23,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Segment:
+class LinkSegment:
     """A piece of links, from a vertex to one of the next rank. ``first``: it starts at the box that made the blob."""
 
     upper: int
@@ -46,7 +46,7 @@ class Layers:
     boxes: int
     ranks: list[list[int]]
     rank_of: list[int]
-    segments: list[Segment]
+    segments: list[LinkSegment]
     above: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     below: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
@@ -54,7 +54,7 @@ class Layers:
         return vertex >= self.boxes
 
 
-def layers_of(boxes: int, links: Sequence[Link]) -> Layers:
+def layers_of(boxes: int, links: Sequence[LayoutLink]) -> Layers:
     """Ranks and orders of ``boxes``; each link goes from a lower to a higher number."""
     ranks = longest_paths(boxes, links)
     layers = _with_dummies(boxes, links, ranks)
@@ -62,7 +62,7 @@ def layers_of(boxes: int, links: Sequence[Link]) -> Layers:
     return layers
 
 
-def longest_paths(boxes: int, links: Iterable[Link]) -> list[int]:
+def longest_paths(boxes: int, links: Iterable[LayoutLink]) -> list[int]:
     """The rank of each box: as many as there are boxes on the longest path to it. Sources stand right before their
     first reader."""
     readers: dict[int, list[int]] = defaultdict(list)
@@ -80,9 +80,9 @@ def longest_paths(boxes: int, links: Iterable[Link]) -> list[int]:
     return ranks
 
 
-def _with_dummies(boxes: int, links: Sequence[Link], box_ranks: Sequence[int]) -> Layers:
+def _with_dummies(boxes: int, links: Sequence[LayoutLink], box_ranks: Sequence[int]) -> Layers:
     rank_of = list(box_ranks)
-    segments: list[Segment] = []
+    segments: list[LinkSegment] = []
     trunks: dict[tuple[int, str], list[int]] = {}  # the vertices that a blob passes, its maker first
     for link in sorted(set(links), key=lambda link: (link.source, link.blob, box_ranks[link.target], link.target)):
         trunk = trunks.setdefault((link.source, link.blob), [link.source])
@@ -90,9 +90,9 @@ def _with_dummies(boxes: int, links: Sequence[Link], box_ranks: Sequence[int]) -
         while len(trunk) < end - start:
             dummy = len(rank_of)
             rank_of.append(start + len(trunk))
-            segments.append(Segment(trunk[-1], dummy, link.blob))
+            segments.append(LinkSegment(trunk[-1], dummy, link.blob))
             trunk.append(dummy)
-        segments.append(Segment(trunk[end - start - 1], link.target, link.blob))
+        segments.append(LinkSegment(trunk[end - start - 1], link.target, link.blob))
     layers = Layers(boxes, [[] for _ in range(max(rank_of, default=-1) + 1)], rank_of, segments)
     for segment in segments:
         layers.above[segment.lower].append(segment.upper)

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bpt.apps.draw.net_layout import Layers, Link, Segment, columns_needed, crossing, fold, layers_of
+from bpt.apps.draw.net_layout import Layers, LayoutLink, LinkSegment, columns_needed, crossing, fold, layers_of
 from bpt.apps.draw.net_layout_place import place
 
 Point = tuple[float, float]
@@ -65,7 +65,7 @@ class Geometry:
     width: float
 
 
-def geometry(sizes: Sequence[Point], links: Sequence[Link], style: Style, columns: int = 0) -> Geometry:
+def geometry(sizes: Sequence[Point], links: Sequence[LayoutLink], style: Style, columns: int = 0) -> Geometry:
     """Lay boxes out.
 
     Args:
@@ -158,13 +158,13 @@ class _Plan:
                 ports[box, centre] = middle
         return ports
 
-    def _in_ports(self) -> dict[Segment, float]:
+    def _in_ports(self) -> dict[LinkSegment, float]:
         """Where each arrow reaches its box, in the order in which they come."""
-        arrows: dict[int, list[Segment]] = defaultdict(list)
+        arrows: dict[int, list[LinkSegment]] = defaultdict(list)
         for segment in self.layers.segments:
             if not self.layers.is_dummy(segment.lower):
                 arrows[segment.lower].append(segment)
-        ports: dict[Segment, float] = {}
+        ports: dict[LinkSegment, float] = {}
         for box, segments in arrows.items():
             middle = self.across[box]
             segments.sort(key=self._comes_from)
@@ -175,7 +175,7 @@ class _Plan:
                 ports[segment] = middle + (at - centre) * step
         return ports
 
-    def _comes_from(self, segment: Segment) -> float:
+    def _comes_from(self, segment: LinkSegment) -> float:
         return self.out.get((segment.upper, segment.blob), self.across[segment.upper])
 
     def geometry(self) -> Geometry:
@@ -200,17 +200,17 @@ class _Plan:
                 heads.append(end)
         return Geometry(rectangles, curves, heads, list(labels.values()), self.length, self.width)
 
-    def _folds(self, segment: Segment) -> bool:
+    def _folds(self, segment: LinkSegment) -> bool:
         return self.column[self.layers.rank_of[segment.upper]] != self.column[self.layers.rank_of[segment.lower]]
 
-    def _begin(self, segment: Segment, rectangles: Sequence[Rectangle]) -> Point:
+    def _begin(self, segment: LinkSegment, rectangles: Sequence[Rectangle]) -> Point:
         rank = self.layers.rank_of[segment.upper]
         if self.layers.is_dummy(segment.upper):
             return self.start[rank] + self.depth[rank], self.across[segment.upper]
         box = rectangles[segment.upper]
         return box.along + box.length, self.out[segment.upper, segment.blob]
 
-    def _curve(self, segment: Segment, rectangles: Sequence[Rectangle], entry: Point | None) -> tuple[Path, Point]:
+    def _curve(self, segment: LinkSegment, rectangles: Sequence[Rectangle], entry: Point | None) -> tuple[Path, Point]:
         """From the vertex before, or from where its wire comes in, to the next vertex; through it if it is a dummy."""
         begin = entry or self._begin(segment, rectangles)
         rank = self.layers.rank_of[segment.lower]
@@ -233,7 +233,7 @@ class _Plan:
 
     def _wires(self, rectangles: Sequence[Rectangle], curves: list[Path]) -> dict[tuple[int, str], Point]:
         """Draw the blobs' ways to the next column; where each of them comes in there."""
-        targets: dict[int, dict[tuple[int, str], list[Segment]]] = defaultdict(lambda: defaultdict(list))
+        targets: dict[int, dict[tuple[int, str], list[LinkSegment]]] = defaultdict(lambda: defaultdict(list))
         for segment in self.layers.segments:
             if self._folds(segment):
                 column = self.column[self.layers.rank_of[segment.lower]]

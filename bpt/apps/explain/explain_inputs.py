@@ -14,8 +14,15 @@ from torch import Tensor
 from bpt.apps.classify.classifier_net import ClassifierNet, classifier_net
 from bpt.apps.explain.explained_layer import find_layer, layer_of
 from bpt.apps.explain.grad_cam import Explanation, grad_cam, spread
-from bpt.apps.explain.model_input import Subject, check_outputs, peak, prefix_of, preprocessing_of, recorded_volume
-from bpt.apps.explain.subjects import Picture, Scan
+from bpt.apps.explain.model_input import (
+    ExplainedSubject,
+    check_outputs,
+    peak,
+    prefix_of,
+    preprocessing_of,
+    recorded_volume,
+)
+from bpt.apps.explain.subjects import ExplainedPicture, Scan
 from bpt.apps.pictures.image_input import HOW, NOBODY_SAYS, record_of, recorded_input
 from bpt.base.errors import FileError, UsageError, UserError
 from bpt.config.plan.nets import file_plan
@@ -32,7 +39,7 @@ MOST = 5  # classes that are listed, besides the explained one
 
 
 @dataclass(frozen=True)
-class Request:
+class ExplainRequest:
     """What the command line asks for; empty and ``None``: the default.
 
     Attributes:
@@ -61,7 +68,7 @@ class Request:
     stages: tuple[str, ...] = ()
 
 
-def explain(request: Request, device: torch.device) -> Iterator[str]:
+def explain(request: ExplainRequest, device: torch.device) -> Iterator[str]:
     """Explain a class, write the map and its picture, and yield lines that tell what was found.
 
     Raises:
@@ -102,7 +109,7 @@ def explain(request: Request, device: torch.device) -> Iterator[str]:
     yield f"Wrote {' and '.join(map(str, outputs))}"
 
 
-def _read(request: Request, net: ClassifierNet) -> Subject:
+def _read(request: ExplainRequest, net: ClassifierNet) -> ExplainedSubject:
     path = request.input
     if net.axes not in (2, 3):
         raise UserError(
@@ -121,15 +128,15 @@ def _read(request: Request, net: ClassifierNet) -> Subject:
     if net.axes == 2 and not by_flags and net.data.type == "Input":
         LOG.warning("%s, so its own Z_SCORE is taken of the whole image; %s", NOBODY_SAYS, HOW)
     preprocessing = preprocessing_of(net, request.intensity, request.mean, request.scale)
-    return (Picture if net.axes == 2 else Scan)(path, shape, preprocessing)
+    return (ExplainedPicture if net.axes == 2 else Scan)(path, shape, preprocessing)
 
 
-def _recorded(net: ClassifierNet, weights: Sequence[str], given: str) -> Callable[[str], Subject] | None:
+def _recorded(net: ClassifierNet, weights: Sequence[str], given: str) -> Callable[[str], ExplainedSubject] | None:
     """What reads the input as the record or the net's data layer says; ``None``: neither says it."""
     shape = net.input.shape[1:]
     if net.axes == 2:
         prepare = recorded_input(net, weights, given)
-        return None if prepare is None else lambda path: Picture(path, shape, prepare)
+        return None if prepare is None else lambda path: ExplainedPicture(path, shape, prepare)
     record = record_of(weights, given) if given or net.data.type == "Input" else ""
     return (lambda path: Scan(path, shape, recorded_volume(record))) if record else None
 

@@ -127,7 +127,7 @@ def _centre(mean: Sample, net: ClassifierNet) -> Sample:
     return mean[tuple(slice(start, start + want) for start, want in zip(starts, wanted, strict=True))]
 
 
-class Subject(ABC):
+class ExplainedSubject(ABC):
     """What is explained: a scan, or an image.
 
     Attributes:

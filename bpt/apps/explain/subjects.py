@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.apps.explain.model_input import Preprocessing, Sample, Subject
+from bpt.apps.explain.model_input import ExplainedSubject, Preprocessing, Sample
 from bpt.apps.pictures.image_input import ImageInput
 from bpt.base.atomic import atomic_file
 from bpt.base.errors import DataError, FileError, UserError
@@ -30,7 +30,7 @@ SEVERAL, ONE = (8.8, 3.2), (5.6, 4.6)  # inches of several panels beside each ot
 
 
 @dataclass(frozen=True)
-class Panel:
+class PlanePanel:
     """A plane.
 
     Attributes:
@@ -54,7 +54,7 @@ class Panel:
     origin: Literal["upper", "lower"] = "lower"
 
 
-def draw(path: str | os.PathLike[str], title: str, panels: Sequence[Panel]) -> None:
+def draw(path: str | os.PathLike[str], title: str, panels: Sequence[PlanePanel]) -> None:
     """Write a PNG file with the panels beside each other.
 
     The stronger the map, the less of what lies below is seen; where it is 0, all of it.
@@ -93,7 +93,7 @@ SIDES = ("left → right", "posterior → anterior", "inferior → superior")
 PLANES = (("sagittal", 1, 2), ("coronal", 0, 2), ("axial", 0, 1))
 
 
-class Scan(Subject):
+class Scan(ExplainedSubject):
     """The NIfTI file at ``path``, read and resampled as VolumeData does.
 
     ``positions``, and arrays handed to ``write``, are on the scan's grid in canonical axes (RAS+); the file that is
@@ -149,14 +149,14 @@ class Scan(Subject):
             file.write(gzip.compress(image.to_bytes(), mtime=0))
         draw(picture, title, self._panels(heat, place))
 
-    def _panels(self, heat: Sample, place: Sequence[int]) -> list[Panel]:
+    def _panels(self, heat: Sample, place: Sequence[int]) -> list[PlanePanel]:
         """The planes through ``place``, each seen with its first axis to the right and its second one up."""
         panels = []
         low, high = (float(x) for x in np.percentile(self._voxels, (0.5, 99.5)))
         for across, (name, right, up) in enumerate(PLANES):
             edges = [self._edges(axis, place) for axis in (right, up)]
             panels.append(
-                Panel(
+                PlanePanel(
                     title=f"{name}, {self._mm(place)[across]:.1f} mm",
                     back=np.take(self._voxels, place[across], across).T,
                     heat=np.take(heat, place[across], across).T,
@@ -197,7 +197,7 @@ class Scan(Subject):
 CHANNELS = (1, 3)
 
 
-class Picture(Subject):
+class ExplainedPicture(ExplainedSubject):
     """The image file at ``path``, as grey or colour (blue, green, red: Caffe's order), prepared as the net's input.
 
     Args:
@@ -246,7 +246,7 @@ class Picture(Subject):
     def write(self, prefix: str, heat: Sample, place: Sequence[int], title: str) -> None:
         height, width = heat.shape
         red_last = self._pixels.transpose(1, 2, 0)
-        panel = Panel(
+        panel = PlanePanel(
             title="",
             back=red_last[..., ::-1] if red_last.shape[2] == 3 else red_last[..., 0],
             heat=heat,

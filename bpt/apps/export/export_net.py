@@ -31,7 +31,7 @@ ONNX, PT2 = ".onnx", ".pt2"
 
 
 @dataclass(frozen=True)
-class Request:
+class ExportRequest:
     """What to export, and as what.
 
     Attributes:
@@ -52,7 +52,7 @@ class Request:
     missing: MissingWeights = MissingWeights.REFUSE_RANDOM
 
 
-def export_net(request: Request) -> Iterator[str]:
+def export_net(request: ExportRequest) -> Iterator[str]:
     """Write the file; yields what there is to say about it.
 
     Raises:

@@ -33,7 +33,7 @@ class Runner:
 
 
 @dataclass(frozen=True)
-class Difference:
+class OutputDifference:
     """How far an output of the file is from the net's, on one batch."""
 
     output: str
@@ -56,7 +56,7 @@ class Difference:
         return f"{told}; the net in double precision by {self.rounding:.2g}" if self.rounding else told
 
 
-def compare(module: nn.Module, runner: Runner, inputs: RandomInputs, times: Sequence[int]) -> list[Difference]:
+def compare(module: nn.Module, runner: Runner, inputs: RandomInputs, times: Sequence[int]) -> list[OutputDifference]:
     """The differences of all outputs, on batches of so many times the samples that the text says.
 
     Where one is not small, the net's own rounding counts: of nearly equal numbers a max pooling with a mask takes one
@@ -67,7 +67,7 @@ def compare(module: nn.Module, runner: Runner, inputs: RandomInputs, times: Sequ
         RunError: the file cannot be run, or gives outputs of other shapes.
     """
     names: Sequence[str] = module.outputs  # type: ignore[assignment]  # of a Module of load_module
-    found: list[Difference] = []
+    found: list[OutputDifference] = []
     for number in times:
         batch, here = inputs.batch(number), []
         with torch.no_grad():
@@ -91,7 +91,7 @@ def compare(module: nn.Module, runner: Runner, inputs: RandomInputs, times: Sequ
             gap = (one.double() - other.double()).abs()
             largest = float(gap.nan_to_num(nan=math.inf).max()) if gap.numel() else 0.0
             among = float(other.abs().max()) if other.numel() else 0.0
-            here.append(Difference(name, tuple(other.shape), largest, among))
+            here.append(OutputDifference(name, tuple(other.shape), largest, among))
         if not all(each.is_small for each in here):
             own = rounding(module, batch, expected)
             here = [replace(each, rounding=own_gap) for each, own_gap in zip(here, own, strict=True)]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.graph.layer_graph import Edge, LayerGraph, Node
+from bpt.graph.layer_graph import Edge, LayerGraph, LayerNode
 from bpt.graph.layer_spec import Shape, count
 from bpt.nn.layers.soft_labels import are_distributions
 
@@ -28,7 +28,7 @@ class Reading:
         shapes: those of all bottoms of the layer, as the text says.
     """
 
-    reader: Node
+    reader: LayerNode
     place: int
     shapes: Sequence[Shape]
 

@@ -20,7 +20,7 @@ LEAST_AXES = 3  # of an input that has places: (N, channels, a spatial axis, …
 
 
 @dataclass(frozen=True)
-class FedNet:
+class NetWithInputs:
     """A net from its input on; of one sample, unless more are asked for.
 
     Attributes:
@@ -48,7 +48,7 @@ class FedNet:
         return f"; left out, as they need more than the input: {', '.join(self.left_out)}" if self.left_out else ""
 
 
-def fed_net(plan: NetPlan, batch: int = 1, *, force_backward: bool = False) -> FedNet:
+def fed_net(plan: NetPlan, batch: int = 1, *, force_backward: bool = False) -> NetWithInputs:
     """The net of ``plan``, in the phase TEST.
 
     The first top with spatial axes of an Input or a data layer is the input; an Input layer with so many samples in a
@@ -70,7 +70,7 @@ def fed_net(plan: NetPlan, batch: int = 1, *, force_backward: bool = False) -> F
     kept, left_out = _without_labels(admitted, data, blob)
     graph = _build(plan, [_input_layer(data, blob, (batch, *shape[1:])), *kept], force_backward)
     named = tuple(_name_with_reason(spec, layers, plan.state) for spec in left_out)
-    return FedNet(model, graph, graph.edges[0], data, named)
+    return NetWithInputs(model, graph, graph.edges[0], data, named)
 
 
 def _name_with_reason(spec: LayerSpec, layers: Sequence[LayerSpec], state: pb.NetState) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.apps.pictures.fed_net import FedNet
+from bpt.apps.pictures.fed_net import NetWithInputs
 from bpt.base.errors import DataError, FileError, PrototxtError, UserError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.annotated import BOX, COLUMNS
@@ -17,7 +17,7 @@ from bpt.data.image_source import read_image
 from bpt.data.object_boxes import WHOLE, Box, within
 from bpt.data.resizing import Resizing
 from bpt.data.sample_draws import SampleDraws
-from bpt.data.sampler import Draw
+from bpt.data.sampler import SampleDraw
 from bpt.data.source import Sample
 from bpt.data.transform import Transform, read_mean
 from bpt.graph.layer_spec import Shape
@@ -113,7 +113,7 @@ class ImageInput:
         self._check(self._transform.common_shape(samples), self._source)
         out = np.empty((len(read), *self._shape), np.float32)
         none = np.zeros(len(read), np.int64)
-        draw = Draw(none, none)
+        draw = SampleDraw(none, none)
         self._transform(samples, draw, out)
         tops, lefts = self._transform.offsets(samples, draw)
         parts = []
@@ -147,7 +147,7 @@ def _picture(file: str, channels: int) -> Pixels:
         ) from None
 
 
-def image_input(net: FedNet, weights: Sequence[str], given: str = "") -> ImageInput:
+def image_input(net: NetWithInputs, weights: Sequence[str], given: str = "") -> ImageInput:
     """How to prepare images for ``net``, wherever a picture becomes an input.
 
     Args:
@@ -168,7 +168,7 @@ def record_of(weights: Sequence[str], given: str = "") -> str:
     return given or next((record for each in reversed(weights) if (record := beside(each))), "")
 
 
-def recorded_input(net: FedNet, weights: Sequence[str], given: str = "") -> ImageInput | None:
+def recorded_input(net: NetWithInputs, weights: Sequence[str], given: str = "") -> ImageInput | None:
     """As image_input; ``None``: nobody says how to prepare images."""
     shape = net.input.shape[1:]
     kind = LAYERS[net.data.type]

@@ -16,14 +16,14 @@ ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".ti
 _LABEL = re.compile(r"(.*\S)\s+([0-9]+)", re.ASCII)
 
 
-class Picture(NamedTuple):
+class NamedPicture(NamedTuple):
     """A picture, and what it is said to show."""
 
     path: str
     label: int | None = None
 
 
-def pictures(named: Sequence[str]) -> list[Picture]:
+def pictures(named: Sequence[str]) -> list[NamedPicture]:
     """All that ``named`` means, in order: a folder's images by name, through all its folders; a list's lines.
 
     A list is a text whose name ends in .txt; paths in it start at its own folder, or where bpt is run.
@@ -37,18 +37,18 @@ def pictures(named: Sequence[str]) -> list[Picture]:
     return [picture for each in named for picture in _of(each)]
 
 
-def _of(named: str) -> Iterator[Picture]:
+def _of(named: str) -> Iterator[NamedPicture]:
     if os.path.isdir(named):
         found = sorted(path for path in Path(named).rglob("*") if path.suffix.lower() in ENDINGS and not path.is_dir())
         if not found:
             _check_folder(named)
             raise UsageError(f"{named}: no image is in this folder (known: {', '.join(ENDINGS)})")
-        yield from (Picture(str(path)) for path in found)
+        yield from (NamedPicture(str(path)) for path in found)
     elif named.lower().endswith(".txt"):
         yield from _listed(named)
     else:
         check_there(named)
-        yield Picture(named)
+        yield NamedPicture(named)
 
 
 def _check_folder(path: str) -> None:
@@ -58,7 +58,7 @@ def _check_folder(path: str) -> None:
         raise FileError(path, f"cannot be read: {error.strerror}") from None
 
 
-def _listed(path: str) -> list[Picture]:
+def _listed(path: str) -> list[NamedPicture]:
     try:
         lines = read_lines(path, "that lists images")
     except UnreadableError as error:
@@ -68,8 +68,8 @@ def _listed(path: str) -> list[Picture]:
         raise FileError(path, "lists no images; write a line for each: its path, and its label if you know it")
     labelled = {number: _LABEL.fullmatch(row) for number, row in rows.items()}
     if all(labelled.values()):
-        return [Picture(_there(path, row[1], number), int(row[2])) for number, row in labelled.items() if row]
-    return [Picture(_there(path, row, number)) for number, row in rows.items()]
+        return [NamedPicture(_there(path, row[1], number), int(row[2])) for number, row in labelled.items() if row]
+    return [NamedPicture(_there(path, row, number)) for number, row in rows.items()]
 
 
 def _there(path: str, name: str, number: int) -> str:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from bpt.apps.pictures.fed_net import FedNet
+from bpt.apps.pictures.fed_net import NetWithInputs
 from bpt.apps.pictures.image_input import ImageInput, Prepared, image_input
-from bpt.apps.pictures.named_pictures import Picture
+from bpt.apps.pictures.named_pictures import NamedPicture
 from bpt.base.errors import UserError
 from bpt.graph.layer_graph import Edge
 from bpt.nn.net import Net
@@ -26,7 +26,7 @@ BATCH = 16  # pictures that go through a net at once
 class PictureNet:
     """A net with trained weights on a device, and how pictures become its input; ``of`` makes it."""
 
-    net: FedNet
+    net: NetWithInputs
     running: Net
     input: ImageInput
     device: torch.device
@@ -34,7 +34,7 @@ class PictureNet:
     @classmethod
     def of(
         cls,
-        net: FedNet,
+        net: NetWithInputs,
         weights: Sequence[str],
         device: torch.device,
         preprocessing: str,
@@ -81,7 +81,7 @@ class PictureNet:
             )
         return prepared, values[edge.index].cpu()
 
-    def batches(self, asked: Sequence[Picture]) -> Iterator[Sequence[Picture]]:
+    def batches(self, asked: Sequence[NamedPicture]) -> Iterator[Sequence[NamedPicture]]:
         """``asked``, as many at once as go through the net."""
         size = self.net.input.shape[0]
         return (asked[begin : begin + size] for begin in range(0, len(asked), size))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from bpt.apps.plot.training_log import Row, TrainingLog
+from bpt.apps.plot.training_log import LogRow, TrainingLog
 from bpt.train.solver.milestones import Bound, Displayed, Milestone, Tested
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ class History(TrainingLog):
             self.weighted |= {edge.blob for graph in graphs for edge in graph.outputs if edge.loss_weight}
         elif isinstance(milestone, Displayed):
             iteration, seconds, rate = milestone.iteration, time.monotonic() - self._start, milestone.learning_rate
-            self.losses.append(Row(iteration, seconds, rate, {"loss": milestone.loss}))
-            self.train.append(Row(iteration, seconds, rate, _numbers(milestone.outputs)))
+            self.losses.append(LogRow(iteration, seconds, rate, {"loss": milestone.loss}))
+            self.train.append(LogRow(iteration, seconds, rate, _numbers(milestone.outputs)))
         elif isinstance(milestone, Tested):
             values = _numbers(milestone.scores.outputs, f"#{milestone.net}:" if milestone.net else "")
             if self.test and self.test[-1].iteration == milestone.iteration and milestone.net:
                 self.test[-1].values |= values
             else:
-                self.test.append(Row(milestone.iteration, time.monotonic() - self._start, values=values))
+                self.test.append(LogRow(milestone.iteration, time.monotonic() - self._start, values=values))
 
     def plot(self, path: str = "") -> Figure:
         """Its figure, as ``bpt plot`` draws that of a log; also written to ``path``, a .png or .svg, if given.

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from bpt.apps.plot.training_log import Row, TrainingLog, read_log
+from bpt.apps.plot.training_log import LogRow, TrainingLog, read_log
 from bpt.base.atomic import check_place
 from bpt.base.errors import UsageError, UserError
 from bpt.train.outer.report.style import (
@@ -52,7 +52,7 @@ class Curve(NamedTuple):
     best: int | None = None
 
 
-class Panel(NamedTuple):
+class CurvePanel(NamedTuple):
     """Runs' curves of one kind: (run's number, what it is of, curve)."""
 
     label: str
@@ -100,7 +100,7 @@ def figure_of(logs: Sequence[TrainingLog], chart: int | None = None, seconds: bo
     return figure
 
 
-def panels(logs: Sequence[TrainingLog], seconds: bool = False, chart: int | None = None) -> list[Panel]:
+def panels(logs: Sequence[TrainingLog], seconds: bool = False, chart: int | None = None) -> list[CurvePanel]:
     """Losses; each other test output; learning rates. Of a chart type only its part."""
     wanted = CHARTS[chart].split(" vs. ")[0] if chart is not None else ""
     losses: list[tuple[int, str, Curve]] = []
@@ -119,16 +119,16 @@ def panels(logs: Sequence[TrainingLog], seconds: bool = False, chart: int | None
             elif wanted in ("", "Test accuracy"):
                 outputs.setdefault(name, []).extend(_curves(run, name, log.test, seconds, name, max))
     return [
-        Panel(LOSS, losses),
-        *(Panel(f"test {name}", curves) for name, curves in outputs.items()),
-        Panel(RATE, rates),
+        CurvePanel(LOSS, losses),
+        *(CurvePanel(f"test {name}", curves) for name, curves in outputs.items()),
+        CurvePanel(RATE, rates),
     ]
 
 
 def _curves(
     run: int,
     label: str,
-    rows: Sequence[Row],
+    rows: Sequence[LogRow],
     seconds: bool,
     name: str,
     best: Callable[..., int] | None = None,
@@ -159,7 +159,7 @@ def _to_the_end(rates: list[tuple[int, str, Curve]], log: TrainingLog, seconds: 
     return rates
 
 
-def _draw_panel(axes: Axes, panel: Panel, several: bool) -> None:
+def _draw_panel(axes: Axes, panel: CurvePanel, several: bool) -> None:
     labels = list(dict.fromkeys(label for _, label, _ in panel.curves))
     notes = []
     for run, label, (x, y, best) in panel.curves:
@@ -194,7 +194,7 @@ def _draw_panel(axes: Axes, panel: Panel, several: bool) -> None:
         axes.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4), useMathText=True)
 
 
-def _draw_legend(axes: Axes, found: Sequence[Panel], names: Sequence[str]) -> None:
+def _draw_legend(axes: Axes, found: Sequence[CurvePanel], names: Sequence[str]) -> None:
     """Over the first panel: runs by colour, if there are several, and what dashes mean."""
     from matplotlib.lines import Line2D  # noqa: PLC0415  an extra, and slow to import
 

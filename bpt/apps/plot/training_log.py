@@ -30,7 +30,7 @@ _LEAP = 2000  # a year that has all days, where the log does not tell it
 
 
 @dataclass
-class Row:
+class LogRow:
     """The outputs of a net at an iteration; ``seconds`` since the run began, NaN if the log has no times."""
 
     iteration: int
@@ -51,9 +51,9 @@ class TrainingLog:
     """
 
     name: str
-    train: list[Row] = field(default_factory=list)
-    test: list[Row] = field(default_factory=list)
-    losses: list[Row] = field(default_factory=list)
+    train: list[LogRow] = field(default_factory=list)
+    test: list[LogRow] = field(default_factory=list)
+    losses: list[LogRow] = field(default_factory=list)
     weighted: set[str] = field(default_factory=set)
 
 
@@ -91,7 +91,7 @@ def parse_log(lines: Iterable[str], name: str = "log") -> TrainingLog:
         if iteration < 0:
             continue
         if found := _LOSS.search(line):
-            log.losses.append(Row(iteration, clock.seconds, values={"loss": float(found[1])}))
+            log.losses.append(LogRow(iteration, clock.seconds, values={"loss": float(found[1])}))
         if found := _LEARNING_RATE.search(line):
             rates[iteration] = float(found[1])
         if found := _TESTING.search(line):
@@ -102,7 +102,7 @@ def parse_log(lines: Iterable[str], name: str = "log") -> TrainingLog:
             index, before = int(found[2]), index
             again = index <= before and (rows is log.train or net == 0)
             if not rows or rows[-1].iteration != iteration or (again and label in rows[-1].values):
-                rows.append(Row(iteration, clock.seconds))
+                rows.append(LogRow(iteration, clock.seconds))
             values = rows[-1].values
             values[label if label not in values else f"{label}[{index}]"] = float(found[4])
             if found[5]:
@@ -114,7 +114,7 @@ def parse_log(lines: Iterable[str], name: str = "log") -> TrainingLog:
     return log
 
 
-def _set_rates(rows: Sequence[Row], rates: dict[int, float]) -> None:
+def _set_rates(rows: Sequence[LogRow], rates: dict[int, float]) -> None:
     """Each row's rate; between two shown ones that of the iteration before."""
     shown = sorted(rates)
     at = 0
@@ -159,7 +159,7 @@ class _Clock:
         return (self._now - self._start).total_seconds()
 
 
-def table(rows: Sequence[Row]) -> list[list[str]]:
+def table(rows: Sequence[LogRow]) -> list[list[str]]:
     """The rows as Caffe's parse_log.py writes them: a head, then NumIters, Seconds, LearningRate and each output."""
     names = list(dict.fromkeys(name for row in rows for name in row.values))
     cells = [[ITERATION, SECONDS, RATE, *names]]

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from bpt.apps.score.metrics_report import Metrics, MetricsReport, check_confusion_path
 from bpt.base.log import number
-from bpt.base.progress import Progress
+from bpt.base.progress import ProgressBar
 from bpt.config.plan.nets import file_plan
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.graph.segments import per_layer, whole
 from bpt.nn.net_graph import build_graph_of
 from bpt.nn.pass_context import PassContext
@@ -26,10 +26,10 @@ from bpt.system.comm.serial import SerialCommunicator
 from bpt.system.device import use_line
 from bpt.train.runtime.half_precision import net_in
 from bpt.train.runtime.outputs import Outputs
-from bpt.train.runtime.parallel_setup import spread
+from bpt.train.runtime.parallel_setup import setup_parallelism
 from bpt.train.runtime.run_facts import facts_of
-from bpt.train.runtime.test_wraparound import samples_taken_again
-from bpt.train.runtime.testing import Scores, run_test
+from bpt.train.runtime.test_wraparound import wraparound_of_test_set
+from bpt.train.runtime.testing import TestScores, run_test
 from bpt.train.runtime.trained_weights import load_trained
 from bpt.train.solver.display import loss_note
 from bpt.train.state import MissingWeights
@@ -48,7 +48,7 @@ def score(
     metrics: Metrics | None = None,
     precision: str = "FLOAT32",
     missing: MissingWeights = MissingWeights.WARN,
-) -> Scores:
+) -> TestScores:
     """Run ``iterations`` batches of the network text ``model`` with ``weights``, log and return the means.
 
     The ranks of ``world`` (by default this one alone) divide each batch among them, or each runs all of it where its
@@ -68,7 +68,7 @@ def score(
     graph = build_graph_of(file_plan(model, pb.TEST, level, stages))
     plan = RunPlan(path=model)
     check_same(world, facts_of(plan, graph))
-    parallel = spread(plan, graph, world, device)
+    parallel = setup_parallelism(plan, graph, world, device)
     context, samples = PassContext(), parallel.samples
     if parallel.is_alone or is_dividable(graph):
         context = parallel.context(0, pb.TEST)
@@ -80,11 +80,11 @@ def score(
         if graph.inputs:
             LOG.warning("Nobody sets the net's inputs (%s): they hold zeros", ", ".join(graph.inputs))
         load_trained(net, weights, model, world, missing=missing)
-        again, remedy = samples_taken_again(net, "the test", iterations, "--iterations")
+        again, remedy = wraparound_of_test_set(net, "the test", iterations, "--iterations")
         if again:
             LOG.warning("%s; %s", again, remedy)
         LOG.info("Running for %d iterations.", iterations)
-        with Progress(iterations, label="testing", shown=parallel.grid.world.rank == 0) as progress, report:
+        with ProgressBar(iterations, label="testing", shown=parallel.grid.world.rank == 0) as progress, report:
 
             def show(batch: int, outputs: dict[str, Tensor]) -> None:
                 for blob, value in outputs.items():
@@ -92,7 +92,7 @@ def score(
                         LOG.info("Batch %d, %s = %s", batch, blob, number(element))
                 progress.advance()
 
-            operator = SegmentOperator(net, per_layer(graph) if graph.debug_info else whole(graph), device)
+            operator = Operator(net, per_layer(graph) if graph.debug_info else whole(graph), device)
             outputs = Outputs(net, samples)
             scores = run_test(
                 operator, iterations, each=show, debug=graph.debug_info, outputs=outputs, ap_version=metrics.ap_version

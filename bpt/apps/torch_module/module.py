@@ -16,7 +16,7 @@ from bpt.apps.arguments import Path, checked_path
 from bpt.apps.pictures.prepared import prepare_files
 from bpt.apps.torch_module.fitting import Fitting
 from bpt.apps.torch_module.loading import load_files
-from bpt.apps.torch_module.pickled import State, Values, made_again, parameters_of, parts_of, set_state, state_of
+from bpt.apps.torch_module.pickled import ModuleState, Values, made_again, parameters_of, parts_of, set_state, state_of
 from bpt.base.errors import RunError
 from bpt.base.malloc_settings import keep_freed_memory
 from bpt.config.plan.nets import NetPlan
@@ -104,7 +104,7 @@ class Module(nn.Module):
         keep_freed_memory()
         return net.fixed_parameters()
 
-    def __reduce__(self) -> tuple[Callable[..., Module], tuple[object, ...], tuple[dict[str, Any], State]]:
+    def __reduce__(self) -> tuple[Callable[..., Module], tuple[object, ...], tuple[dict[str, Any], ModuleState]]:
         (net,) = self._net
         clock = net.context.seed, net.context.iteration, net.context.pass_number
         numbers = net.context.precision, net.multiplying_in_half()
@@ -116,7 +116,7 @@ class Module(nn.Module):
         arguments = type(self), self._plan, parameters_of(net, self._parts), *clock, *numbers
         return _unpickled, arguments, (own, state_of(net))
 
-    def __setstate__(self, state: tuple[dict[str, Any], State]) -> None:
+    def __setstate__(self, state: tuple[dict[str, Any], ModuleState]) -> None:
         own, of_layers = state
         (net,) = self._net
         own["_modules"] = self._modules | own["_modules"]

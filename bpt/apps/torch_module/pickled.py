@@ -26,7 +26,7 @@ Values = dict[tuple[str, int], nn.Parameter]
 
 
 @dataclass(frozen=True)
-class State:
+class ModuleState:
     """What the layers of a net have that is neither in its text nor a parameter.
 
     Attributes:
@@ -97,17 +97,17 @@ def made_again(plan: NetPlan, values: Values, context: PassContext) -> Net:
     return net
 
 
-def state_of(net: Net) -> State:
+def state_of(net: Net) -> ModuleState:
     """What ``set_state`` gives to a net that was made again."""
     recurrent = {name: part for name, part in net.layers.named_modules() if isinstance(part, Recurrent)}
-    return State(
+    return ModuleState(
         {name: dict(_attributes(part)) for name, part in net.layers.named_modules()},
         {name: layer.kept for name, layer in recurrent.items()},
         {name: layer.position for name, layer in net.data_layers().items()},
     )
 
 
-def set_state(net: Net, state: State) -> None:
+def set_state(net: Net, state: ModuleState) -> None:
     """Raises a UserError if a Python layer's class has other modules than before."""
     parts = dict(net.layers.named_modules())
     for name, attributes in state.parts.items():

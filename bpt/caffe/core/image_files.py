@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from bpt.apps.arguments import Path, checked_count, checked_path
-from bpt.apps.classify.classification import Answer, Classifier
+from bpt.apps.classify.classification import Classification, PictureClassifier
 from bpt.apps.pictures.image_input import Images
 from bpt.apps.pictures.named_pictures import pictures
 from bpt.apps.pictures.picture_net import BATCH
@@ -53,7 +53,9 @@ def preprocess(net: ImageNet, *images: Path, preprocessing: Path = "") -> Images
     return prepare_files(net._plan, net._weights, files, checked_path(preprocessing, "preprocessing"))
 
 
-def classify(net: ImageNet, *images: Path, top: int = 5, labels: Path = "", preprocessing: Path = "") -> list[Answer]:
+def classify(
+    net: ImageNet, *images: Path, top: int = 5, labels: Path = "", preprocessing: Path = ""
+) -> list[Classification]:
     """Which classes the net gives most to, for each image, as ``bpt classify`` tells it::
 
         [answer] = net.classify("cat.jpg", labels="names.txt")
@@ -72,7 +74,7 @@ def classify(net: ImageNet, *images: Path, top: int = 5, labels: Path = "", prep
     """
     asked = pictures([checked_path(each, "an image") for each in images])
     with net._in_use():
-        classifier = Classifier.of(
+        classifier = PictureClassifier.of(
             net._plan,
             net._weights,
             net._operator.device,

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from bpt.base.errors import UserError
 from bpt.caffe.core.whole_pass import WholePass, copied, share_memory, sources
 from bpt.engine.compute import LibraryCompute, Update
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.engine.segment_state import MicroBatchState
-from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.graph.layer_graph import LayerGraph, LayerNode
 from bpt.graph.segments import per_layer
 from bpt.nn.layers import DataLayer
 from bpt.nn.net import Net
@@ -54,7 +54,7 @@ class Memory(dict[int, Tensor]):
         return super().pop(self._place[edge], default)
 
 
-class BlobOperator(SegmentOperator):
+class BlobOperator(Operator):
     """Executes a net one layer a segment. A pass may start and end anywhere, and backward may be repeated.
 
     ``values`` and ``diffs`` are the memory of the blobs, each the caller's to read and to write.
@@ -201,7 +201,7 @@ class BlobOperator(SegmentOperator):
             if edge in self.diffs and self.diffs[edge].shape != self.values[edge].shape:
                 self.diffs.pop(edge)  # from a batch of another shape
 
-    def _separate(self, node: Node, read: set[int]) -> None:
+    def _separate(self, node: LayerNode, read: set[int]) -> None:
         """Copy tops that are views of a bottom, where Caffe's are not: writing to one must not change the other."""
         bottoms = {self.net.graph.edges[edge].blob for edge in node.bottoms}
         for edge in node.tops:

@@ -62,7 +62,7 @@ class SolverParam:
     def base_lr(self, rate: float) -> None:
         if checked_number(rate, "base_lr") < 0:
             raise UserError(f"base_lr must be a number from 0 on, not {rate!r}")
-        self._loop.go_on_by(replace(self._loop.plan.optim, base_lr=float(rate)))
+        self._loop.set_lr_schedule(replace(self._loop.plan.optim, base_lr=float(rate)))
 
     @property
     def max_iter(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from bpt.caffe.core.blob import Blob
-from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.graph.layer_graph import LayerGraph, LayerNode
 from bpt.nn.layers.python import Python
 from bpt.nn.net import Net as CoreNet
 
@@ -13,7 +13,7 @@ from bpt.nn.net import Net as CoreNet
 class NetLayer:
     """A layer of a net: its ``type``, and its parameters as ``blobs``."""
 
-    def __init__(self, node: Node, blobs: Sequence[Blob]) -> None:
+    def __init__(self, node: LayerNode, blobs: Sequence[Blob]) -> None:
         self._node = node
         self.blobs = list(blobs)
 

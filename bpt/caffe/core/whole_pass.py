@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
-from bpt.nn.fusion.fusion_steps import Step, plan_steps
+from bpt.nn.fusion.fusion_steps import FusionStep, plan_steps
 from bpt.nn.kernels.channels_last import channels_last
 from bpt.nn.net import Net
 
@@ -29,7 +29,7 @@ class WholePass:
 
     def __init__(self, net: Net) -> None:
         self._net = net
-        self._steps: tuple[Step, ...] | None = None
+        self._steps: tuple[FusionStep, ...] | None = None
         self._keep: frozenset[int] = frozenset()
         self._looked_at: deque[frozenset[int]] = deque(maxlen=REMEMBERED)
         self.fits = _fits(net)
@@ -59,7 +59,7 @@ class WholePass:
             self._net.run(0, len(graph), values, keep, steps=self._steps)
         return {edge: values[edge].contiguous() for edge in keep}
 
-    def _planned(self, keep: Collection[int]) -> tuple[Step, ...]:
+    def _planned(self, keep: Collection[int]) -> tuple[FusionStep, ...]:
         net = self._net
         layers = [net.layer(node) for node in net.graph.nodes]
         steps = plan_steps(net.graph, layers, range(len(layers)), keep, net.in_half, grad=False, fixed=True)

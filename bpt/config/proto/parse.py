@@ -17,8 +17,8 @@ from bpt.config.proto.fields import field_by_name, is_message, is_repeated
 from bpt.config.proto.tokens import (
     RANGES,
     BadValueError,
-    Kind,
     Token,
+    TokenKind,
     to_bool,
     to_enum,
     to_float,
@@ -152,9 +152,9 @@ class _Parser:
     def read_fields(self, message: Message, where: FieldPath, opened_by: Token | None) -> None:
         """Reads fields into ``message`` up to the bracket that closes ``opened_by`` (None: to the end)."""
         closing = _CLOSING[opened_by.text] if opened_by else None
-        while self._token.kind is Kind.NAME:
+        while self._token.kind is TokenKind.NAME:
             self._read_field(message, where)
-        if closing is None and self._token.kind is Kind.END:
+        if closing is None and self._token.kind is TokenKind.END:
             return
         if closing is not None and self._token.text == closing:
             self._advance()
@@ -202,14 +202,14 @@ class _Parser:
             raise self._error(f'expected "{{" after "{name.text}", found: {self._token}')
         open_: list[Token] = []
         while True:
-            if self._token.kind is Kind.END:
+            if self._token.kind is TokenKind.END:
                 first = open_[-1]
                 closing = f'the "{_CLOSING[first.text]}" that closes the "{first.text}" of line {first.line}'
                 raise self._error(f"expected {closing}, found: {self._token}")
             token = self._advance()
-            if token.kind is Kind.SYMBOL and token.text in _CLOSING:
+            if token.kind is TokenKind.SYMBOL and token.text in _CLOSING:
                 open_.append(token)
-            elif token.kind is Kind.SYMBOL and token.text == _CLOSING[open_[-1].text]:
+            elif token.kind is TokenKind.SYMBOL and token.text == _CLOSING[open_[-1].text]:
                 open_.pop()
             if not open_:
                 break
@@ -273,7 +273,7 @@ class _Parser:
 
     def _text(self, first: str, field: FieldDescriptor) -> str | bytes:
         parts = [unquote(first)]
-        while self._token.kind is Kind.STRING:
+        while self._token.kind is TokenKind.STRING:
             parts.append(unquote(self._advance().text))
         content = b"".join(parts)
         if field.type == FieldDescriptor.TYPE_BYTES:
@@ -286,7 +286,7 @@ class _Parser:
     def _advance(self) -> Token:
         """Goes to the next token; returns the one left behind. The end is never left."""
         token = self._token
-        if token.kind is not Kind.END:
+        if token.kind is not TokenKind.END:
             self._token = next(self._tokens)
         return token
 
@@ -305,7 +305,7 @@ class _Parser:
             minus = "-" if self._take("-") else ""
         except PrototxtError:  # of two mistakes the sign, which is the first, is told
             return ""
-        return "" if self._token.kind is Kind.END else f" {minus}{self._token}"
+        return "" if self._token.kind is TokenKind.END else f" {minus}{self._token}"
 
     def _origin(self, token: Token) -> Origin:
         return Origin(self._path, token.line, token.column)

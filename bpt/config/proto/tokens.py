@@ -13,7 +13,7 @@ from bpt.base.errors import PrototxtError, did_you_mean, excerpt
 from bpt.base.origin import Origin
 
 
-class Kind(enum.Enum):
+class TokenKind(enum.Enum):
     """What a token is."""
 
     NAME = "name"
@@ -26,13 +26,13 @@ class Kind(enum.Enum):
 class Token(NamedTuple):
     """A piece of text and its place; ``line`` and ``column`` count from 1."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     line: int
     column: int
 
     def __str__(self) -> str:
-        return "the end" if self.kind is Kind.END else excerpt(self.text)
+        return "the end" if self.kind is TokenKind.END else excerpt(self.text)
 
 
 _SKIPPED = re.compile(r"(?:[ \t\r\n\v\f]+|#[^\n]*)+")
@@ -67,7 +67,7 @@ def tokenize(text: str, path: str) -> Iterator[Token]:
             position = skipped.end()
         column = position - line_start + 1
         if position == len(text):
-            yield Token(Kind.END, "", line, column)
+            yield Token(TokenKind.END, "", line, column)
             return
         token = _TOKEN.match(text, position)
         if not token:
@@ -76,7 +76,7 @@ def tokenize(text: str, path: str) -> Iterator[Token]:
         if stray:
             raise PrototxtError(_complaint(stray.group()), Origin(path, line, column + stray.start()))
         assert token.lastgroup is not None
-        yield Token(Kind[token.lastgroup], token.group(), line, column)
+        yield Token(TokenKind[token.lastgroup], token.group(), line, column)
         position = token.end()
 
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from bpt.base.violation import Violation, beyond
+from bpt.base.violation import Violation, check_range
 from bpt.config.optim_spec import AverageSpec, OptimSpec
 from bpt.config.proto import bpt_pb2 as pb
 
 
-def taken(spec: AverageSpec, iteration: int) -> int:
+def num_averaged(spec: AverageSpec, iteration: int) -> int:
     """How many weights are in the average after so many iterations."""
     return 0 if iteration < spec.start else (iteration - spec.start) // spec.interval + 1
 
@@ -28,13 +28,13 @@ def is_due(spec: AverageSpec, iteration: int) -> bool:
 
 
 @torch.no_grad()
-def take(spec: AverageSpec, averages: Sequence[Tensor], weights: Sequence[Tensor], iteration: int) -> None:
+def update_average(spec: AverageSpec, averages: Sequence[Tensor], weights: Sequence[Tensor], iteration: int) -> None:
     """Let the weights after so many iterations, which are due, come into the average.
 
     The first ones are the average. Of EMA, ``average ← decay · average + (1 - decay) · weights`` from then on; of SWA
     the n-th ones have the weight 1/n. (torch: AveragedModel, with get_ema_multi_avg_fn or without.)
     """
-    number = taken(spec, iteration)
+    number = num_averaged(spec, iteration)
     if number == 1 or not averages:
         torch._foreach_copy_(list(averages), list(weights))
         return
@@ -45,6 +45,6 @@ def take(spec: AverageSpec, averages: Sequence[Tensor], weights: Sequence[Tensor
 def violations(spec: OptimSpec) -> Iterator[Violation]:
     """What of the settings makes no sense."""
     if spec.averages:
-        yield from beyond(spec.average_param, "decay", "average_param", least=0, below=1)
+        yield from check_range(spec.average_param, "decay", "average_param", least=0, below=1)
         for field in ("start", "interval"):
-            yield from beyond(spec.average_param, field, "average_param", least=1)
+            yield from check_range(spec.average_param, field, "average_param", least=1)

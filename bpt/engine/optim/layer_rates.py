@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bpt.base.violation import Violation, beyond
+from bpt.base.violation import Violation, check_range
 from bpt.config.optim_spec import OptimSpec
 from bpt.engine.optim.gradients import SUMMED, LearnableParam
 from bpt.engine.optim.shard_info import ShardInfo
@@ -133,4 +133,4 @@ def violations(spec: OptimSpec) -> Iterator[Violation]:
         known = ", ".join(LARC_POLICIES)
         yield Violation(("larc_policy",), f'unknown larc_policy "{spec.larc_policy}" (known: {known})')
     for field in ("larc_eta", "local_gw_ratio"):
-        yield from beyond(spec, field, above=0)
+        yield from check_range(spec, field, above=0)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from bpt.base.violation import Violation, beyond
+from bpt.base.violation import Violation, check_range
 from bpt.config.optim_spec import OptimSpec
 from bpt.engine.optim.lr_policy import POLICIES, Policy, falls
 
@@ -43,8 +43,8 @@ class Cosine(Policy):
     @classmethod
     def violations(cls, spec: OptimSpec) -> Iterator[Violation]:
         yield from falls(spec)
-        yield from beyond(spec.cosine_param, "period", "cosine_param", least=0)
-        yield from beyond(spec.cosine_param, "growth", "cosine_param", least=1)
+        yield from check_range(spec.cosine_param, "period", "cosine_param", least=0)
+        yield from check_range(spec.cosine_param, "growth", "cosine_param", least=1)
         if not spec.cosine_param.period and spec.max_iter < 1:
             yield Violation(("max_iter",), f'max_iter is {spec.max_iter}; lr_policy "cosine" must know its length')
 
@@ -83,6 +83,6 @@ def on_cycle(spec: OptimSpec, iteration: int, values: tuple[float, float, float]
 
 def of_cycle(spec: OptimSpec) -> Iterator[Violation]:
     """What of ``onecycle_param`` makes no sense."""
-    yield from beyond(spec.onecycle_param, "rising", "onecycle_param", above=0, below=1)
+    yield from check_range(spec.onecycle_param, "rising", "onecycle_param", above=0, below=1)
     for field in ("div_factor", "final_div_factor"):
-        yield from beyond(spec.onecycle_param, field, "onecycle_param", above=0)
+        yield from check_range(spec.onecycle_param, field, "onecycle_param", above=0)

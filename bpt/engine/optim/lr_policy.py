@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from bpt.base.errors import UserError
 from bpt.base.registry import Registry
-from bpt.base.violation import Violation, beyond
+from bpt.base.violation import Violation, check_range
 from bpt.config.optim_spec import OptimSpec
 
 LOG = logging.getLogger("bpt")
@@ -41,7 +41,7 @@ class Policy:
         """What is missing or makes no sense."""
         for field, least in cls.needs.items():
             yield from _missing(spec, field)
-            yield from beyond(spec, field, least=least)
+            yield from check_range(spec, field, least=least)
 
 
 POLICIES: Registry[type[Policy]] = Registry(
@@ -107,9 +107,9 @@ def violations(spec: OptimSpec) -> Iterator[Violation]:
     rises = spec.rampup_interval > 0 or spec.warmup_iter > 0
     if policy.starts_from_base_lr or rises:
         yield from _missing(spec, "base_lr")
-    yield from beyond(spec, "base_lr", least=0)
+    yield from check_range(spec, "base_lr", least=0)
     for field in ("rampup_interval", "rampup_lr", "warmup_iter", "warmup_start_lr", "min_lr"):
-        yield from beyond(spec, field, least=0)
+        yield from check_range(spec, field, least=0)
     if spec.rampup_interval > 0 and spec.warmup_iter > 0:
         yield Violation(("warmup_iter",), "rampup_interval and warmup_iter both say how the rate rises", "set one")
     yield from policy.violations(spec)
@@ -145,7 +145,7 @@ class Fixed(Policy):
 
 
 @POLICIES.register("step")
-class Step(Policy):
+class StepPolicy(Policy):
     """``base_lr · gamma ^ floor(iteration / stepsize)``"""
 
     needs: ClassVar[Mapping[str, float | None]] = {"gamma": 0, "stepsize": 1}
@@ -160,7 +160,7 @@ class Step(Policy):
 
 
 @POLICIES.register("multistep")
-class MultiStep(Step):
+class MultiStep(StepPolicy):
     """``base_lr · gamma ^ (how many of stepvalue are reached)``"""
 
     needs: ClassVar[Mapping[str, float | None]] = {"gamma": 0}
@@ -181,7 +181,7 @@ class MultiStep(Step):
 
 
 @POLICIES.register("exp")
-class Exp(Policy):
+class ExpPolicy(Policy):
     """``base_lr · gamma ^ iteration``"""
 
     needs: ClassVar[Mapping[str, float | None]] = {"gamma": 0}
@@ -221,7 +221,7 @@ class Poly(Policy):
 
 
 @POLICIES.register("sigmoid")
-class Sigmoid(Policy):
+class SigmoidPolicy(Policy):
     """``base_lr / (1 + exp(-gamma · (iteration - stepsize)))``, which rises to ``base_lr``."""
 
     needs: ClassVar[Mapping[str, float | None]] = {"gamma": 0, "stepsize": 1}

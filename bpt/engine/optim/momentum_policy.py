@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from bpt.base.violation import Violation, beyond
+from bpt.base.violation import Violation, check_range
 from bpt.config.optim_spec import OptimSpec
 from bpt.engine.optim.lr_cycles import of_cycle, on_cycle
 from bpt.engine.optim.lr_policy import warm_rate
@@ -63,9 +63,9 @@ def violations(spec: OptimSpec) -> Iterator[Violation]:
             yield Violation((field,), f'unknown {field} "{value}" (known: {", ".join(known)})')
         elif value in ("poly", "onecycle") and spec.max_iter < 1:
             yield Violation((field,), f'max_iter is {spec.max_iter}; {field} "{value}" must know how long it takes')
-    yield from beyond(spec, "max_momentum", least=0, below=1)
+    yield from check_range(spec, "max_momentum", least=0, below=1)
     for field in ("momentum_power", "weight_decay_power", "max_weight_decay"):
-        yield from beyond(spec, field, least=0)
+        yield from check_range(spec, field, least=0)
     if spec.momentum_policy == "onecycle":
         yield from of_cycle(spec)
     if spec.momentum_policy == "opt" and spec.base_lr >= 4:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bpt.base.violation import Unused
+from bpt.base.violation import IgnoredSetting
 from bpt.config.optim_spec import OptimSpec
 
 
-def unused(spec: OptimSpec) -> Iterator[Unused]:
+def ignored_settings(spec: OptimSpec) -> Iterator[IgnoredSetting]:
     """What is set for nothing; of fields that Caffe itself has, which its texts carry along, nothing is said."""
     momentum, decay = spec.momentum_policy, spec.weight_decay_policy
     readers = {
@@ -30,4 +30,4 @@ def unused(spec: OptimSpec) -> Iterator[Unused]:
     }
     for field, (is_read, by) in readers.items():
         if field in spec.given and not is_read:
-            yield Unused((field,), f"without {by}")
+            yield IgnoredSetting((field,), f"without {by}")

@@ -9,7 +9,7 @@ from itertools import takewhile
 from torch.nn.modules import module
 
 from bpt.graph.autocast import HalfPrecision
-from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.graph.layer_graph import LayerGraph, LayerNode
 from bpt.nn.fusion.operations import (
     FoldedAffine,
     MaxThenReLU,
@@ -30,7 +30,7 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 @dataclass(frozen=True)
-class Step:
+class FusionStep:
     """One layer, or several, each of which reads what the one before it made.
 
     Attributes:
@@ -39,7 +39,7 @@ class Step:
         others: edges that layers behind the first one read, too; made before the step.
     """
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[LayerNode, ...]
     operation: Operation | None = None
     others: tuple[int, ...] = ()
 
@@ -56,9 +56,9 @@ class Step:
         return own or any(getattr(module, f"_global{kind}") for kind in _HOOKS)
 
 
-def one_by_one(graph: LayerGraph, run: range) -> tuple[Step, ...]:
+def one_by_one(graph: LayerGraph, run: range) -> tuple[FusionStep, ...]:
     """The layers of a ``run`` without fusion: all blobs are made."""
-    return tuple(Step((graph.nodes[index],)) for index in run)
+    return tuple(FusionStep((graph.nodes[index],)) for index in run)
 
 
 def plan_steps(
@@ -70,7 +70,7 @@ def plan_steps(
     *,
     grad: bool,
     fixed: bool,
-) -> tuple[Step, ...]:
+) -> tuple[FusionStep, ...]:
     """The layers of a ``run``, fused where that leaves the edges of ``keep`` and all diffs as they are.
 
     Args:
@@ -97,8 +97,8 @@ class _Planner:
         self._grad, self._fixed = grad, fixed and not grad
         self._makers: dict[int, Operation | Layer] = {}  # edge → what makes it
 
-    def steps(self) -> tuple[Step, ...]:
-        found: list[Step] = []
+    def steps(self) -> tuple[FusionStep, ...]:
+        found: list[FusionStep] = []
         done: set[int] = set()
         for index in self._run:
             if index not in done:
@@ -109,7 +109,7 @@ class _Planner:
                 self._makers.update(dict.fromkeys(step.nodes[-1].tops, maker))
         return tuple(found)
 
-    def _step(self, node: Node) -> Step:
+    def _step(self, node: LayerNode) -> FusionStep:
         rules = (
             self._prepared_convolution,
             self._prepared_product,
@@ -121,9 +121,9 @@ class _Planner:
             step = rule(node)
             if step is not None:
                 return step
-        return Step((node,))
+        return FusionStep((node,))
 
-    def _prepared_convolution(self, node: Node) -> Step | None:
+    def _prepared_convolution(self, node: LayerNode) -> FusionStep | None:
         head = self._layers[node.index]
         if not self._fixed or not isinstance(head, Convolution) or not head.folds_affine:
             return None
@@ -135,25 +135,25 @@ class _Planner:
         assert summing is None or isinstance(summing, Eltwise)
         holders = [layer for edge in other for layer in self._holders(edge, node.index)]
         operation = PreparedConvolution(head, affines, summing, self._relu_at(relu), holders)
-        return Step(nodes if relu is None else (*nodes, relu), operation, other)
+        return FusionStep(nodes if relu is None else (*nodes, relu), operation, other)
 
-    def _prepared_product(self, node: Node) -> Step | None:
+    def _prepared_product(self, node: LayerNode) -> FusionStep | None:
         head = self._layers[node.index]
         if not self._fixed or not isinstance(head, InnerProduct):
             return None
         relu = self._relu_behind(node)
-        return Step((node,) if relu is None else (node, relu), PreparedProduct(head, self._relu_at(relu)))
+        return FusionStep((node,) if relu is None else (node, relu), PreparedProduct(head, self._relu_at(relu)))
 
-    def _relu_behind(self, node: Node) -> Node | None:
+    def _relu_behind(self, node: LayerNode) -> LayerNode | None:
         """The layer behind, if it is a plain ReLU."""
         behind = next(self._behind(node), None)
         return behind if behind is not None and self._relu_at(behind) is not None else None
 
-    def _relu_at(self, node: Node | None) -> ReLU | None:
+    def _relu_at(self, node: LayerNode | None) -> ReLU | None:
         layer = None if node is None else self._layers[node.index]
         return layer if type(layer) is ReLU and not layer.slope else None
 
-    def _sum_behind(self, node: Node, ready: int) -> tuple[Node | None, tuple[int, ...]]:
+    def _sum_behind(self, node: LayerNode, ready: int) -> tuple[LayerNode | None, tuple[int, ...]]:
         """The layer behind, if it adds another blob that is there before layer ``ready`` runs; and that blob."""
         if len(node.tops) != 1 or not self._is_inner(node.tops[0]):
             return None, ()
@@ -167,22 +167,22 @@ class _Planner:
             return None, ()
         return behind, others
 
-    def _folded_affine(self, node: Node) -> Step | None:
+    def _folded_affine(self, node: LayerNode) -> FusionStep | None:
         head = self._layers[node.index]
         # Without gradients it costs less to scale a top than to scale the filters for every batch.
         if not head.folds_affine or (isinstance(head, Convolution) and not self._grad):
             return None
         nodes, affines = self._affines_behind(node)
-        return Step(nodes, FoldedAffine(head, affines)) if affines else None
+        return FusionStep(nodes, FoldedAffine(head, affines)) if affines else None
 
-    def _affines_behind(self, node: Node) -> tuple[tuple[Node, ...], list[Layer]]:
+    def _affines_behind(self, node: LayerNode) -> tuple[tuple[LayerNode, ...], list[Layer]]:
         """The layer and those behind it that are factors and summands by channel; and of these the layers."""
         if len(self._graph.edges[node.tops[0]].shape) < 2:
             return (node,), []
         found = list(takewhile(lambda behind: self._layers[behind.index].channel_affine(), self._behind(node)))
         return (node, *found), [self._layers[each.index] for each in found]
 
-    def _max_then_relu(self, node: Node) -> Step | None:
+    def _max_then_relu(self, node: LayerNode) -> FusionStep | None:
         relu = self._layers[node.index]
         behind = next(self._behind(node), None)
         if type(relu) is not ReLU or not relu.overwrites or behind is None:
@@ -191,16 +191,16 @@ class _Planner:
         sizes = self._graph.edges[node.tops[0]].shape[2:]
         if not isinstance(pooling, Pooling) or not pooling.is_plain_max(sizes):
             return None
-        return Step((node, behind), MaxThenReLU(relu, pooling))
+        return FusionStep((node, behind), MaxThenReLU(relu, pooling))
 
-    def _overwriting(self, node: Node) -> Step | None:
+    def _overwriting(self, node: LayerNode) -> FusionStep | None:
         layer = self._layers[node.index]
         for place in layer.overwrites:
             edge = node.bottoms[place]
             maker = self._makers.get(edge)
             if maker is not None and maker.top_is_free and self._is_inner(edge) and self._makes_first(edge):
                 makers = maker.layers if not isinstance(maker, Layer) else (maker,)
-                return Step((node,), Overwriting(layer, place, makers))
+                return FusionStep((node,), Overwriting(layer, place, makers))
         return None
 
     def _holders(self, edge: int, ready: int) -> tuple[Layer, ...]:
@@ -221,7 +221,7 @@ class _Planner:
         maker = self._makers.get(edge)
         return (*maker.layers, *holders) if isinstance(maker, PreparedConvolution) and self._is_inner(edge) else ()
 
-    def _behind(self, node: Node) -> Iterator[Node]:
+    def _behind(self, node: LayerNode) -> Iterator[LayerNode]:
         """The layers behind, as long as each reads one blob, which nobody else sees, and gives one."""
         while len(node.tops) == 1 and self._is_inner(node.tops[0]):
             consumer = self._graph.edges[node.tops[0]].consumer

@@ -20,7 +20,7 @@ LARGE = 50.0  # Caffe takes exp(x) for exp(50) from here on in backward: the gra
 class Neuron(Layer):
     """A layer whose top has its bottom's shape (Caffe: NeuronLayer)."""
 
-    elementwise = by_sample = True
+    elementwise = sample_independent = True
     family = Family.ACTIVATION
 
     @classmethod

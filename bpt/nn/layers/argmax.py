@@ -25,7 +25,7 @@ class ArgMax(Layer):
     the bottom, with 1 for the others. It never runs backward: it hands no diff back.
     """
 
-    within_batch = by_sample = True
+    within_batch = sample_independent = True
     family = Family.LOSS
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:

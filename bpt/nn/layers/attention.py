@@ -37,7 +37,7 @@ class Attention(Layer):
     """
 
     arity = Arity(bottoms=(3, 3))
-    by_sample = True
+    sample_independent = True
     family = Family.CONNECTED
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:

@@ -21,7 +21,7 @@ class Axpy(Layer):
 
     numbers = Autocast.WIDEST
     arity = Arity(bottoms=(3, 3))
-    by_sample = True
+    sample_independent = True
     family = Family.JOIN
 
     @classmethod

@@ -64,7 +64,7 @@ class Layer(nn.Module):
     listed: ClassVar[tuple[int, ...]] = ()
     # Why its samples cannot be apart, neither on different ranks nor in micro-batches: a clause, as ``mixes_samples``
     # returns it. Empty if that is no matter of the type alone.
-    undivided: ClassVar[str] = ""
+    whole_batch_only: ClassVar[str] = ""
     # Whether a pass may make fewer rows (axis 0) than ``infer`` says: the layers behind it are asked again each time.
     rows_by_data: ClassVar[bool] = False
     # Whether what it makes of a batch is a matter of that batch alone, also where it mixes its samples: then whole
@@ -77,9 +77,9 @@ class Layer(nn.Module):
     is_view: ClassVar[bool] = False
     # Whether, unless ``mixes_samples``, it gives any samples what it would give them among others, without asking what
     # other samples there are (``share_of``) or other ranks: it can run on slices of axis 0, side by side.
-    by_sample: bool = False
-    # Whether it never calls the other ranks, though it is not ``by_sample``: other layers' calls may overtake it.
-    silent: bool = False
+    sample_independent: bool = False
+    # Whether it never calls other ranks, though it is not ``sample_independent``: other layers' calls may overtake it.
+    no_collectives: bool = False
     # Whether its operations are mostly those of a product of matrices, at which a processor is fastest.
     multiplies: ClassVar[bool] = False
     # In which numbers it computes where a run is in half precision; unless said otherwise (``autocast``), those that
@@ -185,8 +185,8 @@ class Layer(nn.Module):
         Returns:
             A clause to go on from: ``"softmax_param { axis: 0 } runs along the samples"``.
         """
-        if cls.undivided:
-            return cls.undivided
+        if cls.whole_batch_only:
+            return cls.whole_batch_only
         for name, shape in zip(spec.bottom_names, bottoms, strict=True):
             if not shape:
                 return f'bottom "{name}" is one number for all samples'
@@ -203,7 +203,7 @@ class Layer(nn.Module):
         Returns:
             A clause to go on from: ``"ignore_label leaves labels out"``.
         """
-        return cls.undivided
+        return cls.whole_batch_only
 
     @classmethod
     def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:

@@ -84,7 +84,7 @@ class BatchNorm(Layer):
         self.averages = is_nvidias(param)
         self.sync = param.sync if param.HasField("sync") else context.sync_batch_norm
         self.use_global_stats = param.use_global_stats if param.HasField("use_global_stats") else None
-        self.by_sample, self.silent = not self.normalises_by_batch(spec), not self.sync
+        self.sample_independent, self.no_collectives = not self.normalises_by_batch(spec), not self.sync
         self.repeatable = not self.normalises_by_batch(spec)
         self.top_is_free = not self.sync  # over ranks the backward pass goes by the top
 

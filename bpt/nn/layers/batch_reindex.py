@@ -24,9 +24,9 @@ class BatchReindex(Layer):
     """
 
     arity = Arity(bottoms=(2, 2))
-    undivided = "it takes samples from anywhere in the batch"
+    whole_batch_only = "it takes samples from anywhere in the batch"
     within_batch = True
-    silent = True
+    no_collectives = True
     computes = False
     family = Family.JOIN
 

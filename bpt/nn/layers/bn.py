@@ -54,7 +54,7 @@ class BN(Layer):
         self.momentum = param.momentum
         self.sync = self.syncs(spec, context.sync_batch_norm)
         by_batch = self.normalises_by_batch(spec)
-        self.by_sample, self.silent = not by_batch, not self.sync
+        self.sample_independent, self.no_collectives = not by_batch, not self.sync
         self.repeatable = not (by_batch and self.keeps_statistics)
 
     @classmethod

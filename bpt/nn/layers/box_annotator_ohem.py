@@ -26,8 +26,8 @@ class BoxAnnotatorOHEM(Layer):
     """
 
     arity = Arity(bottoms=(4, 4), tops=(2, 2))
-    undivided = "its regions are of any images of the batch"
-    within_batch = silent = True
+    whole_batch_only = "its regions are of any images of the batch"
+    within_batch = no_collectives = True
     family = Family.LOSS
     settings = FIELD
 

@@ -18,7 +18,7 @@ class Concat(Layer):
     """Joins bottoms along ``axis`` (default 1; the old form is ``concat_dim``); the other axes must agree."""
 
     arity = Arity(bottoms=(1, None))
-    within_batch = by_sample = True
+    within_batch = sample_independent = True
     computes = False
     family = Family.JOIN
 

@@ -25,7 +25,7 @@ class BaseConvolution(Layer):
 
     arity = Arity(bottoms=(1, None), tops=(1, None), as_many_tops_as_bottoms=True)
     transposed: ClassVar[bool] = False  # from the places to what the windows lie on, as a convolution's gradient goes
-    by_sample = multiplies = top_is_free = True
+    sample_independent = multiplies = top_is_free = True
     bias_blob = 1
     family = Family.CONVOLUTION
     settings = "convolution_param"

@@ -27,7 +27,7 @@ class Correlation(Layer):
     """
 
     arity = Arity(bottoms=(2, 2))
-    within_batch = by_sample = True
+    within_batch = sample_independent = True
     family = Family.CONVOLUTION
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:

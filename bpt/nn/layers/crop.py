@@ -23,7 +23,7 @@ class Crop(Layer):
     """
 
     arity = Arity(bottoms=(2, 2))
-    within_batch = by_sample = True
+    within_batch = sample_independent = True
     computes = False
     family = Family.JOIN
 

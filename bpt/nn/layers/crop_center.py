@@ -22,7 +22,7 @@ class CropCenter(Layer):
     """
 
     arity = Arity()
-    within_batch = by_sample = True
+    within_batch = sample_independent = True
     computes = False
     family = Family.JOIN
 

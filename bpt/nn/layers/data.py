@@ -10,7 +10,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.batches import ImageBatches
 from bpt.data.lmdb_file import LmdbSource
 from bpt.data.sampler import Sampler
-from bpt.data.shipped import Shipment, SpoolSource, spool_of
+from bpt.data.shipped import RecordStream, SpoolSource, spool_of
 from bpt.data.source import a_few, size_of
 from bpt.data.transform import Transform
 from bpt.graph.layer_spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
@@ -81,13 +81,13 @@ class Data(PrefetchingDataLayer):
             source.close()
         return preprocessing_of(spec, channels, size)
 
-    def shipment(self) -> Shipment:
+    def shipment(self) -> RecordStream:
         """The records of the data set, to send them to nodes that cannot reach it."""
         param = self.spec.param
-        return Shipment(param.data_param.source, self._batches.sampler, param.transform_param.mean_file)
+        return RecordStream(param.data_param.source, self._batches.sampler, param.transform_param.mean_file)
 
 
-def shipment_of(layer: DataLayer) -> Shipment:
+def shipment_of(layer: DataLayer) -> RecordStream:
     """The records that a layer reads, for ``ship_data``.
 
     Raises:

@@ -33,7 +33,7 @@ class DetectionEvaluate(Layer):
 
     arity = Arity(bottoms=(2, 2))
     listed = (0,)
-    silent = True
+    no_collectives = True
     family = Family.LOSS
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:

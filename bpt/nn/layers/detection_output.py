@@ -37,7 +37,7 @@ class DetectionOutput(Layer):
 
     arity = Arity(bottoms=(3, 3))
     listed = (0,)
-    silent = True
+    no_collectives = True
     family = Family.LOSS
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:

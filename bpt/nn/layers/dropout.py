@@ -23,8 +23,8 @@ class Dropout(Neuron):
     """
 
     numbers = Autocast.WIDEST
-    by_sample = False  # it draws numbers for the samples that it sees
-    silent = True
+    sample_independent = False  # it draws numbers for the samples that it sees
+    no_collectives = True
     overwrites = (0,)
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:

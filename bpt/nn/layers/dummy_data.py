@@ -11,7 +11,7 @@ from torch import Tensor
 from bpt.base.errors import UserError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape
-from bpt.graph.part import Slice
+from bpt.graph.part import BlobSlice
 from bpt.graph.share import ShardRotation, Share
 from bpt.nn.layers.base import LAYERS, Family, Layer
 from bpt.nn.layers.fillers import fill
@@ -102,10 +102,10 @@ class DummyData(Layer):
         share = self._share(top)
         shift = share.shift(self.context.rotation) if self.training else 0
         whole = (share.total, *shape[1:])
-        parts = [self._filled(top, whole, Slice(0, *run)) for run in share.runs(shift) or [(0, 0)]]
+        parts = [self._filled(top, whole, BlobSlice(0, *run)) for run in share.runs(shift) or [(0, 0)]]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _filled(self, top: int, whole: Shape, rows: Slice | None = None) -> Tensor:
+    def _filled(self, top: int, whole: Shape, rows: BlobSlice | None = None) -> Tensor:
         """``rows`` of the top of shape ``whole``."""
         values = torch.empty(rows.shape(whole) if rows else whole, dtype=torch.float32)
         generator = self.context.pass_generator("dummy_data", self.spec.name, top)

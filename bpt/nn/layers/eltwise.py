@@ -32,7 +32,7 @@ class Eltwise(Layer):
 
     numbers = Autocast.WIDEST
     arity = Arity(bottoms=(2, None))
-    by_sample = True
+    sample_independent = True
     family = Family.JOIN
 
     @classmethod

@@ -28,7 +28,7 @@ class Embed(Layer):
         DataError: in ``forward``, for an index outside [0, ``input_dim``). Caffe reads out of bounds.
     """
 
-    silent = True
+    no_collectives = True
     family = Family.CONNECTED
 
     @classmethod

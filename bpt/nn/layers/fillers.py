@@ -19,7 +19,7 @@ from bpt.base.registry import Registry
 from bpt.base.seeds import derive_seed
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_spec import Shape
-from bpt.graph.part import Slice
+from bpt.graph.part import BlobSlice
 
 BLOCK = 2**16  # elements that are drawn from one generator
 _LARGEST = torch.finfo(torch.float32).max
@@ -39,7 +39,7 @@ def fill(
     filler: pb.FillerParameter,
     generator: torch.Generator,
     whole: Shape | None = None,
-    part: Slice | None = None,
+    part: BlobSlice | None = None,
 ) -> None:
     """Fill ``tensor`` in place as ``filler`` says; fields of other types are ignored, as in Caffe.
 
@@ -65,7 +65,7 @@ def fill(
         _draw_blocks(tensor.detach().view(tensor.shape or (1,)), draw, generator, shape or (1,), part)
 
 
-def _draw_blocks(target: Tensor, draw: Draw, generator: torch.Generator, whole: Shape, part: Slice | None) -> None:
+def _draw_blocks(target: Tensor, draw: Draw, generator: torch.Generator, whole: Shape, part: BlobSlice | None) -> None:
     """Fill ``target``, which is ``part`` of a blob of shape ``whole``, from the blocks that it touches."""
     by_rows = part is None or part.axis == 0
     first, last = (part.start, part.stop) if part and by_rows else (0, whole[0])

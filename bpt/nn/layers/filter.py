@@ -23,7 +23,7 @@ class Filter(Layer):
     """
 
     arity = Arity(bottoms=(2, None), tops=(1, None))
-    undivided = "how many samples it lets through depends on the data"
+    whole_batch_only = "how many samples it lets through depends on the data"
     rows_by_data = True
     computes = False
     family = Family.JOIN

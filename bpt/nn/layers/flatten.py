@@ -16,7 +16,7 @@ from bpt.nn.pass_context import PassContext
 class Flatten(Layer):
     """Makes one axis of those from ``axis`` (default 1) to ``end_axis`` (default the last), both included."""
 
-    within_batch = by_sample = is_view = True
+    within_batch = sample_independent = is_view = True
     computes = False
     family = Family.JOIN
 

@@ -27,7 +27,7 @@ class ImResize(Layer):
     Caffe, as it does on a GPU; on a CPU that leaves all maps but the first out.
     """
 
-    undivided = "its samples are scales of one image"
+    whole_batch_only = "its samples are scales of one image"
     within_batch = True
     family = Family.POOLING
 
@@ -111,7 +111,7 @@ class Nms(Layer):
     *OpenPose*, 2018, 3.4.)
     """
 
-    within_batch = by_sample = silent = True
+    within_batch = sample_independent = no_collectives = True
     family = Family.LOSS
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:

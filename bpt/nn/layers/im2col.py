@@ -25,7 +25,7 @@ class Im2col(Layer):
     Convolution with this ``convolution_param``, of which only the window is read.
     """
 
-    by_sample = True
+    sample_independent = True
     family = Family.CONVOLUTION
     settings = "convolution_param"
 

@@ -27,7 +27,7 @@ class InnerProduct(Layer):
     or ``(inputs, num_output)`` under ``transpose``; and ``(num_output,)`` if ``bias_term``.
     """
 
-    by_sample = multiplies = top_is_free = True
+    sample_independent = multiplies = top_is_free = True
     bias_blob = 1
     family = Family.CONNECTED
 

@@ -32,7 +32,7 @@ class Interp(Layer):
     """
 
     arity = Arity(bottoms=(1, 2))
-    by_sample = True
+    sample_independent = True
     family = Family.POOLING
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:

@@ -26,7 +26,7 @@ class LRN(Layer):
     """
 
     numbers = Autocast.WIDEST
-    by_sample = True
+    sample_independent = True
     family = Family.NORM
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:

@@ -25,9 +25,9 @@ class LSTMUnit(Layer):
     """
 
     arity = Arity(bottoms=(3, 3), tops=(2, 2))
-    undivided = ALONG_TIME
+    whole_batch_only = ALONG_TIME
     within_batch = True
-    silent = True
+    no_collectives = True
     family = Family.RECURRENT
 
     @classmethod

@@ -23,7 +23,7 @@ class MVN(Layer):
     ``deviation + eps`` wherever it occurs, which is not quite calculus.
     """
 
-    by_sample = True
+    sample_independent = True
     family = Family.NORM
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:

@@ -24,7 +24,7 @@ class Normalize(Layer):
     The diff is the true one; SSD's, if scales are many, leaves out of its sum that they differ.
     """
 
-    by_sample = True
+    sample_independent = True
     family = Family.NORM
     settings = "norm_param"
 

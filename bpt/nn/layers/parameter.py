@@ -19,7 +19,7 @@ class Parameter(Layer):
     """
 
     arity = Arity(bottoms=(0, 0))
-    undivided = "its top is learned and has no samples to divide"
+    whole_batch_only = "its top is learned and has no samples to divide"
     computes = False
     family = Family.DATA
 

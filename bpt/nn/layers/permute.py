@@ -21,7 +21,7 @@ class Permute(Layer):
     Of SSD's Caffe (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016).
     """
 
-    within_batch = by_sample = True
+    within_batch = sample_independent = True
     computes = False
     family = Family.JOIN
 

@@ -31,7 +31,7 @@ class Pooling(Layer):
     """
 
     arity = Arity(tops=(1, 2))
-    silent = True
+    no_collectives = True
     family = Family.POOLING
 
     @classmethod
@@ -48,7 +48,9 @@ class Pooling(Layer):
         super().__init__(spec, context)
         self.window = PoolingWindow.read(spec)
         self.method = spec.param.pooling_param.pool
-        self.by_sample = self.method != pb.PoolingParameter.STOCHASTIC  # which draws for the samples that it sees
+        self.sample_independent = (
+            self.method != pb.PoolingParameter.STOCHASTIC
+        )  # which draws for the samples that it sees
         self.counts_pad = spec.param.pooling_param.avg_include_pad
         self.name = spec.name
         self.wants_places = len(spec.tops) == 2

@@ -47,7 +47,7 @@ class PriorBox(Layer):
 
     arity = Arity(bottoms=(2, 2))
     computes = False
-    within_batch = silent = True
+    within_batch = no_collectives = True
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)

@@ -45,9 +45,9 @@ class Proposal(Layer):
     """
 
     arity = Arity(bottoms=(3, 3), tops=(1, 2))
-    undivided = "how many boxes an image has depends on the data"
+    whole_batch_only = "how many boxes an image has depends on the data"
     rows_by_data = True
-    within_batch = silent = True
+    within_batch = no_collectives = True
     family = Family.OTHER
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:

@@ -43,11 +43,11 @@ class Recurrent(Layer):
     ``debug_info`` is noticed: there is no net inside to log.
     """
 
-    undivided = ALONG_TIME
+    whole_batch_only = ALONG_TIME
     within_batch = True
     gates: ClassVar[int]  # the rows of the input weights, in units of num_output
     states: ClassVar[int]  # how many tensors make the state
-    silent = True
+    no_collectives = True
     family = Family.RECURRENT
     settings = "recurrent_param"
 

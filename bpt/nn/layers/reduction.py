@@ -28,7 +28,7 @@ class Reduction(Layer):
     batch's.
     """
 
-    by_sample = True
+    sample_independent = True
     family = Family.JOIN
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:

@@ -23,8 +23,8 @@ class RegionLayer(Layer):
     ``batch_scope: REPLICA`` each rank has one of its own.
     """
 
-    undivided = "its regions are of any images of the batch"
-    within_batch = silent = True
+    whole_batch_only = "its regions are of any images of the batch"
+    within_batch = no_collectives = True
     family = Family.POOLING
 
     @classmethod

@@ -23,7 +23,7 @@ class Reorg(Layer):
     s)``. (Redmon, Farhadi, *YOLO9000*, 2017: the passthrough layer.)
     """
 
-    within_batch = by_sample = True
+    within_batch = sample_independent = True
     computes = False
     family = Family.JOIN
 

@@ -26,7 +26,7 @@ class Reshape(Layer):
     then read as 0: a rank has fewer.
     """
 
-    within_batch = is_view = silent = True
+    within_batch = is_view = no_collectives = True
     computes = False
     family = Family.JOIN
 

@@ -65,10 +65,12 @@ def coefficients_mix_samples(spec: LayerSpec, bottoms: Sequence[Shape], field: s
     """
     shape = coefficient_shape(spec, bottoms, field)
     given = len(bottoms) == 2
-    by_sample = bool(shape) and canonical_axis(spec, getattr(spec.param, field).axis, bottoms[0], field, "axis") == 0
-    if given and not by_sample:
+    sample_independent = (
+        bool(shape) and canonical_axis(spec, getattr(spec.param, field).axis, bottoms[0], field, "axis") == 0
+    )
+    if given and not sample_independent:
         return f'bottom "{spec.bottom_names[1]}" {shape} has no axis for the samples'
-    if by_sample and (bias_term or not given):
+    if sample_independent and (bias_term or not given):
         return "it learns coefficients for each sample (axis 0)"
     return ""
 
@@ -95,7 +97,7 @@ class Scale(Layer):
 
     numbers = Autocast.WIDEST
     arity = Arity(bottoms=(1, 2))
-    by_sample = top_is_free = True
+    sample_independent = top_is_free = True
     family = Family.NORM
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
@@ -179,7 +181,7 @@ class Bias(Layer):
 
     numbers = Autocast.WIDEST
     arity = Arity(bottoms=(1, 2))
-    by_sample = top_is_free = True
+    sample_independent = top_is_free = True
     overwrites = (0,)
     family = Family.NORM
 

@@ -22,7 +22,7 @@ class ShuffleChannel(Layer):
     Bottom and top ``(N, channels, …)``. (Zhang et al., *ShuffleNet*, 2018, figure 1.)
     """
 
-    by_sample = True
+    sample_independent = True
     computes = False
     family = Family.JOIN
 

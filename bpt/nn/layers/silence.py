@@ -16,7 +16,7 @@ class Silence(Layer):
 
     numbers = Autocast.WIDEST
     arity = Arity(bottoms=(1, None), tops=(0, 0))
-    silent = True
+    no_collectives = True
     family = Family.JOIN
 
     @classmethod

@@ -18,7 +18,7 @@ class Slice(Layer):
     """Cuts along ``axis`` (default 1; the old form is ``slice_dim``) at each ``slice_point``, or in equal parts."""
 
     arity = Arity(tops=(1, None))
-    within_batch = by_sample = True
+    within_batch = sample_independent = True
     computes = False
     family = Family.JOIN
 

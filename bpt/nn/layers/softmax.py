@@ -22,7 +22,7 @@ def softmax_axis(spec: LayerSpec, bottom: Shape) -> int:
 class Softmax(Layer):
     """``exp(x) / Σ exp(x)`` along ``softmax_param { axis }`` (default 1)."""
 
-    within_batch = by_sample = True
+    within_batch = sample_independent = True
     family = Family.LOSS
 
     @classmethod

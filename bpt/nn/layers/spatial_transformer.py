@@ -29,7 +29,7 @@ class SpatialTransformer(Layer):
     """
 
     arity = Arity(bottoms=(2, 2))
-    within_batch = by_sample = True
+    within_batch = sample_independent = True
     family = Family.POOLING
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:

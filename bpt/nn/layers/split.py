@@ -18,7 +18,7 @@ class Split(Layer):
     """Hands its bottom to every top; the bottom's diff is the sum of theirs. Put in by ``insert_splits``."""
 
     arity = Arity(tops=(1, None))
-    by_sample = is_view = True
+    sample_independent = is_view = True
     computes = False
     family = Family.JOIN
 

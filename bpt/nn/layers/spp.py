@@ -30,14 +30,14 @@ class SPP(Layer):
     (He, Zhang, Ren and Sun, *Spatial Pyramid Pooling in Deep Convolutional Networks*, 2014.)
     """
 
-    silent = True
+    no_collectives = True
     family = Family.POOLING
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.grids = spec.param.spp_param.pyramid_height
         self.method = spec.param.spp_param.pool
-        self.by_sample = self.method != pb.SPPParameter.STOCHASTIC  # which draws for the samples that it sees
+        self.sample_independent = self.method != pb.SPPParameter.STOCHASTIC  # which draws for the samples that it sees
         self.name = spec.name
 
     @classmethod

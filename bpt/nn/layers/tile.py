@@ -18,7 +18,7 @@ FIELD = "tile_param"
 class Tile(Layer):
     """The bottom ``tiles`` times, one behind the other along ``axis`` (default 1)."""
 
-    by_sample = True
+    sample_independent = True
     computes = False
     family = Family.JOIN
 

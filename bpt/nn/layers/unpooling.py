@@ -36,7 +36,7 @@ class Unpooling(Layer):
 
     arity = Arity(bottoms=(1, 2))
     numbers = Autocast.WIDEST
-    by_sample = True
+    sample_independent = True
     family = Family.POOLING
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:

@@ -37,7 +37,7 @@ class Upsample(Layer):
 
     numbers = Autocast.WIDEST
     arity = Arity(bottoms=(1, 2))
-    by_sample = True
+    sample_independent = True
     family = Family.POOLING
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from bpt.base.violation import PARALLEL, Unused, Violation, beyond
+from bpt.base.violation import PARALLEL, IgnoredSetting, Violation, check_range
 from bpt.config.proto import bpt_pb2 as pb
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
                 "{exchange} divides the data set: use balance: IDPA or UNIFORM",
                 exchange=_Exchange.Name(parallel.exchange),
             )
-        yield from beyond(parallel.balance_param, "num_batches", PARALLEL, PARAM, least=1)
+        yield from check_range(parallel.balance_param, "num_batches", PARALLEL, PARAM, least=1)
         return
     if parallel.balance == IDPA:
         yield Violation(
@@ -51,7 +51,7 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
         )
 
 
-def unused(plan: RunPlan) -> Iterator[Unused]:
+def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
     """What is set of a balance that is not the plan's."""
     parallel = plan.parallel_param
     outer = f"with exchange: {_Exchange.Name(parallel.exchange)}" if plan.is_outer else ""
@@ -63,4 +63,4 @@ def unused(plan: RunPlan) -> Iterator[Unused]:
     }
     for field, why in without.items():
         if why and plan.given(PARALLEL, PARAM, field):
-            yield Unused((PARALLEL, PARAM, field), why)
+            yield IgnoredSetting((PARALLEL, PARAM, field), why)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bpt.base.violation import PARALLEL, Violation
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.graph.layer_graph import LayerGraph, LayerNode
 from bpt.nn.layers import LAYERS, DataLayer
 from bpt.nn.layers.base import batch_of
 
@@ -127,7 +127,7 @@ def _divided(graph: LayerGraph, settings: Sequence[str], does: str, replicas: in
             # A blob without axes is a number of the batches of all ranks.
             helps = layer.within_batch and all(graph.edges[edge].shape for edge in node.bottoms)
         else:  # what other ranks wait for must be of the shape that the graph says
-            helps = layer.within_batch or not layer.undivided
+            helps = layer.within_batch or not layer.whole_batch_only
         if settings or not helps:
             kept = f"each rank {does} whole batches" if replicas > 1 else "batches stay whole"
             remedy = f", or {' and '.join(settings)}: then {kept}" if helps and settings else ""
@@ -136,12 +136,12 @@ def _divided(graph: LayerGraph, settings: Sequence[str], does: str, replicas: in
             )
 
 
-def _of_layer(node: Node, why: str, remedy: str = "") -> Violation:
+def _of_layer(node: LayerNode, why: str, remedy: str = "") -> Violation:
     return Violation((PARALLEL,), why, remedy, node.name, node.spec.origin())
 
 
 @lru_cache(maxsize=8)  # a search for a plan asks for each of hundreds of candidates
-def _mixing(graph: LayerGraph) -> tuple[tuple[Node, str], ...]:
+def _mixing(graph: LayerGraph) -> tuple[tuple[LayerNode, str], ...]:
     """The layers that want whole batches, and why."""
     found = []
     for node in graph.nodes:

@@ -30,7 +30,7 @@ HELD = 3  # times the bytes of a sample's blobs: these, their diffs, what kernel
 SHOWN = 8  # ranks in a log line
 
 
-class Following:
+class DynamicLoadBalancer:
     """Has the shares of a batch follow what ranks take.
 
     Args:

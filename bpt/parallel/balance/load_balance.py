@@ -52,10 +52,10 @@ def static_balance(
 
     def read() -> Profile:
         profile = read_profile(path)
-        spares = plan.parallel_param.fault_param.spares if grid.world.lacks else 0
+        spares = plan.parallel_param.fault_param.spares if grid.world.has_lost_ranks else 0
         if tuple(grid.world.world_ranks) == tuple(range(grid.world.size)):  # none is lost yet
             check_spares(profile, grid.world.size, spares, path, plan.path)
-        if grid.world.lacks:
+        if grid.world.has_lost_ranks:
             profile = profile.of_ranks(grid.world.world_ranks)
         check(profile, now, path, plan.path)
         if threads := other_threads(profile, now):
@@ -91,7 +91,7 @@ def division_of(plan: RunPlan, graph: LayerGraph, grid: ProcessGrid, staging: St
     return Division(grid.replicas, parts, split, shards, masters)
 
 
-class SeenBalance:
+class LoadBalanceReport:
     """Compares how long each rank is predicted to compute for its share of a batch with how long it does.
 
     Logs the shares and the predictions when it is made; a collective call, like ``log``.

@@ -13,10 +13,10 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from bpt.base.atomic import atomic_file
 from bpt.base.errors import FileError
-from bpt.base.user_files import Place, read_json
+from bpt.base.user_files import JsonValue, read_json
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.fields import without
-from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.graph.layer_graph import LayerGraph, LayerNode
 from bpt.parallel.balance.batch_shares import Static
 from bpt.parallel.balance.divided_net import Division
 from bpt.parallel.balance.speed import Estimate, SpeedFunction
@@ -37,7 +37,7 @@ def work_digest(graph: LayerGraph) -> str:
     return content.hexdigest()
 
 
-def _relevant(node: Node) -> pb.LayerParameter:
+def _relevant(node: LayerNode) -> pb.LayerParameter:
     param = node.without_places()
     paths = (f"{message.name}.{name}" for message, name in _sizes_and_places(param))
     return without(param, *paths)
@@ -69,7 +69,7 @@ class RankFacts:
 
 
 @dataclass(frozen=True)
-class Facts:
+class SpeedFacts:
     """What the speeds of a run depend on.
 
     Attributes:
@@ -108,7 +108,7 @@ class Profile:
         bpt: the version of bpt that measured.
     """
 
-    facts: Facts
+    facts: SpeedFacts
     speeds: tuple[RankSpeed, ...]
     batch: int
     name: str
@@ -122,7 +122,7 @@ class Profile:
         return replace(self, facts=facts, speeds=tuple(self.speeds[rank] for rank in ranks))
 
 
-def check(profile: Profile, now: Facts, path: str, solver: str) -> None:
+def check(profile: Profile, now: SpeedFacts, path: str, solver: str) -> None:
     """Refuse a profile that is not of this run. How the run divides its net, and its threads, may be others.
 
     Args:
@@ -161,7 +161,7 @@ def remedy(path: str, solver: str, ranks: int) -> str:
     return f"Measure on these hosts, with the same --set: {command}"
 
 
-def _differences(then: Facts, now: Facts) -> Iterator[str]:
+def _differences(then: SpeedFacts, now: SpeedFacts) -> Iterator[str]:
     if then.network != now.network:
         yield "it is of another network"
     for name in (name for name in {**then.solver, **now.solver} if name not in DIVISIONS):
@@ -181,7 +181,7 @@ def _differences(then: Facts, now: Facts) -> Iterator[str]:
             yield f"rank {number} {', '.join(changes)}"
 
 
-def static_from(profile: Profile, division: Division | None = None, now: Facts | None = None) -> Static:
+def static_from(profile: Profile, division: Division | None = None, now: SpeedFacts | None = None) -> Static:
     """STATIC balance by the speeds in ``profile``.
 
     Args:
@@ -208,7 +208,7 @@ def _listed(words: Sequence[object]) -> str:
     return " and ".join(", ".join(map(str, part)) for part in (words[:-1], words[-1:]) if part)
 
 
-def other_threads(profile: Profile, now: Facts) -> str:
+def other_threads(profile: Profile, now: SpeedFacts) -> str:
     """Which ranks have another number of threads ``now``, in words; empty: none."""
     words = [
         f"rank {number} (host {rank.host}) with {rank.threads}, now {today.threads}"
@@ -264,7 +264,7 @@ def _point(size: int, point: Estimate) -> dict[str, Any]:
     return {"batch": size, "seconds": point.seconds, "half_width": half_width, "repeats": point.repeats}
 
 
-def _from_json(top: Place) -> Profile:
+def _from_json(top: JsonValue) -> Profile:
     number = top["format"].integer(least=0)
     if number != FORMAT:
         top["format"].refuse(f"is {number}, but this bpt reads profiles of format {FORMAT}; measure again")
@@ -274,11 +274,11 @@ def _from_json(top: Place) -> Profile:
             rank["rank"].refuse(f"must be {expected}")
         ranks.append(RankFacts(rank["host"].text(), rank["device"].text(), rank["threads"].integer(least=1)))
         speeds.append(RankSpeed(dict(_points(rank["points"])), rank["cap"].integer(least=0)))
-    facts = Facts(top["network"].text(), top["solver"].settings(), tuple(ranks))
+    facts = SpeedFacts(top["network"].text(), top["solver"].settings(), tuple(ranks))
     return Profile(facts, tuple(speeds), top["batch"].integer(least=1), top["name"].text(), top["bpt"].text())
 
 
-def _points(points: Place) -> Iterator[tuple[int, Estimate]]:
+def _points(points: JsonValue) -> Iterator[tuple[int, Estimate]]:
     seen: set[int] = set()
     for point in points.entries():
         size = point["batch"].integer(least=1)

@@ -10,11 +10,11 @@ import torch
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
-from bpt.parallel.balance.profile import Facts, RankFacts, work_digest
+from bpt.parallel.balance.profile import RankFacts, SpeedFacts, work_digest
 from bpt.system.comm.base import Communicator
 
 
-def facts(plan: RunPlan, graph: LayerGraph, device: torch.device, world: Communicator) -> Facts:
+def facts(plan: RunPlan, graph: LayerGraph, device: torch.device, world: Communicator) -> SpeedFacts:
     """What the speeds of this run depend on; a collective call.
 
     Args:
@@ -27,7 +27,7 @@ def facts(plan: RunPlan, graph: LayerGraph, device: torch.device, world: Communi
         "type": plan.optim.type,
         "iter_size": plan.optim.iter_size,
     }
-    return Facts(work_digest(graph), settings, tuple(ranks))
+    return SpeedFacts(work_digest(graph), settings, tuple(ranks))
 
 
 def model_of(device: torch.device) -> str:

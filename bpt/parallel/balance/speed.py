@@ -181,7 +181,7 @@ MARGIN = 0.8  # part of the free memory that is counted on; the rest is for frag
 MOST = 2**31 - 1  # samples; no batch_size is larger
 
 
-class Growth:
+class MemoryExtrapolation:
     """Predicts memory from what smaller batches took, so that no batch is tried that may not fit.
 
     Args:

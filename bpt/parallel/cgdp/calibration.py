@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from bpt.engine import instructions as do
-from bpt.engine.instructions import Step
+from bpt.engine.instructions import InstructionStep
 from bpt.nn.net import Net
 from bpt.parallel.cgdp.chunks import chunks
 from bpt.parallel.cgdp.cut_net import CutNet
@@ -31,7 +31,7 @@ Stages = tuple[float, float, float, float]  # seconds: D2H copy, accumulation, r
 METHODS = ("D2H", "accumulate", "Allreduce", "H2D")  # what the stages are called in events
 
 
-class Kind(NamedTuple):
+class IterationKind(NamedTuple):
     """How an iteration trains.
 
     Attributes:
@@ -43,7 +43,7 @@ class Kind(NamedTuple):
     apart: bool = False
 
 
-class Place(NamedTuple):
+class ChunkSegment(NamedTuple):
     """A segment of the net that is cut into single layers, with the layers that have trained parameters in it.
 
     It is one such layer, but for the neighbours of model-parallel layers: there it may be several, or none.
@@ -57,7 +57,7 @@ class Place(NamedTuple):
     messages: frozenset[str]
 
 
-class Lap(NamedTuple):
+class IterationSample(NamedTuple):
     """What a rank saw of an iteration.
 
     Attributes:
@@ -78,28 +78,28 @@ class Lap(NamedTuple):
         return math.fsum(self.backward) + self.started + self.waited
 
 
-def whole_net(layers: int) -> Kind:
+def whole_net(layers: int) -> IterationKind:
     """The net as one chunk."""
-    return Kind((layers,))
+    return IterationKind((layers,))
 
 
-def one_by_one(layers: int, apart: bool = False) -> Kind:
+def one_by_one(layers: int, apart: bool = False) -> IterationKind:
     """Every layer for itself."""
-    return Kind((1,) * layers, apart)
+    return IterationKind((1,) * layers, apart)
 
 
-def middle(layers: int) -> Kind:
+def middle(layers: int) -> IterationKind:
     """Chunks of about as many layers as there are chunks."""
-    return Kind(chunks(layers, max(1, round(math.sqrt(layers)))))
+    return IterationKind(chunks(layers, max(1, round(math.sqrt(layers)))))
 
 
-def kinds_of(layers: int) -> tuple[Kind, ...]:
+def kinds_of(layers: int) -> tuple[IterationKind, ...]:
     """What the cost model needs of a net with so many layers, at least one."""
     kinds = whole_net(layers), one_by_one(layers, apart=True), one_by_one(layers), middle(layers)
     return tuple(dict.fromkeys(kinds))
 
 
-def places_of(parallel: CutNet, net: Net, layers: Sequence[int]) -> tuple[Place, ...]:
+def places_of(parallel: CutNet, net: Net, layers: Sequence[int]) -> tuple[ChunkSegment, ...]:
     """The segments of ``net``, cut into single layers, from the top down.
 
     Args:
@@ -120,11 +120,11 @@ def places_of(parallel: CutNet, net: Net, layers: Sequence[int]) -> tuple[Place,
     for segment, group in zip(segments, groups, strict=True):
         inside = [layer for layer in layers if segment.start <= layer < segment.end]
         named = tuple((net.graph.nodes[layer].name, elements[layer]) for layer in inside)
-        places.append(Place(named, frozenset(bucket.label for bucket in group)))
+        places.append(ChunkSegment(named, frozenset(bucket.label for bucket in group)))
     return tuple(reversed(places))
 
 
-def layers_of_all(ranks: Sequence[Sequence[Place]]) -> list[Layers]:
+def layers_of_all(ranks: Sequence[Sequence[ChunkSegment]]) -> list[Layers]:
     """The layers of each place, with the elements of the rank that holds most of them."""
     return [
         tuple((of_ranks[0][0], max(elements for _, elements in of_ranks)) for of_ranks in zip(*layers, strict=True))
@@ -145,13 +145,19 @@ class Calibration:
         laps: what this rank has seen, by kind.
     """
 
-    def __init__(self, places: Sequence[Place], kinds: Sequence[Kind], rounds: int, back: Kind | None = None) -> None:
+    def __init__(
+        self,
+        places: Sequence[ChunkSegment],
+        kinds: Sequence[IterationKind],
+        rounds: int,
+        back: IterationKind | None = None,
+    ) -> None:
         assert kinds and rounds >= 1
         self.places = tuple(places)
         self.back = back
         self._turns = [kind for _ in range(rounds) for kind in kinds for _ in range(WARM_UP + 1)]
         self._number = 0
-        self.laps: dict[Kind, list[Lap]] = {kind: [] for kind in kinds}
+        self.laps: dict[IterationKind, list[IterationSample]] = {kind: [] for kind in kinds}
 
     @property
     def done(self) -> bool:
@@ -159,7 +165,7 @@ class Calibration:
         return self._number == len(self._turns)
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> IterationKind:
         """How the next iteration trains."""
         return self._turns[self._number]
 
@@ -180,7 +186,7 @@ class Calibration:
         self._number += 1
 
 
-def lap_of(totals: Mapping[Key, Traffic], places: Sequence[Place] = ()) -> Lap:
+def lap_of(totals: Mapping[Key, Traffic], places: Sequence[ChunkSegment] = ()) -> IterationSample:
     """The times of an iteration.
 
     Args:
@@ -192,15 +198,15 @@ def lap_of(totals: Mapping[Key, Traffic], places: Sequence[Place] = ()) -> Lap:
     stages = [[0.0] * len(METHODS) for _ in range(len(places) or 1)]
     for (step, message, method), total in totals.items():
         match step:
-            case Step(do.Backward, int(segment)) if not method:
+            case InstructionStep(do.Backward, int(segment)) if not method:
                 backward[segment] = total.seconds
-            case Step(do.Exchange) if method in METHODS:
+            case InstructionStep(do.ExchangeGradients) if method in METHODS:
                 stages[place_of[message] if places else 0][METHODS.index(method)] += total.seconds
-            case Step(do.Exchange) if not method:
+            case InstructionStep(do.ExchangeGradients) if not method:
                 started += total.seconds
-            case Step(do.Wait) if not method:
+            case InstructionStep(do.Wait) if not method:
                 waited = total.seconds
-    return Lap(
+    return IterationSample(
         backward=tuple(backward[segment] for segment in sorted(backward, reverse=True)),
         started=started,
         waited=waited,

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bpt.system.device import Event, Stream
+from bpt.system.device import Stream, StreamEvent
 
 ALIGNMENT = 64  # bytes: a cache line, so that nobody writes where another one reads
 
 
-class Run(NamedTuple):
+class ElementRange(NamedTuple):
     """The elements ``[start, stop)`` of an area."""
 
     start: int
@@ -50,26 +50,26 @@ class Layout:
         start = self._starts[id(parameter)]
         return area[start : start + parameter.numel()].view(parameter.shape)
 
-    def runs(self, parameters: Sequence[nn.Parameter]) -> tuple[Run, ...]:
+    def runs(self, parameters: Sequence[nn.Parameter]) -> tuple[ElementRange, ...]:
         """Where the gradients of ``parameters`` stand, in as few runs as can be."""
         step = ALIGNMENT // self.dtype.itemsize
-        runs: list[Run] = []
+        runs: list[ElementRange] = []
         for parameter in sorted(parameters, key=lambda p: self._starts[id(p)]):
             start = self._starts[id(parameter)]
             stop = start + -(-parameter.numel() // step) * step
             if runs and runs[-1].stop == start:
                 start = runs.pop().start
-            runs.append(Run(start, stop))
+            runs.append(ElementRange(start, stop))
         return tuple(runs)
 
 
-class Copies:
+class HostCopies:
     """Gradients on their way into an area, and the one way to read them there: not before they are all in it.
 
     Made by ``GuardedArea.write``. The paper's Step B-2-0-1 is there for this; here nobody can forget it.
     """
 
-    def __init__(self, memory: Tensor, runs: Sequence[Run], event: Event) -> None:
+    def __init__(self, memory: Tensor, runs: Sequence[ElementRange], event: StreamEvent) -> None:
         self._memory = memory
         self._runs = runs
         self._event = event
@@ -78,7 +78,7 @@ class Copies:
         """Return when all copies are done; raise what went wrong with them."""
         self._event.wait()
 
-    def elements(self, run: Run) -> Tensor:
+    def elements(self, run: ElementRange) -> Tensor:
         """The elements of ``run``, once all copies are done."""
         assert any(written.start <= run.start and run.stop <= written.stop for written in self._runs)
         self.wait()
@@ -86,7 +86,7 @@ class Copies:
 
 
 class GuardedArea:
-    """The gradient area of this rank, which the D2H stream writes; what it holds is read by ``Copies`` alone.
+    """The gradient area of this rank, which the D2H stream writes; what it holds is read by ``HostCopies`` alone.
 
     Args:
         memory: flat, on the host.
@@ -99,7 +99,7 @@ class GuardedArea:
 
     def write(
         self, stream: Stream, parameters: Sequence[nn.Parameter], during: Callable[[], AbstractContextManager[None]]
-    ) -> Copies:
+    ) -> HostCopies:
         """Let ``stream`` copy the gradients of ``parameters`` here; those that have none count as zeros.
 
         Args:
@@ -113,7 +113,7 @@ class GuardedArea:
                 for place, gradient in copies:
                     _ = place.zero_() if gradient is None else place.copy_(gradient, non_blocking=True)
 
-        return Copies(self._memory, self._layout.runs(parameters), stream.submit(copy))
+        return HostCopies(self._memory, self._layout.runs(parameters), stream.submit(copy))
 
 
 def tensor_of(memory: object, dtype: torch.dtype) -> Tensor:

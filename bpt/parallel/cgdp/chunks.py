@@ -65,7 +65,7 @@ class Trial:
         return f"chunks {describe(self.lengths)}" if self.size is None else f"chunk size {self.size}"
 
 
-class Search(Protocol):
+class CutSearch(Protocol):
     """Tries cuts into chunks, an interval each, and settles on one."""
 
     trials: list[Trial]

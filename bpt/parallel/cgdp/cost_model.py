@@ -27,7 +27,7 @@ from bpt.parallel.cgdp.chunks import chunks
 
 
 @dataclass(frozen=True)
-class LayerCost:
+class TrainedLayerCost:
     """What a layer with trained parameters takes, or a chunk of such layers.
 
     Attributes:
@@ -63,7 +63,7 @@ class LayerCost:
 
 
 @dataclass(frozen=True)
-class Costs:
+class ChunkCosts:
     """What the layers of a net take, and what a chunk takes besides.
 
     The paper gives every layer a t_as of its own (section 3.2), and every chunk (4.1). Here it is
@@ -76,7 +76,7 @@ class Costs:
         per_element: the part of t_as for each element of its parameters.
     """
 
-    layers: tuple[LayerCost, ...]
+    layers: tuple[TrainedLayerCost, ...]
     per_chunk: float = 0.0
     per_element: float = 0.0
 
@@ -87,7 +87,7 @@ class Costs:
         """t_as of a chunk with so many elements."""
         return self.per_chunk + self.per_element * elements
 
-    def chunked(self, lengths: Sequence[int]) -> Iterator[LayerCost]:
+    def chunked(self, lengths: Sequence[int]) -> Iterator[TrainedLayerCost]:
         """The chunks of a cut, from the top down: times and elements of a chunk are the sums of its layers' (4.1)."""
         assert sum(lengths) == len(self.layers) and all(length >= 1 for length in lengths), lengths
         start = 0
@@ -96,7 +96,7 @@ class Costs:
             start += length
             yield group[0] if length == 1 else _together(group)
 
-    def scaled(self, backward: float = 1.0, synchronisation: float = 1.0, exchange: float = 1.0) -> Costs:
+    def scaled(self, backward: float = 1.0, synchronisation: float = 1.0, exchange: float = 1.0) -> ChunkCosts:
         """The same net where computing, t_as, or the exchange take this many times as long."""
         layers = (
             replace(
@@ -109,12 +109,12 @@ class Costs:
             )
             for layer in self.layers
         )
-        return Costs(tuple(layers), self.per_chunk * synchronisation, self.per_element * synchronisation)
+        return ChunkCosts(tuple(layers), self.per_chunk * synchronisation, self.per_element * synchronisation)
 
 
-def _together(layers: Sequence[LayerCost]) -> LayerCost:
+def _together(layers: Sequence[TrainedLayerCost]) -> TrainedLayerCost:
     """The layers as one."""
-    return LayerCost(
+    return TrainedLayerCost(
         name=f"{layers[0].name}..{layers[-1].name}",
         elements=sum([layer.elements for layer in layers]),
         bp=math.fsum([layer.bp for layer in layers]),
@@ -125,7 +125,7 @@ def _together(layers: Sequence[LayerCost]) -> LayerCost:
     )
 
 
-def total_times(costs: Costs, lengths: Sequence[int]) -> list[float]:
+def total_times(costs: ChunkCosts, lengths: Sequence[int]) -> list[float]:
     """Eq. 1: T_BP^i of each chunk, from the start of backward until its global gradients are back on the device.
 
     Transfers and accumulations of different chunks do not hinder each other here.
@@ -138,12 +138,12 @@ def total_times(costs: Costs, lengths: Sequence[int]) -> list[float]:
     return times
 
 
-def backward_time(costs: Costs, lengths: Sequence[int]) -> float:
+def backward_time(costs: ChunkCosts, lengths: Sequence[int]) -> float:
     """Eq. 1: T, the largest T_BP^i."""
     return max(total_times(costs, lengths), default=0.0)
 
 
-def serial_backward_time(costs: Costs, lengths: Sequence[int]) -> float:
+def serial_backward_time(costs: ChunkCosts, lengths: Sequence[int]) -> float:
     """T if the chunks queue up: one copy a direction, one accumulation and one reduction at a time, first come first
     served. Never less than Eq. 1, and what ``simulate`` gives.
 
@@ -159,17 +159,17 @@ def serial_backward_time(costs: Costs, lengths: Sequence[int]) -> float:
     return free[-1]
 
 
-def computing_time(costs: Costs) -> float:
+def computing_time(costs: ChunkCosts) -> float:
     """T_BP = sum of t_bp: backward alone."""
     return math.fsum(layer.bp for layer in costs.layers)
 
 
-def synchronisation_time(costs: Costs, lengths: Sequence[int]) -> float:
+def synchronisation_time(costs: ChunkCosts, lengths: Sequence[int]) -> float:
     """Sum of t_as over the chunks (section 4.1)."""
     return math.fsum(costs.as_(chunk.elements) for chunk in costs.chunked(lengths))
 
 
-def final_overhead(costs: Costs, lengths: Sequence[int]) -> float:
+def final_overhead(costs: ChunkCosts, lengths: Sequence[int]) -> float:
     """Eq. 2: T_O if all exchange but the last chunk's is hidden: the sum of t_as, and its t_aa and t_bc.
 
     Never more than the ``overhead`` of Eq. 1, and the same wherever the last chunk's gradients are the last ones back.
@@ -178,20 +178,20 @@ def final_overhead(costs: Costs, lengths: Sequence[int]) -> float:
     return synchronisation_time(costs, lengths) + last.aa + last.bc
 
 
-def original_overhead(costs: Costs) -> float:
+def original_overhead(costs: ChunkCosts) -> float:
     """T'_O, the overhead of OrigDP: the sum of t_aa + t_bc over all layers (section 3.2)."""
     return math.fsum(layer.aa + layer.bc for layer in costs.layers)
 
 
-def original_backward_time(costs: Costs) -> float:
+def original_backward_time(costs: ChunkCosts) -> float:
     """T' of OrigDP: all exchange after backward, on one stream and so without synchronisation (section 3.2)."""
     return computing_time(costs) + original_overhead(costs)
 
 
-Predict = Callable[[Costs, Sequence[int]], float]
+Predict = Callable[[ChunkCosts, Sequence[int]], float]
 
 
-def overhead(costs: Costs, lengths: Sequence[int], predict: Predict = backward_time) -> float:
+def overhead(costs: ChunkCosts, lengths: Sequence[int], predict: Predict = backward_time) -> float:
     """T_O = T - T_BP, with T of Eq. 1 or of another prediction (section 3.2)."""
     return predict(costs, lengths) - computing_time(costs)
 
@@ -201,7 +201,7 @@ MOST_WITHOUT_GAIN = 16  # numbers of chunks that are tried without any gain, bef
 ROUNDING = 1e-12  # relative; times that differ by less are equal
 
 
-def candidates(costs: Costs, count: int) -> list[Cut]:
+def candidates(costs: ChunkCosts, count: int) -> list[Cut]:
     """The proposal, then other cuts that may turn out faster than predicted; at most ``count``, no two alike.
 
     The proposal is the cut with the least ``serial_backward_time``; of equal ones, the one with fewer chunks. Never
@@ -231,7 +231,7 @@ def candidates(costs: Costs, count: int) -> list[Cut]:
     return list(found)[:count]
 
 
-def _uniform(costs: Costs) -> list[tuple[Cut, float]]:
+def _uniform(costs: ChunkCosts) -> list[tuple[Cut, float]]:
     """The different cuts of the paper's rule and their predicted times, the fastest first, then the fewest chunks."""
     cuts = dict.fromkeys(chunks(len(costs.layers), size) for size in range(1, len(costs.layers) + 2))
     times = ((cut, serial_backward_time(costs, cut)) for cut in cuts)
@@ -245,7 +245,7 @@ class _Table:
     where that is equal.
     """
 
-    def __init__(self, costs: Costs) -> None:
+    def __init__(self, costs: ChunkCosts) -> None:
         self._layers = len(costs.layers)
         self._per_chunk = costs.per_chunk
         backward = [layer.bp + costs.per_element * layer.elements for layer in costs.layers]

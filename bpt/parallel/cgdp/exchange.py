@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from bpt.engine import instructions as do
-from bpt.parallel.cgdp.chunk_areas import Copies
-from bpt.parallel.cgdp.host_sum import HostSum, Piece
+from bpt.parallel.cgdp.chunk_areas import HostCopies
+from bpt.parallel.cgdp.host_sum import ChunkPiece, HostSum
 from bpt.parallel.exchange.base import EXCHANGES, Exchange
 from bpt.parallel.exchange.buckets import Bucket
 from bpt.system.comm.base import Communicator
-from bpt.system.device import CPU, Event, Stream, computing_stream, finish, new_stream, synchronize
+from bpt.system.device import CPU, Stream, StreamEvent, computing_stream, finish, new_stream, synchronize
 
 if TYPE_CHECKING:
     pass
@@ -60,7 +60,7 @@ class Cgdp(Exchange):
         self._turn = 1  # the iteration, from 1: a flag that is set to it belongs to it
         self._computing = computing_stream(self.device)
         self._d2h, self._host, self._between, self._h2d = self._streams()
-        self._ends: dict[str, Event] = {}  # stream → when what it has got in this iteration is done
+        self._ends: dict[str, StreamEvent] = {}  # stream → when what it has got in this iteration is done
         self._events = self.comm_thread.comm.events
         self._pieces = self._cut()
 
@@ -80,8 +80,8 @@ class Cgdp(Exchange):
         h2d = new_stream(self.device, "H2D") if on_device or not alone else host  # must not hold up who sums
         return d2h, host, new_stream(CPU, "between hosts"), h2d
 
-    def _cut(self) -> list[list[Piece]]:
-        def piece(bucket: Bucket) -> Piece:
+    def _cut(self) -> list[list[ChunkPiece]]:
+        def piece(bucket: Bucket) -> ChunkPiece:
             return self._sums[bucket.comm].piece(bucket.parameters, bucket.label, tuple(bucket.elements))
 
         return [[piece(bucket) for bucket in group] for group in self.buckets]
@@ -98,7 +98,7 @@ class Cgdp(Exchange):
         The sums come into the same tensors, so gradients must not share memory with anything that is still read.
         """
         for piece in self._pieces[segment]:
-            within = partial(self._events.part_of, do.Exchange(segment), piece.name)
+            within = partial(self._events.part_of, do.ExchangeGradients(segment), piece.name)
             made = self._computing.record()
             if not made.done():  # on a CPU it is
                 self._d2h.after(made)
@@ -110,16 +110,16 @@ class Cgdp(Exchange):
             gradients = [_gradient(parameter) for parameter in piece.parameters]
             self._ends["H2D"] = self._h2d.submit(partial(self._bring_back, within, piece, self._turn, gradients))
 
-    def _accumulate(self, within: Within, piece: Piece, copies: Copies, turn: int) -> None:
+    def _accumulate(self, within: Within, piece: ChunkPiece, copies: HostCopies, turn: int) -> None:
         """Steps B-2-0-1 and B-3-1 on the host stream."""
         with within():
             piece.sum.accumulate(piece, copies, turn)
 
-    def _reduce(self, within: Within, piece: Piece, turn: int) -> None:
+    def _reduce(self, within: Within, piece: ChunkPiece, turn: int) -> None:
         with within():
             piece.sum.reduce(piece, turn)
 
-    def _bring_back(self, within: Within, piece: Piece, turn: int, gradients: Sequence[Tensor]) -> None:
+    def _bring_back(self, within: Within, piece: ChunkPiece, turn: int, gradients: Sequence[Tensor]) -> None:
         """Step B-2-0-2 on the H2D stream, whose queue is the paper's Q."""
         with within():
             totals = piece.sum.totals(piece, turn)

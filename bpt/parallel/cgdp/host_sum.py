@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bpt.base.errors import RunError
-from bpt.parallel.cgdp.chunk_areas import ALIGNMENT, Copies, GuardedArea, Layout, Run, tensor_of
+from bpt.parallel.cgdp.chunk_areas import ALIGNMENT, ElementRange, GuardedArea, HostCopies, Layout, tensor_of
 from bpt.parallel.exchange.codec.base import Codec
 from bpt.parallel.exchange.transport.transport import LIBRARY
 from bpt.system.comm.base import Communicator
@@ -21,7 +21,7 @@ SLICE = 2**14  # elements that are worth a rank's attention of their own
 
 
 @dataclass(frozen=True)
-class Piece:
+class ChunkPiece:
     """What of a chunk is summed over one communicator.
 
     Attributes:
@@ -35,7 +35,7 @@ class Piece:
 
     sum: HostSum
     parameters: tuple[nn.Parameter, ...]
-    runs: tuple[Run, ...]
+    runs: tuple[ElementRange, ...]
     slot: int
     name: str
     names: tuple[str, ...] = ()
@@ -100,12 +100,12 @@ class HostSum:
         self._unpin = [pin(mine, device), pin(self._total, device)] if self._has_total else [pin(mine, device)]
         self.area = GuardedArea(mine, self.layout)
 
-    def piece(self, parameters: Sequence[nn.Parameter], name: str, names: tuple[str, ...] = ()) -> Piece:
+    def piece(self, parameters: Sequence[nn.Parameter], name: str, names: tuple[str, ...] = ()) -> ChunkPiece:
         """The gradients of ``parameters`` as one piece."""
         slot = min(self._slots[id(parameter)] for parameter in parameters)
-        return Piece(self, tuple(parameters), self.layout.runs(parameters), slot, name, names)
+        return ChunkPiece(self, tuple(parameters), self.layout.runs(parameters), slot, name, names)
 
-    def accumulate(self, piece: Piece, copies: Copies, turn: int) -> None:
+    def accumulate(self, piece: ChunkPiece, copies: HostCopies, turn: int) -> None:
         """Sum this rank's slice of ``piece`` when all ranks' gradients have arrived (the paper's callback, B-3-1)."""
         copies.wait()  # B-2-0-1: not before the D2H stream has done its copies
         self._tell(self._ARRIVED, piece, turn)
@@ -116,7 +116,7 @@ class HostSum:
                     self._sum(run, copies)
         self._tell(self._SUMMED, piece, turn)
 
-    def reduce(self, piece: Piece, turn: int) -> None:
+    def reduce(self, piece: ChunkPiece, turn: int) -> None:
         """Sum ``piece`` over all hosts; the leaders do."""
         self._await(self._SUMMED, piece, turn)
         if self._codec:
@@ -127,7 +127,7 @@ class HostSum:
                 self.leaders.Allreduce(self._total[start:stop].numpy())
         self._tell(self._TOTAL, piece, turn)
 
-    def totals(self, piece: Piece, turn: int) -> list[Tensor]:
+    def totals(self, piece: ChunkPiece, turn: int) -> list[Tensor]:
         """The sums of ``piece``, in its parameters' shapes, as soon as they are there."""
         if self.hosts > 1:
             self.window.wait(lambda: bool(self._flags[0][self._TOTAL, piece.slot] >= turn))
@@ -145,7 +145,7 @@ class HostSum:
         self.leaders.Free()
         self.host.Free()
 
-    def _slices(self, piece: Piece) -> Iterator[Run]:
+    def _slices(self, piece: ChunkPiece) -> Iterator[ElementRange]:
         """This rank's elements of ``piece``: equal parts, and what is small for one rank, not always the same."""
         ranks = self.host.size
         for start, stop in piece.runs:
@@ -155,9 +155,9 @@ class HostSum:
                 step = ALIGNMENT // self.layout.dtype.itemsize
                 lines = (stop - start) // step
                 first, last = place * lines // used, (place + 1) * lines // used
-                yield Run(start + first * step, start + last * step)
+                yield ElementRange(start + first * step, start + last * step)
 
-    def _sum(self, run: Run, copies: Copies) -> None:
+    def _sum(self, run: ElementRange, copies: HostCopies) -> None:
         mine = self.host.rank
         target = self._total[run.start : run.stop]
         first, second, *others = (
@@ -168,12 +168,12 @@ class HostSum:
         for other in others:
             target.add_(other)
 
-    def _tell(self, flag: int, piece: Piece, turn: int) -> None:
+    def _tell(self, flag: int, piece: ChunkPiece, turn: int) -> None:
         self.window.Sync()  # what the flag tells of comes before the flag
         self._flags[self.host.rank][flag, piece.slot] = turn
         self.window.Sync()
 
-    def _await(self, flag: int, piece: Piece, turn: int) -> None:
+    def _await(self, flag: int, piece: ChunkPiece, turn: int) -> None:
         self.window.wait(lambda: all(flags[flag, piece.slot] >= turn for flags in self._flags))
 
 

@@ -27,16 +27,16 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import NamedTuple
 
-from bpt.parallel.cgdp.calibration import Kind, Lap, Layers, middle, one_by_one, whole_net
-from bpt.parallel.cgdp.cost_model import Costs, LayerCost, backward_time, original_backward_time
+from bpt.parallel.cgdp.calibration import IterationKind, IterationSample, Layers, middle, one_by_one, whole_net
+from bpt.parallel.cgdp.cost_model import ChunkCosts, TrainedLayerCost, backward_time, original_backward_time
 
 BELIEF = 0.5  # what a chunk's own costs count that were seen directly, beside T
 
-Laps = Mapping[Kind, Sequence[Lap]]
+Laps = Mapping[IterationKind, Sequence[IterationSample]]
 
 
 @dataclass(frozen=True)
-class Seen:
+class ChunkMeasurement:
     """What was measured of a kind of iteration, in seconds; means of the ranks, and of the faster half of all rounds.
 
     Attributes:
@@ -49,7 +49,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Measured:
+class CalibrationResult:
     """The costs of a net's layers, and what the calibration saw of T.
 
     Attributes:
@@ -59,10 +59,10 @@ class Measured:
         seen: kinds of iterations, with their times.
     """
 
-    layers: tuple[LayerCost, ...]
+    layers: tuple[TrainedLayerCost, ...]
     per_chunk: float
     held: float
-    seen: Mapping[Kind, Seen]
+    seen: Mapping[IterationKind, ChunkMeasurement]
 
     @property
     def exchange(self) -> float:
@@ -70,25 +70,25 @@ class Measured:
         return math.fsum(layer.aa + layer.bc for layer in self.layers)
 
     @property
-    def costs(self) -> Costs:
+    def costs(self) -> ChunkCosts:
         """For predictions of T."""
         elements = sum(layer.elements for layer in self.layers)
         per_element = self.held * self.exchange / elements if elements else 0.0
-        rest = Costs(self.layers).scaled(exchange=1 - self.held)
+        rest = ChunkCosts(self.layers).scaled(exchange=1 - self.held)
         return replace(rest, per_chunk=self.per_chunk, per_element=per_element)
 
     def held_up(self, lengths: Sequence[int]) -> list[float]:
         """t_as of each chunk: by how much it delays the chunks below it. Below the last one there is none."""
-        *others, _ = Costs(self.layers).chunked(lengths)
+        *others, _ = ChunkCosts(self.layers).chunked(lengths)
         return [self.per_chunk + self.held * (chunk.aa + chunk.bc) for chunk in others] + [self.per_chunk]
 
     @property
     def original(self) -> float:
         """T' of OrigDP, predicted: backward, and then all exchange."""
-        return original_backward_time(Costs(self.layers))
+        return original_backward_time(ChunkCosts(self.layers))
 
 
-def measured(places: Sequence[Layers], ranks: Sequence[Laps], passes: int = 1) -> Measured:
+def measured(places: Sequence[Layers], ranks: Sequence[Laps], passes: int = 1) -> CalibrationResult:
     """The costs of the layers in ``places``, at least one.
 
     Args:
@@ -114,14 +114,14 @@ def measured(places: Sequence[Layers], ranks: Sequence[Laps], passes: int = 1) -
             _Equation(count, 0.0, max(cut - computing, 0.0) + starting, seen[single].total / BELIEF),
         ]
     )
-    return Measured(layers, per_chunk, held, seen)
+    return CalibrationResult(layers, per_chunk, held, seen)
 
 
-def _seen(iterations: Sequence[Sequence[Lap]], others: float) -> Seen:
+def _seen(iterations: Sequence[Sequence[IterationSample]], others: float) -> ChunkMeasurement:
     """What was seen of ``iterations``; ``others``: seconds of the passes before the last one."""
     faster = sorted(iterations, key=lambda of_all: math.fsum(lap.total for lap in of_all))[: -(-len(iterations) // 2)]
     laps = [lap for of_all in faster for lap in of_all]
-    return Seen(fmean(lap.total for lap in laps) - others, fmean(lap.waited for lap in laps))
+    return ChunkMeasurement(fmean(lap.total for lap in laps) - others, fmean(lap.waited for lap in laps))
 
 
 def _undisturbed(seconds: Sequence[float]) -> float:
@@ -130,8 +130,11 @@ def _undisturbed(seconds: Sequence[float]) -> float:
 
 
 def _layers(
-    places: Sequence[Layers], apart: Sequence[Sequence[Lap]], computing: float, whole: Sequence[Sequence[Lap]]
-) -> tuple[LayerCost, ...]:
+    places: Sequence[Layers],
+    apart: Sequence[Sequence[IterationSample]],
+    computing: float,
+    whole: Sequence[Sequence[IterationSample]],
+) -> tuple[TrainedLayerCost, ...]:
     """The layers' times.
 
     Args:
@@ -149,7 +152,7 @@ def _layers(
         stages.append(_scaled(_by_layer(places, each), total))
     named = [layer for layers in places for layer in layers]
     return tuple(
-        LayerCost(name, elements, bp=t_bp, d2h=d2h, accumulate=accumulate, bc=bc, reduce=reduce)
+        TrainedLayerCost(name, elements, bp=t_bp, d2h=d2h, accumulate=accumulate, bc=bc, reduce=reduce)
         for (name, elements), t_bp, d2h, accumulate, reduce, bc in zip(named, bp, *stages, strict=True)
     )
 
@@ -202,8 +205,8 @@ class _Equation(NamedTuple):
         return (per_chunk * self.chunks + held * self.hideable - self.excess) / self.total
 
 
-def _equation(layers: tuple[LayerCost, ...], kind: Kind, total: float) -> _Equation:
-    costs = Costs(layers)
+def _equation(layers: tuple[TrainedLayerCost, ...], kind: IterationKind, total: float) -> _Equation:
+    costs = ChunkCosts(layers)
     *hideable, _ = costs.chunked(kind.lengths)
     excess = total - backward_time(costs, kind.lengths)
     return _Equation(len(kind.lengths), math.fsum(chunk.aa + chunk.bc for chunk in hideable), max(excess, 0.0), total)

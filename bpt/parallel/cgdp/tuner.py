@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, ClassVar
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.sources import resolve_path
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.graph.segments import trained_layers
-from bpt.parallel.cgdp.calibration import Calibration, Kind, kinds_of, layers_of_all, places_of
-from bpt.parallel.cgdp.chunks import CandidateSearch, ChunkSearch, Search, chunks, describe
+from bpt.parallel.cgdp.calibration import Calibration, IterationKind, kinds_of, layers_of_all, places_of
+from bpt.parallel.cgdp.chunks import CandidateSearch, ChunkSearch, CutSearch, chunks, describe
 from bpt.parallel.cgdp.cut_net import CutNet
 from bpt.parallel.exchange import Exchange
 from bpt.system.device import finish
@@ -21,7 +21,7 @@ from bpt.system.events.totals import Totals
 
 if TYPE_CHECKING:
     from bpt.parallel.cgdp.choice_file import ChoiceFile
-    from bpt.parallel.cgdp.layer_costs import Measured
+    from bpt.parallel.cgdp.layer_costs import CalibrationResult
 
 LOG = logging.getLogger("bpt")
 
@@ -53,7 +53,7 @@ class Chunks:
     def __init__(
         self,
         parallel: CutNet,
-        operator: SegmentOperator,
+        operator: Operator,
         exchange: Exchange,
         plan: RunPlan,
         fixed: bool = False,
@@ -65,13 +65,13 @@ class Chunks:
         self._totals = Totals()
         self._world = parallel.grid.world
         self._passes = plan.optim.iter_size
-        self._kind: Kind | None = None
+        self._kind: IterationKind | None = None
         self._timed = False
         self._layers: list[int] = []
         self._calibration: Calibration | None = None
         self._file: ChoiceFile | None = None
-        self.search: Search | None = None
-        self.measured: Measured | None = None
+        self.search: CutSearch | None = None
+        self.measured: CalibrationResult | None = None
         if not exchange.chunked or parallel.is_alone:
             return
         if not fixed:
@@ -137,9 +137,9 @@ class Chunks:
 
     def use(self, lengths: Sequence[int]) -> None:
         """Go on with chunks of so many trained layers, from the top down; all ranks alike, between iterations."""
-        self._train(Kind(tuple(lengths)))
+        self._train(IterationKind(tuple(lengths)))
 
-    def calibrate(self, rounds: int, others: Sequence[Kind] = ()) -> None:
+    def calibrate(self, rounds: int, others: Sequence[IterationKind] = ()) -> None:
         """Measure, in iterations of training from now on, what the layers take; then ``measured`` has it.
 
         Args:
@@ -214,7 +214,7 @@ class Chunks:
                 self._file.write(self.lengths, self.search.trials)
                 LOG.info("Chunks: the choice is kept in %s", self._file.path)
 
-    def _train(self, kind: Kind) -> None:
+    def _train(self, kind: IterationKind) -> None:
         """Go on with iterations of a ``kind``."""
         # To wait for a device in between takes time, so only where nothing overlaps.
         timed = self._calibration is not None and (kind.apart or len(kind.lengths) == 1)

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from bpt.engine.instructions import Backward, Broadcast, Exchange, Forward, Instruction, Update, Wait
-from bpt.parallel.cgdp.cost_model import Costs, LayerCost
+from bpt.engine.instructions import Backward, Broadcast, ExchangeGradients, Forward, Instruction, UpdateWeights, Wait
+from bpt.parallel.cgdp.cost_model import ChunkCosts, TrainedLayerCost
 
 DEFAULT, D2H, HOST, NETWORK, H2D = "default", "D2H", "host", "network", "H2D"  # streams, each first in, first out
 EXCHANGE = (D2H, HOST, NETWORK, H2D)  # in the order of LayerCost.stages
 
 
-class Event(NamedTuple):
+class SimulatedEvent(NamedTuple):
     """What a stream of a rank did from ``start`` to ``end`` (seconds). Labels begin with the instruction: ``X2
     D2H``."""
 
@@ -28,7 +28,7 @@ class Event(NamedTuple):
 
 
 @dataclass
-class Trace:
+class SimulatedTrace:
     """What all streams did, in the order in which it was issued.
 
     Attributes:
@@ -38,7 +38,7 @@ class Trace:
             is not hidden, and waiting for slower ranks. If the streams overlap, this is how long Wait took.
     """
 
-    events: list[Event] = field(default_factory=list)
+    events: list[SimulatedEvent] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
     exposed: list[float] = field(default_factory=list)
 
@@ -50,16 +50,16 @@ class Trace:
 
 def simulate(
     instructions: Iterable[Instruction],
-    ranks: Sequence[Costs],
+    ranks: Sequence[ChunkCosts],
     lengths: Sequence[int],
     hosts: Sequence[int] | None = None,
     one_stream: bool = False,
-) -> Trace:
+) -> SimulatedTrace:
     """Play ``instructions`` on every rank from time 0 on.
 
-    ``Backward(s)`` takes t_bp of its chunk on the default stream, ``Exchange(s)`` takes t_as there and then queues
-    up: for the copy to the host (D2H stream), for the accumulation, which needs the copies of all ranks of the host,
-    for the reduction, which needs the sums of all hosts, and for the way back (H2D stream), which needs all slices of
+    ``Backward(s)`` takes t_bp of its chunk on the default stream, ``ExchangeGradients(s)`` takes t_as there and then
+    queues up: for the copy to the host (D2H stream), for the accumulation, which needs the copies of all ranks of the
+    host, for the reduction, which needs the sums of all hosts, and for the way back (H2D stream), which needs all slices of
     the result. ``Wait`` ends when the rank's last copy is back.
 
     Args:
@@ -80,7 +80,9 @@ class _Clock:
     Ranks issue the same instructions in the same order, so each can be played on all of them before the next one.
     """
 
-    def __init__(self, ranks: Sequence[Costs], lengths: Sequence[int], hosts: Sequence[int], one_stream: bool) -> None:
+    def __init__(
+        self, ranks: Sequence[ChunkCosts], lengths: Sequence[int], hosts: Sequence[int], one_stream: bool
+    ) -> None:
         # By segment: number 0 is the lowest chunk, while chunks begin with the top one.
         self._chunks = [list(costs.chunked(lengths))[::-1] for costs in ranks]
         self._costs = ranks
@@ -88,15 +90,15 @@ class _Clock:
         self._one_stream = one_stream
         self._busy: dict[tuple[int, str], float] = {}
         self._computed = [0.0] * len(ranks)  # time in backward and synchronisation
-        self._trace = Trace()
+        self._trace = SimulatedTrace()
         self._handlers: Mapping[type[Instruction], Callable[[Any], None]] = {
-            **dict.fromkeys((Broadcast, Forward, Update), self._take_no_time),
+            **dict.fromkeys((Broadcast, Forward, UpdateWeights), self._take_no_time),
             Backward: self._backward,
-            Exchange: self._exchange,
+            ExchangeGradients: self._exchange,
             Wait: self._wait,
         }
 
-    def play(self, instructions: Iterable[Instruction]) -> Trace:
+    def play(self, instructions: Iterable[Instruction]) -> SimulatedTrace:
         for instruction in instructions:
             self._handlers[type(instruction)](instruction)
         return self._trace
@@ -108,11 +110,11 @@ class _Clock:
         for rank, chunk in enumerate(self._of(instruction.segment)):
             self._compute(rank, str(instruction), chunk.bp)
 
-    def _of(self, segment: int) -> list[LayerCost]:
+    def _of(self, segment: int) -> list[TrainedLayerCost]:
         """The chunk, as it is on each rank."""
         return [chunks[segment] for chunks in self._chunks]
 
-    def _exchange(self, instruction: Exchange) -> None:
+    def _exchange(self, instruction: ExchangeGradients) -> None:
         chunks = self._of(instruction.segment)
         if not self._one_stream:
             for rank, chunk in enumerate(chunks):
@@ -137,7 +139,7 @@ class _Clock:
             start = self._busy.get((rank, DEFAULT), 0.0)
             end = max(start, self._busy.get((rank, H2D), 0.0))
             self._busy[rank, DEFAULT] = end
-            self._trace.events.append(Event(rank, DEFAULT, str(instruction), start, end))
+            self._trace.events.append(SimulatedEvent(rank, DEFAULT, str(instruction), start, end))
             self._trace.ends.append(end)
             self._trace.exposed.append(end - computed)
 
@@ -150,5 +152,5 @@ class _Clock:
         start = max(after, self._busy.get((rank, stream), 0.0))
         end = self._busy[rank, stream] = start + seconds
         if seconds:
-            self._trace.events.append(Event(rank, stream, label, start, end))
+            self._trace.events.append(SimulatedEvent(rank, stream, label, start, end))
         return end

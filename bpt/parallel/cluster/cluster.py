@@ -75,7 +75,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Server:
+class ServerNode:
     """The main server and parameter server, which are one process.
 
     Attributes:
@@ -93,7 +93,7 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Within:
+class IntraNodeLink:
     """What lies between two ranks of one node: ``latency`` in seconds, ``bandwidth`` in bytes a second."""
 
     latency: float = 0.0
@@ -111,7 +111,7 @@ class NodeLink:
     bandwidth: float = WITHOUT_LIMIT
 
 
-_Link = TypeVar("_Link", Node, Within, NodeLink)
+_Link = TypeVar("_Link", Node, IntraNodeLink, NodeLink)
 
 
 @dataclass(frozen=True)
@@ -131,9 +131,9 @@ class Cluster:
     """
 
     nodes: tuple[Node, ...]
-    server: Server = Server()
+    server: ServerNode = ServerNode()
     colocated: bool = False
-    within: Within = Within()
+    within: IntraNodeLink = IntraNodeLink()
     links: tuple[NodeLink, ...] = ()
     shared: float = WITHOUT_LIMIT
     waking: float = 0.0
@@ -176,7 +176,7 @@ class Cluster:
         return [node.speed * scale if node.frequency is None else node.frequency for node in self.nodes]
 
 
-def alike(node: Node, count: int, spread: float, generator: random.Random) -> Sequence[Node]:
+def equal_nodes(node: Node, count: int, spread: float, generator: random.Random) -> Sequence[Node]:
     """``count`` nodes like ``node``, of speeds around its own: the standard deviation of ln speed is ``spread``.
 
     A frequency that it names is that of all of them.

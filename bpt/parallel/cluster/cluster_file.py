@@ -12,7 +12,16 @@ from bpt.base.errors import PrototxtError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.parse import ParsedText
 from bpt.config.proto.text import read_text, to_text
-from bpt.parallel.cluster.cluster import NEVER, WITHOUT_LIMIT, Cluster, Node, NodeLink, Server, Within, alike
+from bpt.parallel.cluster.cluster import (
+    NEVER,
+    WITHOUT_LIMIT,
+    Cluster,
+    IntraNodeLink,
+    Node,
+    NodeLink,
+    ServerNode,
+    equal_nodes,
+)
 
 _MBIT = 1e6 / 8  # bytes
 _MB = 1e6
@@ -103,17 +112,17 @@ class ClusterSource:
                 interference=param.interference,
                 coding=tuple((coding.codec, coding.seconds) for coding in param.coding),
             )
-            nodes += alike(node, param.count, param.spread, random.Random(f"{seed}/kind/{index}"))
+            nodes += equal_nodes(node, param.count, param.spread, random.Random(f"{seed}/kind/{index}"))
         server = self.param.server
         return Cluster(
             tuple(nodes),
-            Server(
+            ServerNode(
                 latency=server.latency,
                 bandwidth=server.bandwidth * _MBIT or WITHOUT_LIMIT,
                 update_rate=server.update_rate * _MB or WITHOUT_LIMIT,
             ),
             colocated,
-            Within(self.param.within.latency, self.param.within.bandwidth * _MBIT or WITHOUT_LIMIT),
+            IntraNodeLink(self.param.within.latency, self.param.within.bandwidth * _MBIT or WITHOUT_LIMIT),
             tuple(
                 NodeLink(link.one, link.other, link.latency, link.bandwidth * _MBIT or WITHOUT_LIMIT)
                 for link in self.param.link

@@ -10,7 +10,7 @@ from typing import Any
 
 from bpt.base.atomic import atomic_file
 from bpt.base.errors import FileError
-from bpt.base.user_files import Place, read_json
+from bpt.base.user_files import JsonValue, read_json
 from bpt.base.version import VERSION
 from bpt.graph.layer_graph import LayerGraph
 from bpt.nn.layers.base import batch_of
@@ -19,7 +19,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class LayerCost:
+class MeasuredLayerCost:
     """What one layer takes for a whole batch.
 
     Attributes:
@@ -58,7 +58,7 @@ class MeasuredCosts:
     forward: float
     backward: float
     update: float
-    layers: tuple[LayerCost, ...]
+    layers: tuple[MeasuredLayerCost, ...]
 
 
 def write_costs(costs: MeasuredCosts, path: str) -> None:
@@ -145,8 +145,8 @@ def _to_json(costs: MeasuredCosts) -> dict[str, Any]:
     }
 
 
-def _layer(entry: Place) -> LayerCost:
-    return LayerCost(
+def _layer(entry: JsonValue) -> MeasuredLayerCost:
+    return MeasuredLayerCost(
         entry["layer"].text(), entry["type"].text(), entry["flops"].integer(least=0),
         entry["forward"].seconds(), entry["backward"].seconds(),
     )  # fmt: skip

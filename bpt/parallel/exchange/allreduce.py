@@ -23,7 +23,7 @@ class Allreduce(Exchange):
     def start(self, segment: int) -> None:
         for bucket in self.buckets[segment]:
             for name, sum_up in self._packed(bucket, self.transport.sum):
-                self.comm_thread.submit(sum_up, do.Exchange(segment), name)
+                self.comm_thread.submit(sum_up, do.ExchangeGradients(segment), name)
 
     def wait(self) -> None:
         self.comm_thread.wait()

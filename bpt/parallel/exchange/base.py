@@ -18,7 +18,7 @@ from bpt.parallel.exchange.buckets import Bucket
 from bpt.parallel.exchange.codec.base import Codec
 from bpt.parallel.exchange.hierarchy import Hierarchy
 from bpt.parallel.exchange.local_steps import LocalSteps, LocalUpdates
-from bpt.parallel.exchange.replicas import ALONE, Followed, Replicas
+from bpt.parallel.exchange.replicas import ALONE, Replicas, TrainingProgress
 from bpt.parallel.exchange.transport.transport import LIBRARY, Send, Transport
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.comm_thread import CommThread
@@ -125,7 +125,7 @@ class Exchange:
         """The instruction ``Average``: weights become the average of those of all replicas."""
         raise NotImplementedError
 
-    def follow(self, run: Followed) -> None:
+    def follow(self, run: TrainingProgress) -> None:
         """Know how far a run is; called once, before anything is exchanged. Of no interest to most."""
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from bpt.base.violation import PARALLEL, Unused, Violation, beyond
+from bpt.base.violation import PARALLEL, IgnoredSetting, Violation, check_range
 from bpt.config.proto import bpt_pb2 as pb
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
             "set chunk_size, or leave chunking out",
         )
     for field, least in (("chunk_size", 0), ("step", 1), ("range", 1), ("interval", 1)):
-        yield from beyond(chunks, field, PARALLEL, PARAM, least=least)
+        yield from check_range(chunks, field, PARALLEL, PARAM, least=least)
     if chunks.chunking == MODEL and chunks.chunk_size:
         yield Violation(
             (PARALLEL, PARAM, "chunk_size"),
@@ -37,22 +37,22 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
         )
 
 
-def unused(plan: RunPlan) -> Iterator[Unused]:
+def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
     """What is set of chunks that are not made, or not searched, and of trees."""
     parallel, chunks = plan.parallel_param, plan.parallel_param.cgdp_param
     in_step = not plan.is_outer or parallel.node_ranks > parallel.num_stages
     if (parallel.gradient_exchange != TREE or not in_step) and plan.given(PARALLEL, "tree_param"):
-        yield Unused((PARALLEL, "tree_param"), f"without {'worker_' * plan.is_outer}exchange: TREE")
+        yield IgnoredSetting((PARALLEL, "tree_param"), f"without {'worker_' * plan.is_outer}exchange: TREE")
     if parallel.gradient_exchange != CGDP or not in_step:
         if plan.given(PARALLEL, PARAM):
             name = pb.ParallelParameter.Exchange.Name(parallel.exchange)
             without = f"without {'worker_' * plan.is_outer}exchange: CGDP"
-            yield Unused((PARALLEL, PARAM), without if in_step else f"with exchange: {name}")
+            yield IgnoredSetting((PARALLEL, PARAM), without if in_step else f"with exchange: {name}")
         return
     for field in ("choice", "step", "range", "interval"):
         if not plan.given(PARALLEL, PARAM, field):
             continue
         if chunks.chunk_size:
-            yield Unused((PARALLEL, PARAM, field), "with chunk_size: nothing is searched")
+            yield IgnoredSetting((PARALLEL, PARAM, field), "with chunk_size: nothing is searched")
         elif chunks.chunking == MODEL and field in ("step", "range"):
-            yield Unused((PARALLEL, PARAM, field), "with chunking: MODEL: the cost model says what is tried")
+            yield IgnoredSetting((PARALLEL, PARAM, field), "with chunking: MODEL: the cost model says what is tried")

@@ -20,7 +20,7 @@ from bpt.parallel.exchange.allreduce import Allreduce
 from bpt.parallel.exchange.base import EXCHANGES
 from bpt.parallel.exchange.buckets import Bucket
 from bpt.parallel.exchange.local_steps import LocalSteps
-from bpt.parallel.exchange.replicas import Followed
+from bpt.parallel.exchange.replicas import TrainingProgress
 from bpt.system.comm.base import Communicator
 
 _Momentum = pb.LocalParameter
@@ -72,7 +72,7 @@ class Local(Allreduce):
         replicas = tuple(dict.fromkeys(own.allgather(self.replicas.own)))
         return _Group(own, replicas, own.size == comm.size)
 
-    def follow(self, run: Followed) -> None:
+    def follow(self, run: TrainingProgress) -> None:
         self._run = run
 
     @property
@@ -92,7 +92,7 @@ class Local(Allreduce):
             comm = self._groups[bucket.comm].comm
             if comm.size > 1:
                 for name, message in zip(bucket.names, bucket.pack_gradients(), strict=True):
-                    self.comm_thread.submit(partial(comm.Allreduce, message), do.Exchange(segment), name)
+                    self.comm_thread.submit(partial(comm.Allreduce, message), do.ExchangeGradients(segment), name)
 
     def wait(self) -> None:
         if not self._is_local:

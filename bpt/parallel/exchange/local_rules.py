@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from bpt.base.violation import PARALLEL, Unused, Violation, beyond
+from bpt.base.violation import PARALLEL, IgnoredSetting, Violation, check_range
 from bpt.config.proto import bpt_pb2 as pb
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
     parallel, local = plan.parallel_param, plan.parallel_param.local_param
     if parallel.exchange != LOCAL:
         return
-    yield from beyond(local, "steps", PARALLEL, PARAM, least=1)
-    yield from beyond(local, "start_iter", PARALLEL, PARAM, least=0)
+    yield from check_range(local, "steps", PARALLEL, PARAM, least=1)
+    yield from check_range(local, "start_iter", PARALLEL, PARAM, least=0)
     if parallel.is_delayed:
         yield Violation(
             (PARALLEL, "exchange"),
@@ -52,7 +52,7 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
         )
 
 
-def unused(plan: RunPlan) -> Iterator[Unused]:
+def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
     """What is set of averages that are not made."""
     if plan.parallel_param.exchange != LOCAL and plan.given(PARALLEL, PARAM):
-        yield Unused((PARALLEL, PARAM), "without exchange: LOCAL")
+        yield IgnoredSetting((PARALLEL, PARAM), "without exchange: LOCAL")

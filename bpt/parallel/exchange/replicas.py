@@ -24,7 +24,7 @@ class Replicas:
 
 
 @dataclass(frozen=True)
-class Followed:
+class TrainingProgress:
     """The run whose weights are exchanged.
 
     Attributes:

@@ -48,10 +48,10 @@ class Tree(Exchange):
             for bucket in self.buckets[segment]:
                 tree = self._on_device.get(id(bucket))
                 if tree is not None:
-                    with bucket.comm.events.part_of(do.Exchange(segment), bucket.label):
+                    with bucket.comm.events.part_of(do.ExchangeGradients(segment), bucket.label):
                         tree.reduce()
                 for name, sum_up in self._packed(bucket, self.transport.reduce) if tree is None else ():
-                    with bucket.comm.events.part_of(do.Exchange(segment), name):
+                    with bucket.comm.events.part_of(do.ExchangeGradients(segment), name):
                         sum_up()
                 if self.updates(bucket):
                     (tree or bucket).unpack_gradients()

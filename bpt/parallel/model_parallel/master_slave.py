@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bpt.config.precision import array_of
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.split_pass import Block, BlockPass
+from bpt.engine.split_pass import BlockPass, SplitBlock
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import count
 from bpt.graph.part import slice_bounds
@@ -17,7 +17,7 @@ from bpt.graph.transfers import wants_diff
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 from bpt.parallel.model_parallel.model_parallel import blocks
-from bpt.parallel.model_parallel.split_layers import Bounds, apart, message, room, sizes, together
+from bpt.parallel.model_parallel.split_layers import Bounds, message, pack_columns, room, sizes, unpack_columns
 from bpt.system.comm.base import Communicator
 
 MASTER = 0
@@ -50,7 +50,7 @@ class MasterSlave:
         """Whether this rank is the master."""
         return self._shards.rank == MASTER
 
-    def blocks(self, graph: LayerGraph, stages: Sequence[int]) -> Sequence[Block]:
+    def blocks(self, graph: LayerGraph, stages: Sequence[int]) -> Sequence[SplitBlock]:
         """See Collectives."""
         return blocks(graph, pb.FcParameter.MASTER_SLAVE, stages)
 
@@ -70,16 +70,16 @@ class MasterSlave:
         else:
             self._serve_backward(call)
 
-    def _runs_backward(self, block: Block) -> bool:
+    def _runs_backward(self, block: SplitBlock) -> bool:
         """Whether a diff comes to the block's top: slaves must know without seeing it."""
         needs = self._graph.nodes[block.start].needs_backward
         return needs and (wants_diff(self._graph, block.top) or bool(self._graph.edges[block.top].loss_weight))
 
-    def _bounds(self, block: Block) -> Bounds:
+    def _bounds(self, block: SplitBlock) -> Bounds:
         """The slices of the block's top; the master's is empty."""
         return [(0, 0), *slice_bounds(block.features, self._shards.size - 1)]
 
-    def _lead_forward(self, block: Block, bottom: Tensor) -> Tensor:
+    def _lead_forward(self, block: SplitBlock, bottom: Tensor) -> Tensor:
         """Algorithm 1, the master's side: returns the block's top."""
         rows, bounds = bottom.shape[0], self._bounds(block)
         # 3: Broadcast bottom_vecs to slaves
@@ -88,7 +88,7 @@ class MasterSlave:
         received = room(rows * block.features, self._net.type_of(block.top))
         self._shards.Gatherv(message(received[:0]), array_of(received), sizes(rows, bounds), MASTER)
         # 5: Merge sliced_top_vecs into top_vecs
-        return together(self._arrived(received), rows, bounds)
+        return unpack_columns(self._arrived(received), rows, bounds)
 
     def _serve_forward(self, call: BlockPass) -> None:
         """Algorithm 1, a slave's side."""
@@ -108,7 +108,7 @@ class MasterSlave:
         assert diff is not None
         bottom, bounds = call.state.values[block.bottom], self._bounds(block)
         # 3: Split top_vecs into sliced_top_vecs
-        slices = message(apart(diff, bounds))
+        slices = message(pack_columns(diff, bounds))
         # 4: Send sliced_top_vecs to slaves
         self._shards.Scatterv(slices, slices[:0], sizes(bottom.shape[0], bounds), MASTER)
         if wants_diff(self._graph, block.bottom):
@@ -133,7 +133,7 @@ class MasterSlave:
         for summand in bottom_diffs.values():
             self._shards.Reduce(message(summand.to(self._summed)), MASTER)
 
-    def _bottom_shape(self, block: Block, context: PassContext) -> tuple[int, tuple[int, ...]]:
+    def _bottom_shape(self, block: SplitBlock, context: PassContext) -> tuple[int, tuple[int, ...]]:
         """Rows here and shape of a row of the block's bottom."""
         samples, *features = self._graph.edges[block.bottom].shape
         return context.share(samples).count, tuple(features)

@@ -10,16 +10,16 @@ from collections.abc import Iterator, Sequence
 
 from bpt.base.violation import PARALLEL, Violation
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.split_pass import Block
-from bpt.graph.layer_graph import LayerGraph, Node
-from bpt.graph.part import WHOLE, Part, Slice, slice_bounds
+from bpt.engine.split_pass import SplitBlock
+from bpt.graph.layer_graph import LayerGraph, LayerNode
+from bpt.graph.part import WHOLE, BlobSlice, Part, slice_bounds
 
 PEER = pb.FcParameter.PEER
 _Mode = pb.LayerParallelParameter
 _NUM_SHARDS = (PARALLEL, "num_shards")
 
 
-def split_layers(graph: LayerGraph) -> tuple[Node, ...]:
+def split_layers(graph: LayerGraph) -> tuple[LayerNode, ...]:
     """The layers that are split if there are several shards: all InnerProducts but those with ``mode: DATA``.
 
     And, unless they say ``mode: MODEL``, those along another axis than 1, as behind a recurrent layer (T, N, …).
@@ -28,12 +28,12 @@ def split_layers(graph: LayerGraph) -> tuple[Node, ...]:
     return tuple(node for node in fully_connected if _mode(node) == _Mode.MODEL or _along_features(graph, node))
 
 
-def _along_features(graph: LayerGraph, node: Node) -> bool:
+def _along_features(graph: LayerGraph, node: LayerNode) -> bool:
     """Whether outputs of an InnerProduct stand behind the samples."""
     return node.spec.param.inner_product_param.axis % len(graph.edges[node.bottoms[0]].shape) == 1
 
 
-def _mode(node: Node) -> int | None:
+def _mode(node: LayerNode) -> int | None:
     param = node.spec.param.parallel_param
     return param.mode if param.HasField("mode") else None
 
@@ -67,11 +67,11 @@ def violations(graph: LayerGraph) -> Iterator[Violation]:
         )
 
 
-def _of_layer(node: Node, why: str, remedy: str, *field: str | int) -> Violation:
+def _of_layer(node: LayerNode, why: str, remedy: str, *field: str | int) -> Violation:
     return Violation(_NUM_SHARDS, why, remedy, node.name, node.spec.origin(*field))
 
 
-def blocks(graph: LayerGraph, scheme: int, stages: Sequence[int] = ()) -> tuple[Block, ...]:
+def blocks(graph: LayerGraph, scheme: int, stages: Sequence[int] = ()) -> tuple[SplitBlock, ...]:
     """The blocks of a net under an ``fc_param { scheme }``, in order.
 
     Args:
@@ -79,13 +79,13 @@ def blocks(graph: LayerGraph, scheme: int, stages: Sequence[int] = ()) -> tuple[
     """
     heads = {node.index for node in split_layers(graph)}
     spans = [(head, _end(graph, head, stages) if scheme == PEER else head + 1) for head in sorted(heads)]
-    found: list[Block] = []
+    found: list[SplitBlock] = []
     for start, end in spans:
         bottom, (top,) = graph.nodes[start].bottoms[0], graph.nodes[end - 1].tops
         reader = graph.edges[top].consumer
         hands_on = scheme == PEER and reader in heads and _on_one_stage(stages, start, reader)
         found.append(
-            Block(
+            SplitBlock(
                 start,
                 end,
                 bottom,
@@ -141,7 +141,7 @@ def parts(graph: LayerGraph, scheme: int, num_shards: int, within: Part = WHOLE)
     return (Part(own - ours), *(Part(ours, _slices(graph, split, slave, slaves)) for slave in range(slaves)))
 
 
-def _slices(graph: LayerGraph, split: tuple[Node, ...], number: int, slices: int) -> dict[int, Slice]:
+def _slices(graph: LayerGraph, split: tuple[LayerNode, ...], number: int, slices: int) -> dict[int, BlobSlice]:
     """Slice ``number`` of all parameters of the layers ``split``, by Param.index."""
     found = {}
     for node in split:
@@ -149,5 +149,5 @@ def _slices(graph: LayerGraph, split: tuple[Node, ...], number: int, slices: int
         bounds = slice_bounds(param.num_output, slices)[number]
         for index in node.params:
             weight = graph.params[index].blob == 0
-            found[index] = Slice(1 if weight and param.transpose else 0, *bounds)
+            found[index] = BlobSlice(1 if weight and param.transpose else 0, *bounds)
     return found

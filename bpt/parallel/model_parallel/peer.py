@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bpt.config.precision import array_of
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.split_pass import Block, BlockPass
+from bpt.engine.split_pass import BlockPass, SplitBlock
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import count
 from bpt.graph.part import slice_bounds
@@ -18,7 +18,7 @@ from bpt.graph.share import Share
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 from bpt.parallel.model_parallel.model_parallel import blocks
-from bpt.parallel.model_parallel.split_layers import Bounds, apart, message, room, sizes, together
+from bpt.parallel.model_parallel.split_layers import Bounds, message, pack_columns, room, sizes, unpack_columns
 from bpt.system.comm.base import Communicator
 
 
@@ -53,7 +53,7 @@ class Peer:
         self._shards = shards
         self._shares_of = shares_of
 
-    def blocks(self, graph: LayerGraph, stages: Sequence[int]) -> Sequence[Block]:
+    def blocks(self, graph: LayerGraph, stages: Sequence[int]) -> Sequence[SplitBlock]:
         """See Collectives."""
         return blocks(graph, pb.FcParameter.PEER, stages)
 
@@ -88,7 +88,7 @@ class Peer:
         """What each rank of the group has now of a batch whose text says so many samples."""
         return [context.part_of(share) for share in self._shares_of(samples)]
 
-    def _rows(self, block: Block, context: PassContext) -> list[int]:
+    def _rows(self, block: SplitBlock, context: PassContext) -> list[int]:
         return [share.count for share in self._parts(self._graph.edges[block.bottom].shape[0], context)]
 
     def _bounds(self, features: int) -> Bounds:
@@ -105,27 +105,27 @@ class Peer:
         self._shards.Allgatherv(message(own), array_of(whole), [r * count(features) for r in rows])
         return self._arrived(whole).view(sum(rows), *features)
 
-    def _slices_to_all(self, block: Block, own: Tensor, rows: int) -> Tensor:
+    def _slices_to_all(self, block: SplitBlock, own: Tensor, rows: int) -> Tensor:
         features = self._graph.edges[block.bottom].shape[1]
         whole, bounds = room(rows * features, own.dtype), self._bounds(features)
         self._shards.Allgatherv(message(own), array_of(whole), sizes(rows, bounds))
-        return together(self._arrived(whole), rows, bounds)
+        return unpack_columns(self._arrived(whole), rows, bounds)
 
-    def _slices_to_samples(self, block: Block, top: Tensor, rows: Sequence[int]) -> Tensor:
+    def _slices_to_samples(self, block: SplitBlock, top: Tensor, rows: Sequence[int]) -> Tensor:
         bounds, own = self._bounds(block.features), rows[self._shards.rank]
         received = room(own * block.features, top.dtype)
         sent = [r * top.shape[1] for r in rows]
         self._shards.Alltoallv(message(top), sent, array_of(received), sizes(own, bounds))
-        return together(self._arrived(received), own, bounds)
+        return unpack_columns(self._arrived(received), own, bounds)
 
     # Backward
 
-    def _samples_to_slices(self, block: Block, diff: Tensor, rows: Sequence[int]) -> Tensor:
+    def _samples_to_slices(self, block: SplitBlock, diff: Tensor, rows: Sequence[int]) -> Tensor:
         bounds = self._bounds(block.features)
         start, stop = bounds[self._shards.rank]
         received = room(sum(rows) * (stop - start), diff.dtype)
         counts = [r * (stop - start) for r in rows]
-        sent = message(apart(diff, bounds))
+        sent = message(pack_columns(diff, bounds))
         self._shards.Alltoallv(sent, sizes(diff.shape[0], bounds), array_of(received), counts)
         return self._arrived(received).view(sum(rows), stop - start)
 
@@ -141,6 +141,6 @@ class Peer:
         rows, bounds = summand.shape[0], self._bounds(summand.shape[1])
         start, stop = bounds[self._shards.rank]
         total = room(rows * (stop - start), self._summed)
-        sent = message(apart(summand.to(total.dtype), bounds))
+        sent = message(pack_columns(summand.to(total.dtype), bounds))
         self._shards.Reduce_scatter(sent, total.numpy(), sizes(rows, bounds))
         return self._arrived(total.to(summand.dtype)).view(rows, stop - start)

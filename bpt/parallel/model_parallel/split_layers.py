@@ -24,7 +24,7 @@ def room(elements: int, dtype: torch.dtype) -> Tensor:
     return torch.empty(elements, dtype=dtype)
 
 
-def apart(blob: Tensor, bounds: Bounds) -> Tensor:
+def pack_columns(blob: Tensor, bounds: Bounds) -> Tensor:
     """``blob`` (rows, features) as one flat tensor, slice by slice of its features."""
     rows = blob.shape[0]
     if (0, blob.shape[1]) in bounds:
@@ -35,8 +35,8 @@ def apart(blob: Tensor, bounds: Bounds) -> Tensor:
     return flat
 
 
-def together(flat: Tensor, rows: int, bounds: Bounds) -> Tensor:
-    """The inverse of ``apart``."""
+def unpack_columns(flat: Tensor, rows: int, bounds: Bounds) -> Tensor:
+    """The inverse of ``pack_columns``."""
     slices = [flat[rows * start : rows * stop].view(rows, stop - start) for start, stop in bounds if stop > start]
     return slices[0] if len(slices) == 1 else torch.cat(slices, 1)
 

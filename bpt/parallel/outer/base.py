@@ -17,12 +17,12 @@ from fractions import Fraction
 from bpt.data.sample_partition import Allocation, Run, size
 from bpt.parallel.outer.finish import Finish
 from bpt.parallel.outer.idpa import Idpa, total_iterations
-from bpt.parallel.outer.outer_instructions import Cut, Instruction, Lost, Order, Report, Send
+from bpt.parallel.outer.outer_instructions import CutShort, Instruction, Lost, Order, SendOrder, SubmissionReport
 
 ENOUGH = 0.25  # the part of a pass after which its own speed tells more than that of the pass before
 
 
-class State(Enum):
+class WorkerState(Enum):
     """What a worker is at."""
 
     PARKED = auto()  # it has no samples yet
@@ -33,7 +33,7 @@ class State(Enum):
 
 
 @dataclass
-class Node:
+class WorkerRecord:
     """What the main server knows of a worker.
 
     Attributes:
@@ -49,7 +49,7 @@ class Node:
         end: passes after which it ends; ``None``: not settled yet.
     """
 
-    state: State = State.PARKED
+    state: WorkerState = WorkerState.PARKED
     passes: Fraction = Fraction(0)
     pending: list[Run] = field(default_factory=list)
     samples: int = 0
@@ -65,7 +65,7 @@ class Node:
         """The newest knowledge of its seconds a sample: of this pass if enough of it is done, or if it is the first."""
         seconds, samples = (told + taken for told, taken in zip(self.hint, self.taken, strict=True))
         known = seconds > 0 and samples > 0
-        if self.state is State.TRAINING and known and (self.time is None or samples >= ENOUGH * self.samples):
+        if self.state is WorkerState.TRAINING and known and (self.time is None or samples >= ENOUGH * self.samples):
             return seconds / samples
         return self.time
 
@@ -95,11 +95,11 @@ class OuterSchedule(ABC):
         whole = passes.numerator // passes.denominator
         self.idpa = idpa
         self.total = passes if idpa.batches == 1 else total_iterations(whole, idpa.batches) + passes - whole
-        self.nodes = [Node() for _ in range(idpa.nodes)]
+        self.nodes = [WorkerRecord() for _ in range(idpa.nodes)]
         self._local_epochs = local_epochs
         self._finish = Finish() if together else None
         self._stopping = False
-        self._counts = Counter({State.PARKED: idpa.nodes})  # kept up, since it takes long to count 10,000 workers
+        self._counts = Counter({WorkerState.PARKED: idpa.nodes})  # kept up, since it takes long to count 10,000 workers
         self._trained = [(0, 0, 0, 0)] * idpa.nodes  # kept up as well; see _count
         self._sums = (0, 0, 0, 0)
         self._ended = 0  # workers that have settled where they end
@@ -110,10 +110,10 @@ class OuterSchedule(ABC):
         self._give(self.idpa.first(frequencies))
         return self._wake()
 
-    def submitted(self, report: Report) -> list[Instruction]:
+    def submitted(self, report: SubmissionReport) -> list[Instruction]:
         """A worker has submitted."""
         node = self.nodes[report.worker]
-        assert node.state is State.TRAINING, (report, node)
+        assert node.state is WorkerState.TRAINING, (report, node)
         seconds, samples = node.taken
         node.taken = seconds + report.seconds, samples + report.samples
         node.clock += report.seconds + report.waited
@@ -128,7 +128,7 @@ class OuterSchedule(ABC):
         node.passes = report.passes
         self._count(report.worker)
         self._note(report.worker)
-        self._turn(report.worker, State.SUBMITTED)
+        self._turn(report.worker, WorkerState.SUBMITTED)
         return [*self._cut(report), *self._exchange(report), *self._wake()]
 
     def progressed(self, worker: int, samples: int, seconds: float) -> None:
@@ -145,11 +145,13 @@ class OuterSchedule(ABC):
         Raises:
             RunError: there are no others, and none has done all its passes either.
         """
-        gone = tuple(w for w in sorted(set(workers)) if self.nodes[w].state not in (State.LOST, State.STOPPED))
+        gone = tuple(
+            w for w in sorted(set(workers)) if self.nodes[w].state not in (WorkerState.LOST, WorkerState.STOPPED)
+        )
         reached = Fraction(max((self.nodes[worker].passes // 1 for worker in gone), default=0))
         for worker in workers:
             node = self.nodes[worker]
-            self._turn(worker, State.LOST)
+            self._turn(worker, WorkerState.LOST)
             node.pending, node.samples = [], 0
             self._count(worker)
             if self._finish is not None:
@@ -157,8 +159,13 @@ class OuterSchedule(ABC):
         if not gone:
             return []
         heirs = set(self.idpa.present) - set(gone)
-        if heirs or not self._counts[State.STOPPED] + self._counts[State.TRAINING] + self._counts[State.SUBMITTED]:
-            for worker in self.workers(State.PARKED):  # who has trained nothing goes on where the dead were
+        if (
+            heirs
+            or not self._counts[WorkerState.STOPPED]
+            + self._counts[WorkerState.TRAINING]
+            + self._counts[WorkerState.SUBMITTED]
+        ):
+            for worker in self.workers(WorkerState.PARKED):  # who has trained nothing goes on where the dead were
                 node = self.nodes[worker]
                 node.passes = max(node.passes, reached)
             paces = [node.pace() for node in self.nodes]
@@ -172,7 +179,7 @@ class OuterSchedule(ABC):
     @property
     def done(self) -> bool:
         """Whether nobody trains any more."""
-        return self._counts[State.STOPPED] + self._counts[State.LOST] == len(self.nodes)
+        return self._counts[WorkerState.STOPPED] + self._counts[WorkerState.LOST] == len(self.nodes)
 
     @property
     def progress(self) -> Fraction:
@@ -187,12 +194,12 @@ class OuterSchedule(ABC):
         samples, _, _, holders = self._sums
         return self.nodes[worker].samples * holders / samples if samples else 1.0
 
-    def workers(self, *states: State) -> tuple[int, ...]:
+    def workers(self, *states: WorkerState) -> tuple[int, ...]:
         """The workers in one of ``states``."""
         return tuple(worker for worker, node in enumerate(self.nodes) if node.state in states)
 
     @abstractmethod
-    def _exchange(self, report: Report) -> list[Instruction]:
+    def _exchange(self, report: SubmissionReport) -> list[Instruction]:
         """What becomes of what a worker has submitted."""
 
     @abstractmethod
@@ -214,11 +221,11 @@ class OuterSchedule(ABC):
     def _hand_out(self) -> None:
         """Hand out the next batch."""
         for node in self.nodes:
-            if node.state is State.PARKED:
+            if node.state is WorkerState.PARKED:
                 node.passes = Fraction(self.idpa.batch)  # it has missed them
         self._give(self.idpa.next([node.pace() for node in self.nodes]))
 
-    def _turn(self, worker: int, state: State) -> None:
+    def _turn(self, worker: int, state: WorkerState) -> None:
         """A worker changes its state."""
         self._counts[self.nodes[worker].state] -= 1
         self._counts[state] += 1
@@ -278,20 +285,20 @@ class OuterSchedule(ABC):
     def _wake(self) -> list[Instruction]:
         """Start those who wait for their first samples and have got some; at the end, let the others go."""
         sends: list[Instruction] = []
-        if self._given and not self._stopping and self._counts[State.PARKED]:
-            ready = [worker for worker in self.workers(State.PARKED) if self.nodes[worker].pending]
+        if self._given and not self._stopping and self._counts[WorkerState.PARKED]:
+            ready = [worker for worker in self.workers(WorkerState.PARKED) if self.nodes[worker].pending]
             sends += [self._send(worker, self._joins(worker)) for worker in ready]
         self._given = False
-        if not self._counts[State.TRAINING] + self._counts[State.SUBMITTED]:
-            sends += [self._let_go(worker) for worker in self.workers(State.PARKED)]
+        if not self._counts[WorkerState.TRAINING] + self._counts[WorkerState.SUBMITTED]:
+            sends += [self._let_go(worker) for worker in self.workers(WorkerState.PARKED)]
         return sends
 
-    def _let_go(self, worker: int) -> Send:
+    def _let_go(self, worker: int) -> SendOrder:
         """Stop a worker that has not trained."""
-        self._turn(worker, State.STOPPED)
-        return Send(Order(worker, 0, weights=False, stop=True))
+        self._turn(worker, WorkerState.STOPPED)
+        return SendOrder(Order(worker, 0, weights=False, stop=True))
 
-    def _send(self, worker: int, version: int, weights: bool = True) -> Send:
+    def _send(self, worker: int, version: int, weights: bool = True) -> SendOrder:
         """The next order of a worker that has trained, or has joined."""
         node = self.nodes[worker]
         begun = math.floor(node.passes)
@@ -299,26 +306,26 @@ class OuterSchedule(ABC):
         self._settle(worker, until)
         ended = node.end is not None and node.passes >= node.end
         if ended or self._stopping:
-            self._turn(worker, State.STOPPED)
+            self._turn(worker, WorkerState.STOPPED)
             self._leaves(worker)
             until = max(node.passes, self.total) if ended else node.passes  # by which a replay tells them apart
-            return Send(Order(worker, version, until, node.passes, weights=False, stop=True))
+            return SendOrder(Order(worker, version, until, node.passes, weights=False, stop=True))
         runs: tuple[Run, ...] = ()
         if node.passes == begun:  # within a pass, its samples stay what they are
             runs = tuple(node.pending)
             node.pending.clear()
             node.samples += size(runs)
-        self._turn(worker, State.TRAINING)
+        self._turn(worker, WorkerState.TRAINING)
         if node.end is not None:
             until = node.end
             if self.idpa.has(worker):  # what others leave behind could not reach it any more
                 self.idpa.retire(worker)
         node.order = Order(worker, version, until, node.passes, runs, self._period, weights, batch=self.idpa.batch)
-        return Send(node.order)
+        return SendOrder(node.order)
 
-    def _cut(self, report: Report) -> list[Instruction]:
+    def _cut(self, report: SubmissionReport) -> list[Instruction]:
         order = self.nodes[report.worker].order
         assert order is not None, report
         if report.passes >= order.until or (order.iterations and report.iterations >= order.iterations):
             return []
-        return [Cut(report.worker, report.passes, report.iterations)]
+        return [CutShort(report.worker, report.passes, report.iterations)]

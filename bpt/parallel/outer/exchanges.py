@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.parallel.outer.base import OuterSchedule
-from bpt.parallel.outer.idpa import Idpa, Rule, Udpa
+from bpt.parallel.outer.idpa import DivisionRule, Idpa, Udpa
 from bpt.parallel.outer.outer_rules import violations_of_data
 from bpt.parallel.outer.strategies import Agwu, Asgd, Sgwu
 from bpt.parallel.outer.weight_update import Normalizer
@@ -47,7 +47,7 @@ def make_schedule(plan: RunPlan, samples: int, workers: int, passes: Fraction, g
     idpa: Idpa = Udpa(samples, workers, grain=grain)
     together = param.balance == pb.ParallelParameter.IDPA and balance.finish == pb.BalanceParameter.TOGETHER
     if param.balance == pb.ParallelParameter.IDPA:
-        rule = Rule[pb.BalanceParameter.Rule.Name(balance.rule)]
+        rule = DivisionRule[pb.BalanceParameter.Rule.Name(balance.rule)]
         idpa = Idpa(samples, workers, balance.num_batches, rule, grain=grain)
     normalizer = Normalizer[pb.AgwuParameter.Normalizer.Name(outer.normalizer)]
     match param.exchange:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import accumulate, repeat
 from operator import mul
 
-from bpt.parallel.outer.weight_update import Normalizer, Update, gamma
+from bpt.parallel.outer.weight_update import AgwuUpdate, Normalizer, gamma
 
 TERMS = 19  # of the series of e^x for x in [0, 1]; the rest is below 1e-17
 
@@ -70,13 +70,13 @@ class Versions:
         older = sorted(base for base in self._bases.values() if base < mine)
         return all(self.newest + 1 + before - base <= self._max_staleness for before, base in enumerate(older))
 
-    def submit(self, worker: int, accuracy: float = 1.0, fetches: bool = True, share: float = 1.0) -> Update:
+    def submit(self, worker: int, accuracy: float = 1.0, fetches: bool = True, share: float = 1.0) -> AgwuUpdate:
         """Make the next version from what ``worker`` has trained; it then trains from that.
 
         Args:
             accuracy: Q, of the local epoch that it trained.
             fetches: whether it gets the new version; otherwise its base stays what it is (ASGD).
-            share: see Update.
+            share: see AgwuUpdate.
 
         Returns:
             what to do to the global weights (Eq. 9 and 10).
@@ -86,7 +86,7 @@ class Versions:
         base = self._bases[worker]
         self._sums.remove(base)
         factor = gamma(base, self.newest, self._sums.at(self.newest), self._normalizer)
-        update = Update(worker, base, self.newest, factor, accuracy, share)
+        update = AgwuUpdate(worker, base, self.newest, factor, accuracy, share)
         self.newest = update.version
         if fetches:
             self._rebase(worker)

@@ -13,12 +13,12 @@ from fractions import Fraction
 from statistics import fmean
 
 from bpt.base.errors import RunError
-from bpt.data.sample_partition import Allocation, Run, as_printed, by_frequency, deal, harmonic, nothing, size
+from bpt.data.sample_partition import Allocation, Run, as_printed, by_frequency, deal, empty_allocation, harmonic, size
 
 Divide = Callable[[int, Sequence[int], Sequence[float]], list[int]]
 
 
-class Rule(Enum):
+class DivisionRule(Enum):
     """How a batch is divided.
 
     HARMONIC: all nodes finish together, T_a = ⌊N/A⌋ · a / Σ 1/t̄_j. PAPER: Eq. 2 to 5 as printed, which starve the last
@@ -55,7 +55,9 @@ class Idpa:
         allocated: what each node has.
     """
 
-    def __init__(self, samples: int, nodes: int, batches: int, rule: Rule = Rule.HARMONIC, *, grain: int = 1) -> None:
+    def __init__(
+        self, samples: int, nodes: int, batches: int, rule: DivisionRule = DivisionRule.HARMONIC, *, grain: int = 1
+    ) -> None:
         assert nodes >= 1 and samples % grain == 0, (nodes, samples, grain)
         assert 1 <= batches <= samples // grain, (batches, samples, grain)
         self.samples = samples
@@ -64,7 +66,7 @@ class Idpa:
         self.batches = batches
         self.rule = rule
         self.batch = 0
-        self.allocated = nothing(nodes)
+        self.allocated = empty_allocation(nodes)
         self._present = dict.fromkeys(range(nodes))  # in order; a node goes quickly
         self._retired: set[int] = set()
         self._frequencies = [1.0] * nodes
@@ -98,7 +100,7 @@ class Idpa:
         assert all(0 < frequency < math.inf for frequency in known), frequencies
         mean = fmean(known) if known else 1.0
         self._frequencies = [mean if frequency is None else frequency for frequency in frequencies]
-        if self.rule is Rule.PAPER:
+        if self.rule is DivisionRule.PAPER:
             return self._hand_out(by_frequency, self._frequencies)
         return self._hand_out(harmonic, self._seconds())
 
@@ -160,7 +162,7 @@ class Idpa:
 
     @property
     def _rule(self) -> Divide:
-        return as_printed if self.rule is Rule.PAPER else harmonic
+        return as_printed if self.rule is DivisionRule.PAPER else harmonic
 
     def _hand_out(self, divide: Divide, powers: Sequence[float]) -> Allocation:
         start = self._handed_out()

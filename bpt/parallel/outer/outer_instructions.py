@@ -15,11 +15,11 @@ from typing import Any, TypeAlias
 
 from bpt.base.errors import UserError
 from bpt.data.sample_partition import Run
-from bpt.parallel.outer.weight_update import Update
+from bpt.parallel.outer.weight_update import AgwuUpdate
 
 
 @dataclass(frozen=True)
-class Report:
+class SubmissionReport:
     """What a worker tells when it submits its weights or, under ASGD, gradients.
 
     Attributes:
@@ -79,11 +79,11 @@ class Order:
 class Merge:
     """AGWU: W^(i) = W^(i-1) + factor · (W_j - W^(k)), as ``update`` says (Eq. 10)."""
 
-    update: Update
+    update: AgwuUpdate
 
 
 @dataclass(frozen=True)
-class Average:
+class AverageSubmitted:
     """SGWU: W^(i) = Σ_j factor_j · W_j (Eq. 7).
 
     Attributes:
@@ -98,7 +98,7 @@ class Average:
 
 
 @dataclass(frozen=True)
-class Descend:
+class ApplyGradient:
     """ASGD: the solver's update rule with the gradient of a worker.
 
     Attributes:
@@ -106,12 +106,12 @@ class Descend:
         progress: the part of all training that was done before, from 0 to 1; learning rates follow it.
     """
 
-    update: Update
+    update: AgwuUpdate
     progress: Fraction
 
 
 @dataclass(frozen=True)
-class Send:
+class SendOrder:
     """Give a worker its order, with the newest weights if it says so."""
 
     order: Order
@@ -131,7 +131,7 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class Cut:
+class CutShort:
     """A worker has submitted earlier than it was ordered to, since the run is being stopped.
 
     Attributes:
@@ -160,7 +160,7 @@ class Settled:
     inner: int
 
 
-Instruction: TypeAlias = Merge | Average | Descend | Send | Lost | Cut | Settled
+Instruction: TypeAlias = Merge | AverageSubmitted | ApplyGradient | SendOrder | Lost | CutShort | Settled
 
 
 Fields = Mapping[str, Any]
@@ -191,11 +191,11 @@ def _order(fields: Fields) -> Order:
 
 
 _MAKERS: dict[str, Callable[[Fields], Instruction]] = {
-    "Merge": lambda fields: Merge(Update(**fields["update"])),
-    "Descend": lambda fields: Descend(Update(**fields["update"]), Fraction(fields["progress"])),
-    "Average": lambda fields: Average(tuple(fields["workers"]), tuple(fields["factors"]), fields["version"]),
-    "Send": lambda fields: Send(_order(fields["order"])),
-    "Cut": lambda fields: Cut(fields["worker"], Fraction(fields["passes"]), fields["iterations"]),
+    "Merge": lambda fields: Merge(AgwuUpdate(**fields["update"])),
+    "Descend": lambda fields: ApplyGradient(AgwuUpdate(**fields["update"]), Fraction(fields["progress"])),
+    "Average": lambda fields: AverageSubmitted(tuple(fields["workers"]), tuple(fields["factors"]), fields["version"]),
+    "Send": lambda fields: SendOrder(_order(fields["order"])),
+    "Cut": lambda fields: CutShort(fields["worker"], Fraction(fields["passes"]), fields["iterations"]),
     "Settled": lambda fields: Settled(**fields),
     "Lost": lambda fields: Lost(tuple(fields["workers"]), fields["taken_over"]),
 }

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from bpt.base.violation import PARALLEL, Unused, Violation, beyond
+from bpt.base.violation import PARALLEL, IgnoredSetting, Violation, check_range
 from bpt.config.proto import bpt_pb2 as pb
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
     parallel, outer = plan.parallel_param, plan.parallel_param.agwu_param
     name = _Parallel.Exchange.Name(parallel.exchange)
     for field, least in (("local_epochs", 1), ("max_staleness", 0), ("push", 1), ("fetch", 1), ("ranks", 0)):
-        yield from beyond(outer, field, PARALLEL, PARAM, least=least)
+        yield from check_range(outer, field, PARALLEL, PARAM, least=least)
     yield from _of_ranks(plan)
     if parallel.exchange == _Parallel.ASGD and outer.max_staleness and outer.fetch > 1:
         yield Violation(
@@ -53,7 +53,7 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
             f"fetch: {outer.fetch} lets a worker fall behind on purpose, and max_staleness forbids it",
             "leave one of them out",
         )
-    yield from beyond(parallel, "servers", PARALLEL, least=0)
+    yield from check_range(parallel, "servers", PARALLEL, least=0)
     if parallel.exchange == _Parallel.ASGD and parallel.servers > 0:
         yield Violation(
             (PARALLEL, "servers"),
@@ -191,22 +191,24 @@ def violations_in_step(plan: RunPlan) -> Iterator[Violation]:
         )
 
 
-def unused(plan: RunPlan) -> Iterator[Unused]:
+def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
     """What is set of an outer layer that is not there or, if it is, of what is not in it."""
     name = _Parallel.Exchange.Name(plan.parallel_param.exchange)
     if not plan.is_outer:
         for field in (PARAM, "server", "ship_data", "servers"):
             if plan.given(PARALLEL, field):
-                yield Unused((PARALLEL, field), "without exchange: SGWU, AGWU or ASGD")
+                yield IgnoredSetting((PARALLEL, field), "without exchange: SGWU, AGWU or ASGD")
         return
     parallel = plan.parallel_param
     if plan.given(PARALLEL, "batch_scope"):
-        yield Unused((PARALLEL, "batch_scope"), f"with exchange: {name}")
+        yield IgnoredSetting((PARALLEL, "batch_scope"), f"with exchange: {name}")
     if parallel.node_ranks == parallel.num_stages:  # no batch is divided
         if plan.given(PARALLEL, "sync_batch_norm"):
-            yield Unused((PARALLEL, "sync_batch_norm"), f"with exchange: {name}")
+            yield IgnoredSetting((PARALLEL, "sync_batch_norm"), f"with exchange: {name}")
         if plan.given(PARALLEL, PARAM, "worker_exchange"):
-            yield Unused((PARALLEL, PARAM, "worker_exchange"), "without ranks above num_stages, or num_shards above 1")
+            yield IgnoredSetting(
+                (PARALLEL, PARAM, "worker_exchange"), "without ranks above num_stages, or num_shards above 1"
+            )
     for field, exchanges in _READERS.items():
         if plan.given(PARALLEL, PARAM, field) and name not in exchanges:
-            yield Unused((PARALLEL, PARAM, field), f"with exchange: {name}")
+            yield IgnoredSetting((PARALLEL, PARAM, field), f"with exchange: {name}")

@@ -27,7 +27,7 @@ def passes_between(begin: float, end: float) -> Iterator[tuple[int, float, float
         yield iteration, part / (end - begin), part
 
 
-class PassTimes:
+class NodePassTimes:
     """Adds up the seconds that nodes computed, pass by pass, from what they submit.
 
     Args:

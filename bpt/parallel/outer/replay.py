@@ -9,33 +9,33 @@ from fractions import Fraction
 
 from bpt.data.sample_partition import size
 from bpt.parallel.outer.outer_instructions import (
-    Average,
-    Cut,
-    Descend,
+    ApplyGradient,
+    AverageSubmitted,
+    CutShort,
     Instruction,
     Lost,
     Merge,
     Order,
-    Report,
-    Send,
+    SendOrder,
     Settled,
+    SubmissionReport,
 )
 
 
 def _as_it_went(instructions: Iterable[Instruction]) -> list[Instruction]:
     """The instructions, with orders that end where workers have submitted."""
-    cuts: dict[int, Cut] = {}
+    cuts: dict[int, CutShort] = {}
     backward: list[Instruction] = []
     for instruction in reversed(list(instructions)):
         match instruction:
             case Settled():  # a worker knows that from the start
                 continue
-            case Cut(worker):
+            case CutShort(worker):
                 cuts[worker] = instruction
-            case Send(order) if order.worker in cuts and not order.stop:
+            case SendOrder(order) if order.worker in cuts and not order.stop:
                 cut = cuts.pop(order.worker)
                 iterations = cut.iterations if order.iterations else 0
-                backward.append(Send(replace(order, until=cut.passes, iterations=iterations)))
+                backward.append(SendOrder(replace(order, until=cut.passes, iterations=iterations)))
             case _:
                 backward.append(instruction)
     return backward[::-1]
@@ -60,7 +60,7 @@ class Replay:
 
     def __init__(self, instructions: Iterable[Instruction], workers: int, total: Fraction) -> None:
         logged = list(instructions)
-        stops = [each.order for each in logged if isinstance(each, Send) and each.order.stop]
+        stops = [each.order for each in logged if isinstance(each, SendOrder) and each.order.stop]
         lost = {worker for each in logged if isinstance(each, Lost) for worker in each.workers}
         self.decisions = len(logged)
         self.short = not {order.worker for order in stops} | lost >= set(range(workers))
@@ -80,7 +80,7 @@ class Replay:
         """The first orders; what the nodes measure does not count."""
         return self._advance()
 
-    def submitted(self, report: Report) -> list[Instruction]:
+    def submitted(self, report: SubmissionReport) -> list[Instruction]:
         """A worker has submitted."""
         self._passes[report.worker] = report.passes
         self._submitted.add(report.worker)
@@ -115,7 +115,7 @@ class Replay:
         instructions: list[Instruction] = []
         while self._left and self._ready(self._left[0]):
             instruction = self._left.popleft()
-            if isinstance(instruction, Send):
+            if isinstance(instruction, SendOrder):
                 self._sent(instruction.order)
             elif isinstance(instruction, Lost):
                 for worker in instruction.workers:
@@ -132,17 +132,17 @@ class Replay:
 
     def _ready(self, instruction: Instruction) -> bool:
         """Whether its workers have submitted; to have an order, it is enough to wait for one."""
-        there = self._waiting if isinstance(instruction, Send) else self._submitted
+        there = self._waiting if isinstance(instruction, SendOrder) else self._submitted
         return self._needs(instruction) <= there
 
     @staticmethod
     def _needs(instruction: Instruction) -> set[int]:
         match instruction:
-            case Merge(update) | Descend(update, _):
+            case Merge(update) | ApplyGradient(update, _):
                 return {update.worker}
-            case Average(workers):
+            case AverageSubmitted(workers):
                 return set(workers)
-            case Send(order):
+            case SendOrder(order):
                 return {order.worker}
             case _:
                 return set()
@@ -156,7 +156,7 @@ class Replay:
             if order.until >= self._total:  # it has done its part, be that a little less than K' passes
                 self._passes[order.worker] = self._total
 
-    def _stop(self, worker: int) -> Send:
+    def _stop(self, worker: int) -> SendOrder:
         order = Order(worker, 0, weights=False, stop=True)
         self._sent(order)
-        return Send(order)
+        return SendOrder(order)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from bpt.parallel.outer.base import OuterSchedule, State
+from bpt.parallel.outer.base import OuterSchedule, WorkerState
 from bpt.parallel.outer.global_versions import Versions
 from bpt.parallel.outer.idpa import Idpa
-from bpt.parallel.outer.outer_instructions import Average, Descend, Instruction, Merge, Report
+from bpt.parallel.outer.outer_instructions import ApplyGradient, AverageSubmitted, Instruction, Merge, SubmissionReport
 from bpt.parallel.outer.weight_update import Normalizer, sgwu_factors
 
 
@@ -30,19 +30,19 @@ class Sgwu(OuterSchedule):
         super().__init__(idpa, passes, local_epochs)
         self._by_samples = by_samples
         self._version = 0
-        self._reports: dict[int, Report] = {}
+        self._reports: dict[int, SubmissionReport] = {}
 
     def hands_out(self, worker: int) -> bool:
-        others = self._counts[State.TRAINING] - (self.nodes[worker].state is State.TRAINING)
+        others = self._counts[WorkerState.TRAINING] - (self.nodes[worker].state is WorkerState.TRAINING)
         return not others and super().hands_out(worker)
 
-    def _exchange(self, report: Report) -> list[Instruction]:
+    def _exchange(self, report: SubmissionReport) -> list[Instruction]:
         self._reports[report.worker] = report
         return self._complete()
 
     def _complete(self) -> list[Instruction]:
         """The new version, once all have submitted."""
-        if self._counts[State.TRAINING] or not self._reports:
+        if self._counts[WorkerState.TRAINING] or not self._reports:
             return []
         workers = tuple(sorted(self._reports))
         trained = tuple(worker for worker in workers if self._reports[worker].samples)
@@ -51,7 +51,7 @@ class Sgwu(OuterSchedule):
             samples = [self.nodes[worker].samples for worker in trained] if self._by_samples else []
             factors = sgwu_factors([self._reports[worker].accuracy for worker in trained], samples)
             self._version += 1
-            averages.append(Average(trained, factors, self._version))
+            averages.append(AverageSubmitted(trained, factors, self._version))
         self._reports.clear()
         if self._needs_batch(max(self.nodes[worker].passes for worker in workers)):
             self._hand_out()
@@ -96,9 +96,9 @@ class Agwu(OuterSchedule):
         self.versions = Versions(idpa.nodes, max_staleness, normalizer)
         for worker in range(idpa.nodes):
             self.versions.leave(worker)  # until it has samples
-        self._held: list[Report] = []
+        self._held: list[SubmissionReport] = []
 
-    def _exchange(self, report: Report) -> list[Instruction]:
+    def _exchange(self, report: SubmissionReport) -> list[Instruction]:
         self._held.append(report)
         return self._release()
 
@@ -110,7 +110,7 @@ class Agwu(OuterSchedule):
             instructions += self._serve(ready)
         return instructions
 
-    def _serve(self, report: Report) -> list[Instruction]:
+    def _serve(self, report: SubmissionReport) -> list[Instruction]:
         worker = report.worker
         if not report.samples:  # its batches had reached over this pass already: there is nothing new
             if self._needs_batch(self.nodes[worker].passes):
@@ -161,11 +161,11 @@ class Asgd(Agwu):
         self._unfetched = [0] * idpa.nodes  # iterations since each has taken the weights
         self._before = Fraction(0)
 
-    def submitted(self, report: Report) -> list[Instruction]:
+    def submitted(self, report: SubmissionReport) -> list[Instruction]:
         self._before = self.progress
         return super().submitted(report)
 
-    def _exchange(self, report: Report) -> list[Instruction]:
+    def _exchange(self, report: SubmissionReport) -> list[Instruction]:
         if report.iterations:
             return super()._exchange(report)
         # An iteration of the pass before has trained this one to its end: there is no gradient.
@@ -173,7 +173,7 @@ class Asgd(Agwu):
             self._hand_out()
         return [self._send(report.worker, self.versions.newest, weights=False)]
 
-    def _serve(self, report: Report) -> list[Instruction]:
+    def _serve(self, report: SubmissionReport) -> list[Instruction]:
         worker = report.worker
         self._unfetched[worker] += report.iterations
         fetches = self._unfetched[worker] >= self._fetch
@@ -182,4 +182,4 @@ class Asgd(Agwu):
         update = self.versions.submit(worker, fetches=fetches)
         if self._needs_batch(self.nodes[worker].passes):
             self._hand_out()
-        return [Descend(update, self._before), self._send(worker, self.versions.newest, fetches)]
+        return [ApplyGradient(update, self._before), self._send(worker, self.versions.newest, fetches)]

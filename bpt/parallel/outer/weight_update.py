@@ -23,7 +23,7 @@ class Normalizer(Enum):
 
 
 @dataclass(frozen=True)
-class Update:
+class AgwuUpdate:
     """One update of the global weights by AGWU (Eq. 10): W^(i) = W^(i-1) + factor · (W_j^(k) - W^(k)).
 
     Attributes:

@@ -20,7 +20,7 @@ from bpt.parallel.cluster.cluster import Node
 from bpt.parallel.cluster.cluster_file import ClusterSource
 from bpt.parallel.cluster.measured_costs import PATH, by_layer, file_of, read_costs_of
 from bpt.parallel.pipeline.capacities import with_capacities
-from bpt.parallel.pipeline.placement.problem import Device, Link, costs_of
+from bpt.parallel.pipeline.placement.problem import Device, DeviceLink, costs_of
 
 if TYPE_CHECKING:
     from bpt.config.plan.run_plan import RunPlan
@@ -29,11 +29,11 @@ TRAINING = 3
 """A training pass, as multiples of a forward pass: backward computes two gradients."""
 NOMINAL = 10e9
 """Operations a second of a device of which nothing is known."""
-NOMINAL_LINK = Link(latency=50e-6, bandwidth=1.25e9)
+NOMINAL_LINK = DeviceLink(latency=50e-6, bandwidth=1.25e9)
 """A link of which nothing is known: 10 Gbit/s. So of equally good cuts the one that sends less is taken."""
 
 
-def devices_of(plan: RunPlan, graph: LayerGraph, stages: int) -> tuple[tuple[Device, ...], Link]:
+def devices_of(plan: RunPlan, graph: LayerGraph, stages: int) -> tuple[tuple[Device, ...], DeviceLink]:
     """The devices of ``stages`` stages, the first first, and the link between any two of them.
 
     They are those of the file ``pipeline_param { devices }``: a cluster (ClusterParameter in text format) or a profile
@@ -55,7 +55,7 @@ def devices_of(plan: RunPlan, graph: LayerGraph, stages: int) -> tuple[tuple[Dev
     return with_capacities(plan, devices), link
 
 
-def _described(plan: RunPlan, graph: LayerGraph, stages: int) -> tuple[tuple[Device, ...], Link]:
+def _described(plan: RunPlan, graph: LayerGraph, stages: int) -> tuple[tuple[Device, ...], DeviceLink]:
     costs = read_costs_of(plan, graph)
     measured = None if costs is None else by_layer(costs)
     named = plan.parallel_param.pipeline_param.devices
@@ -109,7 +109,7 @@ def is_profile(path: str) -> bool:
         return False  # whoever reads it tells why
 
 
-def _of_profile(path: str, graph: LayerGraph, work: float) -> tuple[tuple[Device, ...], Link]:
+def _of_profile(path: str, graph: LayerGraph, work: float) -> tuple[tuple[Device, ...], DeviceLink]:
     profile = read_profile(path)
     if profile.facts.network != work_digest(graph):
         raise FileError(
@@ -127,7 +127,7 @@ def _of_profile(path: str, graph: LayerGraph, work: float) -> tuple[tuple[Device
     return tuple(devices), NOMINAL_LINK
 
 
-def _of_cluster(plan: RunPlan, path: str, graph: LayerGraph, work: float) -> tuple[tuple[Device, ...], Link]:
+def _of_cluster(plan: RunPlan, path: str, graph: LayerGraph, work: float) -> tuple[tuple[Device, ...], DeviceLink]:
     described, batch = ClusterSource(path), batch_of(graph)
     cluster = described.cluster(TRAINING * graph.flops / batch, max(plan.random_seed, 0))
     nodes = cluster.nodes
@@ -137,7 +137,7 @@ def _of_cluster(plan: RunPlan, path: str, graph: LayerGraph, work: float) -> tup
     )
     latencies = sum(sorted(node.latency for node in nodes)[-2:]), *(link.latency for link in cluster.links)
     bandwidths = *(node.bandwidth for node in nodes), *(link.bandwidth for link in cluster.links)
-    return devices, Link(max(latencies), min(bandwidths))
+    return devices, DeviceLink(max(latencies), min(bandwidths))
 
 
 def _names(nodes: Sequence[Node]) -> list[str]:

@@ -33,7 +33,7 @@ class Flow(Protocol):
     def diff(self) -> bool: ...
 
 
-class Block(NamedTuple):
+class StageBlock(NamedTuple):
     """A maximal run of consecutive segments on one stage; they run one right after the other. A segment that gathers
     micro-batches is a block alone."""
 
@@ -88,13 +88,13 @@ class Pipeline:
         return self.passes * self.micro_batches
 
     @cached_property
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> tuple[StageBlock, ...]:
         """The maximal runs of segments on one stage, in the order of the net."""
         blocks, start = [], 0
         keys = [(stage, index if index in self.gathers else -1) for index, stage in enumerate(self.stages)]
         for (stage, _), run in groupby(keys):
             length = sum(1 for _ in run)
-            blocks.append(Block(stage, range(start, start + length)))
+            blocks.append(StageBlock(stage, range(start, start + length)))
             start += length
         return tuple(blocks)
 

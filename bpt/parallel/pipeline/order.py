@@ -16,7 +16,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.parallel.pipeline.model import Pipeline
 
 
-class Task(NamedTuple):
+class StageTask(NamedTuple):
     """All segments of a block, forward or backward, for a micro-batch; or for all of a pass: the first is named."""
 
     block: int
@@ -24,7 +24,7 @@ class Task(NamedTuple):
     backward: bool
 
 
-class Progress:
+class OrderProgress:
     """Counts what has run, and knows what must have run before a task.
 
     Each block takes the micro-batches in their order, forward and backward. So gradients add up in one order,
@@ -82,10 +82,10 @@ class Progress:
         """Micro-batches that ``block`` keeps for their backward."""
         return self.forward[block] - self.backward[block]
 
-    def next(self, stage: int) -> list[Task]:
+    def next(self, stage: int) -> list[StageTask]:
         """What a stage that is idle could run as far as data go, except that the batch may still have to be drawn."""
         return [
-            Task(block, self.backward[block] if backward else self.forward[block], backward)
+            StageTask(block, self.backward[block] if backward else self.forward[block], backward)
             for block, backward in sorted(self._ready[stage])
         ]
 
@@ -101,11 +101,11 @@ class Progress:
         if self.in_flight(block) and all(self.backward[above] >= behind for above in self._above[block]):
             ready.add((block, True))
 
-    def undrawn(self, task: Task) -> bool:
+    def undrawn(self, task: StageTask) -> bool:
         """Whether ``task`` needs a batch that is not drawn yet."""
         return task.micro >= self.drawn
 
-    def complete(self, task: Task) -> None:
+    def complete(self, task: StageTask) -> None:
         """Note that ``task`` has run."""
         counts = self.backward if task.backward else self.forward
         assert counts[task.block] == task.micro, task
@@ -114,7 +114,7 @@ class Progress:
             self._look_at(block)
 
 
-class Rule(Protocol):
+class OrderRule(Protocol):
     """Decides for one stage at a time; of the tasks allowed, that with the least ``rank`` is run.
 
     Attributes:
@@ -123,11 +123,11 @@ class Rule(Protocol):
 
     looks_around: bool
 
-    def allows(self, task: Task, progress: Progress) -> bool:
+    def allows(self, task: StageTask, progress: OrderProgress) -> bool:
         """Whether ``task`` may run now, as far as the policy goes."""
         ...
 
-    def rank(self, task: Task) -> tuple[int, ...]:
+    def rank(self, task: StageTask) -> tuple[int, ...]:
         """The order of preference."""
         ...
 
@@ -141,7 +141,7 @@ class GPipe:
 
     looks_around = False
 
-    def allows(self, task: Task, progress: Progress) -> bool:
+    def allows(self, task: StageTask, progress: OrderProgress) -> bool:
         size = progress.pipeline.micro_batches
         number = task.micro // size
         blocks = progress.on[progress.pipeline.blocks[task.block].stage]
@@ -150,7 +150,7 @@ class GPipe:
             return progress.forward[blocks[-1]] >= (number + 1) * size
         return progress.backward[blocks[0]] >= number * size
 
-    def rank(self, task: Task) -> tuple[int, ...]:
+    def rank(self, task: StageTask) -> tuple[int, ...]:
         return (-task.block if task.backward else task.block,)
 
 
@@ -163,10 +163,10 @@ class OneForwardOneBackward:
 
     looks_around = False
 
-    def allows(self, task: Task, progress: Progress) -> bool:
+    def allows(self, task: StageTask, progress: OrderProgress) -> bool:
         return task.backward or progress.in_flight(task.block) < len(progress.pipeline.blocks) - task.block
 
-    def rank(self, task: Task) -> tuple[int, ...]:
+    def rank(self, task: StageTask) -> tuple[int, ...]:
         return (not task.backward, task.micro, -task.block)
 
 
@@ -178,14 +178,14 @@ class Sequential:
 
     looks_around = True
 
-    def allows(self, task: Task, progress: Progress) -> bool:
+    def allows(self, task: StageTask, progress: OrderProgress) -> bool:
         return task.backward or min(progress.backward) == task.micro
 
-    def rank(self, task: Task) -> tuple[int, ...]:
+    def rank(self, task: StageTask) -> tuple[int, ...]:
         return (not task.backward, task.block)
 
 
-RULES: dict[int, Rule] = {
+RULES: dict[int, OrderRule] = {
     pb.PipelineParameter.GPIPE: GPipe(),
     pb.PipelineParameter.ONE_F_ONE_B: OneForwardOneBackward(),
     pb.PipelineParameter.SEQUENTIAL: Sequential(),
@@ -201,19 +201,19 @@ class DrawTask(NamedTuple):
     micro: int
 
 
-Order = list[Task | DrawTask]
+Order = list[StageTask | DrawTask]
 
 
-def orders(rule: Rule, pipeline: Pipeline) -> list[Order]:
+def orders(rule: OrderRule, pipeline: Pipeline) -> list[Order]:
     """What each stage does in an iteration, in order.
 
     A batch is drawn when the first stage that needs it would begin; if stage 0 is at work then, before that.
     """
-    progress = Progress(pipeline)
+    progress = OrderProgress(pipeline)
     chosen = _Choices(rule, progress)
     result: list[Order] = [[] for _ in range(pipeline.depth)]
     idle = set(range(pipeline.depth))
-    running: list[tuple[int, int, Task]] = []  # (end, stage, task)
+    running: list[tuple[int, int, StageTask]] = []  # (end, stage, task)
     now = 0
     while True:
         if _awaits_draw(progress, map(chosen.of, idle)):
@@ -240,12 +240,12 @@ def orders(rule: Rule, pipeline: Pipeline) -> list[Order]:
 class _Choices:
     """What each stage would run next; found once, as long as nothing changes that it depends on."""
 
-    def __init__(self, rule: Rule, progress: Progress) -> None:
+    def __init__(self, rule: OrderRule, progress: OrderProgress) -> None:
         self._rule = rule
         self._progress = progress
-        self._found: dict[int, Task | None] = {}
+        self._found: dict[int, StageTask | None] = {}
 
-    def of(self, stage: int) -> Task | None:
+    def of(self, stage: int) -> StageTask | None:
         """``None``: nothing is allowed."""
         if stage not in self._found:
             allowed = [task for task in self._progress.next(stage) if self._rule.allows(task, self._progress)]
@@ -258,7 +258,7 @@ class _Choices:
             self._found.pop(stage, None)
 
 
-def _awaits_draw(progress: Progress, chosen: Iterable[Task | None]) -> bool:
+def _awaits_draw(progress: OrderProgress, chosen: Iterable[StageTask | None]) -> bool:
     """Whether a stage that is idle would begin with a batch that is not drawn yet."""
     if progress.drawn == progress.pipeline.micros:
         return False

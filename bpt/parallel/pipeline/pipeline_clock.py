@@ -11,13 +11,13 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import count
-from bpt.graph.segments import Segment, apart, cut
+from bpt.graph.segments import Segment, cut, isolation_cuts
 from bpt.graph.stages import borders, spread_over
 from bpt.graph.transfers import Transfer, transfers
 from bpt.parallel.cluster.measured_costs import read_costs_of
 from bpt.parallel.pipeline import Pipeline, streams
 from bpt.parallel.pipeline.placement.problem import Cost, Placement, Problem
-from bpt.parallel.pipeline.simulation import Trace, simulate
+from bpt.parallel.pipeline.simulation import PipelineTrace, simulate
 
 if TYPE_CHECKING:
     from bpt.config.plan.run_plan import RunPlan
@@ -28,7 +28,7 @@ PASSES = 2  # that an allocator's clock plays at most; each further one would go
 
 
 class StageTimes:
-    """What segments and messages take on the devices of a problem; see ``bpt.parallel.pipeline.simulation.Times``.
+    """What segments and messages take on the devices of a problem; see ``PipelineTimes``.
 
     Args:
         update: seconds of the update of all parameters at speed 1.
@@ -95,7 +95,7 @@ def size_of(transfer: Transfer, itemsizes: Sequence[int]) -> int:
 
 
 @dataclass(frozen=True)
-class Run:
+class PlayedIteration:
     """Layers on devices, and what the clock shows.
 
     Attributes:
@@ -111,7 +111,7 @@ class Run:
     flows: tuple[Transfer, ...]
     pipeline: Pipeline
     times: StageTimes
-    trace: Trace
+    trace: PipelineTrace
     seconds: float
 
 
@@ -135,7 +135,7 @@ class Clock:
     def __call__(self, placement: Placement) -> float:
         return self.run(placement.starts, placement.stages).seconds
 
-    def run(self, starts: Sequence[int], stages: Sequence[int]) -> Run:
+    def run(self, starts: Sequence[int], stages: Sequence[int]) -> PlayedIteration:
         """Play an iteration.
 
         Args:
@@ -144,7 +144,7 @@ class Clock:
         """
         problem = self.problem
         of_layer = spread_over(self.graph, starts, stages)
-        segments = cut(self.graph, sorted(borders(of_layer) | apart(self.graph, problem.gathers)))
+        segments = cut(self.graph, sorted(borders(of_layer) | isolation_cuts(self.graph, problem.gathers)))
         gathers = frozenset(segment.index for segment in segments if segment.start in problem.gathers)
         own = tuple(of_layer[segment.start] for segment in segments)
         flows = transfers(self.graph, segments, own)
@@ -159,7 +159,7 @@ class Clock:
             half = len(trace.steps) // 2
             seconds = (trace.steps[-1] - trace.steps[half - 1]) / (len(trace.steps) - half)
             trace = simulate(streams(problem.rule, pipeline, depth + 2), times)  # what is drawn
-        return Run(segments, flows, pipeline, times, trace, seconds)
+        return PlayedIteration(segments, flows, pipeline, times, trace, seconds)
 
 
 def clock_of(plan: RunPlan, graph: LayerGraph, problem: Problem) -> Clock:

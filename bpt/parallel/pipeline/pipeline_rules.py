@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from bpt.base.violation import PARALLEL, Unused, Violation, beyond
+from bpt.base.violation import PARALLEL, IgnoredSetting, Violation, check_range
 from bpt.config.proto import bpt_pb2 as pb
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ def violations_in_pipeline(plan: RunPlan) -> Iterator[Violation]:
 def _numbers(plan: RunPlan) -> Iterator[Violation]:
     parallel, param = plan.parallel_param, plan.parallel_param.pipeline_param
     for field, least in (("micro_batches", 1), ("partitions", 0)):
-        yield from beyond(param, field, PARALLEL, PARAM, least=least)
+        yield from check_range(param, field, PARALLEL, PARAM, least=least)
     for field, least in (("population", 2), ("generations", 0), ("seed", 0)):
-        yield from beyond(param.gabra_param, field, PARALLEL, PARAM, "gabra_param", least=least)
+        yield from check_range(param.gabra_param, field, PARALLEL, PARAM, "gabra_param", least=least)
     if not 0 <= param.gabra_param.crossover <= 1:
         way = (PARALLEL, PARAM, "gabra_param", "crossover")
         yield Violation(way, f"crossover is {param.gabra_param.crossover:g}; it must be from 0 to 1")
@@ -75,7 +75,7 @@ def _delayed(plan: RunPlan) -> Iterator[Violation]:
         yield refused("goes with exchange: ALLREDUCE, RING or CGDP, not TREE", "", PARALLEL, "exchange")
 
 
-def unused(plan: RunPlan) -> Iterator[Unused]:
+def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
     """What is set of pipelines that does nothing."""
     parallel, param = plan.parallel_param, plan.parallel_param.pipeline_param
     name = _Pipeline.Allocator.Name(param.allocator)
@@ -83,21 +83,23 @@ def unused(plan: RunPlan) -> Iterator[Unused]:
         if plan.given(PARALLEL, PARAM):
             exchange = _Exchange.Name(parallel.exchange)
             why = f"with exchange: {exchange}" if plan.is_outer else "without num_stages above 1"
-            yield Unused((PARALLEL, PARAM), why)
+            yield IgnoredSetting((PARALLEL, PARAM), why)
         return
     if param.schedule == _Pipeline.DELAYED and plan.given(PARALLEL, PARAM, "micro_batches"):
-        yield Unused((PARALLEL, PARAM, "micro_batches"), "with schedule: DELAYED, which does not divide batches")
+        yield IgnoredSetting(
+            (PARALLEL, PARAM, "micro_batches"), "with schedule: DELAYED, which does not divide batches"
+        )
     if name in ("BLOCK", "MANUAL"):
         for field in ("partitions", "objective"):
             if plan.given(PARALLEL, PARAM, field):
-                yield Unused((PARALLEL, PARAM, field), f"with allocator: {name}")
+                yield IgnoredSetting((PARALLEL, PARAM, field), f"with allocator: {name}")
     if name == "MANUAL" and plan.given(PARALLEL, PARAM, "partition_by"):
-        yield Unused((PARALLEL, PARAM, "partition_by"), f"with allocator: {name}")
+        yield IgnoredSetting((PARALLEL, PARAM, "partition_by"), f"with allocator: {name}")
     if name != "GABRA" and plan.given(PARALLEL, PARAM, "gabra_param"):
-        yield Unused((PARALLEL, PARAM, "gabra_param"), f"with allocator: {name}")
+        yield IgnoredSetting((PARALLEL, PARAM, "gabra_param"), f"with allocator: {name}")
 
 
-def unused_of_net(plan: RunPlan, graph: LayerGraph) -> Iterator[Unused]:
+def ignored_settings_of_net(plan: RunPlan, graph: LayerGraph) -> Iterator[IgnoredSetting]:
     """Stages that layers name, where nobody asks for them."""
     parallel = plan.parallel_param
     staged = parallel.num_stages > 1
@@ -105,4 +107,4 @@ def unused_of_net(plan: RunPlan, graph: LayerGraph) -> Iterator[Unused]:
     if marked and not (staged and parallel.pipeline_param.allocator == _Pipeline.MANUAL):
         why = "without num_stages above 1" if not staged else "without pipeline_param { allocator: MANUAL }"
         words = f'layer "{marked[0]}": parallel_param {{ stage }} has no effect {why}'
-        yield Unused((PARALLEL, PARAM, "allocator"), why, words)
+        yield IgnoredSetting((PARALLEL, PARAM, "allocator"), why, words)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.instructions import Draw, Send
+from bpt.engine.instructions import LoadBatch, Send
 from bpt.engine.pipeline_stage import ShapeNow
 from bpt.engine.scheduler import Scheduler
 from bpt.engine.segment_state import MicroBatchState
@@ -17,7 +17,7 @@ from bpt.graph.layer_spec import count
 from bpt.graph.segments import Segment
 from bpt.graph.transfers import Transfer, transfers
 from bpt.parallel.pipeline.model import Pipeline
-from bpt.parallel.pipeline.stage_links import Links
+from bpt.parallel.pipeline.stage_links import StageLinks
 from bpt.parallel.pipeline.stage_schedulers import staged
 
 ROTATION = 0  # the tag of what data layers tell; transfers have those behind it
@@ -43,7 +43,7 @@ class Stage:
 
     def __init__(
         self,
-        links: Links,
+        links: StageLinks,
         layers: Sequence[int],
         type_of: TypeOf,
         rule: int = pb.PipelineParameter.SEQUENTIAL,
@@ -100,7 +100,7 @@ class Stage:
             micro: the first one of the pass.
         """
         for stage in range(1, self.links.stages.size):
-            self.links.send(torch.tensor([rotation], dtype=torch.float64), stage, ROTATION, Draw(micro))
+            self.links.send(torch.tensor([rotation], dtype=torch.float64), stage, ROTATION, LoadBatch(micro))
 
     def learn_rotation(self) -> float:
         """What stage 0 tells of the next pass."""

@@ -28,7 +28,7 @@ class _Coming:
 Channel = tuple[int, int]  # the other stage, tag
 
 
-class Links:
+class StageLinks:
     """Sends and receives blobs; the stage computes meanwhile.
 
     Messages of one channel (between two stages, under one tag) arrive in the order in which they were sent.

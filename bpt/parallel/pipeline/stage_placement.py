@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from bpt.base.errors import FileError, LayerError, PrototxtError
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.optim.rules import remembered
+from bpt.engine.optim.rules import num_moments
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.stages import spread_over
 from bpt.graph.staging import Staging
@@ -16,7 +16,11 @@ from bpt.parallel.balance.divisible_batches import gathering
 from bpt.parallel.cluster.measured_costs import PATH, measured_costs
 from bpt.parallel.pipeline.devices import devices_of
 from bpt.parallel.pipeline.pipeline_clock import clock_of
-from bpt.parallel.pipeline.placement.device_placement import LittleCapacityError, LittleMemoryError, allocate
+from bpt.parallel.pipeline.placement.device_placement import (
+    InsufficientCapacityError,
+    InsufficientMemoryError,
+    allocate,
+)
 from bpt.parallel.pipeline.placement.loads import idle_stages
 from bpt.parallel.pipeline.placement.partition import PartitionsError, TooManyStagesError
 from bpt.parallel.pipeline.placement.problem import Placement, Problem, problem_of
@@ -63,7 +67,7 @@ def place(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> tuple[Problem,
     parallel = plan.parallel_param
     param = parallel.pipeline_param
     devices, link = devices_of(plan, graph, parallel.num_stages)
-    moments = remembered(plan.optim)
+    moments = num_moments(plan.optim)
     shares = 1 if parallel.batch_scope == pb.ParallelParameter.REPLICA else replicas
     costs, passes = measured_costs(plan, graph), plan.optim.iter_size
     gathers = gathering(graph, param)
@@ -79,11 +83,11 @@ def place(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> tuple[Problem,
         counted = ("parallel_param", "num_stages")
         devices_named = counted not in plan.origins and param.devices
         raise error.at(plan.origin(*((*PATH, "devices") if devices_named else counted))) from None
-    except LittleCapacityError as error:
+    except InsufficientCapacityError as error:
         if param.capacity:
             raise PrototxtError(f"pipeline_param: {error}", plan.origin(*PATH, "capacity", error.stage)) from None
         raise _of_devices(plan, error) from None
-    except LittleMemoryError as error:  # which only a file of devices tells of
+    except InsufficientMemoryError as error:  # which only a file of devices tells of
         raise _of_devices(plan, error) from None
     except PrototxtError as error:  # it knows of no place
         field = "partitions" if isinstance(error, PartitionsError) else "allocator"

@@ -35,18 +35,18 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.instructions import (
     Backward,
     Broadcast,
-    Draw,
-    Exchange,
-    Expect,
+    ExchangeGradients,
     Forward,
     Instruction,
+    LoadBatch,
+    PostRecv,
     Recv,
-    Retire,
+    ReleaseBatch,
     Send,
-    Update,
+    UpdateWeights,
     Wait,
 )
-from bpt.parallel.pipeline.model import Block, Flow, Pipeline
+from bpt.parallel.pipeline.model import Flow, Pipeline, StageBlock
 from bpt.parallel.pipeline.order import RULES, DrawTask, Order, orders
 
 
@@ -63,7 +63,7 @@ class Steps:
 
     def draw(self, micros: range) -> Iterator[Instruction]:
         """A batch is drawn, and its parts are sent to the other stages that read it."""
-        yield Draw(micros.start)
+        yield LoadBatch(micros.start)
         for micro in micros:
             yield from (Send(flow.index, micro) for flow in self._out_of[None])
 
@@ -96,7 +96,7 @@ class Steps:
                 Send(flow.index, each, diff=True) for each in micros for flow in self._into[segment] if flow.diff
             )
             if last and self._overlap:
-                yield Exchange(segment)
+                yield ExchangeGradients(segment)
 
     def expect(self, segments: Iterable[int], sent: Callable[[Flow], int], first: int) -> Iterator[Instruction]:
         """The diffs that the stages above have begun to send.
@@ -108,12 +108,12 @@ class Steps:
         for segment in segments:
             for flow in self._out_of[segment]:
                 if flow.diff and sent(flow) >= first:
-                    yield Expect(flow.index, sent(flow))
+                    yield PostRecv(flow.index, sent(flow))
 
     def exchange(self, segments: Iterable[int]) -> Iterator[Instruction]:
         """The exchanges that follow all backward passes, where they do not overlap."""
         if not self._overlap:
-            yield from map(Exchange, sorted(segments, reverse=True))
+            yield from map(ExchangeGradients, sorted(segments, reverse=True))
 
 
 def instructions(rule: int, pipeline: Pipeline, stage: int) -> list[Instruction]:
@@ -162,7 +162,7 @@ def _yield_iteration(pipeline: Pipeline, stage: int, order: Order) -> Iterator[I
             yield from steps.forward(segments, task.micro, parts)
     yield from steps.exchange(segment for segment, its in enumerate(pipeline.stages) if its == stage)
     yield Wait()
-    yield Update()
+    yield UpdateWeights()
 
 
 def delayed(pipeline: Pipeline, stage: int, iteration: int, first: int = 0) -> list[Instruction]:
@@ -195,12 +195,12 @@ def _yield_delayed(pipeline: Pipeline, stage: int, iteration: int, first: int) -
     own = (segment for number in pipeline.blocks_on(stage) for segment in pipeline.blocks[number].segments)
     yield from steps.expect(own, lambda flow: iteration - pipeline.delay(pipeline.block_of[flow.target]), first)
     last = iteration - pipeline.delay(pipeline.blocks_on(stage)[0])
-    yield Retire(last if last >= first else None)
+    yield ReleaseBatch(last if last >= first else None)
     yield Wait(in_step=False)
-    yield Update()
+    yield UpdateWeights()
 
 
-def applied(pipeline: Pipeline, stage: int, iteration: int, first: int) -> list[tuple[int, Block]]:
+def applied(pipeline: Pipeline, stage: int, iteration: int, first: int) -> list[tuple[int, StageBlock]]:
     """The blocks of a stage whose gradients are there at the end of an iteration, and the batch of each; see
     ``delayed``."""
     batches = [(iteration - pipeline.delay(number), pipeline.blocks[number]) for number in pipeline.blocks_on(stage)]

@@ -37,7 +37,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Span:
+class AreaSpan:
     """Places ``[first, last)`` of a top along an axis, and what they are computed from.
 
     Attributes:
@@ -53,11 +53,11 @@ class Span:
     after: int
 
 
-Area = tuple[Span, ...]  # rows, or rows and columns
+Area = tuple[AreaSpan, ...]  # rows, or rows and columns
 Grid = tuple[int, ...]  # into how many spans each axis is cut
 
 
-def span(axis: Axis, first: int, last: int) -> Span:
+def span(axis: Axis, first: int, last: int) -> AreaSpan:
     """What places ``[first, last)`` of the top are computed from (Eq. 14: ``r_begin = i S``, ``r_end = r_begin + H_f``,
     here counted from the first place of the bottom, not of its pad)."""
     assert 0 <= first < last <= axis.places, (axis, first, last)
@@ -66,7 +66,7 @@ def span(axis: Axis, first: int, last: int) -> Span:
     inside_begin = min(max(begin, 0), axis.size)
     inside_end = max(min(end, axis.size), inside_begin)
     before = min(max(-begin, 0), end - begin)
-    return Span(first, last, inside_begin, inside_end, before, end - begin - before - (inside_end - inside_begin))
+    return AreaSpan(first, last, inside_begin, inside_end, before, end - begin - before - (inside_end - inside_begin))
 
 
 def decompose(axes: Sequence[Axis], grid: Grid) -> list[Area]:
@@ -74,7 +74,7 @@ def decompose(axes: Sequence[Axis], grid: Grid) -> list[Area]:
     return list(product(*(_spans(axis, parts) for axis, parts in zip(axes, grid, strict=True))))
 
 
-def _spans(axis: Axis, parts: int) -> list[Span]:
+def _spans(axis: Axis, parts: int) -> list[AreaSpan]:
     places = axis.places
     assert 1 <= parts <= places, (axis, parts)
     return [span(axis, places * part // parts, places * (part + 1) // parts) for part in range(parts)]

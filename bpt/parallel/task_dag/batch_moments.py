@@ -14,7 +14,7 @@ from torch import Tensor
 from bpt.nn.kernels import by_channel
 from bpt.nn.layers.batch_norm import BatchNorm
 from bpt.parallel.task_dag.blob_tasks import Read, Work
-from bpt.parallel.task_dag.blocks import Block
+from bpt.parallel.task_dag.blocks import TaskBlock
 from bpt.parallel.task_dag.dag_state import DagState
 from bpt.parallel.task_dag.draft import Draft
 from bpt.parallel.task_dag.execute import backward_error, forward_error
@@ -23,7 +23,7 @@ from bpt.parallel.task_dag.task_costs import BACKWARD
 PHASES = 2  # each task's share of the layer's time, forward or backward
 
 
-def forward_tasks(block: Block, draft: Draft) -> None:
+def forward_tasks(block: TaskBlock, draft: Draft) -> None:
     """Add the tasks of the block's forward: one a part, one for the moments, one a part."""
     (node,), (bottom,), (top,) = block.nodes, block.bottoms, block.tops
     layer = draft.net.layer(node)
@@ -45,7 +45,7 @@ def forward_tasks(block: Block, draft: Draft) -> None:
     draft.close(block, [[together]])
 
 
-def _own_moments(block: Block, layer: BatchNorm, read: Read, part: int) -> Work:
+def _own_moments(block: TaskBlock, layer: BatchNorm, read: Read, part: int) -> Work:
     def work(run: DagState) -> None:
         x = read(run)
         assert x is not None
@@ -59,7 +59,7 @@ def _own_moments(block: Block, layer: BatchNorm, read: Read, part: int) -> Work:
     return work
 
 
-def _all_moments(block: Block, layer: BatchNorm) -> Work:
+def _all_moments(block: TaskBlock, layer: BatchNorm) -> Work:
     def work(run: DagState) -> None:
         own = [run.kept["moments", block.index, part] for part in range(block.strategy.parts)]
         total = sum(int(moments[0, 0]) for moments in own)
@@ -77,7 +77,7 @@ def _all_moments(block: Block, layer: BatchNorm) -> Work:
     return work
 
 
-def _corrected(block: Block, draft: Draft, part: int) -> Work:
+def _corrected(block: TaskBlock, draft: Draft, part: int) -> Work:
     (bottom,), (top,) = block.bottoms, block.tops
 
     def work(run: DagState) -> None:
@@ -92,7 +92,7 @@ def _corrected(block: Block, draft: Draft, part: int) -> Work:
     return work
 
 
-def backward_tasks(block: Block, draft: Draft) -> None:
+def backward_tasks(block: TaskBlock, draft: Draft) -> None:
     """Add the tasks of the block's backward: one a part, one for the sums, one a part."""
     (bottom,), (top,) = block.bottoms, block.tops
     if not draft.wants[bottom]:
@@ -112,7 +112,7 @@ def backward_tasks(block: Block, draft: Draft) -> None:
     draft.diffs.note(bottom, made, bounds)
 
 
-def _own_sums(block: Block, read: Read, part: int) -> Work:
+def _own_sums(block: TaskBlock, read: Read, part: int) -> Work:
     def work(run: DagState) -> None:
         diff, y = read(run), run.kept.get(("top", block.index, part))
         if diff is None or y is None:
@@ -126,7 +126,7 @@ def _own_sums(block: Block, read: Read, part: int) -> Work:
     return work
 
 
-def _all_sums(block: Block) -> Work:
+def _all_sums(block: TaskBlock) -> Work:
     parts = range(block.strategy.parts)
 
     def work(run: DagState) -> None:
@@ -139,7 +139,7 @@ def _all_sums(block: Block) -> Work:
     return work
 
 
-def _errors(block: Block, part: int) -> Work:
+def _errors(block: TaskBlock, part: int) -> Work:
     (bottom,) = block.bottoms
 
     def work(run: DagState) -> None:
@@ -158,7 +158,7 @@ def _spread(factors: Tensor, like: Tensor) -> Tensor:
     return factors.view(-1, *(1,) * (like.dim() - 2))
 
 
-def _guarded(block: Block, work: Work, forward: bool = False) -> Work:
+def _guarded(block: TaskBlock, work: Work, forward: bool = False) -> Work:
     @torch.no_grad()
     def guarded(run: DagState) -> None:
         try:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.graph.layer_graph import LayerGraph, LayerNode
 from bpt.nn.layers import LAYERS
-from bpt.parallel.task_dag.split_strategy import Kind, SplitStrategy
+from bpt.parallel.task_dag.split_strategy import SplitKind, SplitStrategy
 
 
 @dataclass
-class Block:
+class TaskBlock:
     """Consecutive layers of one branch that are split alike.
 
     Attributes:
@@ -21,7 +21,7 @@ class Block:
     """
 
     index: int
-    nodes: list[Node]
+    nodes: list[LayerNode]
     strategy: SplitStrategy
     seconds: float
     bottoms: tuple[int, ...] = ()
@@ -54,9 +54,9 @@ class Block:
 
 
 def group(
-    graph: LayerGraph, nodes: Sequence[Node], strategies: Mapping[int, SplitStrategy], seconds: Mapping[int, float],
-    outputs: Collection[int], in_half: Collection[int] = (),
-) -> list[Block]:  # fmt: skip
+    graph: LayerGraph, nodes: Sequence[LayerNode], strategies: Mapping[int, SplitStrategy],
+    seconds: Mapping[int, float], outputs: Collection[int], in_half: Collection[int] = (),
+) -> list[TaskBlock]:  # fmt: skip
     """The blocks of a segment, in an order in which they can run.
 
     A layer joins the block that makes its only bottom if it is split alike: its tasks could only run after those of the
@@ -67,8 +67,8 @@ def group(
         outputs: edges that must be there when the segment is done.
         in_half: layers that compute in half precision or cast from it, which lead no others.
     """
-    blocks: list[Block] = []
-    maker: dict[int, Block] = {}
+    blocks: list[TaskBlock] = []
+    maker: dict[int, TaskBlock] = {}
     for node in nodes:
         if node.index not in strategies:
             continue
@@ -77,7 +77,7 @@ def group(
         if block is not None and node.bottoms[0] not in outputs and _leads(block, node, strategy, in_half):
             block.strategy = strategy
         elif block is None or node.bottoms[0] in outputs or not _joins(block, node, strategy):
-            block = Block(len(blocks), [], strategy, 0.0)
+            block = TaskBlock(len(blocks), [], strategy, 0.0)
             blocks.append(block)
         block.nodes.append(node)
         block.seconds += cost
@@ -91,23 +91,27 @@ def group(
     return blocks
 
 
-def _leads(block: Block, node: Node, strategy: SplitStrategy, in_half: Collection[int]) -> bool:
+def _leads(block: TaskBlock, node: LayerNode, strategy: SplitStrategy, in_half: Collection[int]) -> bool:
     """Whether a block of element-wise layers can be the beginning of one that is split by neurons."""
     if any(inner.index in in_half for inner in block.nodes):
         return False
-    if strategy.kind != Kind.NEURONS or block.strategy != SplitStrategy() or not all(map(_is_pointwise, block.nodes)):
+    if (
+        strategy.kind != SplitKind.NEURONS
+        or block.strategy != SplitStrategy()
+        or not all(map(_is_pointwise, block.nodes))
+    ):
         return False
     return node.bottom_needs_diff[0] == all(inner.needs_backward for inner in block.nodes)
 
 
-def _is_pointwise(node: Node) -> bool:
+def _is_pointwise(node: LayerNode) -> bool:
     layer = LAYERS[node.type]
-    return layer.elementwise and layer.by_sample
+    return layer.elementwise and layer.sample_independent
 
 
-def _joins(block: Block, node: Node, strategy: SplitStrategy) -> bool:
+def _joins(block: TaskBlock, node: LayerNode, strategy: SplitStrategy) -> bool:
     if len(block.nodes[-1].tops) > 1 or strategy.pinned or block.strategy.pinned:
         return False
-    if block.strategy.kind == Kind.AREAS:
-        return _is_pointwise(node) and strategy.kind == Kind.WHOLE
-    return strategy == block.strategy and strategy.kind in (Kind.WHOLE, Kind.SAMPLES)
+    if block.strategy.kind == SplitKind.AREAS:
+        return _is_pointwise(node) and strategy.kind == SplitKind.WHOLE
+    return strategy == block.strategy and strategy.kind in (SplitKind.WHOLE, SplitKind.SAMPLES)

@@ -18,7 +18,7 @@ from bpt.engine.segment_state import SegmentState
 from bpt.nn.layers.convolution import Convolution
 from bpt.parallel.task_dag.areas import Area, decompose
 from bpt.parallel.task_dag.blob_tasks import Read, Work
-from bpt.parallel.task_dag.blocks import Block
+from bpt.parallel.task_dag.blocks import TaskBlock
 from bpt.parallel.task_dag.dag_state import WHOLE, DagState, Key, like
 from bpt.parallel.task_dag.draft import Draft
 from bpt.parallel.task_dag.execute import backward_error, differentiate, forward_error, run_layer
@@ -29,7 +29,7 @@ from bpt.parallel.task_dag.task_costs import BACKWARD
 ROWS = 2  # the axis; columns are the one behind it
 
 
-def _areas(block: Block, draft: Draft) -> list[Area]:
+def _areas(block: TaskBlock, draft: Draft) -> list[Area]:
     layer = draft.net.layer(block.nodes[0])
     assert isinstance(layer, Convolution)
     return decompose(axes_of(layer, draft.net.graph.edges[block.bottoms[0]].shape), block.strategy.grid)
@@ -49,7 +49,7 @@ def _of_top(blob: Tensor, area: Area) -> Tensor:
     return blob
 
 
-def forward_tasks(block: Block, draft: Draft) -> None:
+def forward_tasks(block: TaskBlock, draft: Draft) -> None:
     """Add the tasks of the block's forward, one an area."""
     (bottom,), (top,) = block.bottoms, block.tops
     needs, read = draft.values.read(bottom, (), 0, alone=False)
@@ -60,7 +60,7 @@ def forward_tasks(block: Block, draft: Draft) -> None:
     draft.values.note(top, [made])
 
 
-def _forward(block: Block, draft: Draft, read: Read, part: int, area: Area) -> Work:
+def _forward(block: TaskBlock, draft: Draft, read: Read, part: int, area: Area) -> Work:
     (bottom,), (top,) = block.bottoms, block.tops
     convolution = draft.net.layer(block.nodes[0])
     assert isinstance(convolution, Convolution)
@@ -109,7 +109,7 @@ def convolve(layer: Convolution, x: Tensor, area: Area) -> Tensor:
     )  # fmt: skip
 
 
-def backward_tasks(block: Block, draft: Draft) -> None:
+def backward_tasks(block: TaskBlock, draft: Draft) -> None:
     """Add the tasks of the block's backward: one an area, and one that puts the diffs of the areas together."""
     (bottom,), (top,) = block.bottoms, block.tops
     needs, read = draft.read_diff(top, (), 0, alone=False)
@@ -125,7 +125,7 @@ def backward_tasks(block: Block, draft: Draft) -> None:
         draft.diffs.note(bottom, [[join]])
 
 
-def _backward(block: Block, draft: Draft, read: Read, part: int, area: Area, slots: Mapping[int, Key]) -> Work:
+def _backward(block: TaskBlock, draft: Draft, read: Read, part: int, area: Area, slots: Mapping[int, Key]) -> Work:
     (bottom,), (top,) = block.bottoms, block.tops
 
     def work(run: DagState) -> None:
@@ -146,7 +146,7 @@ def _backward(block: Block, draft: Draft, read: Read, part: int, area: Area, slo
     return work
 
 
-def _overlap(block: Block, draft: Draft, areas: Sequence[Area]) -> Work:
+def _overlap(block: TaskBlock, draft: Draft, areas: Sequence[Area]) -> Work:
     (bottom,) = block.bottoms
     places = draft.net.graph.edges[bottom].shape[ROWS:]
 

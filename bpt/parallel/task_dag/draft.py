@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from bpt.graph.layer_graph import Node
+from bpt.graph.layer_graph import LayerNode
 from bpt.graph.segments import Segment
 from bpt.nn.net import Net
 from bpt.parallel.task_dag.blob_tasks import BlobTasks, Read, TaskList
-from bpt.parallel.task_dag.blocks import Block
+from bpt.parallel.task_dag.blocks import TaskBlock
 from bpt.parallel.task_dag.dag_state import DagState, Key
 from bpt.parallel.task_dag.task_dag import TaskDag
 
@@ -81,7 +81,7 @@ class Draft:
 
         return needs, both
 
-    def slots(self, nodes: Sequence[Node]) -> dict[int, Key]:
+    def slots(self, nodes: Sequence[LayerNode]) -> dict[int, Key]:
         """Where a task leaves what it adds to the gradients of the parameters of ``nodes``, by owner."""
         graph = self.net.graph
         owners = dict.fromkeys(graph.params[index].owner for node in nodes for index in node.params)
@@ -93,16 +93,16 @@ class Draft:
         for owner, key in slots.items():
             self.added.setdefault(owner, []).append(Slot(key, tuple(tasks)))
 
-    def order_of(self, block: Block) -> list[int]:
+    def order_of(self, block: TaskBlock) -> list[int]:
         """Tasks that the block's must come after, though it reads nothing of theirs."""
         return [task for shared in self._shared(block) for task in self._last.get(shared, [])]
 
-    def close(self, block: Block, made: Sequence[Sequence[int]]) -> None:
+    def close(self, block: TaskBlock, made: Sequence[Sequence[int]]) -> None:
         """Note the tasks of a block, those of each part or of the whole, for blocks that must come after it."""
         for shared in self._shared(block):
             self._last[shared] = [task for tasks in made for task in tasks]
 
-    def _shared(self, block: Block) -> list[int | None]:
+    def _shared(self, block: TaskBlock) -> list[int | None]:
         """What others must not use at the same time: the calling thread (``None``), and statistics that a pass
         changes."""
         graph = self.net.graph

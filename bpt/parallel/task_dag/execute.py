@@ -9,14 +9,14 @@ from torch import Tensor, nn
 
 from bpt.base.errors import BptError, RunError
 from bpt.engine.differentiate import gradients
-from bpt.graph.layer_graph import Node
+from bpt.graph.layer_graph import LayerNode
 from bpt.nn.net import Net
 from bpt.system.device.torch_errors import kernel_error
 
 Call = Callable[..., Tensor | tuple[Tensor, ...]]  # what makes a layer's tops from its bottoms
 
 
-def run_layer(net: Net, call: Call, node: Node, values: Mapping[int, Tensor], grad: bool) -> tuple[Tensor, ...]:
+def run_layer(net: Net, call: Call, node: LayerNode, values: Mapping[int, Tensor], grad: bool) -> tuple[Tensor, ...]:
     """The layer's tops, as ``Net.run`` computes them.
 
     Args:
@@ -63,7 +63,7 @@ def differentiate(
     return list(grads[: len(leaves)]), list(grads[len(leaves) :])
 
 
-def forward_error(node: Node, error: BaseException, bottoms: Sequence[Tensor]) -> RunError:
+def forward_error(node: LayerNode, error: BaseException, bottoms: Sequence[Tensor]) -> RunError:
     """What torch raised in the forward pass of a layer."""
     return kernel_error(f'layer "{node.name}"', error, bottoms)
 

@@ -15,20 +15,20 @@ from torch import Tensor
 
 from bpt.nn.layers.convolution import Convolution
 from bpt.parallel.task_dag.blob_tasks import Read, Work
-from bpt.parallel.task_dag.blocks import Block
+from bpt.parallel.task_dag.blocks import TaskBlock
 from bpt.parallel.task_dag.dag_state import WHOLE, DagState, Key, like
 from bpt.parallel.task_dag.draft import Draft
 from bpt.parallel.task_dag.execute import backward_error, forward_error
 from bpt.parallel.task_dag.neurons import spans
 
 
-def _layer(block: Block, draft: Draft) -> Convolution:
+def _layer(block: TaskBlock, draft: Draft) -> Convolution:
     layer = draft.net.layer(block.nodes[0])
     assert isinstance(layer, Convolution) and len(block.nodes) == 1 and layer.group == 1
     return layer
 
 
-def forward_tasks(block: Block, draft: Draft) -> None:
+def forward_tasks(block: TaskBlock, draft: Draft) -> None:
     """Add the tasks of the block's forward: each for some of the filters."""
     layer, (bottom,), (top,) = _layer(block, draft), block.bottoms, block.tops
     needs, read = draft.values.read(bottom, (), 0, alone=False)
@@ -41,7 +41,7 @@ def forward_tasks(block: Block, draft: Draft) -> None:
     draft.values.note(top, [made])
 
 
-def _forward(block: Block, draft: Draft, layer: Convolution, read: Read, first: int, last: int) -> Work:
+def _forward(block: TaskBlock, draft: Draft, layer: Convolution, read: Read, first: int, last: int) -> Work:
     (bottom,), (top,) = block.bottoms, block.tops
     window = layer.window
 
@@ -70,7 +70,7 @@ def _forward(block: Block, draft: Draft, layer: Convolution, read: Read, first: 
     return work
 
 
-def backward_tasks(block: Block, draft: Draft) -> None:
+def backward_tasks(block: TaskBlock, draft: Draft) -> None:
     """Add the tasks of the block's backward: of the errors by channels of the bottom, of the gradients by filters."""
     layer, (bottom,), (top,) = _layer(block, draft), block.bottoms, block.tops
     needs, read = draft.read_diff(top, (), 0, alone=False)
@@ -93,7 +93,7 @@ def backward_tasks(block: Block, draft: Draft) -> None:
 
 
 def _differentiate(
-    block: Block, layer: Convolution, diff: Tensor, x: Tensor, weight: Tensor, mask: list[bool]
+    block: TaskBlock, layer: Convolution, diff: Tensor, x: Tensor, weight: Tensor, mask: list[bool]
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Torch's backward of a convolution: diff of ``x``, gradients of ``weight`` and of the bias, as ``mask`` wants."""
     window, axes = layer.window, x.dim() - 2
@@ -109,7 +109,7 @@ def _differentiate(
     return diffs
 
 
-def _errors(block: Block, layer: Convolution, read: Read, first: int, last: int) -> Work:
+def _errors(block: TaskBlock, layer: Convolution, read: Read, first: int, last: int) -> Work:
     (bottom,) = block.bottoms
 
     @torch.no_grad()
@@ -129,7 +129,7 @@ def _errors(block: Block, layer: Convolution, read: Read, first: int, last: int)
 
 
 def _gradients(
-    block: Block, draft: Draft, layer: Convolution, read: Read, slots: Mapping[int, Key], first: int, last: int
+    block: TaskBlock, draft: Draft, layer: Convolution, read: Read, slots: Mapping[int, Key], first: int, last: int
 ) -> Work:
     owners = [draft.net.graph.params[index].owner for index in block.nodes[0].params]
 

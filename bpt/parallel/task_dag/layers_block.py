@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from bpt.engine.segment_state import SegmentState
-from bpt.graph.layer_graph import Node
+from bpt.graph.layer_graph import LayerNode
 from bpt.nn.layers.activation import ReLU
 from bpt.nn.layers.convolution import Convolution
 from bpt.parallel.task_dag.blob_tasks import Read, Work
-from bpt.parallel.task_dag.blocks import Block
+from bpt.parallel.task_dag.blocks import TaskBlock
 from bpt.parallel.task_dag.dag_state import WHOLE, DagState, Key
 from bpt.parallel.task_dag.draft import Draft
 from bpt.parallel.task_dag.execute import Call, differentiate, run_layer
@@ -21,12 +21,12 @@ from bpt.parallel.task_dag.pointwise import convolve, is_pointwise
 from bpt.parallel.task_dag.task_costs import BACKWARD
 
 Reads = Mapping[int, Read]
-Calls = Sequence[tuple[Call, Node]]
+Calls = Sequence[tuple[Call, LayerNode]]
 
 
-def calls_of(block: Block, draft: Draft) -> Calls:
+def calls_of(block: TaskBlock, draft: Draft) -> Calls:
     """What runs each layer of the block: the layer itself, or what is faster within a task and gives the same."""
-    calls: list[tuple[Call, Node]] = []
+    calls: list[tuple[Call, LayerNode]] = []
     before = None
     for node in block.nodes:
         layer = draft.net.layer(node)
@@ -40,7 +40,7 @@ def calls_of(block: Block, draft: Draft) -> Calls:
     return calls
 
 
-def forward_tasks(block: Block, draft: Draft) -> None:
+def forward_tasks(block: TaskBlock, draft: Draft) -> None:
     """Add the tasks of the block's forward, one a part."""
     bounds, parts, pinned = block.strategy.bounds, block.strategy.parts, block.strategy.pinned
     made = []
@@ -57,7 +57,7 @@ def forward_tasks(block: Block, draft: Draft) -> None:
     draft.close(block, made)
 
 
-def _forward(block: Block, draft: Draft, key: Key, reads: Reads, calls: Calls) -> Work:
+def _forward(block: TaskBlock, draft: Draft, key: Key, reads: Reads, calls: Calls) -> Work:
     def work(run: DagState) -> None:
         state = SegmentState()
         env: dict[int, Tensor] = {}
@@ -84,7 +84,7 @@ def _forward(block: Block, draft: Draft, key: Key, reads: Reads, calls: Calls) -
     return work
 
 
-def backward_tasks(block: Block, draft: Draft) -> None:
+def backward_tasks(block: TaskBlock, draft: Draft) -> None:
     """Add the tasks of the block's backward, one a part."""
     bounds, parts, pinned = block.strategy.bounds, block.strategy.parts, block.strategy.pinned
     made = []
@@ -104,7 +104,7 @@ def backward_tasks(block: Block, draft: Draft) -> None:
     draft.close(block, made)
 
 
-def _backward(block: Block, draft: Draft, key: Key, reads: Reads, slots: Mapping[int, Key]) -> Work:
+def _backward(block: TaskBlock, draft: Draft, key: Key, reads: Reads, slots: Mapping[int, Key]) -> Work:
     def work(run: DagState) -> None:
         state = run.states.pop(key)
         diffs = [reads[edge](run) for edge in state.tops]

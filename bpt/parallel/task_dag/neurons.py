@@ -20,7 +20,7 @@ from torch import Tensor
 from bpt.nn.layers.base import Layer
 from bpt.nn.layers.inner_product import InnerProduct
 from bpt.parallel.task_dag.blob_tasks import Read, Work
-from bpt.parallel.task_dag.blocks import Block
+from bpt.parallel.task_dag.blocks import TaskBlock
 from bpt.parallel.task_dag.dag_state import WHOLE, DagState, Key
 from bpt.parallel.task_dag.draft import Draft
 from bpt.parallel.task_dag.execute import backward_error, differentiate, forward_error
@@ -36,18 +36,18 @@ def spans(count: int, parts: int) -> Spans:
     return [(count * part // parts, count * (part + 1) // parts) for part in range(parts)]
 
 
-def _layer(block: Block, draft: Draft) -> InnerProduct:
+def _layer(block: TaskBlock, draft: Draft) -> InnerProduct:
     layer = draft.net.layer(block.nodes[-1])
     assert isinstance(layer, InnerProduct)
     return layer
 
 
-def _leading(block: Block, draft: Draft) -> list[Layer]:
+def _leading(block: TaskBlock, draft: Draft) -> list[Layer]:
     """The element-wise layers before the fully connected one."""
     return [draft.net.layer(node) for node in block.nodes[:-1]]
 
 
-def forward_tasks(block: Block, draft: Draft) -> None:
+def forward_tasks(block: TaskBlock, draft: Draft) -> None:
     """Add the tasks of the block's forward: each for some of the layer's neurons."""
     layer, (bottom,), (top,) = _layer(block, draft), block.bottoms, block.tops
     neurons = layer.blob(0).shape[0]
@@ -61,7 +61,7 @@ def forward_tasks(block: Block, draft: Draft) -> None:
     draft.values.note(top, [made])
 
 
-def _forward(block: Block, draft: Draft, layer: InnerProduct, read: Read, first: int, last: int) -> Work:
+def _forward(block: TaskBlock, draft: Draft, layer: InnerProduct, read: Read, first: int, last: int) -> Work:
     (bottom,), (top,) = block.bottoms, block.tops
     leading = _leading(block, draft)
 
@@ -98,7 +98,7 @@ def _through(layers: Sequence[Layer], x: Tensor) -> Tensor:
     return x
 
 
-def backward_tasks(block: Block, draft: Draft) -> None:
+def backward_tasks(block: TaskBlock, draft: Draft) -> None:
     """Add the tasks of the block's backward: of the errors by neurons before the layer, of the gradients by its own."""
     layer, (bottom,), (top,) = _layer(block, draft), block.bottoms, block.tops
     neurons, inputs = layer.blob(0).shape
@@ -121,7 +121,7 @@ def backward_tasks(block: Block, draft: Draft) -> None:
         draft.contribute(slots, filling)
 
 
-def _errors(block: Block, draft: Draft, layer: InnerProduct, read: Read, first: int, last: int) -> Work:
+def _errors(block: TaskBlock, draft: Draft, layer: InnerProduct, read: Read, first: int, last: int) -> Work:
     (bottom,) = block.bottoms
     shape = draft.net.graph.edges[bottom].shape[1:]
     leading = _leading(block, draft)
@@ -151,7 +151,7 @@ def _errors(block: Block, draft: Draft, layer: InnerProduct, read: Read, first: 
 
 
 def _gradients(
-    block: Block, draft: Draft, layer: InnerProduct, read: Read, slots: Mapping[int, Key], first: int, last: int
+    block: TaskBlock, draft: Draft, layer: InnerProduct, read: Read, slots: Mapping[int, Key], first: int, last: int
 ) -> Work:
     owners = [draft.net.graph.params[index].owner for index in block.nodes[-1].params]
 
@@ -177,7 +177,7 @@ def _gradients(
     return work
 
 
-def _guarded(block: Block, work: Work) -> Work:
+def _guarded(block: TaskBlock, work: Work) -> Work:
     def guarded(run: DagState) -> None:
         try:
             work(run)

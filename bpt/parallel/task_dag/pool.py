@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from bpt.parallel.task_dag.library import library_threads_as_before, settle_library_threads
-from bpt.parallel.task_dag.task_dag import Dispatcher, Event, TaskDag, Timeline
+from bpt.parallel.task_dag.task_dag import Dispatcher, LaneEvent, TaskDag, Timeline
 
 Work = Callable[[], None]
 
@@ -85,7 +85,7 @@ class _Run:
         self._dispatcher = Dispatcher(dag, threads)
         self._idle = set(range(threads + 1))
         self._errors: list[tuple[int, BaseException]] = []
-        self._events: list[Event] = []
+        self._events: list[LaneEvent] = []
         self._begin = time.perf_counter()
 
     def lead(self) -> Timeline:
@@ -125,7 +125,7 @@ class _Run:
                 error = caught
             end = time.perf_counter()
             with self._lock:
-                self._events.append(Event(index, lane, start - self._begin, end - self._begin))
+                self._events.append(LaneEvent(index, lane, start - self._begin, end - self._begin))
                 self._dispatcher.complete(lane, index)
                 if error is not None:
                     self._errors.append((index, error))

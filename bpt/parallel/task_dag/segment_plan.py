@@ -8,33 +8,33 @@ from types import ModuleType
 
 from torch import nn
 
-from bpt.graph.layer_graph import Node
+from bpt.graph.layer_graph import LayerNode
 from bpt.graph.layer_spec import Shape, count
 from bpt.graph.segments import Segment
 from bpt.nn.net import Net
 from bpt.parallel.task_dag import batch_moments, convolution_areas, filters, layers_block, neurons
 from bpt.parallel.task_dag.blob_tasks import Work
-from bpt.parallel.task_dag.blocks import Block, group
+from bpt.parallel.task_dag.blocks import TaskBlock, group
 from bpt.parallel.task_dag.draft import Draft
-from bpt.parallel.task_dag.split_strategy import Kind, SplitStrategy, choose
+from bpt.parallel.task_dag.split_strategy import SplitKind, SplitStrategy, choose
 from bpt.parallel.task_dag.task_costs import forward_seconds
 from bpt.parallel.task_dag.task_dag import TaskDag
 from bpt.parallel.task_dag.task_gradients import gradient_tasks
 from bpt.parallel.task_dag.updates import update_tasks
 
-BUILDERS: Mapping[Kind, ModuleType] = {
-    Kind.WHOLE: layers_block,
-    Kind.SAMPLES: layers_block,
-    Kind.AREAS: convolution_areas,
-    Kind.NEURONS: neurons,
-    Kind.MOMENTS: batch_moments,
-    Kind.FILTERS: filters,
+BUILDERS: Mapping[SplitKind, ModuleType] = {
+    SplitKind.WHOLE: layers_block,
+    SplitKind.SAMPLES: layers_block,
+    SplitKind.AREAS: convolution_areas,
+    SplitKind.NEURONS: neurons,
+    SplitKind.MOMENTS: batch_moments,
+    SplitKind.FILTERS: filters,
 }
 SIDE_BY_SIDE = 1.05  # a DAG with less work than this over its critical path has nothing for a second thread
 
 
 @dataclass(frozen=True)
-class Plan:
+class SegmentPlan:
     """What to run for a segment; it holds for every pass with blobs of the same shapes.
 
     Attributes:
@@ -56,7 +56,7 @@ class Plan:
     both_without_update: TaskDag | None
     backward_works: tuple[Work, ...]
     parameters: Mapping[int, nn.Parameter]
-    blocks: tuple[Block, ...]
+    blocks: tuple[TaskBlock, ...]
 
     @property
     def parallel(self) -> bool:
@@ -65,7 +65,7 @@ class Plan:
         return work > SIDE_BY_SIDE * self.forward.critical_path()[0] and len(self.forward) > 1
 
 
-def make_plan(net: Net, segment: Segment, threads: int, grain: float) -> Plan:
+def make_plan(net: Net, segment: Segment, threads: int, grain: float) -> SegmentPlan:
     """Decompose a segment for so many threads, into tasks of at least ``grain`` seconds."""
     nodes = [
         node
@@ -108,7 +108,7 @@ def make_plan(net: Net, segment: Segment, threads: int, grain: float) -> Plan:
     beside = [block for block in blocks if not block.needs_backward and _uses(net, block, backward.parameters)]
     after += [[task for block in beside for task in makers[block.index]]] * (len(updating) - len(gradients))
     joins = not any(task.pinned for task in gradients.tasks)
-    return Plan(
+    return SegmentPlan(
         forward=forward.dag(),
         forward_works=tuple(forward.tasks.works),
         backward=gradients,
@@ -135,7 +135,7 @@ def _joined(forward: TaskDag, backward: TaskDag, after: Sequence[Sequence[int]])
     return TaskDag((*forward.tasks, *behind))
 
 
-def _uses(net: Net, block: Block, parameters: Mapping[int, nn.Parameter]) -> bool:
+def _uses(net: Net, block: TaskBlock, parameters: Mapping[int, nn.Parameter]) -> bool:
     return any(net.graph.params[index].owner in parameters for node in block.nodes for index in node.params)
 
 
@@ -155,13 +155,13 @@ def _own_shapes(net: Net) -> dict[int, Shape]:
     }
 
 
-def _in_half(net: Net, node: Node) -> bool:
+def _in_half(net: Net, node: LayerNode) -> bool:
     """Whether the layer computes in half precision, or has its bottoms cast from it."""
     return net.in_half.layers[node.index] or any(net.in_half.edges[edge] for edge in node.bottoms)
 
 
 def _strategies(
-    net: Net, nodes: list[Node], threads: int, grain: float
+    net: Net, nodes: list[LayerNode], threads: int, grain: float
 ) -> tuple[dict[int, SplitStrategy], dict[int, float]]:
     """How each layer is split, and what its forward may take on one core, by layer."""
     graph = net.graph
@@ -176,7 +176,7 @@ def _strategies(
         seconds[node.index] = forward_seconds(node, shapes, parameters, share)
         before = [maker[edge] for edge in node.bottoms if edge in maker]
         strategy = choose(node, net.layer(node), shapes, before, seconds[node.index], threads, grain)
-        if strategy.kind not in (Kind.WHOLE, Kind.SAMPLES) and _in_half(net, node):
+        if strategy.kind not in (SplitKind.WHOLE, SplitKind.SAMPLES) and _in_half(net, node):
             strategy = SplitStrategy()  # others go by the run's own numbers
         strategies[node.index] = strategy
         maker.update(dict.fromkeys(node.tops, strategy))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from bpt.graph.layer_graph import Node
+from bpt.graph.layer_graph import LayerNode
 from bpt.graph.layer_spec import Shape, count
 from bpt.nn.layers.base import Layer
 from bpt.nn.layers.batch_norm import BatchNorm
@@ -21,7 +21,7 @@ CUT = 2  # axes of a convolution's top that areas are cut along: rows and column
 EVEN = 0.75  # parts that keep the threads busy for less than this share of the time are too unequal
 
 
-class Kind(enum.Enum):
+class SplitKind(enum.Enum):
     WHOLE = "whole"
     SAMPLES = "samples"
     AREAS = "areas"
@@ -41,7 +41,7 @@ class SplitStrategy:
         grid: into how many parts rows and columns are cut, under AREAS; else nothing.
     """
 
-    kind: Kind = Kind.WHOLE
+    kind: SplitKind = SplitKind.WHOLE
     parts: int = 1
     samples: int = 0
     pinned: bool = False
@@ -56,7 +56,7 @@ class SplitStrategy:
 
 
 def choose(
-    node: Node,
+    node: LayerNode,
     layer: Layer,
     shapes: Mapping[int, Shape],
     before: Sequence[SplitStrategy],
@@ -78,7 +78,7 @@ def choose(
 
 
 def _split(
-    node: Node,
+    node: LayerNode,
     layer: Layer,
     shapes: Mapping[int, Shape],
     before: Sequence[SplitStrategy],
@@ -86,17 +86,17 @@ def _split(
     threads: int,
     grain: float,
 ) -> SplitStrategy:
-    kind, samples, bottom = Kind.SAMPLES, samples_of(node, layer, shapes), shapes[node.bottoms[0]]
+    kind, samples, bottom = SplitKind.SAMPLES, samples_of(node, layer, shapes), shapes[node.bottoms[0]]
     if isinstance(layer, BatchNorm) and not samples and not layer.scale_blobs and len(bottom) > 1 and count(bottom):
-        kind, samples = Kind.MOMENTS, bottom[0]
+        kind, samples = SplitKind.MOMENTS, bottom[0]
     worth = min(threads, int(seconds / grain))  # tasks
     if isinstance(layer, InnerProduct) and samples:
         weights, blobs = count(layer.blob(0).shape), count(bottom) + count(shapes[node.tops[0]])
         # By samples, each task would make a gradient of all weights, to be added up.
         if weights > blobs and layer.axis == 1 and not layer.transpose:
-            return SplitStrategy(Kind.NEURONS, worth) if worth > 1 else SplitStrategy()
+            return SplitStrategy(SplitKind.NEURONS, worth) if worth > 1 else SplitStrategy()
     if isinstance(layer, Convolution) and samples and worth > 1 and _heavy(layer, node, shapes):
-        return SplitStrategy(Kind.FILTERS, worth)
+        return SplitStrategy(SplitKind.FILTERS, worth)
     even = samples >= 2 and samples / (threads * -(-samples // threads)) >= EVEN
     if even:
         strategy = SplitStrategy(kind, min(threads, samples), samples)
@@ -107,11 +107,11 @@ def _split(
         )
     if isinstance(layer, Convolution) and worth > 1 and layer.axis == 1 and len(node.bottoms) == 1:
         grid = grid_of(axes_of(layer, bottom), worth) if samples else ()
-        return SplitStrategy(Kind.AREAS, prod(grid), grid=grid) if prod(grid) > 1 else SplitStrategy()
+        return SplitStrategy(SplitKind.AREAS, prod(grid), grid=grid) if prod(grid) > 1 else SplitStrategy()
     return SplitStrategy()
 
 
-def _heavy(layer: Convolution, node: Node, shapes: Mapping[int, Shape]) -> bool:
+def _heavy(layer: Convolution, node: LayerNode, shapes: Mapping[int, Shape]) -> bool:
     """Whether going through all weights, in every part of the samples, would cost more than splitting the filters."""
     if layer.group != 1 or layer.axis != 1 or len(node.bottoms) != 1:
         return False
@@ -120,18 +120,18 @@ def _heavy(layer: Convolution, node: Node, shapes: Mapping[int, Shape]) -> bool:
     return heavy and max(layer.window.kernel) > 1 and bottom[1] >= CHANNELS
 
 
-def samples_of(node: Node, layer: Layer, shapes: Mapping[int, Shape]) -> int:
+def samples_of(node: LayerNode, layer: Layer, shapes: Mapping[int, Shape]) -> int:
     """How many samples the layer computes independently of each other; 0 if it must see them together."""
     blobs = [shapes[edge] for edge in (*node.bottoms, *node.tops)]
     if not all(blobs) or len({shape[0] for shape in blobs}) > 1:
         return 0
     mixes = layer.mixes_samples(node.spec, [shapes[edge] for edge in node.bottoms])
-    return blobs[0][0] if layer.by_sample and not mixes else 0
+    return blobs[0][0] if layer.sample_independent and not mixes else 0
 
 
 def talks(layer: Layer) -> bool:
     """Whether the layer may call the other ranks, which must then hear its calls in one order."""
-    return layer.context.ranks > 1 and not (layer.by_sample or layer.silent)
+    return layer.context.ranks > 1 and not (layer.sample_independent or layer.no_collectives)
 
 
 def axes_of(layer: Convolution, bottom: Shape) -> list[Axis]:

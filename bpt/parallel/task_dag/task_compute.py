@@ -20,7 +20,7 @@ from bpt.parallel.task_dag.blob_tasks import Work
 from bpt.parallel.task_dag.dag_state import WHOLE, DagState
 from bpt.parallel.task_dag.library import release_library_threads
 from bpt.parallel.task_dag.pool import Pool
-from bpt.parallel.task_dag.segment_plan import Plan, batches, make_plan
+from bpt.parallel.task_dag.segment_plan import SegmentPlan, batches, make_plan
 from bpt.parallel.task_dag.task_costs import GRAIN
 from bpt.parallel.task_dag.task_dag import TaskDag, Timeline
 
@@ -51,7 +51,7 @@ class TaskDagCompute:
         self._net = net
         self._place: Place = lambda top: net.typed(place(top))
         self._library = LibraryCompute(net, place)
-        self._plans: dict[tuple[object, ...], Plan] = {}
+        self._plans: dict[tuple[object, ...], SegmentPlan] = {}
         share_heap()
         self._pool = Pool(self.threads)
         self._stop = weakref.finalize(self, self._pool.stop)  # also when the program ends
@@ -71,7 +71,7 @@ class TaskDagCompute:
         self._plans.clear()
         self.timelines.clear()
 
-    def plan(self, segment: Segment) -> Plan:
+    def plan(self, segment: Segment) -> SegmentPlan:
         """The tasks of a segment, for the blobs' shapes as they are now."""
         net = self._net
         key = (segment.index, net.graph, net.in_half, batches(net) if net.context.is_divided else ())
@@ -94,7 +94,7 @@ class TaskDagCompute:
             run.forget()
         return tops, run
 
-    def _begin(self, segment: Segment, plan: Plan, bottoms: Mapping[int, Tensor], grad: bool) -> DagState:
+    def _begin(self, segment: Segment, plan: SegmentPlan, bottoms: Mapping[int, Tensor], grad: bool) -> DagState:
         run = DagState(grad=grad, place=self._place, plan=plan)
         for edge, bottom in bottoms.items():
             run.leaves[edge] = bottom.detach().requires_grad_(grad and wants_diff(self._net.graph, edge))
@@ -119,7 +119,7 @@ class TaskDagCompute:
         """See Compute. Gradients of copies go to the parameters that were copied."""
         if not isinstance(state, DagState):
             return self._library.backward(segment, state, diffs, weights)
-        assert isinstance(state.plan, Plan) and not (update and weights)
+        assert isinstance(state.plan, SegmentPlan) and not (update and weights)
         plan, run = state.plan, state
         run.start = diffs.get
         self._prepare(run, plan, weights, update)
@@ -129,7 +129,7 @@ class TaskDagCompute:
         return _handed_back(run)
 
     @staticmethod
-    def _prepare(run: DagState, plan: Plan, weights: Weights, update: Update | None) -> None:
+    def _prepare(run: DagState, plan: SegmentPlan, weights: Weights, update: Update | None) -> None:
         run.weights = weights
         run.update = update
         run.fresh = {owner: value.grad is None for owner, value in plan.parameters.items()}

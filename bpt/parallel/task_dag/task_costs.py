@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bpt.graph.layer_graph import Node
+from bpt.graph.layer_graph import LayerNode
 from bpt.graph.layer_spec import Shape, count
 from bpt.nn.layers import LAYERS
 
@@ -19,7 +19,7 @@ BACKWARD = 2.0  # a layer's backward takes so many times its forward
 GRAIN = 1e-4  # what a task should take at least: several times what it costs to hand it to a thread
 
 
-def forward_seconds(node: Node, shapes: Mapping[int, Shape], parameters: int, share: float) -> float:
+def forward_seconds(node: LayerNode, shapes: Mapping[int, Shape], parameters: int, share: float) -> float:
     """Time of a layer's forward.
 
     Args:

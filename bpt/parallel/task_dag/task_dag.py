@@ -166,7 +166,7 @@ class Dispatcher:
         self._load[lane] = self._load[lane] - self.dag.tasks[index].cost if self._open[lane] else 0.0
 
 
-class Event(NamedTuple):
+class LaneEvent(NamedTuple):
     """A task that ran on a lane from ``start`` to ``end``."""
 
     task: int
@@ -186,7 +186,7 @@ class Timeline:
 
     dag: TaskDag
     threads: int
-    events: tuple[Event, ...]
+    events: tuple[LaneEvent, ...]
     seconds: float
 
     @property
@@ -228,7 +228,7 @@ def replay(dag: TaskDag, threads: int, seconds: Sequence[float] | None = None) -
     dispatcher = Dispatcher(dag, threads)
     running: list[tuple[float, int, int, float]] = []  # (end, lane, task, start)
     idle = set(range(threads + 1))
-    events: list[Event] = []
+    events: list[LaneEvent] = []
     now = 0.0
 
     def start(lane: int) -> None:
@@ -241,7 +241,7 @@ def replay(dag: TaskDag, threads: int, seconds: Sequence[float] | None = None) -
         start(lane)
     while running:
         now, lane, index, began = heapq.heappop(running)
-        events.append(Event(index, lane, began, now))
+        events.append(LaneEvent(index, lane, began, now))
         dispatcher.complete(lane, index)
         idle.add(lane)
         for free in (lane, *sorted(idle - {lane})):

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from bpt.base.errors import PrototxtError
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.optim.rules import remembered
-from bpt.engine.split_pass import Block
+from bpt.engine.optim.rules import num_moments
+from bpt.engine.split_pass import SplitBlock
 from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.graph.part import slice_bounds
 from bpt.graph.segments import Segment, trained_layers
@@ -28,7 +28,7 @@ from bpt.parallel.cluster.cluster import Cluster, Node
 from bpt.parallel.exchange.codec import CODECS
 from bpt.parallel.model_parallel import model_parallel
 from bpt.parallel.pipeline.stage_placement import stage
-from bpt.perf.forecast.net_costs import Costs
+from bpt.perf.forecast.net_costs import NetCosts
 from bpt.train.runtime.cutting import last_segments, segments_of
 
 Ints = NDArray[np.int64]
@@ -54,7 +54,7 @@ class Arrangement:
     """
 
     plan: RunPlan
-    costs: Costs
+    costs: NetCosts
     cluster: Cluster
     staging: Staging | None = None
 
@@ -214,7 +214,7 @@ class Arrangement:
     def _moved_by_update(self) -> int:
         """How often it goes through memory as large as all parameters: it reads all of it, and writes all but the
         gradient."""
-        return 3 + 2 * remembered(self.plan.optim)
+        return 3 + 2 * num_moments(self.plan.optim)
 
     def of_stages(self, parts: Floats) -> Floats:
         """(stages,) what ``parts`` (layers,) come to in each."""
@@ -282,7 +282,7 @@ class Arrangement:
         return transfers(self.graph, self.segments, self.stage_of) if self.staging else ()
 
     @cached_property
-    def blocks(self) -> dict[int, Block]:
+    def blocks(self) -> dict[int, SplitBlock]:
         """Segment → the block of split layers that it is."""
         if self.shards == 1:
             return {}
@@ -391,7 +391,7 @@ def _one_at_least(counts: Ints) -> Ints:
     return counts
 
 
-def arranged(plan: RunPlan, costs: Costs, cluster: Cluster) -> Arrangement:
+def arranged(plan: RunPlan, costs: NetCosts, cluster: Cluster) -> Arrangement:
     """The ranks of a plan on a cluster, with stages placed as training places them.
 
     Raises:

@@ -15,7 +15,7 @@ from bpt.parallel.pipeline.simulation.trace import COMPUTE
 from bpt.perf.forecast.arrangement import Arrangement, Floats
 
 
-def slowdowns(arrangement: Arrangement, played: Sequence[PlayedStage]) -> Floats:
+def oversubscription(arrangement: Arrangement, played: Sequence[PlayedStage]) -> Floats:
     """(ranks,) how many times as long as on a core of its own each computes, in the mean over what it computes.
 
     Args:

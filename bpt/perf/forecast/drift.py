@@ -14,10 +14,10 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.parallel.cluster.cluster import Cluster
 from bpt.perf.forecast.arrangement import arranged
 from bpt.perf.forecast.forecast import forecast, forecast_of
-from bpt.perf.forecast.net_costs import Costs
+from bpt.perf.forecast.net_costs import NetCosts
 from bpt.perf.forecast.search import search
 from bpt.system.comm.connectivity import name_of
-from bpt.train.telemetry.rank_loads import Load, Predicted, as_ms
+from bpt.train.telemetry.rank_loads import Predicted, RankLoad, as_ms
 
 THRESHOLD = 1.2  # times as long, or as short, as predicted: from there on it is told
 INTERVALS = 2  # one after the other must be beyond it
@@ -28,7 +28,7 @@ HALVINGS = 12  # to find that number
 
 
 @dataclass(frozen=True)
-class Basis:
+class PlanAssumptions:
     """What a plan was chosen by.
 
     Attributes:
@@ -38,7 +38,7 @@ class Basis:
     """
 
     plan: RunPlan
-    costs: Costs
+    costs: NetCosts
     cluster: Cluster
     tests: Sequence[LayerGraph] = ()
 
@@ -49,7 +49,7 @@ class Drift:
     The first interval does not count: in it memory layouts are tried.
     """
 
-    def __init__(self, basis: Basis) -> None:
+    def __init__(self, basis: PlanAssumptions) -> None:
         self._basis = basis
         self._arrangement = arranged(basis.plan, basis.costs, basis.cluster)
         self._made = forecast_of(self._arrangement)
@@ -79,7 +79,7 @@ class Drift:
             found.append(Predicted(own, exchange, others - exchange))
         return found
 
-    def lines(self, loads: Sequence[Load], shares: Sequence[int]) -> Iterator[str]:
+    def lines(self, loads: Sequence[RankLoad], shares: Sequence[int]) -> Iterator[str]:
         """What the log says of an interval.
 
         Args:
@@ -113,7 +113,7 @@ class Drift:
                 f"{self._reason(loads, computing, exchange, ratio > 1)}{self._outlook(loads, computing, exchange)}"
             )
 
-    def _reason(self, loads: Sequence[Load], computing: Sequence[float], exchange: float, is_slow: bool) -> str:
+    def _reason(self, loads: Sequence[RankLoad], computing: Sequence[float], exchange: float, is_slow: bool) -> str:
         """What differs most, of what makes the iteration longer, or shorter."""
         made, sign = self._made, 1 if is_slow else -1
         found = [(sign * (exchange - made.exposed), f"exchange adds {as_ms(exchange)}, not {as_ms(made.exposed)}")]
@@ -124,7 +124,7 @@ class Drift:
                 found.append((sign * (seen - own), f"{name} computes {as_ms(seen)}, not {as_ms(own)}"))
         return max(found, key=lambda each: each[0])[1]
 
-    def _outlook(self, loads: Sequence[Load], computing: Sequence[float], exchange: float) -> str:
+    def _outlook(self, loads: Sequence[RankLoad], computing: Sequence[float], exchange: float) -> str:
         """What a new plan would give."""
         basis = self._basis
         if len(loads) > SEARCHED:
@@ -143,7 +143,7 @@ class Drift:
             f"from a snapshot with --set '{change}'"
         )
 
-    def _corrected(self, loads: Sequence[Load], computing: Sequence[float], exchange: float) -> Cluster:
+    def _corrected(self, loads: Sequence[RankLoad], computing: Sequence[float], exchange: float) -> Cluster:
         """The cluster with speeds as they are seen, and with links by which as much of the exchange is not hidden."""
         basis, cluster = self._basis, self._basis.cluster
         slower: list[list[float]] = [[] for _ in cluster.nodes]

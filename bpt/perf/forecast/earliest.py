@@ -43,7 +43,7 @@ class Earliest:
         return Earliest(tuple(moment + later for moment in self.ready), tuple(issued))
 
 
-def earliest(pipeline: Pipeline, rule: int, times: SharerTimes) -> Earliest:
+def lower_bound(pipeline: Pipeline, rule: int, times: SharerTimes) -> Earliest:
     """Of an iteration of a pipeline, by any rule but DELAYED. One stage without micro-batches counts as GPIPE.
 
     Args:

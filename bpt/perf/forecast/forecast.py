@@ -18,21 +18,21 @@ import numpy as np
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.instructions import Instruction
-from bpt.engine.optim.rules import remembered
+from bpt.engine.optim.rules import num_moments
 from bpt.engine.scheduler import Synchronous
 from bpt.graph.layer_spec import count
 from bpt.parallel.cluster.cluster import Cluster
 from bpt.parallel.pipeline import Pipeline, streams
 from bpt.parallel.pipeline.pipeline_clock import WARM
-from bpt.parallel.pipeline.simulation import Event, PlayedStage, play
+from bpt.parallel.pipeline.simulation import PlayedStage, StageEvent, play
 from bpt.parallel.pipeline.simulation.trace import COMPUTE, EXCHANGE
 from bpt.perf.forecast.arrangement import Arrangement, Exchanged, Floats, arranged
-from bpt.perf.forecast.crowding import slowdowns
-from bpt.perf.forecast.earliest import earliest
+from bpt.perf.forecast.crowding import oversubscription
+from bpt.perf.forecast.earliest import lower_bound
 from bpt.perf.forecast.holding import held
-from bpt.perf.forecast.latest import expected_latest
-from bpt.perf.forecast.net_costs import Costs
-from bpt.perf.forecast.rank_links import Group, Links
+from bpt.perf.forecast.latest import expected_max
+from bpt.perf.forecast.net_costs import NetCosts
+from bpt.perf.forecast.rank_links import Group, RankLinks
 from bpt.perf.forecast.sharer_times import SharerTimes
 
 _Exchange, _Pipeline = pb.ParallelParameter, pb.PipelineParameter
@@ -45,7 +45,7 @@ Issued = Sequence[tuple[int, Floats]]
 """Segments whose gradients are to be summed, in this order, and when each sharer has them."""
 
 
-class Bar(NamedTuple):
+class ForecastBar(NamedTuple):
     """What a rank did from ``start`` to ``end`` (seconds); ``stream``: as of the clock's events."""
 
     rank: int
@@ -79,7 +79,7 @@ class Forecast:
     held: Floats
     room: Floats
     shares: tuple[int, ...]
-    bars: tuple[Bar, ...] = field(default=(), repr=False)
+    bars: tuple[ForecastBar, ...] = field(default=(), repr=False)
 
     @property
     def fits(self) -> bool:
@@ -92,7 +92,7 @@ class Forecast:
         return 1.0 - float(self.computing.mean()) / self.seconds if self.seconds else 0.0
 
     @property
-    def binds(self) -> str:
+    def bottleneck(self) -> str:
         """What the iteration's time is made of, the largest part first: "computing", "exchange", "waiting"."""
         parts = {
             "computing": float(self.computing.mean()),
@@ -102,7 +102,7 @@ class Forecast:
         return max(parts, key=parts.__getitem__)
 
 
-def forecast(plan: RunPlan, costs: Costs, cluster: Cluster, bars: bool = False) -> Forecast:
+def forecast(plan: RunPlan, costs: NetCosts, cluster: Cluster, bars: bool = False) -> Forecast:
     """What an iteration of ``plan``, in which ranks go in step, takes on all ranks of ``cluster``.
 
     Args:
@@ -150,7 +150,7 @@ class Iteration:
     def __init__(self, arrangement: Arrangement) -> None:
         self._a = a = arrangement
         self._exchange = a.plan.parallel_param.exchange
-        self._links = Links(a.cluster)
+        self._links = RankLinks(a.cluster)
         self._passes = a.passes
         self._delayed = a.plan.parallel_param.is_delayed
 
@@ -161,7 +161,7 @@ class Iteration:
             return 0.0
         a = self._a
         rule = a.staging.rule if a.staging else _Pipeline.GPIPE
-        found = earliest(self._pipeline, rule, self._alone)
+        found = lower_bound(self._pipeline, rule, self._alone)
         summing = [
             self._summing(stage, *own, bound=True)
             for stage, own in enumerate(zip(found.ready, found.issued, strict=True))
@@ -181,7 +181,7 @@ class Iteration:
         if not a.staging or (a.crowd == 1).all():
             return self._alone
         played = play(self._streams, self._alone, np.maximum)[0]
-        return SharerTimes(a, self._links, a.crowd / slowdowns(a, played))
+        return SharerTimes(a, self._links, a.crowd / oversubscription(a, played))
 
     @cached_property
     def _pipeline(self) -> Pipeline:
@@ -288,7 +288,7 @@ class Iteration:
         if self._exchange != _Exchange.LOCAL or self._a.replicas == 1:
             return 0.0
         averaged = parallel.local_param.momentum == pb.LocalParameter.AVERAGE
-        moments = remembered(optim) if averaged else int(optim.averages)
+        moments = num_moments(optim) if averaged else int(optim.averages)
         return (1 + moments) / parallel.local_param.steps
 
     def _averaged(self, stage: int, what: Exchanged) -> float:
@@ -340,10 +340,10 @@ class Iteration:
         noise = np.zeros(len(sharers)) if self._delayed else a.noise[sharers]
         overlaps, has_cores = self._overlaps(stage), self._has_cores(stage)
         late = np.zeros(len(sharers))
-        done = alone = expected_latest(ready, noise)
+        done = alone = expected_max(ready, noise)
         for segment, moments in issued:
             took = self._took(stage, segment)
-            moment = expected_latest(moments + late, noise) if overlaps else done
+            moment = expected_max(moments + late, noise) if overlaps else done
             asleep = waking if free <= moment else 0.0
             if max(free, moment) < done and not bound:
                 asleep = max(asleep, self._busy_waking(segment))
@@ -353,7 +353,7 @@ class Iteration:
                 late = late + before * a.exchanged[segment].summed * a.interference[sharers]
             if not has_cores:
                 late = late + self._coding(stage, segment)
-            done = expected_latest(ready + late, noise)
+            done = expected_max(ready + late, noise)
             exchanges.append((segment, start, free))
         return _Summing(alone, done, tuple(exchanges))
 
@@ -418,10 +418,10 @@ class Iteration:
         found: Floats = each * (len(self._a.sharers[stage]) / group.size)
         return found
 
-    def _bars(self, summing: Sequence[_Summing]) -> Iterator[Bar]:
+    def _bars(self, summing: Sequence[_Summing]) -> Iterator[ForecastBar]:
         a, broadcast = self._a, self._broadcast
         if broadcast:
-            yield from (Bar(rank, EXCHANGE, "C", 0.0, broadcast) for rank in range(min(a.size, SHOWN_RANKS)))
+            yield from (ForecastBar(rank, EXCHANGE, "C", 0.0, broadcast) for rank in range(min(a.size, SHOWN_RANKS)))
         for stage, played in enumerate(self._stages):
             exchanges = {segment: (start, end) for segment, start, end in summing[stage].exchanges}
             for place, rank in enumerate(a.sharers[stage].tolist()):
@@ -432,17 +432,17 @@ class Iteration:
     def _of_rank(
         rank: int,
         place: int,
-        events: Sequence[Event],
+        events: Sequence[StageEvent],
         exchanges: Mapping[int, tuple[float, float]],
         shift: float,
-    ) -> Iterator[Bar]:
+    ) -> Iterator[ForecastBar]:
         def at(moment: object) -> float:
             values = np.atleast_1d(np.asarray(moment, dtype=np.float64))
             return float(values[place if len(values) > 1 else 0]) + shift
 
         for event in events:
             if event.stream == COMPUTE:
-                yield Bar(rank, COMPUTE, event.label, at(event.start), at(event.end))
+                yield ForecastBar(rank, COMPUTE, event.label, at(event.start), at(event.end))
         for segment, (start, end) in exchanges.items():
             if end > start:
-                yield Bar(rank, EXCHANGE, f"X{segment}", start + shift, end + shift)
+                yield ForecastBar(rank, EXCHANGE, f"X{segment}", start + shift, end + shift)

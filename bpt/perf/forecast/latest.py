@@ -11,7 +11,7 @@ _FAR = 4.0  # standard deviations, beyond which nothing counts
 _STEPS = 64  # of the integral
 
 
-def expected_latest(moments: Floats, noise: Floats) -> float:
+def expected_max(moments: Floats, noise: Floats) -> float:
     """The mean of the latest of independent, normally distributed moments.
 
     The mean of a maximum is its upper bound less the integral of its distribution, which is the product of theirs.

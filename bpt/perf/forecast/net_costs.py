@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Costs:
+class NetCosts:
     """What a training net takes for a whole batch, layer by layer.
 
     Only parts count of times: a node says how long it takes for all of it. So times may be seconds on any machine, or
@@ -74,7 +74,7 @@ class Costs:
         return self.batch / self.work * (1.0 if self.measured else NOMINAL)
 
 
-def costs_for(plan: RunPlan, graph: LayerGraph) -> Costs:
+def costs_for(plan: RunPlan, graph: LayerGraph) -> NetCosts:
     """Of the training net of a plan: measured, if ``pipeline_param { costs }`` names a file, else its operations.
 
     Raises:
@@ -84,7 +84,7 @@ def costs_for(plan: RunPlan, graph: LayerGraph) -> Costs:
     measured = read_costs_of(plan, graph)
     moments = UPDATE_RULES[plan.optim.type].moments
     layers = costs_of(graph, plan.precision, None if measured is None else by_layer(measured), moments)
-    found = Costs(
+    found = NetCosts(
         graph,
         layers,
         0.0 if measured is None else measured.update / max(plan.optim.iter_size, 1),

@@ -31,7 +31,7 @@ _Exchange = pb.ParallelParameter
 _NONE = 0.0, math.inf  # latency and bandwidth, where nothing travels
 
 
-class Links:
+class RankLinks:
     """What lies between any two ranks.
 
     Attributes:

@@ -25,8 +25,8 @@ from bpt.parallel.cluster.cluster import Cluster
 from bpt.parallel.pipeline.stage_placement import stage
 from bpt.perf.forecast.arrangement import Arrangement
 from bpt.perf.forecast.forecast import Forecast, Iteration
-from bpt.perf.forecast.net_costs import Costs
-from bpt.perf.forecast.rank_links import Links
+from bpt.perf.forecast.net_costs import NetCosts
+from bpt.perf.forecast.rank_links import RankLinks
 from bpt.train.rules.violations import violations_in_step, violations_of_net, violations_of_ranks
 
 _Parallel, _Pipeline = pb.ParallelParameter, pb.PipelineParameter
@@ -39,7 +39,7 @@ MANY = 256  # ranks, from which on a pipeline is looked at with one exchange, an
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """What the search has found.
 
     Attributes:
@@ -59,7 +59,9 @@ class Found:
     alone: float
 
 
-def search(plan: RunPlan, costs: Costs, cluster: Cluster, top: int = 5, tests: Sequence[LayerGraph] = ()) -> Found:
+def search(
+    plan: RunPlan, costs: NetCosts, cluster: Cluster, top: int = 5, tests: Sequence[LayerGraph] = ()
+) -> SearchResult:
     """The ``top`` plans that take least time for an iteration on all ranks of ``cluster``.
 
     Args:
@@ -68,10 +70,10 @@ def search(plan: RunPlan, costs: Costs, cluster: Cluster, top: int = 5, tests: S
     Raises:
         UserError: none is allowed, or none fits into memory; it says why.
     """
-    return Search(plan, costs, tests).on(cluster, top)
+    return PlanSearch(plan, costs, tests).on(cluster, top)
 
 
-class Search:
+class PlanSearch:
     """The same for several clusters. What is allowed does not depend on links, nor do stages on speeds: both are found
     once.
 
@@ -79,12 +81,12 @@ class Search:
         plan, costs, tests: as of ``search``.
     """
 
-    def __init__(self, plan: RunPlan, costs: Costs, tests: Sequence[LayerGraph] = ()) -> None:
+    def __init__(self, plan: RunPlan, costs: NetCosts, tests: Sequence[LayerGraph] = ()) -> None:
         self._plan, self._costs, self._tests = plan, costs, tests
         self._stagings: dict[tuple[object, ...], Staging | None] = {}
         self._allowed: dict[tuple[tuple[int, ...], tuple[float, ...]], list[RunPlan]] = {}
 
-    def on(self, cluster: Cluster, top: int = 5) -> Found:
+    def on(self, cluster: Cluster, top: int = 5) -> SearchResult:
         """See ``search``."""
         here = _OnCluster(self._plan, self._costs, cluster, self._tests, self._stagings)
         ranks = cluster.hosts, tuple(node.speed for node in cluster.nodes)
@@ -97,7 +99,7 @@ class _OnCluster:
     def __init__(
         self,
         plan: RunPlan,
-        costs: Costs,
+        costs: NetCosts,
         cluster: Cluster,
         tests: Sequence[LayerGraph],
         stagings: dict[tuple[object, ...], Staging | None],
@@ -109,9 +111,9 @@ class _OnCluster:
         self._alone = self._speeds * np.array(cluster.of_ranks(lambda node: node.crowd))  # while no other rank computes
         gradients = sum(cost.trained for cost in costs.layers) * plan.precision.wire.itemsize
         self._gradients = gradients / plan.precision.master.itemsize
-        self._everybody = Links(cluster).group(range(self._ranks))
+        self._everybody = RankLinks(cluster).group(range(self._ranks))
 
-    def run(self, allowed: Sequence[RunPlan], top: int) -> Found:
+    def run(self, allowed: Sequence[RunPlan], top: int) -> SearchResult:
         """Look at what is allowed, the least bound first. The first bound of a plan knows nothing of stages, the second
         all but the order in which these work; it is played if both are below what was found."""
         if not allowed:
@@ -146,7 +148,7 @@ class _OnCluster:
                 "batches, more ranks, or nodes with more memory"
             )
         alone = self._batch / float(self._speeds.max()) * max(self._plan.optim.iter_size, 1)
-        return Found(tuple(made for _, _, made in best), plain, len(allowed), played, short, alone)
+        return SearchResult(tuple(made for _, _, made in best), plain, len(allowed), played, short, alone)
 
     @property
     def _batch(self) -> int:

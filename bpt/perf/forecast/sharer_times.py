@@ -10,7 +10,7 @@ import numpy as np
 from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_spec import count
 from bpt.perf.forecast.arrangement import MOVED, Arrangement, Floats
-from bpt.perf.forecast.rank_links import Links
+from bpt.perf.forecast.rank_links import RankLinks
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ class SharerTimes:
         gathers: the segments that run once for all micro-batches.
     """
 
-    def __init__(self, arrangement: Arrangement, links: Links, faster: Floats) -> None:
+    def __init__(self, arrangement: Arrangement, links: RankLinks, faster: Floats) -> None:
         self._a = a = arrangement
         self._links = links
         self._known: dict[tuple[object, ...], Any] = {}

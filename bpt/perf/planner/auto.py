@@ -20,8 +20,8 @@ from bpt.parallel.cluster.cluster import Cluster, Node
 from bpt.parallel.cluster.cluster_file import ClusterSource
 from bpt.parallel.pipeline.devices import NOMINAL_LINK
 from bpt.perf.forecast.forecast import Forecast, forecast
-from bpt.perf.forecast.net_costs import Costs, costs_for
-from bpt.perf.forecast.search import Found, Search
+from bpt.perf.forecast.net_costs import NetCosts, costs_for
+from bpt.perf.forecast.search import PlanSearch, SearchResult
 from bpt.perf.planner.plan_report import milliseconds
 from bpt.perf.simulate.simulation_net import without_data
 from bpt.train.rules.violations import violations_in_step, violations_of_net, violations_of_ranks
@@ -33,11 +33,11 @@ SHOWN = 16  # ranks with a line each
 
 
 @dataclass(frozen=True)
-class Subject:
+class PlanningTask:
     """What is planned: a net and a cluster."""
 
     plan: RunPlan
-    costs: Costs
+    costs: NetCosts
     cluster: Cluster
     described: bool
 
@@ -47,7 +47,7 @@ class Subject:
         return self.costs.graph
 
 
-def subject(plan: RunPlan, cluster: str, shape: Shape = ()) -> Subject:
+def subject(plan: RunPlan, cluster: str, shape: Shape = ()) -> PlanningTask:
     """What to plan.
 
     Args:
@@ -67,22 +67,22 @@ def subject(plan: RunPlan, cluster: str, shape: Shape = ()) -> Subject:
             raise UsageError("say on what: --cluster FILE, or --cluster N for as many ranks that are alike")
         link = NOMINAL_LINK
         node = Node("rank", costs.nominal_speed(), latency=link.latency / 2, bandwidth=link.bandwidth)
-        return Subject(plan, costs, Cluster((node,) * ranks), False)
-    return Subject(plan, costs, ClusterSource(cluster).cluster(costs.flops, max(plan.random_seed, 0)), True)
+        return PlanningTask(plan, costs, Cluster((node,) * ranks), False)
+    return PlanningTask(plan, costs, ClusterSource(cluster).cluster(costs.flops, max(plan.random_seed, 0)), True)
 
 
-def auto_lines(what: Subject, top: int) -> tuple[Found, list[str]]:
+def auto_lines(what: PlanningTask, top: int) -> tuple[SearchResult, list[str]]:
     """Search, and what to say of it.
 
     Raises:
         UserError: there is no plan.
     """
-    search = Search(what.plan, what.costs)
+    search = PlanSearch(what.plan, what.costs)
     found = search.on(what.cluster, top)
     return found, list(_auto_lines(what, search, found))
 
 
-def dry_run(what: Subject) -> Forecast:
+def dry_run(what: PlanningTask) -> Forecast:
     """The solver's own plan on all ranks.
 
     Raises:
@@ -94,7 +94,7 @@ def dry_run(what: Subject) -> Forecast:
     return forecast(what.plan, what.costs, what.cluster, bars=True)
 
 
-def _auto_lines(what: Subject, search: Search, found: Found) -> Iterator[str]:
+def _auto_lines(what: PlanningTask, search: PlanSearch, found: SearchResult) -> Iterator[str]:
     best = found.best[0]
     yield from _title(what)
     yield (
@@ -114,7 +114,7 @@ def _auto_lines(what: Subject, search: Search, found: Found) -> Iterator[str]:
         yield "Nothing is known of the ranks: they count as alike, on links of 10 Gbit/s. --cluster FILE says more."
 
 
-def _title(what: Subject) -> Iterator[str]:
+def _title(what: PlanningTask) -> Iterator[str]:
     ranks, nodes = len(what.cluster.hosts), len(what.cluster.nodes)
     speeds = [node.speed for node in what.cluster.nodes]
     spread = f", from {min(speeds):,.4g} to {max(speeds):,.4g} samples/s" if max(speeds) > min(speeds) else ""
@@ -125,12 +125,13 @@ def _title(what: Subject) -> Iterator[str]:
     yield f"costs: {f'measured on {what.costs.measured}' if what.costs.measured else 'floating-point operations'}"
 
 
-def reasons(best: Forecast, found: Found) -> Iterator[str]:
+def reasons(best: Forecast, found: SearchResult) -> Iterator[str]:
     """Why: what the time is made of, and what it is compared with."""
     least, most = best.computing.min(), best.computing.max()
     yield (
         f"An iteration is expected to take {milliseconds(best.seconds)} ms: ranks compute {milliseconds(least)} to "
-        f"{milliseconds(most)} ms, {milliseconds(best.exposed)} ms of exchange are not hidden. What binds: {best.binds}"
+        f"{milliseconds(most)} ms, {milliseconds(best.exposed)} ms of exchange are not hidden. "
+        f"What binds: {best.bottleneck}"
     )
     yield (
         f"It sends {best.between / 1e6:,.4g} MB between nodes and {best.within / 1e6:,.4g} MB within them, and a rank "
@@ -143,21 +144,21 @@ def reasons(best: Forecast, found: Found) -> Iterator[str]:
         yield f"The fastest rank alone would take {milliseconds(found.alone)} ms: start one process"
 
 
-def _table(found: Found) -> Iterator[tuple[str, ...]]:
-    yield "", "plan", "ms", "more", "bubble", "MiB", "binds"
+def _table(found: SearchResult) -> Iterator[tuple[str, ...]]:
+    yield "", "plan", "ms", "more", "bubble", "MiB", "bottleneck"
     best = found.best[0]
     for place, each in enumerate(found.best, 1):
         more = "" if each is best else f"{each.seconds / best.seconds - 1:.1%}"
         bubble, held = f"{each.bubble:.1%}", f"{each.held.max() / _MIB:,.4g}"
         name = text_of(each.plan).removeprefix("parallel_param { ").removesuffix("}").strip() or "plain"
-        yield str(place), name, milliseconds(each.seconds), more, bubble, held, each.binds
+        yield str(place), name, milliseconds(each.seconds), more, bubble, held, each.bottleneck
 
 
 def _by(other: Forecast, best: Forecast) -> str:
     return f"{other.seconds / best.seconds:.2f} times as long"
 
 
-def _other_links(what: Subject, search: Search, best: Forecast) -> Iterator[str]:
+def _other_links(what: PlanningTask, search: PlanSearch, best: Forecast) -> Iterator[str]:
     """What would change the choice."""
     if len(what.cluster.nodes) == 1 or not np.isfinite([node.bandwidth for node in what.cluster.nodes]).all():
         return
@@ -168,14 +169,14 @@ def _other_links(what: Subject, search: Search, best: Forecast) -> Iterator[str]
         yield f"With links {words}: {choice}, {milliseconds(other.seconds)} ms"
 
 
-def dry_lines(what: Subject, made: Forecast) -> Iterator[str]:
+def dry_lines(what: PlanningTask, made: Forecast) -> Iterator[str]:
     """The forecast of one plan, rank by rank."""
     yield from _title(what)
     yield text_of(made.plan)
     yield ""
     yield (
         f"An iteration is expected to take {milliseconds(made.seconds)} ms, {milliseconds(made.exposed)} ms of it "
-        f"exchange that is not hidden; bubble {made.bubble:.1%}; what binds: {made.binds}"
+        f"exchange that is not hidden; bubble {made.bubble:.1%}; what binds: {made.bottleneck}"
     )
     yield f"It sends {made.between / 1e6:,.4g} MB between nodes and {made.within / 1e6:,.4g} MB within them"
     yield ""

@@ -17,7 +17,7 @@ from bpt.nn.layers.base import batch_of
 from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.balance.divisible_batches import gathering
 from bpt.parallel.balance.rank_facts import model_of
-from bpt.parallel.cluster.costs_file import LayerCost, MeasuredCosts, write_costs
+from bpt.parallel.cluster.costs_file import MeasuredCosts, MeasuredLayerCost, write_costs
 from bpt.parallel.pipeline.stage_placement import DELAYED
 from bpt.perf.speeds.profiling import no_place_for
 from bpt.perf.speeds.step_benchmark import RATE
@@ -67,7 +67,7 @@ def measure(plan: RunPlan, device: torch.device, iterations: int, path: str) -> 
             graph.name, batch_of(graph), micro_batches, machine, torch.get_num_threads(),
             whole.forward[0].median, whole.backward[0].median, whole.update.median,
             tuple(
-                LayerCost(node.name, node.type, node.flops, forward.median, backward.median)
+                MeasuredLayerCost(node.name, node.type, node.flops, forward.median, backward.median)
                 for node, forward, backward in zip(graph.nodes, layers.forward, layers.backward, strict=True)
             ),
         )  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bpt.parallel.pipeline.simulation.trace import COMPUTE
-from bpt.perf.planner.plan_report import Plan, milliseconds
+from bpt.perf.planner.plan_report import PlacementPlan, milliseconds
 from bpt.train.outer.report.style import BLUE, COLOURS, GREY, SMALL, check_picture, new_figure, save, whole_ticks
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ LABELLED = 160  # forward and backward passes whose numbers are shown
 UPDATE = "#666666"
 
 
-class Bar(NamedTuple):
+class FigureBar(NamedTuple):
     """A forward (``F``) or backward pass (``B``) or an update (``U``) of a stage: a run of all its segments' bars."""
 
     stage: int
@@ -36,7 +36,7 @@ def check_figure(path: str) -> None:
     check_picture(path, FORMATS, f"--figure {path}: writes files that end in {' or '.join(FORMATS)}")
 
 
-def draw(plan: Plan, path: str) -> Path:
+def draw(plan: PlacementPlan, path: str) -> Path:
     """Write the figure of ``plan`` as PNG or SVG, as the end of ``path`` says.
 
     Raises:
@@ -56,7 +56,7 @@ def draw(plan: Plan, path: str) -> Path:
     return save(figure, path)
 
 
-def draw_layers(axes: Axes, plan: Plan) -> None:
+def draw_layers(axes: Axes, plan: PlacementPlan) -> None:
     """A bar for each layer, in order of the net, in its stage's colour: the milliseconds it takes there for a batch."""
     from matplotlib.patches import Patch  # noqa: PLC0415  an extra, and slow to import
 
@@ -80,7 +80,7 @@ def draw_layers(axes: Axes, plan: Plan) -> None:
     axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, fontsize=SMALL, frameon=False)
 
 
-def draw_timeline(axes: Axes, plan: Plan) -> None:
+def draw_timeline(axes: Axes, plan: PlacementPlan) -> None:
     """A row for each stage: forward passes light, backward passes full, each with the number of its micro-batch."""
     passes = list(bars(plan))
     for bar in passes:
@@ -103,7 +103,7 @@ def draw_timeline(axes: Axes, plan: Plan) -> None:
     axes.set_facecolor("#F4F4F4")
 
 
-def draw_convergence(axes: Axes, plan: Plan) -> None:
+def draw_convergence(axes: Axes, plan: PlacementPlan) -> None:
     """The best chromosome's objective, by generation."""
     generations, values = zip(*plan.convergence, strict=True)
     axes.plot(generations, values, color=BLUE, linewidth=1.3, drawstyle="steps-post")
@@ -114,10 +114,10 @@ def draw_convergence(axes: Axes, plan: Plan) -> None:
     whole_ticks(axes)
 
 
-def bars(plan: Plan) -> Iterable[Bar]:
+def bars(plan: PlacementPlan) -> Iterable[FigureBar]:
     """What each stage computes; segments of one pass that run one right after the other are one bar."""
     for stage in range(len(plan.problem.devices)):
-        last: Bar | None = None
+        last: FigureBar | None = None
         for event in plan.chosen.trace.events:
             if event.stage != stage or event.stream != COMPUTE or event.end <= event.start:
                 continue
@@ -127,7 +127,7 @@ def bars(plan: Plan) -> Iterable[Bar]:
             if last is not None and not joins:
                 yield last
             start = last.start if last is not None and joins else event.start
-            last = Bar(stage, kind, micro, start, event.end)
+            last = FigureBar(stage, kind, micro, start, event.end)
         if last is not None:
             yield last
 

@@ -22,7 +22,7 @@ from bpt.parallel.pipeline.pipeline_clock import Clock
 from bpt.parallel.pipeline.placement.device_placement import allocate
 from bpt.parallel.pipeline.placement.problem import Device, Placement, Problem
 from bpt.parallel.pipeline.stage_placement import place
-from bpt.perf.planner.plan_report import Alone, Outlook, Plan, outlook
+from bpt.perf.planner.plan_report import BestSingleDevice, PlacementForecast, PlacementPlan, outlook
 from bpt.perf.simulate.simulation_net import without_data
 from bpt.train.rules.violations import violations
 
@@ -32,7 +32,7 @@ OBJECTIVES: dict[int, str] = {_Pipeline.STEP_TIME: "step ms", _Pipeline.PROFIT: 
 """What GABRA's convergence shows."""
 
 
-def plan_solver(run: RunPlan, shape: Shape = ()) -> Plan:
+def plan_solver(run: RunPlan, shape: Shape = ()) -> PlacementPlan:
     """Place the training net on ``num_stages`` devices as ``pipeline_param`` says, and see how an iteration goes.
 
     Args:
@@ -53,10 +53,10 @@ def plan_solver(run: RunPlan, shape: Shape = ()) -> Plan:
     update = 0.0 if costs is None else costs.update
     clock = Clock(graph, problem, passes, update, run.precision)
 
-    def seen(placement: Placement) -> Outlook:
+    def seen(placement: Placement) -> PlacementForecast:
         return outlook(clock, placement.starts, placement.stages)
 
-    return Plan(
+    return PlacementPlan(
         graph,
         problem,
         run.precision,
@@ -72,7 +72,9 @@ def plan_solver(run: RunPlan, shape: Shape = ()) -> Plan:
         block=None if param.allocator == _Pipeline.BLOCK else seen_block(problem, seen),
         convergence=tuple(enumerate(shown(placement.convergence, param.objective))),
         objective=OBJECTIVES[param.objective],
-        remarks=tuple(map(str, (*pipeline_rules.unused_of_net(run, graph), *pipeline_rules.unused(run)))),
+        remarks=tuple(
+            map(str, (*pipeline_rules.ignored_settings_of_net(run, graph), *pipeline_rules.ignored_settings(run)))
+        ),
     )
 
 
@@ -97,7 +99,7 @@ def shown(fitness: Sequence[float], objective: int) -> list[float]:
     return list(fitness) if objective == _Pipeline.PROFIT else [1e3 / value for value in fitness]
 
 
-def seen_block(problem: Problem, seen: Callable[[Placement], Outlook]) -> Outlook | None:
+def seen_block(problem: Problem, seen: Callable[[Placement], PlacementForecast]) -> PlacementForecast | None:
     """What becomes of BLOCK's placement; ``None``: none fits, where allocators with more freedom may find one."""
     try:
         return seen(allocate(problem, _BLOCK))
@@ -112,9 +114,9 @@ def even_split(problem: Problem) -> Placement:
     return allocate(alike, _BLOCK)
 
 
-def alone(problem: Problem, passes: int, update: float) -> Alone:
+def alone(problem: Problem, passes: int, update: float) -> BestSingleDevice:
     """The fastest device with the whole net."""
     number = max(range(len(problem.devices)), key=lambda index: problem.devices[index].speed)
     device = problem.devices[number]
     needed = sum(cost.parameters + cost.activations for cost in problem.costs)
-    return Alone(number, (passes * problem.work + update) / device.speed, needed <= device.memory)
+    return BestSingleDevice(number, (passes * problem.work + update) / device.speed, needed <= device.memory)

@@ -14,11 +14,11 @@ from bpt.graph.transfers import Transfer
 from bpt.parallel.pipeline.pipeline_clock import Clock
 from bpt.parallel.pipeline.placement.loads import Loads
 from bpt.parallel.pipeline.placement.problem import Problem
-from bpt.parallel.pipeline.simulation import Trace
+from bpt.parallel.pipeline.simulation import PipelineTrace
 
 
 @dataclass(frozen=True)
-class Outlook:
+class PlacementForecast:
     """Layers on devices, and how an iteration goes then.
 
     Attributes:
@@ -37,7 +37,7 @@ class Outlook:
     stages: tuple[int, ...]
     partitions: tuple[int, ...]
     transfers: tuple[Transfer, ...]
-    trace: Trace
+    trace: PipelineTrace
     seconds: float
     busy: tuple[float, ...]
     parameters: tuple[float, ...]
@@ -60,7 +60,7 @@ class Outlook:
 
 
 @dataclass(frozen=True)
-class Alone:
+class BestSingleDevice:
     """The fastest of the devices with the whole net.
 
     Attributes:
@@ -75,7 +75,7 @@ class Alone:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlacementPlan:
     """A placement and what it is compared with.
 
     Attributes:
@@ -104,10 +104,10 @@ class Plan:
     passes: int
     measured: str
     described: bool
-    chosen: Outlook
-    even: Outlook
-    alone: Alone
-    block: Outlook | None = None
+    chosen: PlacementForecast
+    even: PlacementForecast
+    alone: BestSingleDevice
+    block: PlacementForecast | None = None
     convergence: Sequence[tuple[int, float]] = ()
     objective: str = ""
     remarks: Sequence[str] = ()
@@ -128,7 +128,7 @@ def milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.4g}" if seconds < 1 else f"{seconds * 1e3:,.0f}"
 
 
-def outlook(clock: Clock, starts: Sequence[int], stages: Sequence[int]) -> Outlook:
+def outlook(clock: Clock, starts: Sequence[int], stages: Sequence[int]) -> PlacementForecast:
     """What becomes of a placement.
 
     Args:
@@ -144,7 +144,7 @@ def outlook(clock: Clock, starts: Sequence[int], stages: Sequence[int]) -> Outlo
     for segment, stage in enumerate(own):
         busy[stage] += run.pipeline.micros * (run.times.forward(stage, segment) + run.times.backward(stage, segment))
     parameters, activations = _memory(clock.problem, starts, stages)
-    return Outlook(
+    return PlacementForecast(
         run.segments, own, tuple(list(stages).count(stage) for stage in range(depth)), run.flows, run.trace,
         run.seconds, tuple(busy), parameters, activations,
     )  # fmt: skip

@@ -10,14 +10,14 @@ from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_graph import LayerGraph
 from bpt.parallel.pipeline.pipeline_clock import size_of
 from bpt.parallel.pipeline.placement.loads import idle_stages
-from bpt.perf.planner.plan_report import Outlook, Plan, milliseconds
+from bpt.perf.planner.plan_report import PlacementForecast, PlacementPlan, milliseconds
 
 _MIB = 2**20
 _TRANSFERS = 24  # lines; the rest are counted
 _GENERATIONS = 8  # of GABRA that are shown
 
 
-def lines(plan: Plan) -> Iterator[str]:
+def lines(plan: PlacementPlan) -> Iterator[str]:
     """The whole report."""
     graph, problem = plan.graph, plan.problem
     passes = f" x {plan.passes} passes" if plan.passes > 1 else ""
@@ -42,7 +42,7 @@ def lines(plan: Plan) -> Iterator[str]:
         yield from _assumed(plan)
 
 
-def _assumed(plan: Plan) -> Iterator[str]:
+def _assumed(plan: PlacementPlan) -> Iterator[str]:
     """What stands for devices of which nothing is known."""
     if plan.measured:
         yield "Nothing is known of the devices: each counts as the machine that measured, links as of 10 Gbit/s."
@@ -52,7 +52,7 @@ def _assumed(plan: Plan) -> Iterator[str]:
     yield "speed-ups mean something, seconds do not; --devices FILE or --measure FILE says more."
 
 
-def _placement(plan: Plan) -> Iterator[str]:
+def _placement(plan: PlacementPlan) -> Iterator[str]:
     """A line for each run of layers on a device, the device's numbers in its first one."""
     chosen = plan.chosen
     head = ("stage", "device", "layers", "partitions", "load", "ms", "parameters MiB", "blobs MiB", "of MiB")
@@ -78,7 +78,7 @@ def _placement(plan: Plan) -> Iterator[str]:
         yield f"Warning: {remark}."
 
 
-def _work(plan: Plan) -> list[float]:
+def _work(plan: PlacementPlan) -> list[float]:
     """Of each stage, the part of the net's work that it gets: the left side of Eq. 6."""
     total = plan.problem.work or 1.0
     found = [0.0] * len(plan.problem.devices)
@@ -87,7 +87,7 @@ def _work(plan: Plan) -> list[float]:
     return found
 
 
-def _transfers(plan: Plan) -> Iterator[str]:
+def _transfers(plan: PlacementPlan) -> Iterator[str]:
     """A line for each blob that travels, and their sum."""
     chosen = plan.chosen
     if not chosen.transfers:
@@ -111,7 +111,7 @@ def _transfers(plan: Plan) -> Iterator[str]:
     yield f"{number} blob{'s' * (number != 1)}, {total:,.5g} kB a pass{parts}."
 
 
-def _times(plan: Plan) -> Iterator[str]:
+def _times(plan: PlacementPlan) -> Iterator[str]:
     """A line for the placement, the even split and one device alone."""
     alone, samples = plan.alone, plan.batch * plan.passes
     fastest = plan.problem.devices[alone.device].name
@@ -135,7 +135,7 @@ def _times(plan: Plan) -> Iterator[str]:
         yield from _better_alone(plan)
 
 
-def _better_alone(plan: Plan) -> Iterator[str]:
+def _better_alone(plan: PlacementPlan) -> Iterator[str]:
     """That a pipeline does not pay, and what else may."""
     seconds = min(each.seconds for each in (plan.chosen, plan.even, plan.block) if each)
     if not plan.alone.fits or plan.alone.seconds >= seconds:
@@ -150,7 +150,7 @@ def _better_alone(plan: Plan) -> Iterator[str]:
     yield f"Or try {'; '.join(tries)}."
 
 
-def _convergence(plan: Plan) -> Iterator[str]:
+def _convergence(plan: PlacementPlan) -> Iterator[str]:
     """The best chromosome of the first generation, of some, and of the last."""
     rows = [("GABRA: generation", plan.objective)]
     rows += [(str(generation), f"{value:.6g}") for generation, value in milestones(plan.convergence)]
@@ -170,7 +170,7 @@ def span(graph: LayerGraph, start: int, end: int) -> str:
     return first if end == start + 1 else f"{first} … {last}"
 
 
-def starts_of(graph: LayerGraph, outlook: Outlook) -> str:
+def starts_of(graph: LayerGraph, outlook: PlacementForecast) -> str:
     """Where stages begin, without the first: ``conv2, ip1``."""
     return ", ".join(graph.nodes[segment.start].name for segment in outlook.segments[1:])
 

@@ -13,10 +13,10 @@ from bpt.graph.layer_spec import Shape
 from bpt.parallel.cluster.cluster import Cluster
 from bpt.parallel.cluster.cluster_file import ClusterSource
 from bpt.parallel.outer.exchanges import make_schedule, passes_of
-from bpt.parallel.outer.simulation.outcome import Outcome
-from bpt.parallel.outer.simulation.simulator import Job, simulate
-from bpt.perf.simulate.simulation_net import Facts, facts_of
-from bpt.train.rules.violations import unused, violations
+from bpt.parallel.outer.simulation.outcome import SimulationOutcome
+from bpt.parallel.outer.simulation.simulator import SimulatedJob, simulate
+from bpt.perf.simulate.simulation_net import NetWorkload, facts_of
+from bpt.train.rules.violations import ignored_settings, violations
 
 _EXCHANGE, _BALANCE = pb.ParallelParameter.Exchange, pb.ParallelParameter.Balance
 _PAPER = {"UNIFORM": "UDPA", "IDPA": "IDPA"}  # what the paper calls the values of ``balance``
@@ -47,10 +47,10 @@ class Simulated:
         remarks: what the user may not have meant.
     """
 
-    facts: Facts
+    facts: NetWorkload
     cluster: Cluster
     passes: float
-    outcomes: Mapping[Strategy, Outcome]
+    outcomes: Mapping[Strategy, SimulationOutcome]
     remarks: Sequence[str] = ()
 
 
@@ -98,7 +98,7 @@ def simulate_solver(
     seed = max(plan.random_seed, 0)
     cluster = described.cluster(facts.flops, seed, colocated)
     passes = passes_of(plan.max_iter, facts.batch, facts.samples)
-    job = Job(facts.batch, facts.weights, facts.record)
+    job = SimulatedJob(facts.batch, facts.weights, facts.record)
     outcomes = {}
     for strategy in strategies:
         schedule = make_schedule(_chosen(plan, strategy), facts.samples, len(cluster.nodes), passes, facts.grain)
@@ -141,7 +141,7 @@ def _chosen(plan: RunPlan, strategy: Strategy) -> RunPlan:
 
 def _unused(plans: Sequence[RunPlan]) -> Iterator[str]:
     """What has no effect in any of several runs."""
-    found = [{remark.field: remark for remark in unused(plan)} for plan in plans]
+    found = [{remark.field: remark for remark in ignored_settings(plan)} for plan in plans]
     for field, remark in found[0].items():
         if all(field in of_plan for of_plan in found):
             reasons = dict.fromkeys(of_plan[field].why for of_plan in found)

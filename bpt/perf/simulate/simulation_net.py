@@ -24,7 +24,7 @@ _TRAINING = 3  # a training pass, as multiples of a forward pass: backward compu
 
 
 @dataclass(frozen=True)
-class Facts:
+class NetWorkload:
     """A training net, as far as time depends on it.
 
     Attributes:
@@ -49,7 +49,7 @@ class Facts:
     grain: int = 1
 
 
-def facts_of(run: RunPlan, samples: int = 0, shape: Shape = ()) -> Facts:
+def facts_of(run: RunPlan, samples: int = 0, shape: Shape = ()) -> NetWorkload:
     """The facts of the training net.
 
     Args:
@@ -75,7 +75,7 @@ def facts_of(run: RunPlan, samples: int = 0, shape: Shape = ()) -> Facts:
     if not samples:
         raise UserError("the training net does not read a data set; say how many samples there are: --samples N")
     refuse(run, violations_of_data_set(graph, samples))
-    return Facts(
+    return NetWorkload(
         name=graph.name or "the net",
         samples=samples,
         batch=batch * run.optim.iter_size,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from bpt.base.atomic import atomic_file
 from bpt.base.errors import UsageError
 from bpt.base.log import columns
-from bpt.parallel.outer.simulation.outcome import NodeOutcome, Outcome
+from bpt.parallel.outer.simulation.outcome import NodeOutcome, SimulationOutcome
 from bpt.perf.simulate.simulation import Simulated
 from bpt.train.outer.report.style import BLUE, GREY, ORANGE, SKY, check_picture, new_figure, save
 
@@ -54,7 +54,7 @@ def lines(simulated: Simulated) -> Iterator[str]:
     yield "mean and most. MB: weights or gradients moved, both ways; Eq. 11 says 2 c_w m K'."
 
 
-def kind_lines(outcome: Outcome) -> Iterator[str]:
+def kind_lines(outcome: SimulationOutcome) -> Iterator[str]:
     """A line for each kind of node."""
     kinds: dict[str, list[NodeOutcome]] = {}
     for node in outcome.nodes:
@@ -112,7 +112,7 @@ def write_csv(path: str, rows: Iterable[Sequence[object]]) -> None:
         file.write(text.getvalue().encode())
 
 
-def _row(name: str, outcome: Outcome) -> tuple[str, ...]:
+def _row(name: str, outcome: SimulationOutcome) -> tuple[str, ...]:
     staleness = f"{outcome.mean_staleness:.1f}, {outcome.max_staleness}" if outcome.staleness else ""
     share = outcome.weight_bytes / outcome.predicted_bytes if outcome.predicted_bytes else 1.0
     return (
@@ -174,7 +174,7 @@ def draw(path: str, simulated: Simulated) -> None:
     save(figure, path)
 
 
-def _panel(axes: Axes, outcome: Outcome) -> None:
+def _panel(axes: Axes, outcome: SimulationOutcome) -> None:
     nodes = sorted(outcome.nodes, key=lambda node: node.speed)
     heights = list(zip(*(accumulate(_parts(node)) for node in nodes), strict=True))
     below: Sequence[float] = (0.0,) * len(nodes)

@@ -22,9 +22,9 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import count
 from bpt.nn.layers.base import batch_of
 from bpt.parallel.balance.divisible_batches import is_dividable
-from bpt.parallel.cluster.cluster import WITHOUT_LIMIT, Cluster, Node, NodeLink, Within
+from bpt.parallel.cluster.cluster import WITHOUT_LIMIT, Cluster, IntraNodeLink, Node, NodeLink
 from bpt.perf.speeds.coding import with_coding
-from bpt.perf.speeds.ping_pong import Link, Measured, measure
+from bpt.perf.speeds.ping_pong import MeasuredLink, MeasuredLinks, measure
 from bpt.perf.speeds.step_benchmark import StepBenchmark
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.comm_thread import CommThread
@@ -68,7 +68,7 @@ class Sums:
 
 
 @dataclass(frozen=True)
-class RankSpeed:
+class MeasuredRank:
     """What a rank has measured.
 
     Attributes:
@@ -114,7 +114,7 @@ def measured_cluster(plan: RunPlan, graph: LayerGraph, device: torch.device, wor
 
 def _speed_here(
     plan: RunPlan, graph: LayerGraph, device: torch.device, world: Communicator, summing: _Summing
-) -> RankSpeed:
+) -> MeasuredRank:
     batch = batch_of(graph)
     if not batch:
         raise PrototxtError(
@@ -155,7 +155,7 @@ def _speed_here(
     finally:
         work.close()
     cores = int(min(len(cpus), cpu_time())) // max(torch.get_num_threads(), 1)
-    return RankSpeed(
+    return MeasuredRank(
         times, max(cores, 1), room, fmean(updates), borders, course, median(summing.interference), summing.seconds
     )
 
@@ -168,7 +168,7 @@ class _Summing:
 
     Attributes:
         seconds: that they take.
-        interference: of each turn, see RankSpeed.
+        interference: of each turn, see MeasuredRank.
     """
 
     def __init__(self, world: Communicator, nbytes: int) -> None:
@@ -266,7 +266,9 @@ def _border(work: StepBenchmark, whole: float, summing: _Summing, world: Communi
     return max(0.0, (median(found) - whole) / (segments - 1))
 
 
-def cluster_of(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured, on_gpu: bool = False) -> Cluster:
+def cluster_of(
+    hosts: Sequence[str], ranks: Sequence[MeasuredRank], links: MeasuredLinks, on_gpu: bool = False
+) -> Cluster:
     """The cluster that was measured. Neighbours on one host are ranks of one node, as fast as they are in the mean.
 
     Args:
@@ -348,7 +350,7 @@ def _noise(apart: NDArray[np.float64], size: int) -> float:
     return max(0.0, float(np.median(apart.max(axis=0)))) / latest
 
 
-def _at_once(hosts: Sequence[str], ranks: Sequence[RankSpeed], alone: float) -> float:
+def _at_once(hosts: Sequence[str], ranks: Sequence[MeasuredRank], alone: float) -> float:
     """Bytes a second that all hosts have together while they sum after iterations, by a ring, whose slowest hops are
     those between hosts.
 
@@ -361,40 +363,40 @@ def _at_once(hosts: Sequence[str], ranks: Sequence[RankSpeed], alone: float) -> 
     return found if found < number * alone else math.inf
 
 
-def _ring_of(ranks: Sequence[RankSpeed]) -> float:
+def _ring_of(ranks: Sequence[MeasuredRank]) -> float:
     """Bytes a second over each hop of a ring of all ranks after an iteration; 0: none was measured."""
     seconds = _last(ranks, "ring") - _last(ranks, "short")
     return 2 * (len(ranks) - 1) / len(ranks) * ranks[0].sums.nbytes / seconds if seconds > 0 else 0.0
 
 
-def _efficiency(ranks: Sequence[RankSpeed], links: Measured) -> float:
+def _efficiency(ranks: Sequence[MeasuredRank], links: MeasuredLinks) -> float:
     """Of the library's all-reduce after iterations, beside the latencies of a ring's steps; see Cluster."""
     long, ring = _last(ranks, "long"), _last(ranks, "ring")
     fixed = max(_last(ranks, "short"), 2 * (len(ranks) - 1) * links.latency)
     return (ring - fixed) / (long - fixed) if len(ranks) > 1 and min(ring, long) > fixed > 0 else 1.0
 
 
-def _busy_efficiency(ranks: Sequence[RankSpeed]) -> float:
+def _busy_efficiency(ranks: Sequence[MeasuredRank]) -> float:
     """Of sums while ranks compute, see Cluster."""
     alone, busy = _last(ranks, "ring"), _last(ranks, "busy_ring")
     return min(1.0, alone / busy) if busy else 1.0
 
 
-def _waking(ranks: Sequence[RankSpeed], kind: str, links: Measured) -> float:
+def _waking(ranks: Sequence[MeasuredRank], kind: str, links: MeasuredLinks) -> float:
     """What short sums of this kind, "short" or "busy", take beside the latencies of their steps."""
     return max(0.0, _last(ranks, kind) - math.ceil(math.log2(len(ranks))) * links.latency)
 
 
-def _last(ranks: Sequence[RankSpeed], kind: str) -> float:
+def _last(ranks: Sequence[MeasuredRank], kind: str) -> float:
     """The median of what sums of a kind, a field of Sums, take on the rank that comes last, who waits for nobody; 0:
     there were none."""
     found = [min(each) for each in zip(*(getattr(rank.sums, kind) for rank in ranks), strict=True)]
     return median(found) if found else 0.0
 
 
-def _by_pair(hosts: Sequence[str], nodes: Sequence[Node], links: Measured) -> tuple[NodeLink, ...]:
+def _by_pair(hosts: Sequence[str], nodes: Sequence[Node], links: MeasuredLinks) -> tuple[NodeLink, ...]:
     """What was measured between hosts, where their nodes' own links say something else."""
-    named, found = {node.name: node for node in nodes}, dict[tuple[str, str], list[Link]]()
+    named, found = {node.name: node for node in nodes}, dict[tuple[str, str], list[MeasuredLink]]()
     for link in links.links:
         one, other = sorted((hosts[link.one], hosts[link.other]))
         if one != other:
@@ -413,15 +415,15 @@ def _apart(one: float, other: float) -> float:
     return max(one / other, other / one)
 
 
-def _within(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured) -> Within:
+def _within(hosts: Sequence[str], ranks: Sequence[MeasuredRank], links: MeasuredLinks) -> IntraNodeLink:
     inside = [link for link in links.links if hosts[link.one] == hosts[link.other]]
     if not inside:
-        return Within()
+        return IntraNodeLink()
     bandwidth = median(link.bandwidth for link in inside)
     if len(set(hosts)) == 1:  # what each rank has of it while all exchange: after iterations, or where nobody computes
         alone = 2 * (len(hosts) - 1) / len(hosts) / links.allreduce if links.allreduce else bandwidth
         bandwidth = _ring_of(ranks) or alone
-    return Within(median(link.latency for link in inside), bandwidth)
+    return IntraNodeLink(median(link.latency for link in inside), bandwidth)
 
 
 def speed_of(times: Mapping[int, float]) -> tuple[float, float]:

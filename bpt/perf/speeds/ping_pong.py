@@ -27,7 +27,7 @@ ALLREDUCE = 4 * 10**6  # bytes, of float32
 
 
 @dataclass(frozen=True)
-class Link:
+class MeasuredLink:
     """Two ranks, seconds that a short message takes, and bytes a second."""
 
     one: int
@@ -37,7 +37,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredLinks:
     """What was measured.
 
     Attributes:
@@ -46,7 +46,7 @@ class Measured:
             alone, or there are fewer than four hosts.
     """
 
-    links: tuple[Link, ...]
+    links: tuple[MeasuredLink, ...]
     allreduce: float
     shared: float = math.inf
 
@@ -56,7 +56,7 @@ class Measured:
         return max((link.latency for link in self.links), default=0.0)
 
 
-def measure(world: Communicator, hosts: Sequence[str], seconds: float = SECONDS) -> Measured:
+def measure(world: Communicator, hosts: Sequence[str], seconds: float = SECONDS) -> MeasuredLinks:
     """Measure, for about so many seconds; a collective call.
 
     Args:
@@ -67,12 +67,12 @@ def measure(world: Communicator, hosts: Sequence[str], seconds: float = SECONDS)
     for one, other in chosen:
         world.Barrier()
         if world.rank == one:
-            own.append(Link(one, other, *_ping(world, other, min(_PAIR, seconds / len(chosen)))))
+            own.append(MeasuredLink(one, other, *_ping(world, other, min(_PAIR, seconds / len(chosen)))))
         elif world.rank == other:
             _pong(world, one)
     found = sorted((link for links in world.allgather(own) for link in links), key=lambda link: (link.one, link.other))
     shared = _shared(world, [ranks[0] for ranks in members(hosts).values()], min(_PAIR, seconds))
-    return Measured(tuple(found), _time_allreduce(world) if world.size > 1 else 0.0, shared)
+    return MeasuredLinks(tuple(found), _time_allreduce(world) if world.size > 1 else 0.0, shared)
 
 
 def pairs(hosts: Sequence[str]) -> list[tuple[int, int]]:
@@ -95,7 +95,7 @@ def members(hosts: Sequence[str]) -> dict[str, list[int]]:
 
 
 def _shared(world: Communicator, heads: Sequence[int], seconds: float) -> float:
-    """See ``Measured``: two pairs of ``heads`` alone, then all pairs at once, in which nobody is twice."""
+    """See ``MeasuredLinks``: two pairs of ``heads`` alone, then all pairs at once, in which nobody is twice."""
     disjoint = list(zip(heads[::2], heads[1::2], strict=False))
     if len(disjoint) < 2:
         return math.inf

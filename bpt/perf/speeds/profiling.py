@@ -22,18 +22,18 @@ from bpt.parallel.balance.load_balance import division_of
 from bpt.parallel.balance.profile import Profile, static_from, write_profile
 from bpt.parallel.balance.rank_facts import facts
 from bpt.perf.speeds.step_benchmark import StepBenchmark
-from bpt.perf.speeds.survey import Limits, measure_speed
+from bpt.perf.speeds.survey import SurveyLimits, measure_speed
 from bpt.system.comm.agreement import check_same
 from bpt.system.comm.base import Communicator
 from bpt.train.rules.violations import violations_in_step
-from bpt.train.runtime.arranging import arrange
+from bpt.train.runtime.arranging import make_grid
 from bpt.train.runtime.run_facts import facts_of
 
 LOG = logging.getLogger("bpt")
 
 
 def profile(
-    plan: RunPlan, device: torch.device, world: Communicator, path: str, limits: Limits | None = None
+    plan: RunPlan, device: torch.device, world: Communicator, path: str, limits: SurveyLimits | None = None
 ) -> Profile:
     """Measure how fast each rank trains, log it, and write it to the file at ``path``; a collective call.
 
@@ -52,7 +52,7 @@ def profile(
     graph = build_graph_of(plan.train)
     check_same(world, facts_of(plan, graph))
     refuse(plan, violations_measured(graph))
-    grid = arrange(uniform, graph, world)
+    grid = make_grid(uniform, graph, world)
     if not batch_of(graph):
         raise PrototxtError(
             "the training net has no layer that makes batches; there is nothing to divide", plan.origin("net")

@@ -13,7 +13,7 @@ from torch import nn
 from bpt.base.malloc_settings import release_free_memory
 from bpt.config.plan.run_plan import RunPlan
 from bpt.engine.memory_format_choice import LayoutChoice
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.engine.optim.rules import UpdateRule, make_rule
 from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_graph import LayerGraph
@@ -72,7 +72,7 @@ class StepBenchmark:
         self._memory = Memory(device, sharers)
         self._values: Mapping[tuple[str, int], nn.Parameter] = {}
         self._positions: dict[str, int] = {}
-        self._operator: SegmentOperator | None = None
+        self._operator: Operator | None = None
         self._rule: UpdateRule | None = None
         self._iteration = 0
         self.samples = 0
@@ -97,7 +97,7 @@ class StepBenchmark:
         net = make_net(self._graph, self._device, context, self._values)
         for name, position in self._positions.items():
             net.data_layers()[name].position = position
-        self._operator = SegmentOperator(net, device=self._device)
+        self._operator = Operator(net, device=self._device)
         self._values = net.values_by_name()
         if self._rule is None:
             self._rule = make_rule(self._optim, net)

@@ -16,7 +16,7 @@ from bpt.engine.memory_format_choice import LayoutChoice
 from bpt.parallel.balance.batch_shares import Static
 from bpt.parallel.balance.divided_net import Division
 from bpt.parallel.balance.profile import RankSpeed
-from bpt.parallel.balance.speed import Estimate, Growth, estimate_runs, ladder
+from bpt.parallel.balance.speed import Estimate, MemoryExtrapolation, estimate_runs, ladder
 from bpt.system.comm.base import Communicator
 
 LOG = logging.getLogger("bpt")
@@ -31,7 +31,7 @@ TOLERANCE = 0.03  # a measured time may be so far from the one that was interpol
 
 
 @dataclass(frozen=True)
-class Limits:
+class SurveyLimits:
     """When a size has been measured well enough.
 
     Attributes:
@@ -50,12 +50,12 @@ class Limits:
     whole: float = 7.0
 
     @property
-    def rough(self) -> Limits:
+    def rough(self) -> SurveyLimits:
         """For sizes that only lead the way to the shares."""
         return replace(self, precision=2 * self.precision, repeats=self.repeats // 2, seconds=self.seconds / 10)
 
 
-class Work(Protocol):
+class MeasuredWork(Protocol):
     """What is measured; StepBenchmark is one."""
 
     @property
@@ -70,11 +70,11 @@ class Work(Protocol):
 
 
 def measure_speed(
-    work: Work,
+    work: MeasuredWork,
     engine: int,
     batch: int,
     comm: Communicator,
-    limits: Limits | None = None,
+    limits: SurveyLimits | None = None,
     division: Division | None = None,
 ) -> RankSpeed:
     """Measure this rank at the sizes that may become its share of ``batch``; a collective call.
@@ -92,7 +92,7 @@ def measure_speed(
         comm: the ranks.
         division: how they divide the net, and so who shares the batch; by default all of them.
     """
-    survey = _Survey(work, engine, batch, comm, limits or Limits(), division or Division(comm.size))
+    survey = _Survey(work, engine, batch, comm, limits or SurveyLimits(), division or Division(comm.size))
     survey.climb()
     survey.climb_on()
     survey.refine()
@@ -103,7 +103,7 @@ class _Survey:
     """A rank's part of the measurement. All methods without an underscore are collective."""
 
     def __init__(
-        self, work: Work, engine: int, batch: int, comm: Communicator, limits: Limits, division: Division
+        self, work: MeasuredWork, engine: int, batch: int, comm: Communicator, limits: SurveyLimits, division: Division
     ) -> None:
         self._work = work
         self._engine = engine
@@ -114,7 +114,9 @@ class _Survey:
         self._sharers = len(division.sharers)
         self._points: dict[int, Estimate] = {}
         largest_blob, all_blobs = work.blob_bytes
-        self._growth = Growth(guess=3 * all_blobs, least=largest_blob)  # blobs, their diffs, what kernels need
+        self._growth = MemoryExtrapolation(
+            guess=3 * all_blobs, least=largest_blob
+        )  # blobs, their diffs, what kernels need
         self._room = work.room
         self._has_enough = False  # measured, so that no larger size is worth it
         self._layout = LayoutChoice(engine)
@@ -173,7 +175,7 @@ class _Survey:
     def _fits(self, size: int) -> bool:
         return size <= max(1, self._growth.cap(self._room))
 
-    def _step(self, size: int, limits: Limits) -> None:
+    def _step(self, size: int, limits: SurveyLimits) -> None:
         """Measure one size on each rank, until all are within ``limits``; 0: none on this one."""
         self._comm.Barrier()
         if not self._settled:
@@ -191,7 +193,7 @@ class _Survey:
         self._room = self._work.room
         self._tell(size, found, runs.spent, limits)
 
-    def _repeat(self, size: int, slowest: float, limits: Limits) -> _Runs:
+    def _repeat(self, size: int, slowest: float, limits: SurveyLimits) -> _Runs:
         """Run iterations until all ranks know their time well enough.
 
         In rounds that are as long on all ranks, so that these are busy all the time: a rank that is done goes on.
@@ -208,7 +210,7 @@ class _Survey:
         self._spent += runs.spent
         return runs
 
-    def _tell(self, size: int, found: Estimate | None, seconds: float, limits: Limits) -> None:
+    def _tell(self, size: int, found: Estimate | None, seconds: float, limits: SurveyLimits) -> None:
         """Let rank 0 log what all ranks have measured, each in so many seconds."""
         seen = self._comm.allgather((size, found, seconds))
         cells = [f"rank {rank}: {samples} in {point}" for rank, (samples, point, _) in enumerate(seen) if point]
@@ -233,14 +235,14 @@ class _Runs:
         seconds: that the first run lasts at least.
     """
 
-    def __init__(self, work: Work, seconds: float) -> None:
+    def __init__(self, work: MeasuredWork, seconds: float) -> None:
         self._work = work
         self._seconds = seconds
         self._iterations = 0  # in a run
         self.means: list[float] = []
         self.spent = 0.0
 
-    def are_enough(self, limits: Limits, late: bool) -> bool:
+    def are_enough(self, limits: SurveyLimits, late: bool) -> bool:
         """Whether ``limits`` are met, or the runs must do because it is ``late``."""
         count = len(self.means)
         if late and count >= limits.repeats:

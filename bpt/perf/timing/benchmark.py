@@ -13,14 +13,14 @@ from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.executor import Executor
 from bpt.engine.memory_format_choice import LayoutChoice
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.engine.optim import lr_policy
 from bpt.graph.segments import per_layer
 from bpt.nn.layers.prefetching import PrefetchingDataLayer
 from bpt.nn.net import Net
 from bpt.nn.net_graph import build_graph_of
 from bpt.perf.timing.inner_times import log_inner_times
-from bpt.perf.timing.layer_times import LayerTimes, PassTimes, Times, choose_layout, time_layers, time_passes
+from bpt.perf.timing.layer_times import LayerTimes, PassTimes, RepetitionTimes, choose_layout, time_layers, time_passes
 from bpt.perf.timing.peaks import PeakMeter, Peaks
 from bpt.perf.timing.roofline import Itemsizes, points
 from bpt.perf.timing.roofline_figure import draw_roofline
@@ -79,8 +79,8 @@ def _time(
     update: Callable[[], object] | None = None,
     roofline: str | None = None,
 ) -> None:
-    by_layer = SegmentOperator(net, per_layer(net.graph), device)
-    whole = SegmentOperator(net, device=device)
+    by_layer = Operator(net, per_layer(net.graph), device)
+    whole = Operator(net, device=device)
     _try_once(by_layer)
     layout = LayoutChoice(engine)
     choose_layout(whole, layout, update)
@@ -109,13 +109,13 @@ def _time(
     for line in table(net.graph, layers, passes, list(net.data_layers())):
         LOG.info("%s", line)
     if readers:
-        LOG.info("%s", _wait(Times(tuple(waits)), passes.iteration))
+        LOG.info("%s", _wait(RepetitionTimes(tuple(waits)), passes.iteration))
     if meter:
         meter.measure()
         _log_roofline(net, layers, passes, meter.peaks(), _unit(device), roofline or "")
 
 
-def _wait(waits: Times, passes: Times) -> str:
+def _wait(waits: RepetitionTimes, passes: RepetitionTimes) -> str:
     """How long a pass of the whole net waits for its batches, which are made meanwhile."""
     median, spread = waits.median * 1e3, waits.spread * 1e3
     return f"Wait for data: {median:.3f} ± {spread:.3f} ms of a pass, {waits.median / passes.median:.1%} of its time."
@@ -148,7 +148,7 @@ def _unit(device: torch.device) -> str:
     return f"{threads} thread{'s' * (threads != 1)}"
 
 
-def _try_once(operator: SegmentOperator) -> None:
+def _try_once(operator: Operator) -> None:
     """One pass before the clock starts, as in Caffe: it shows what cannot run, and the loss."""
     debug, executor = operator.net.graph.debug_info, Executor(operator)
     LOG.info("Performing Forward")

@@ -17,10 +17,10 @@ import torch
 from bpt.base.log import columns
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.parallel.cgdp.calibration import Kind
+from bpt.parallel.cgdp.calibration import IterationKind
 from bpt.parallel.cgdp.chunks import chunks, describe
 from bpt.parallel.cgdp.cost_model import backward_time, computing_time, final_overhead, overhead, total_times
-from bpt.parallel.cgdp.layer_costs import Measured
+from bpt.parallel.cgdp.layer_costs import CalibrationResult
 from bpt.system.comm.base import Communicator
 from bpt.system.events.totals import Totals, phase_seconds
 from bpt.train.rules.violations import violations_in_step
@@ -58,7 +58,7 @@ class CgdpTimes:
 
     used: Lengths
     rows: Mapping[str, Lengths]
-    measured: Measured
+    measured: CalibrationResult
     phases: Phases
     passes: int
     rounds: int
@@ -78,7 +78,7 @@ def time_cgdp(runtime: Runtime, iterations: int) -> CgdpTimes | None:
         return None
     rows = cuts(sum(used), used)
     rounds = max(1, min(ROUNDS, iterations // 5))
-    runtime.chunks.calibrate(rounds, [Kind(lengths) for lengths in rows.values()])
+    runtime.chunks.calibrate(rounds, [IterationKind(lengths) for lengths in rows.values()])
     runtime.settle()
     measured = runtime.chunks.measured
     assert measured is not None
@@ -162,7 +162,7 @@ def cuts(layers: int, used: Lengths) -> dict[str, Lengths]:
     return {"in use": used, **named}
 
 
-def layer_table(measured: Measured, used: Lengths) -> Iterator[str]:
+def layer_table(measured: CalibrationResult, used: Lengths) -> Iterator[str]:
     """A line a layer, from the top down: parameters and times (Table 3).
 
     The last layer of each chunk has the chunk's t_as and T_BP^i.
@@ -186,7 +186,9 @@ def layer_table(measured: Measured, used: Lengths) -> Iterator[str]:
     yield "T_BP^i, predicted: from the start of backward until a chunk's gradients are back (Eq. 1); its maximum is T."
 
 
-def total_table(measured: Measured, rows: Mapping[str, Lengths], original: float | None = None) -> Iterator[str]:
+def total_table(
+    measured: CalibrationResult, rows: Mapping[str, Lengths], original: float | None = None
+) -> Iterator[str]:
     """A line for each of the chunks in ``rows``: T and its overhead T_O, predicted and measured; one for OrigDP.
 
     Args:
@@ -197,7 +199,7 @@ def total_table(measured: Measured, rows: Mapping[str, Lengths], original: float
     lines = [["chunks", "", "T predicted", "T measured", "ratio", "T_O predicted", "Eq. 2", "T_O measured"]]
     for name, lengths in rows.items():
         shown = describe(lengths)
-        times = backward_time(costs, lengths), measured.seen[Kind(lengths)].total
+        times = backward_time(costs, lengths), measured.seen[IterationKind(lengths)].total
         shown = shown if len(shown) <= 24 else f"{shown[:23]}…"
         lines.append([name, shown, *_cells(*times, computing, final_overhead(costs, lengths))])
     lines.append(["OrigDP: T', T'_O", "", *_cells(measured.original, original, computing)])
@@ -206,10 +208,10 @@ def total_table(measured: Measured, rows: Mapping[str, Lengths], original: float
     yield "T_O: by Eq. 1, T less backward alone; by Eq. 2, t_as, and the exchange of the last chunk."
 
 
-def summary(measured: Measured, used: Lengths) -> Iterator[str]:
+def summary(measured: CalibrationResult, used: Lengths) -> Iterator[str]:
     """What of the exchange is hidden with the chunks in use, and what holds backward up."""
     exchange = measured.exchange
-    seen = measured.seen[Kind(used)].total - computing_time(measured.costs)
+    seen = measured.seen[IterationKind(used)].total - computing_time(measured.costs)
     predicted = overhead(measured.costs, used)
     yield (
         f"All exchange takes {_ms(exchange)} ms (T'_O). Beside backward it adds {_ms(seen)} ms (T_O; predicted "

@@ -11,7 +11,7 @@ from bpt.base.log import columns
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.parallel.task_dag import TaskDagCompute
 from bpt.parallel.task_dag.task_dag import Timeline
-from bpt.perf.timing.layer_times import Times
+from bpt.perf.timing.layer_times import RepetitionTimes
 from bpt.system.events.totals import Totals, phase_seconds
 from bpt.train.runtime.runtime import Runtime
 
@@ -125,7 +125,7 @@ def side_by_side(seconds: Mapping[int, Sequence[tuple[float, float]]], alike: bo
     rows: list[tuple[str, ...]] = [("", "forward ms", "backward ms", "both ms")]
     medians = []
     for engine, laps in seconds.items():
-        times = [Times(samples) for samples in (*zip(*laps, strict=True), tuple(map(sum, laps)))]
+        times = [RepetitionTimes(samples) for samples in (*zip(*laps, strict=True), tuple(map(sum, laps)))]
         cells = (f"{each.median * 1e3:.3f} ± {each.spread * 1e3:.3f}" for each in times)
         rows.append((pb.InnerParameter.Engine.Name(engine), *cells))
         medians.append([each.median for each in times])

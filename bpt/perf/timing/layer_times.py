@@ -18,15 +18,15 @@ import torch
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.instructions import Backward, Forward
 from bpt.engine.memory_format_choice import LayoutChoice
-from bpt.engine.operator import SegmentOperator
-from bpt.graph.layer_graph import Node
+from bpt.engine.operator import Operator
+from bpt.graph.layer_graph import LayerNode
 from bpt.parallel.pipeline import Pipeline, instructions
 
 WARM_UP = 2  # passes that are not counted: allocation, kernel choice, filling of the prefetch queue
 
 
 @dataclass(frozen=True)
-class Times:
+class RepetitionTimes:
     """Seconds of each repetition."""
 
     samples: tuple[float, ...]
@@ -50,19 +50,19 @@ class Times:
 
 @dataclass(frozen=True)
 class LayerTimes:
-    node: Node
-    forward: Times
-    backward: Times
+    node: LayerNode
+    forward: RepetitionTimes
+    backward: RepetitionTimes
 
 
 @dataclass(frozen=True)
 class PassTimes:
     """Times of whole passes; ``update`` is ``None`` where no solver is timed."""
 
-    forward: Times
-    backward: Times
-    iteration: Times
-    update: Times | None
+    forward: RepetitionTimes
+    backward: RepetitionTimes
+    iteration: RepetitionTimes
+    update: RepetitionTimes | None
 
 
 class Stopwatch:
@@ -95,7 +95,7 @@ def _seconds(start: float | torch.cuda.Event, end: float | torch.cuda.Event) -> 
     return end - start
 
 
-def time_layers(operator: SegmentOperator, iterations: int) -> list[LayerTimes]:
+def time_layers(operator: Operator, iterations: int) -> list[LayerTimes]:
     """Time each layer's forward and backward over ``iterations`` passes, after a warm-up.
 
     Args:
@@ -106,11 +106,13 @@ def time_layers(operator: SegmentOperator, iterations: int) -> list[LayerTimes]:
     order = range(len(nodes))
     steps = [*(partial(operator.forward, i) for i in order), *(partial(operator.backward, i) for i in reversed(order))]
     laps = repeat(steps, operator, iterations)
-    return [LayerTimes(node, Times(laps[node.index]), Times(laps[-1 - node.index])) for node in nodes]
+    return [
+        LayerTimes(node, RepetitionTimes(laps[node.index]), RepetitionTimes(laps[-1 - node.index])) for node in nodes
+    ]
 
 
 def time_passes(
-    operator: SegmentOperator,
+    operator: Operator,
     iterations: int,
     update: Callable[[], object] | None = None,
     each: Callable[[int, float], object] = lambda number, seconds: None,
@@ -128,10 +130,15 @@ def time_passes(
         steps.append(update)
     laps = repeat(steps, operator, iterations, each)
     totals = tuple(map(sum, zip(*laps, strict=True)))
-    return PassTimes(Times(laps[0]), Times(laps[1]), Times(totals), Times(laps[2]) if update is not None else None)
+    return PassTimes(
+        RepetitionTimes(laps[0]),
+        RepetitionTimes(laps[1]),
+        RepetitionTimes(totals),
+        RepetitionTimes(laps[2]) if update is not None else None,
+    )
 
 
-def choose_layout(operator: SegmentOperator, choice: LayoutChoice, update: Callable[[], object] | None = None) -> None:
+def choose_layout(operator: Operator, choice: LayoutChoice, update: Callable[[], object] | None = None) -> None:
     """Settle ``choice`` as training does, by whole passes in the layouts that it tries; ``operator`` then uses it."""
     operator.engine = choice.engine
     while not choice.settled:
@@ -155,7 +162,7 @@ def choose_layout(operator: SegmentOperator, choice: LayoutChoice, update: Calla
         operator.engine = choice.engine
 
 
-def one_stage(operator: SegmentOperator) -> list[Forward | Backward]:
+def one_stage(operator: Operator) -> list[Forward | Backward]:
     """A pass in micro-batches on the one stage that there is: each forward and at once backward, unless layers gather
     them."""
     stages = (0,) * len(operator.segments)
@@ -166,7 +173,7 @@ def one_stage(operator: SegmentOperator) -> list[Forward | Backward]:
 
 def repeat(
     steps: Sequence[Callable[[], object]],
-    operator: SegmentOperator,
+    operator: Operator,
     iterations: int,
     each: Callable[[int, float], object] = lambda number, seconds: None,
 ) -> list[tuple[float, ...]]:

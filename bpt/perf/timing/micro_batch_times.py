@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from bpt.engine.instructions import Backward, Forward
-from bpt.engine.operator import SegmentOperator
-from bpt.perf.timing.layer_times import Times, one_stage, repeat
+from bpt.engine.operator import Operator
+from bpt.perf.timing.layer_times import RepetitionTimes, one_stage, repeat
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,12 @@ class PartTimes:
         update: of the solver.
     """
 
-    forward: tuple[Times, ...]
-    backward: tuple[Times, ...]
-    update: Times
+    forward: tuple[RepetitionTimes, ...]
+    backward: tuple[RepetitionTimes, ...]
+    update: RepetitionTimes
 
 
-def time_parts(operator: SegmentOperator, iterations: int, update: Callable[[], object]) -> PartTimes:
+def time_parts(operator: Operator, iterations: int, update: Callable[[], object]) -> PartTimes:
     """Time the segments over ``iterations`` batches, after a warm-up.
 
     Drawing a batch is not in the times: data are read ahead.
@@ -41,21 +41,21 @@ def time_parts(operator: SegmentOperator, iterations: int, update: Callable[[], 
     ]
     _, *laps, _, update_laps = repeat([partial(_draw, operator), *runs, operator.finish, update], operator, iterations)
 
-    def of(kind: type[Forward] | type[Backward]) -> tuple[Times, ...]:
+    def of(kind: type[Forward] | type[Backward]) -> tuple[RepetitionTimes, ...]:
         taken = list(zip(steps, laps, strict=True))
         return tuple(
             _sum([lap for step, lap in taken if isinstance(step, kind) and step.segment == segment])
             for segment in range(len(operator.segments))
         )
 
-    return PartTimes(of(Forward), of(Backward), Times(update_laps))
+    return PartTimes(of(Forward), of(Backward), RepetitionTimes(update_laps))
 
 
-def _draw(operator: SegmentOperator) -> None:
+def _draw(operator: Operator) -> None:
     operator.begin(0, operator.micro_batches)
     operator.draw(0)
 
 
-def _sum(laps: Sequence[Sequence[float]]) -> Times:
+def _sum(laps: Sequence[Sequence[float]]) -> RepetitionTimes:
     """Of what several steps took in each repetition."""
-    return Times(tuple(map(sum, zip(*laps, strict=True))))
+    return RepetitionTimes(tuple(map(sum, zip(*laps, strict=True))))

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from bpt.nn.kernels.linear import linear
-from bpt.perf.timing.layer_times import Stopwatch, Times
+from bpt.perf.timing.layer_times import RepetitionTimes, Stopwatch
 from bpt.system.device.memory_use import available
 
 SIZES = {"cpu": (512, 1024, 2048), "cuda": (2048, 4096, 8192)}  # rows of the square matrices
@@ -48,7 +48,7 @@ class Peak:
     @property
     def spread(self) -> float:
         """Half the distance of the quartiles at that time."""
-        return Times(self._fastest).spread
+        return RepetitionTimes(self._fastest).spread
 
     @property
     def moved(self) -> float:

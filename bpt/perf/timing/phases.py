@@ -14,7 +14,7 @@ from bpt.base.log import columns
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine import instructions as do
-from bpt.engine.instructions import InstructionBase, Step
+from bpt.engine.instructions import InstructionBase, InstructionStep
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import Segment
 from bpt.graph.transfers import Transfer
@@ -22,7 +22,7 @@ from bpt.perf.timing.cgdp_times import log_cgdp_times, time_cgdp, time_original
 from bpt.perf.timing.inner_times import log_inner_times
 from bpt.system.comm.base import Communicator
 from bpt.system.events.event import Activity
-from bpt.system.events.totals import PHASES, Key, Links, Totals, Traffic, computing, phase_seconds, traffic_of
+from bpt.system.events.totals import PHASES, Key, LinkTotals, Totals, Traffic, computing, phase_seconds, traffic_of
 from bpt.train.runtime.runtime import Runtime, bind
 
 LOG = logging.getLogger("bpt")
@@ -30,9 +30,9 @@ LOG = logging.getLogger("bpt")
 WARM_UP = 3  # iterations that are not counted
 # In which tables show what instructions have sent: their kinds, and whether it is diffs that were transferred.
 ORDER: list[tuple[type[InstructionBase], bool]] = [
-    *((kind, False) for kind in (do.Broadcast, do.Draw, do.Send, do.Recv)),
+    *((kind, False) for kind in (do.Broadcast, do.LoadBatch, do.Send, do.Recv)),
     *((kind, True) for kind in (do.Send, do.Recv)),
-    *((kind, False) for kind in (do.Forward, do.Backward, do.Exchange, do.Wait, do.Update, do.Average)),
+    *((kind, False) for kind in (do.Forward, do.Backward, do.ExchangeGradients, do.Wait, do.UpdateWeights, do.Average)),
 ]
 
 
@@ -88,7 +88,7 @@ def time_phases(runtime: Runtime, iterations: int) -> list[RankTimes]:
     world = runtime.parallel.grid.world
     world.Barrier()
     start = time.perf_counter()
-    with world.events.into(Totals()) as sink, world.events.into(Links()) as links:
+    with world.events.into(Totals()) as sink, world.events.into(LinkTotals()) as links:
         runtime.run(iterations)
     total = time.perf_counter() - start
     totals = sink.take()
@@ -145,13 +145,13 @@ def traffic_table(
             sums.setdefault(key, Traffic())
             sums[key] += traffic
     rows = [("instruction", "layer/blob", "method", "calls", "kB sent", "ms", "MB/s")]
-    of_instructions = [item for item in sums.items() if isinstance(item[0].step, Step)]
+    of_instructions = [item for item in sums.items() if isinstance(item[0].step, InstructionStep)]
     for (step, message, method), traffic in sorted(of_instructions, key=lambda item: _order(item[0])):
         sent = traffic.sent / iterations
         seconds = traffic.seconds / iterations / len(ranks)
         speed = f"{sent / len(ranks) / seconds / 1e6:.1f}" if sent and seconds else ""
         calls = f"{traffic.calls / iterations / len(ranks):g}"
-        assert isinstance(step, Step)
+        assert isinstance(step, InstructionStep)
         what = message or _what(graph, segments, crossing, step)
         rows.append((str(step), what, method, calls, f"{sent / 1e3:.3f}", f"{seconds * 1e3:.3f}", speed))
         elements = (packed or {}).get(message, {})
@@ -177,12 +177,12 @@ def link_table(ranks: Sequence[RankTimes], iterations: int) -> Iterator[str]:
 
 
 def _order(key: Key) -> tuple[int, int, str, str]:
-    assert isinstance(key.step, Step)
+    assert isinstance(key.step, InstructionStep)
     kind, number, diff = key.step
     return ORDER.index((kind, diff)), number or 0, key.message, key.method
 
 
-def _what(graph: LayerGraph, segments: Sequence[Segment], crossing: Sequence[Transfer], step: Step) -> str:
+def _what(graph: LayerGraph, segments: Sequence[Segment], crossing: Sequence[Transfer], step: InstructionStep) -> str:
     """What something was sent for: a blob with its stages, or layers."""
     if step.number is None:
         return "all"

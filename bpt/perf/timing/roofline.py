@@ -10,7 +10,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.graph.layer_graph import LayerGraph, LayerNode
 from bpt.graph.layer_spec import count
 from bpt.nn.layers import LAYERS
 from bpt.perf.timing.layer_times import LayerTimes
@@ -23,7 +23,7 @@ class Direction(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Work:
+class LayerWork:
     """What a layer has to do at least, one way: floating-point operations, and bytes between memory and processor."""
 
     flops: int
@@ -52,9 +52,9 @@ class Point:
         least: seconds that it would take at the roof.
     """
 
-    node: Node
+    node: LayerNode
     direction: Direction
-    work: Work
+    work: LayerWork
     seconds: float
     least: float
     computes: bool  # which roof binds
@@ -78,35 +78,35 @@ class Itemsizes:
         return cls((itemsize,) * len(graph.edges), itemsize)
 
 
-def forward_work(graph: LayerGraph, node: Node, sizes: Itemsizes) -> Work:
+def forward_work(graph: LayerGraph, node: LayerNode, sizes: Itemsizes) -> LayerWork:
     """Bottoms and parameters are read, tops are written, each once; a view's and a sink's are not."""
     if not node.tops or node.layer_type.is_view:
-        return Work(node.flops, 0)
+        return LayerWork(node.flops, 0)
     blobs = _bytes(graph, (*node.bottoms, *node.tops), sizes)
-    return Work(node.flops, blobs + sizes.parameters * _parameters(graph, node))
+    return LayerWork(node.flops, blobs + sizes.parameters * _parameters(graph, node))
 
 
-def backward_work(graph: LayerGraph, node: Node, sizes: Itemsizes) -> Work:
+def backward_work(graph: LayerGraph, node: LayerNode, sizes: Itemsizes) -> LayerWork:
     """Of diffs of bottoms and of parameters each kind that is wanted takes the operations of forward.
 
     Tops' diffs are read, and so is what these gradients need: parameters for the bottoms', bottoms for the parameters'.
     Diffs that are wanted are written.
     """
     if not node.needs_backward:
-        return Work(0, 0)
+        return LayerWork(0, 0)
     wanted = [edge for edge, diff in zip(node.bottoms, node.bottom_needs_diff, strict=True) if diff]
     trained = _trained(graph, node)
     if node.layer_type.is_view:
         adds = len(node.tops) - 1  # a Split hands its bottom the sum
         moved = _bytes(graph, (*node.tops, *wanted), sizes) if adds else 0
-        return Work(adds * _elements(graph, wanted), moved)
+        return LayerWork(adds * _elements(graph, wanted), moved)
     kind = LAYERS[node.type]
     shapes = [[graph.edges[edge].shape for edge in edges] for edges in (node.bottoms, node.tops)]
     # A product's bottoms are factors of its parameters' diffs only.
     reread = kind.reread(node.spec, *shapes) if trained or not kind.multiplies else 0
     parameters = trained + (_parameters(graph, node) if wanted else 0)
     moved = _bytes(graph, (*node.tops, *wanted), sizes) + reread * sizes.edges[node.bottoms[0]]
-    return Work(node.flops * (bool(wanted) + bool(trained)), moved + sizes.parameters * parameters)
+    return LayerWork(node.flops * (bool(wanted) + bool(trained)), moved + sizes.parameters * parameters)
 
 
 def points(graph: LayerGraph, layers: Sequence[LayerTimes], sizes: Itemsizes, peaks: Peaks) -> list[Point]:
@@ -135,11 +135,11 @@ def _elements(graph: LayerGraph, edges: Sequence[int]) -> int:
     return sum(count(graph.edges[edge].shape) for edge in edges)
 
 
-def _parameters(graph: LayerGraph, node: Node) -> int:
+def _parameters(graph: LayerGraph, node: LayerNode) -> int:
     return sum(count(graph.params[index].shape) for index in node.params)
 
 
-def _trained(graph: LayerGraph, node: Node) -> int:
+def _trained(graph: LayerGraph, node: LayerNode) -> int:
     """Elements of parameters that get a diff, as in ``Net``."""
     params = (graph.params[index] for index in node.params)
     wanted = (p for p in params if p.learnable and (p.lr_mult != 0 or graph.force_backward))

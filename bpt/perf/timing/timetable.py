@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from bpt.base.log import columns, number
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import count
-from bpt.perf.timing.layer_times import LayerTimes, PassTimes, Times
+from bpt.perf.timing.layer_times import LayerTimes, PassTimes, RepetitionTimes
 
 HEAD = ("layer", "type", "forward ms", "backward ms", "parameters", "MFLOP", "GFLOP/s")
 LEFT = 2  # columns of text; the others are numbers
@@ -59,7 +59,7 @@ def _sums(graph: LayerGraph, layers: Sequence[LayerTimes]) -> tuple[str, ...]:
     return "sum of layers", "", f"{forward * 1e3:.3f}", f"{backward * 1e3:.3f}", *work
 
 
-def _cells(forward: Times, backward: Times, parameters: int, flops: int) -> tuple[str, ...]:
+def _cells(forward: RepetitionTimes, backward: RepetitionTimes, parameters: int, flops: int) -> tuple[str, ...]:
     return _range(forward), _range(backward), *_work(parameters, flops, forward.median)
 
 
@@ -72,7 +72,7 @@ def _work(parameters: int, flops: int, seconds: float) -> tuple[str, str, str]:
     )
 
 
-def _range(times: Times) -> str:
+def _range(times: RepetitionTimes) -> str:
     return f"{times.median * 1e3:.3f} ± {times.spread * 1e3:.3f}"
 
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import IO
 
-from bpt.perf.trace.recorder import KINDS, Span
+from bpt.perf.trace.recorder import KINDS, TraceSpan
 
 
 class ChromeTrace:
@@ -36,7 +36,7 @@ class ChromeTrace:
         self._event(ph="M", pid=rank, tid=number, name="thread_name", args={"name": name})
         self._event(ph="M", pid=rank, tid=number, name="thread_sort_index", args={"sort_index": order})
 
-    def span(self, rank: int, track: int, span: Span, start: int, end: int) -> None:
+    def span(self, rank: int, track: int, span: TraceSpan, start: int, end: int) -> None:
         """A span of a track; times are nanoseconds since the trace began."""
         place = {"pid": rank, "tid": track}
         self._event(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import IO
 
 from bpt.perf.trace import perfetto_trace_pb2 as pf
-from bpt.perf.trace.recorder import Span
+from bpt.perf.trace.recorder import TraceSpan
 
 TRACKS = 1 << 16  # that a rank may have; the first one is the process
 _SEQUENCE = 1
@@ -33,7 +33,7 @@ class PerfettoTrace:
         track = pf.TrackDescriptor(uuid=_uuid(rank, number), parent_uuid=_uuid(rank), thread=thread)
         self._write(pf.TracePacket(track_descriptor=track))
 
-    def span(self, rank: int, track: int, span: Span, start: int, end: int) -> None:
+    def span(self, rank: int, track: int, span: TraceSpan, start: int, end: int) -> None:
         """See ChromeTrace."""
         uuid = _uuid(rank, track)
         begin = pf.TrackEvent(

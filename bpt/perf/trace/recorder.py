@@ -25,7 +25,7 @@ _EXCHANGE = ("exchange", "broadcast")  # phases
 Argument = str | int
 
 
-class Span(NamedTuple):
+class TraceSpan(NamedTuple):
     """What a trace shows as one bar.
 
     Attributes:
@@ -103,20 +103,20 @@ class Recorder:
         self._file.close()
 
 
-def read(file: IO[bytes], length: int) -> Iterator[Span]:
+def read(file: IO[bytes], length: int) -> Iterator[TraceSpan]:
     """The spans in the first ``length`` bytes of a recorder's file, in the order in which they have ended."""
     while file.tell() < length:
         for fields in marshal.load(file):
-            yield Span(*fields)
+            yield TraceSpan(*fields)
 
 
-def span_of(event: Event) -> Span:
+def span_of(event: Event) -> TraceSpan:
     """What a trace shows of ``event``."""
     show = _call if event.method else _itself
     kind, name, details = show(event)
     if event.layers:
         details["layers"] = event.layers
-    return Span(kind, event.thread, name, event.start, event.end, details, event.flow)
+    return TraceSpan(kind, event.thread, name, event.start, event.end, details, event.flow)
 
 
 def _itself(event: Event) -> tuple[str, str, dict[str, Argument]]:

@@ -19,7 +19,7 @@ from bpt.perf.trace import clock_offset
 from bpt.perf.trace.chrome import ChromeTrace
 from bpt.perf.trace.clock_offset import SAME, Offset
 from bpt.perf.trace.perfetto import PerfettoTrace
-from bpt.perf.trace.recorder import Recorder, Span, read
+from bpt.perf.trace.recorder import Recorder, TraceSpan, read
 from bpt.system.comm.base import Communicator
 
 LOG = logging.getLogger("bpt")
@@ -32,7 +32,7 @@ class Format(Protocol):
 
     def process(self, rank: int, name: str, label: str) -> None: ...
     def track(self, rank: int, number: int, name: str, kind: str) -> None: ...
-    def span(self, rank: int, track: int, span: Span, start: int, end: int) -> None: ...
+    def span(self, rank: int, track: int, span: TraceSpan, start: int, end: int) -> None: ...
     def close(self, about: dict[str, object]) -> None: ...
 
 
@@ -127,7 +127,7 @@ class Rank:
         self.rank, self.host, self.offsets, self.dropped = rank, host, offsets, dropped
         self._file, self._length = file, length
 
-    def spans(self) -> Iterator[Span]:
+    def spans(self) -> Iterator[TraceSpan]:
         """All, in the order in which they have ended."""
         return read(self._file, self._length)
 

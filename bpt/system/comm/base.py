@@ -90,11 +90,11 @@ class Communicator(ABC):
     Attributes:
         rank: this process in the group, from 0.
         size: number of ranks.
-        lacks: whether ranks of those that it was made from were lost; see ``Shrink``.
+        has_lost_ranks: whether ranks of those that it was made from were lost; see ``Shrink``.
         events: of this communicator and all those made from it or together with it.
         concurrent: whether several threads may be in calls at once (of different communicators).
-        gate: called with the communicator, the method and the peer, if there is one, as a call begins; also by those
-            that are made from this one afterwards. For faults by injection.
+        fault_hook: called with the communicator, the method and the peer, if there is one, as a call begins;
+            also by those that are made from this one afterwards. For faults by injection.
     """
 
     concurrent = True
@@ -106,8 +106,8 @@ class Communicator(ABC):
         self._identity = 0  # the same on all ranks here, and another one than that of any other communicator of theirs
         self._made = 0  # communicators of this one
         self._of_this: weakref.WeakSet[Communicator] = weakref.WeakSet()  # those of them that there still are
-        self.lacks = False
-        self.gate: Callable[[Communicator, str, int | None], object] | None = None
+        self.has_lost_ranks = False
+        self.fault_hook: Callable[[Communicator, str, int | None], object] | None = None
         self._made_of: Communicator | None = None  # kept, so that it leads to this one
         self._messages: dict[tuple[int, int, int], int] = {}  # how many, by sender, receiver and tag
 
@@ -122,7 +122,7 @@ class Communicator(ABC):
         return socket.gethostname()
 
     @property
-    def distant(self) -> bool:
+    def spans_hosts(self) -> bool:
         """Whether its ranks are on several hosts, as far as each knows without asking."""
         return False
 
@@ -285,7 +285,7 @@ class Communicator(ABC):
         so does all that is called here afterwards, but for ``Agree`` and ``Shrink``. Without fault tolerance a ``Dup``.
         """
         shrunk = self._Shrink()
-        shrunk.lacks |= shrunk.size < self.size
+        shrunk.has_lost_ranks |= shrunk.size < self.size
         return shrunk
 
     def loss(self) -> LostRankError | None:
@@ -374,13 +374,13 @@ class Communicator(ABC):
         """Note what runs inside as an Event; ``_translated``, too."""
         of_job = None if peer is None else self.world_ranks[peer]
         noted = self.events.call(method, sent, received, calls, of_job, dtype, flow)
-        return noted if self.gate is None else self._gated(noted, method, peer)
+        return noted if self.fault_hook is None else self._gated(noted, method, peer)
 
     @contextmanager
     def _gated(self, noted: AbstractContextManager[object], method: str, peer: int | None) -> Iterator[None]:
         with noted:
-            if self.gate is not None:
-                self.gate(self, method, peer)
+            if self.fault_hook is not None:
+                self.fault_hook(self, method, peer)
             yield
 
     def _flow(self, source: int, dest: int, tag: int) -> int:
@@ -397,8 +397,8 @@ class Communicator(ABC):
         self._made += 1
         self._of_this.add(made)
         made._made_of = self
-        made.lacks = self.lacks
-        made.gate = self.gate
+        made.has_lost_ranks = self.has_lost_ranks
+        made.fault_hook = self.fault_hook
         made._identity = hash((self._identity, self._made))
         return made
 

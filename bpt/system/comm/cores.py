@@ -124,7 +124,7 @@ def wanted_threads(environment: Mapping[str, str]) -> int:
     return int(first)
 
 
-def loosen() -> None:
+def unbind_affinity() -> None:
     """Let this process run on all cores of its launcher, if it was bound to one core without anybody's wish.
 
     Open MPI's mpirun does that when there are at most two ranks. Call it when MPI has started.

@@ -16,7 +16,7 @@ from pathlib import Path
 from bpt.base.errors import UserError
 from bpt.system.comm import pmix, proxy
 from bpt.system.comm.base import Communicator
-from bpt.system.comm.cores import are_scarce, loosen
+from bpt.system.comm.cores import are_scarce, unbind_affinity
 from bpt.system.comm.serial import SerialCommunicator
 
 # What launchers tell their ranks: number of ranks (None: not told), and a variable that says the rank.
@@ -78,7 +78,7 @@ def world() -> Communicator:
     comm = mpi.world()
     if proxy.own():
         pmix.outlive_launcher()
-    loosen()
+    unbind_affinity()
     comm.patient = any(comm.allgather(are_scarce(local_ranks(comm)[1])))
     expected = next((int(os.environ[size]) for size, _ in _LAUNCHERS if size and size in os.environ), comm.size)
     if comm.size != expected:

@@ -74,7 +74,7 @@ class MpiCommunicator(Communicator):
         return tuple(self._mpi.Get_group().Translate_ranks(None, MPI.COMM_WORLD.Get_group()))
 
     @cached_property
-    def distant(self) -> bool:
+    def spans_hosts(self) -> bool:
         return len({_hosts[rank] for rank in self.world_ranks}) > 1
 
     def bcast(self, value: Any, root: int = 0) -> Any:
@@ -359,7 +359,7 @@ class _FromRoot:
         self._root = root
         self.size = comm.size
         self.rank = (comm.rank - root) % comm.size
-        self.distant = comm.distant
+        self.spans_hosts = comm.spans_hosts
 
     def Isend(self, buffer: Buffer, dest: int) -> Request:
         return self._comm._Isend(buffer, (dest + self._root) % self.size, _OWN_TAG)

@@ -20,7 +20,7 @@ SHORTEST = 0.3  # seconds over which others are watched, at least: shorter, the 
 WORTH_A_WORD = 0.5  # cores
 
 
-def give_way(environment: MutableMapping[str, str] = os.environ) -> None:
+def set_omp_wait_policy(environment: MutableMapping[str, str] = os.environ) -> None:
     """Let threads that wait sleep soon, unless the environment says how they wait. Before torch is loaded."""
     if "OMP_WAIT_POLICY" not in environment:
         for name, value in WAITING.items():
@@ -55,7 +55,7 @@ class CpuTime:
 
 
 @dataclass(frozen=True)
-class Load:
+class MachineLoad:
     """What a rank needs of its machine, and how busy that was.
 
     Attributes:
@@ -77,13 +77,13 @@ class Load:
     own: float
 
 
-def load_since(start: CpuTime | None, host: str, threads: int) -> Load:
+def load_since(start: CpuTime | None, host: str, threads: int) -> MachineLoad:
     """The load of this process's host since ``start``; if that is too short ago, as if nobody had done anything."""
     now, busy, own = CpuTime.now(), 0.0, 0.0
     if start is not None and now is not None and (seconds := now.moment - start.moment) >= SHORTEST:
         busy, own = (now.machine - start.machine) / seconds, (now.own - start.own) / seconds
     cores = min(float(physical(allowed())), cpu_time())
-    return Load(host, _machine(), os.cpu_count() or 1, cores, threads, busy, own)
+    return MachineLoad(host, _machine(), os.cpu_count() or 1, cores, threads, busy, own)
 
 
 def _machine(root: Path = ROOT) -> str:
@@ -119,7 +119,7 @@ class HostLoad:
         return f"host {self.host} is busy: other programs keep {self.others:.2g} of its {self.cpus} CPUs at work"
 
 
-def host_loads(loads: Sequence[Load]) -> list[HostLoad]:
+def host_loads(loads: Sequence[MachineLoad]) -> list[HostLoad]:
     """Of each host, from those of all ranks."""
     found = []
     for host, load in {load.host: load for load in loads}.items():
@@ -129,7 +129,7 @@ def host_loads(loads: Sequence[Load]) -> list[HostLoad]:
     return found
 
 
-def remarks(loads: Sequence[Load]) -> Iterator[str]:
+def remarks(loads: Sequence[MachineLoad]) -> Iterator[str]:
     """A line for each host whose ranks hinder each other, or are hindered."""
     for host in dict.fromkeys(load.host for load in loads):
         here = [load for load in loads if load.host == host]

@@ -50,7 +50,7 @@ def is_worth_messages(buffer: Buffer) -> bool:
     return buffer.nbytes >= WORTH_MESSAGES
 
 
-class Piece(Protocol):
+class MessagePiece(Protocol):
     """A library's request."""
 
     def Test(self) -> bool:
@@ -60,7 +60,7 @@ class Piece(Protocol):
         """Return when it is done; the library may use up the core until then."""
 
 
-_abandoned: list[Sequence[Piece]] = []
+_abandoned: list[Sequence[MessagePiece]] = []
 """What nobody waits for any more, and is not done: where a loss ends a collective, its caller forgets its messages,
 while the library may still write into their buffers, which its requests keep."""
 
@@ -72,7 +72,7 @@ class Transfers:
         patient: whether to sleep while it waits, see ``await_``.
     """
 
-    def __init__(self, requests: Sequence[Piece], patient: bool) -> None:
+    def __init__(self, requests: Sequence[MessagePiece], patient: bool) -> None:
         self._requests = requests
         self._patient = patient
         self._error: Exception | None = None
@@ -114,7 +114,7 @@ def forget_what_has_ended() -> None:
             _abandoned.append(requests)
 
 
-def await_(request: Piece) -> None:
+def await_(request: MessagePiece) -> None:
     """Wait without using up the core; sleeping adds an eighth to a wait at most, and half a millisecond."""
     start = time.perf_counter()
     while not request.Test():
@@ -122,7 +122,7 @@ def await_(request: Piece) -> None:
         time.sleep(min(waited / 8, 5e-4))
 
 
-def _has_ended(request: Piece) -> bool:
+def _has_ended(request: MessagePiece) -> bool:
     try:
         return request.Test()
     except Exception:  # it has failed, and that is an end
@@ -141,7 +141,7 @@ class Messages(Protocol):
         """Number of ranks."""
 
     @property
-    def distant(self) -> bool:
+    def spans_hosts(self) -> bool:
         """See Communicator."""
 
     def Isend(self, buffer: Buffer, dest: int) -> Request:

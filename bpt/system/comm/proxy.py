@@ -48,7 +48,7 @@ class Proxied:
         self.stopping = 0.0
         self.watch: Callable[[], str] = str
         self.tells = tells
-        self.lost_ranks: list[int] = []
+        self.has_lost_ranks: list[int] = []
         self._proxy = os.getppid()
         self._pipe = pipe
         self._output = _output_of_launcher(launcher)

@@ -36,7 +36,7 @@ def ring_allreduce(comm: Messages, buffer: Buffer) -> None:
         buffer: C-contiguous, of one shape and dtype on all ranks; of any dtype that numpy adds, also those which MPI
             cannot sum. Pieces differ by one element at most, and may be empty.
     """
-    whole, is_pair = flat(buffer), comm.size == 2 and comm.distant
+    whole, is_pair = flat(buffer), comm.size == 2 and comm.spans_hosts
     step = max(1, BLOCK // whole.itemsize) if is_pair else max(1, whole.size)
     if comm.size > 1:
         for first in range(0, whole.size, step):

@@ -13,12 +13,12 @@ from bpt.system.device.choose import (
     use_line,
 )
 from bpt.system.device.pinned import pin
-from bpt.system.device.streams import Event, Stream
+from bpt.system.device.streams import Stream, StreamEvent
 
 __all__ = [
     "CPU",
-    "Event",
     "Stream",
+    "StreamEvent",
     "choose_device",
     "clock_of",
     "computing_stream",

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import torch
 
 from bpt.base.worker_thread import Mark, Work, WorkerThread
-from bpt.system.device.streams import Event, reached
+from bpt.system.device.streams import StreamEvent, reached
 
 
 class CudaEvent:
@@ -56,16 +56,16 @@ class CurrentStream:
         """Call ``work``, which enqueues."""
         work()
 
-    def submit(self, work: Work) -> Event:
+    def submit(self, work: Work) -> StreamEvent:
         """Call ``work``, and record."""
         work()
         return self.record()
 
-    def after(self, event: Event) -> None:
+    def after(self, event: StreamEvent) -> None:
         """Let the device wait for ``event``, or the caller if it is none of a device."""
         _hold(torch.cuda.current_stream(self._device), event)
 
-    def record(self) -> Event:
+    def record(self) -> StreamEvent:
         """An event that is reached when the device has done what is enqueued so far."""
         event = CudaEvent(reached())
         event.mark(torch.cuda.current_stream(self._device))
@@ -93,7 +93,7 @@ class SideStream:
         """Let the thread call ``work``; what it enqueues goes to this stream."""
         self._worker.submit(work)
 
-    def submit(self, work: Work) -> Event:
+    def submit(self, work: Work) -> StreamEvent:
         """Let the thread call ``work``, and record behind it."""
         mark = Mark()
         event = CudaEvent(mark)
@@ -105,11 +105,11 @@ class SideStream:
         self._worker.submit(work_and_mark, mark)
         return event
 
-    def after(self, event: Event) -> None:
+    def after(self, event: StreamEvent) -> None:
         """Let the device wait for ``event``, or the thread if it is none of a device."""
         self._worker.submit(functools.partial(_hold, self._stream, event))
 
-    def record(self) -> Event:
+    def record(self) -> StreamEvent:
         """An event that is reached when the device has done what the thread was given so far."""
         if self._worker.untouched:
             return reached()
@@ -130,7 +130,7 @@ def _feeding(stream: torch.cuda.Stream) -> Iterator[None]:
         yield
 
 
-def _hold(stream: torch.cuda.Stream, event: Event) -> None:
+def _hold(stream: torch.cuda.Stream, event: StreamEvent) -> None:
     """Let what ``stream`` gets from now on start when ``event`` is reached."""
     if isinstance(event, CudaEvent):
         event.hold(stream)

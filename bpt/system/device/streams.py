@@ -10,7 +10,7 @@ import torch
 from bpt.base.worker_thread import Mark, Work, WorkerThread
 
 
-class Event(Protocol):
+class StreamEvent(Protocol):
     """A point in a stream: it is reached when all that the stream was given before it is done."""
 
     def wait(self) -> None:
@@ -42,13 +42,13 @@ class Stream(Protocol):
         memory to the stream that it came from, which does not wait for this one.
         """
 
-    def submit(self, work: Work) -> Event:
+    def submit(self, work: Work) -> StreamEvent:
         """``run`` and ``record`` in one, at the price of one: the thread is woken once."""
 
-    def after(self, event: Event) -> None:
+    def after(self, event: StreamEvent) -> None:
         """What is submitted from now on starts when ``event``, of any stream, is reached."""
 
-    def record(self) -> Event:
+    def record(self) -> StreamEvent:
         """An event that is reached when all that was submitted so far is done."""
 
     def close(self) -> None:
@@ -66,16 +66,16 @@ class NullStream:
         """Do ``work``; what it raises is raised here, and the stream does not fail by it."""
         work()
 
-    def submit(self, work: Work) -> Event:
+    def submit(self, work: Work) -> StreamEvent:
         """Do ``work``; the event is reached."""
         work()
         return reached()
 
-    def after(self, event: Event) -> None:
+    def after(self, event: StreamEvent) -> None:
         """Wait for ``event``."""
         event.wait()
 
-    def record(self) -> Event:
+    def record(self) -> StreamEvent:
         """An event that is reached."""
         return reached()
 
@@ -100,17 +100,17 @@ class ThreadStream:
         """Do ``work`` in the thread, without recording for gradients."""
         self._worker.submit(work)
 
-    def submit(self, work: Work) -> Event:
+    def submit(self, work: Work) -> StreamEvent:
         """Do ``work`` in the thread, without recording for gradients."""
         mark = Mark()
         self._worker.submit(work, mark)
         return mark
 
-    def after(self, event: Event) -> None:
+    def after(self, event: StreamEvent) -> None:
         """Let the thread wait for ``event``."""
         self._worker.submit(event.wait)
 
-    def record(self) -> Event:
+    def record(self) -> StreamEvent:
         """An event that the thread reaches."""
         if self._worker.untouched:
             return reached()

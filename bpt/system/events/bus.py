@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bpt.system.events.event import Action, Event
-from bpt.system.events.flight_recorder import Entry, FlightRecorder
+from bpt.system.events.flight_recorder import FlightRecorder, RecorderEntry
 
 if TYPE_CHECKING:
     import numpy as np
@@ -136,7 +136,7 @@ class _Here(threading.local):
                 break
 
 
-class _Span(Entry):
+class _Span(RecorderEntry):
     __slots__ = ("_before", "_bus", "_flight", "_layers_of", "_noted", "_told")
 
     def __init__(
@@ -181,7 +181,7 @@ class _Span(Entry):
         self._layers_of = None  # the flight recorder keeps this, but not a net that is done with
 
 
-class _Call(Entry):
+class _Call(RecorderEntry):
     __slots__ = ("_bus", "_calls", "_dtype", "_flight", "_flow", "_received", "_sent", "_told")
 
     def __init__(

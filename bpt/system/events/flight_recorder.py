@@ -22,7 +22,7 @@ _DISK = (Activity.WAIT_FOR_DATA, Activity.MAKE_BATCH, Activity.WRITE, Activity.S
 LayersOf = Callable[[int], str]
 
 
-class Entry:
+class RecorderEntry:
     """An instruction, an activity, or a call to other ranks, from its beginning on; see Event.
 
     Attributes:
@@ -47,7 +47,7 @@ class Entry:
     end: float
     iteration: int
     number: int
-    outer: Entry | None
+    outer: RecorderEntry | None
 
 
 class Position(NamedTuple):
@@ -90,10 +90,10 @@ class FlightRecorder:
         self._thread = threading.current_thread().name
         self._number = 0
         self._layers_of: Callable[[], LayersOf | None] = lambda: None
-        self._entries: list[Entry | None] = [None] * kept
+        self._entries: list[RecorderEntry | None] = [None] * kept
         self._last = kept - 1
         self._places = itertools.count()  # a step of it is one for all threads
-        self._under_way: dict[str, Entry | None] = {}  # by thread, the innermost
+        self._under_way: dict[str, RecorderEntry | None] = {}  # by thread, the innermost
 
     def come_to(self, iteration: int, layers_of: Callable[[], LayersOf | None]) -> None:
         """An iteration begins.
@@ -103,7 +103,7 @@ class FlightRecorder:
         """
         self.iteration, self._number, self._layers_of = iteration, 0, layers_of
 
-    def begin(self, entry: Entry) -> None:
+    def begin(self, entry: RecorderEntry) -> None:
         """Keep ``entry``, which the calling thread begins."""
         thread = entry.thread
         entry.outer = self._under_way.get(thread)
@@ -113,7 +113,7 @@ class FlightRecorder:
         entry.iteration, entry.number = self.iteration, self._number
         self._entries[next(self._places) & self._last] = entry
 
-    def end(self, entry: Entry) -> None:
+    def end(self, entry: RecorderEntry) -> None:
         """What the calling thread has begun last is over."""
         self._under_way[entry.thread] = entry.outer
         entry.outer = None  # or the ring would hold more than it has
@@ -138,7 +138,7 @@ class FlightRecorder:
     def _between(self) -> str:
         return _NO_WORDS if self.iteration < 0 else f"iteration {self.iteration}, between two instructions"
 
-    def _number_of(self, entry: Entry) -> int:
+    def _number_of(self, entry: RecorderEntry) -> int:
         """That of the instruction which an entry is, or belongs to: another thread may have come to it later."""
         if not entry.method:
             return entry.number
@@ -148,11 +148,11 @@ class FlightRecorder:
                 return each.number
         return entry.number
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[RecorderEntry]:
         """All that are kept, in the order in which they began."""
         return sorted((each for each in list(self._entries) if each is not None), key=lambda each: each.start)
 
-    def words(self, entry: Entry) -> str:
+    def words(self, entry: RecorderEntry) -> str:
         """What an entry is, such as ``Allreduce in X2 (conv2) of iteration 57``."""
         layers_of, segment = self._layers_of(), getattr(entry.what, "segment", None)
         layers = "" if layers_of is None or segment is None else f" ({layers_of(segment)})"

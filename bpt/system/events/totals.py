@@ -72,7 +72,7 @@ class Totals:
         return totals
 
 
-class Links:
+class LinkTotals:
     """A sink that adds up the bytes of messages from one to one that this rank sends, by receiver.
 
     Attributes:

@@ -2,7 +2,7 @@
 
 from bpt.train.metrics.auc import macro_auc
 from bpt.train.metrics.confusion_counts import Confusion, ConfusionWatch
-from bpt.train.metrics.local_accuracy import LocalAccuracy, Tally
+from bpt.train.metrics.local_accuracy import CorrectCount, LocalAccuracy
 from bpt.train.metrics.score_watch import ClassScores, ScoreWatch
 
-__all__ = ["ClassScores", "Confusion", "ConfusionWatch", "LocalAccuracy", "ScoreWatch", "Tally", "macro_auc"]
+__all__ = ["ClassScores", "Confusion", "ConfusionWatch", "CorrectCount", "LocalAccuracy", "ScoreWatch", "macro_auc"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.graph.layer_graph import LayerGraph, LayerNode
 from bpt.nn.layers import LAYERS
 from bpt.nn.layers.base import Layer
 from bpt.nn.layers.labels import Classifying, by_class, places_of
@@ -51,7 +51,7 @@ class Predictions:
 
 
 @dataclass(frozen=True)
-class Classifier:
+class ClassifierLayer:
     """A layer whose bottoms are scores and labels.
 
     Attributes:
@@ -73,7 +73,7 @@ class Classifier:
         return Predictions(scores, labels, None if self.ignore_label is None else labels != self.ignore_label)
 
 
-def classifying_node(graph: LayerGraph) -> Node | None:
+def classifying_node(graph: LayerGraph) -> LayerNode | None:
     """The layer that tells how well a net classifies; ``None`` if none compares scores of classes with labels.
 
     Of several losses it is that with the greatest ``loss_weight``, and of equal ones the last: GoogLeNet's auxiliary
@@ -88,17 +88,17 @@ def classifying_node(graph: LayerGraph) -> Node | None:
     return found[-1] if found else None
 
 
-def find_classifier(net: Net) -> Classifier | None:
+def find_classifier(net: Net) -> ClassifierLayer | None:
     """The ``classifying_node`` of ``net``; ``None`` if there is none, or if it runs on another rank."""
     node = classifying_node(net.graph)
     if node is None or not net.part.runs(node.index):
         return None
     layer = net.layer(node)
     assert isinstance(layer, Classifying), node
-    return Classifier(layer, layer.axis, layer.ignore_label, _from_softmax(net.graph, node))
+    return ClassifierLayer(layer, layer.axis, layer.ignore_label, _from_softmax(net.graph, node))
 
 
-def _from_softmax(graph: LayerGraph, node: Node) -> bool:
+def _from_softmax(graph: LayerGraph, node: LayerNode) -> bool:
     """Whether a Softmax layer has made the scores that ``node`` reads; a loss makes probabilities of them itself."""
     if node.layer_type.is_loss:
         return False

@@ -12,7 +12,7 @@ from bpt.train.metrics.classifier_layer import Predictions, classifying_node, fi
 
 
 @dataclass(frozen=True)
-class Tally:
+class CorrectCount:
     """So many correct predictions of so many.
 
     Attributes:
@@ -52,11 +52,11 @@ class LocalAccuracy:
         self._classifier = find_classifier(net)
         self._hook = self._classifier.layer.register_forward_hook(self._look) if self._classifier else None
 
-    def take(self) -> Tally:
+    def take(self) -> CorrectCount:
         """What was counted since the last call. The host waits for the device."""
         correct, counted = self._correct, self._counted
         self._correct, self._counted = None, 0
-        return Tally(0 if correct is None else int(correct), int(counted), self.classifies)
+        return CorrectCount(0 if correct is None else int(correct), int(counted), self.classifies)
 
     def close(self) -> None:
         """Look no more."""

@@ -107,5 +107,5 @@ def codings(param: ParallelSpec, hosts: Sequence[str], trained: int, dtype: np.d
     return coding
 
 
-def as_they_are(worker: int, holder: int, span: slice) -> None:
+def identity_codec(worker: int, holder: int, span: slice) -> None:
     """Nothing is coded."""

@@ -6,11 +6,11 @@ import queue
 import threading
 from collections.abc import Callable
 
-from bpt.parallel.outer.outer_instructions import Order, Report, Settled
+from bpt.parallel.outer.outer_instructions import Order, Settled, SubmissionReport
 from bpt.system.comm.base import Buffer
-from bpt.train.outer.messages import Progress
+from bpt.train.outer.messages import WorkerProgress
 from bpt.train.outer.worker_links import Event, Submission, ToServer
-from bpt.train.solver.solver import Outcome
+from bpt.train.solver.solver import RunOutcome
 
 
 class Colocated:
@@ -25,7 +25,7 @@ class Colocated:
         self._events: queue.SimpleQueue[Event | _Failure] = queue.SimpleQueue()
         # None: hurry
         self._orders: queue.SimpleQueue[tuple[Order, Buffer | None] | None] = queue.SimpleQueue()
-        self._outcome: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        self._outcome: queue.SimpleQueue[RunOutcome] = queue.SimpleQueue()
         self._hurried = False
         self._thread: threading.Thread | None = None
 
@@ -67,7 +67,7 @@ class Colocated:
         """See ToWorker."""
         self._orders.put(None)
 
-    def finish(self, outcome: Outcome) -> None:
+    def finish(self, outcome: RunOutcome) -> None:
         """See ToWorker."""
         self._outcome.put(outcome)
 
@@ -78,11 +78,11 @@ class Colocated:
 
     # The worker's end
 
-    def tell(self, word: Progress | Settled) -> None:
+    def tell(self, word: WorkerProgress | Settled) -> None:
         """See ToServer."""
         self._events.put(word)
 
-    def submit(self, report: Report, weights: Buffer) -> None:
+    def submit(self, report: SubmissionReport, weights: Buffer) -> None:
         """See ToServer."""
         self._events.put(Submission(report, weights))
 
@@ -93,7 +93,7 @@ class Colocated:
         self._hurried = False
         return found
 
-    def finished(self) -> Outcome:
+    def finished(self) -> RunOutcome:
         """See ToServer."""
         return self._outcome.get()
 

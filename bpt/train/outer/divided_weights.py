@@ -10,7 +10,7 @@ import numpy as np
 
 from bpt.graph.layer_graph import Param
 from bpt.graph.layer_spec import Shape, count
-from bpt.graph.part import Part, Slice, holders
+from bpt.graph.part import BlobSlice, Part, holders
 from bpt.nn.net import Net
 from bpt.system.comm.base import Buffer, Communicator
 from bpt.system.comm.grid import ProcessGrid
@@ -31,7 +31,7 @@ class _Piece:
 
     span: slice
     shape: Shape
-    slice: Slice | None
+    slice: BlobSlice | None
     gives: bool
 
     def of(self, whole: Buffer) -> Buffer:

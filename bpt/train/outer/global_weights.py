@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bpt.parallel.outer.outer_instructions import Average, Merge
+from bpt.parallel.outer.outer_instructions import AverageSubmitted, Merge
 from bpt.system.comm.base import Buffer
 
 
@@ -77,7 +77,7 @@ class GlobalWeights:
     def finish(self, head: Buffer) -> None:
         """The run has ended so; nobody is to be told."""
 
-    def average(self, instruction: Average) -> None:
+    def average(self, instruction: AverageSubmitted) -> None:
         """Eq. 7: W^(i) = Σ_j W_j Q_j / Σ Q."""
         parts = [self.take(worker) for worker in instruction.workers]
         terms = [(part, factor) for part, factor in zip(parts, instruction.factors, strict=True) if factor]

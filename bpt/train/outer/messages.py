@@ -11,16 +11,16 @@ from fractions import Fraction
 
 import numpy as np
 
-from bpt.base.signals import Action
-from bpt.parallel.outer.outer_instructions import Order, Report, Settled
+from bpt.base.signals import SignalAction
+from bpt.parallel.outer.outer_instructions import Order, Settled, SubmissionReport
 from bpt.system.comm.base import Buffer
-from bpt.train.solver.solver import Outcome
+from bpt.train.solver.solver import RunOutcome
 
 LENGTH = 16  # of a head; float64, exact for whole numbers up to 2^53
-_ACTIONS = tuple(Action)
+_ACTIONS = tuple(SignalAction)
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     """What a head is about."""
 
     PROGRESS = 1  # of a worker within a pass
@@ -32,7 +32,7 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True)
-class Progress:
+class WorkerProgress:
     """What a worker tells while it trains.
 
     Attributes:
@@ -47,7 +47,7 @@ class Progress:
     samples: int = 0
     seconds: float = 0.0
     loss: float = 0.0
-    action: Action = Action.NONE
+    action: SignalAction = SignalAction.NONE
     terminated: bool = False
 
 
@@ -56,21 +56,21 @@ def head() -> Buffer:
     return np.zeros(LENGTH)
 
 
-def progress_head(progress: Progress) -> Buffer:
+def progress_head(progress: WorkerProgress) -> Buffer:
     """Progress as a head; the worker is known by where it comes from."""
     action = _ACTIONS.index(progress.action)
-    return _head(Kind.PROGRESS, progress.samples, progress.seconds, progress.loss, action, progress.terminated)
+    return _head(MessageKind.PROGRESS, progress.samples, progress.seconds, progress.loss, action, progress.terminated)
 
 
-def read_progress(numbers: Buffer, worker: int) -> Progress:
+def read_progress(numbers: Buffer, worker: int) -> WorkerProgress:
     """What ``progress_head`` has written."""
     samples, seconds, loss, action, terminated = numbers[1:6].tolist()
-    return Progress(worker, int(samples), seconds, loss, _ACTIONS[int(action)], bool(terminated))
+    return WorkerProgress(worker, int(samples), seconds, loss, _ACTIONS[int(action)], bool(terminated))
 
 
 def settled_head(settled: Settled) -> Buffer:
     """How a worker computes, as a head."""
-    return _head(Kind.SETTLED, settled.engine, settled.inner)
+    return _head(MessageKind.SETTLED, settled.engine, settled.inner)
 
 
 def read_settled(numbers: Buffer, worker: int) -> Settled:
@@ -78,26 +78,26 @@ def read_settled(numbers: Buffer, worker: int) -> Settled:
     return Settled(worker, int(numbers[1]), int(numbers[2]))
 
 
-def report_head(report: Report) -> Buffer:
+def report_head(report: SubmissionReport) -> Buffer:
     """A report as a head."""
     passes = report.passes
     return _head(
-        Kind.SUBMIT, passes.numerator, passes.denominator, report.iterations, report.samples,
+        MessageKind.SUBMIT, passes.numerator, passes.denominator, report.iterations, report.samples,
         report.seconds, report.waited, report.accuracy, report.loss,
     )  # fmt: skip
 
 
-def read_report(numbers: Buffer, worker: int) -> Report:
+def read_report(numbers: Buffer, worker: int) -> SubmissionReport:
     """What ``report_head`` has written."""
     over, under, iterations, samples, *rest = numbers[1:9].tolist()
-    return Report(worker, Fraction(int(over), int(under)), int(iterations), int(samples), *rest)
+    return SubmissionReport(worker, Fraction(int(over), int(under)), int(iterations), int(samples), *rest)
 
 
 def order_head(order: Order) -> Buffer:
     """An order, but for its samples, as a head."""
     until, passes = order.until, order.passes
     return _head(
-        Kind.ORDER, len(order.runs), order.version, until.numerator, until.denominator,
+        MessageKind.ORDER, len(order.runs), order.version, until.numerator, until.denominator,
         passes.numerator, passes.denominator, order.iterations, order.weights, order.stop,
     )  # fmt: skip
 
@@ -121,24 +121,24 @@ def runs_buffer(order: Order) -> Buffer:
     return np.array(order.runs, np.int64).reshape(-1, 2)
 
 
-def finished_head(outcome: Outcome) -> Buffer:
+def finished_head(outcome: RunOutcome) -> Buffer:
     """How the run has ended, as a head."""
-    return _head(Kind.FINISHED, outcome.iterations, outcome.terminated, outcome.short)
+    return _head(MessageKind.FINISHED, outcome.iterations, outcome.terminated, outcome.short)
 
 
-def read_finished(numbers: Buffer) -> Outcome:
+def read_finished(numbers: Buffer) -> RunOutcome:
     """What ``finished_head`` has written."""
-    return Outcome(int(numbers[1]), bool(numbers[2]), bool(numbers[3]))
+    return RunOutcome(int(numbers[1]), bool(numbers[2]), bool(numbers[3]))
 
 
 def hurry_head() -> Buffer:
     """Ask a worker to submit after this iteration."""
-    return _head(Kind.HURRY)
+    return _head(MessageKind.HURRY)
 
 
-def kind_of(numbers: Buffer) -> Kind:
+def kind_of(numbers: Buffer) -> MessageKind:
     """What a head is about."""
-    return Kind(int(numbers[0]))
+    return MessageKind(int(numbers[0]))
 
 
 def _head(*numbers: float) -> Buffer:

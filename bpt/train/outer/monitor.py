@@ -13,10 +13,10 @@ from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.sample_partition import size
 from bpt.engine.optim import lr_policy
-from bpt.parallel.outer.outer_instructions import Average, Order, Report, Settled
-from bpt.parallel.outer.weight_update import Update
+from bpt.parallel.outer.outer_instructions import AverageSubmitted, Order, Settled, SubmissionReport
+from bpt.parallel.outer.weight_update import AgwuUpdate
 from bpt.train.outer.report import AllocationRow, NodeRow, RunRecord, UpdateRow
-from bpt.train.solver.display import Lap, display_line
+from bpt.train.solver.display import DisplayInterval, display_line
 
 LOG = logging.getLogger("bpt")
 
@@ -51,8 +51,8 @@ class Monitor:
         self._hosts = hosts
         self._silent = silent
         self._shown = iteration
-        self._lap = Lap(iteration)
-        self._reports: dict[int, Report] = {}  # the newest of each worker
+        self._lap = DisplayInterval(iteration)
+        self._reports: dict[int, SubmissionReport] = {}  # the newest of each worker
         self._ended: dict[int, float] = {}  # when each has submitted the last time
         self._lost: dict[int, float] = {}  # when each was found to be gone
         self._samples = [0] * len(names)
@@ -64,7 +64,7 @@ class Monitor:
         """Since the start."""
         return time.perf_counter() - self._start
 
-    def submitted(self, report: Report) -> None:
+    def submitted(self, report: SubmissionReport) -> None:
         """A worker has submitted."""
         worker = report.worker
         self._reports[worker] = report
@@ -74,7 +74,7 @@ class Monitor:
         if not math.isnan(report.loss):
             self._losses[worker] = report.loss
 
-    def merged(self, update: Update, moved: int) -> None:
+    def merged(self, update: AgwuUpdate, moved: int) -> None:
         """AGWU or ASGD has made a version from what a worker submitted; ``moved``: bytes of its weights so far."""
         report = self._reports[update.worker]
         self._row(report, update.version, update.base, update.staleness, update.gamma, update.factor, moved)
@@ -87,7 +87,7 @@ class Monitor:
             number(update.factor), _trained(report),
         )  # fmt: skip
 
-    def averaged(self, average: Average, moved: Sequence[int]) -> None:
+    def averaged(self, average: AverageSubmitted, moved: Sequence[int]) -> None:
         """SGWU has made a version from what all have submitted; ``moved``: bytes of each one's weights so far."""
         for worker, factor, bytes_ in zip(average.workers, average.factors, moved, strict=True):
             report = self._reports[worker]
@@ -163,7 +163,7 @@ class Monitor:
             self.record.nodes.append(row)
 
     def _row(
-        self, report: Report, version: int, base: int, staleness: int, gamma: float, factor: float, moved: int
+        self, report: SubmissionReport, version: int, base: int, staleness: int, gamma: float, factor: float, moved: int
     ) -> None:
         worker = report.worker
         row = UpdateRow(
@@ -173,7 +173,7 @@ class Monitor:
         self.record.updates.append(row)
 
 
-def _trained(report: Report) -> str:
+def _trained(report: SubmissionReport) -> str:
     return (
         f"pass {number(float(report.passes))}: {report.samples} samples in {report.seconds:.3g} s, "
         f"waited {report.waited:.3g} s, loss = {number(report.loss)}"

@@ -13,7 +13,7 @@ from bpt.base.violation import refuse
 from bpt.config.plan.nets import NetFields
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.data.shipped import Spool
+from bpt.data.shipped import RecordCache
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_specs import layer_specs
 from bpt.graph.state import filter_layers
@@ -55,7 +55,7 @@ def worker_runtime(
     number: int,
     assignment: Assignment,
     device: torch.device,
-    spools: Mapping[str, Spool] = MappingProxyType({}),
+    spools: Mapping[str, RecordCache] = MappingProxyType({}),
     quiet: bool = False,
     ranks: Communicator | None = None,
 ) -> Runtime:
@@ -92,7 +92,7 @@ def node_lines(plan: RunPlan, graph: LayerGraph) -> Iterator[str]:
         yield from described(staging)
 
 
-def _redirected(plan: RunPlan, spools: Mapping[str, Spool]) -> RunPlan:
+def _redirected(plan: RunPlan, spools: Mapping[str, RecordCache]) -> RunPlan:
     """The plan whose training net's data layers read from ``spools``."""
     net = pb.NetParameter()
     net.CopyFrom(plan.train.source.param)

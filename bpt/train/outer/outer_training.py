@@ -13,7 +13,7 @@ from bpt.base.errors import PrototxtError
 from bpt.base.signals import SignalActions
 from bpt.base.violation import refuse
 from bpt.config.plan.run_plan import RunPlan
-from bpt.data.shipped import Parcel, Spool
+from bpt.data.shipped import RecordCache, RecordChunk
 from bpt.system.comm.agreement import check_same, outcome_of_first
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.cores import powers
@@ -27,16 +27,16 @@ from bpt.train.outer.parameter_server import ParameterServer, parts_of
 from bpt.train.outer.remote import RemoteServer
 from bpt.train.outer.replay_log import read_log
 from bpt.train.outer.roles import SERVER, Roles
-from bpt.train.outer.serving import Serving
+from bpt.train.outer.serving import ServerSession
 from bpt.train.outer.trainer import Trainer
 from bpt.train.outer.worker import Signals, Worker
 from bpt.train.outer.worker_ranks import WorkerRanks
 from bpt.train.rules.violations import violations, violations_of_ranks
 from bpt.train.runtime.flight_log import FlightLog
-from bpt.train.runtime.rank_group import Crew, heartbeat_of
+from bpt.train.runtime.rank_group import RankGroup, heartbeat_of
 from bpt.train.runtime.run_facts import check_content, data_facts, facts_of
 from bpt.train.runtime.runtime import Runtime
-from bpt.train.solver.solver import Outcome
+from bpt.train.solver.solver import RunOutcome
 
 
 def train(
@@ -46,7 +46,7 @@ def train(
     signals: SignalActions | None = None,
     resume: str = "",
     replay: str = "",
-) -> Outcome:
+) -> RunOutcome:
     """Train by SGWU, AGWU or ASGD, whichever the solver names; a collective call. Rank 0 logs and writes.
 
     Args:
@@ -69,21 +69,21 @@ def train(
             "then only serves",
             plan.origin("parallel_param", "server"),
         )
-    serving: Serving | None = None
+    serving: ServerSession | None = None
 
     def serve() -> Assignment:
         nonlocal serving
-        serving = Serving(plan, roles, device, resume, read_log(replay) if replay else None, world.events)
+        serving = ServerSession(plan, roles, device, resume, read_log(replay) if replay else None, world.events)
         return serving.assignment
 
     assignment = outcome_of_first(world, serve if roles.serves else None)
     if not assignment.iterations:
-        return Outcome(assignment.first, terminated=False)
+        return RunOutcome(assignment.first, terminated=False)
     ranks = _ranks_of_worker(roles, world)
     with _watched(plan, world), ExitStack() as stack:
-        spools: dict[str, Spool] = {}
+        spools: dict[str, RecordCache] = {}
         if not roles.serves:
-            spools = {name: stack.enter_context(Spool(header)) for name, header in assignment.headers.items()}
+            spools = {name: stack.enter_context(RecordCache(header)) for name, header in assignment.headers.items()}
         runtime = None
         if roles.worker is not None:
             runtime = worker_runtime(plan, roles.worker, assignment, device, spools, roles.serves, ranks)
@@ -113,7 +113,7 @@ def train(
             stack.enter_context(signals)
         trainer = _trainer(runtime, assignment, roles, ranks, signals, tuple(spools.values()))
         asked: Signals | None = signals
-        keep: list[Callable[[Parcel], object]] = [spool.append for spool in spools.values()]
+        keep: list[Callable[[RecordChunk], object]] = [spool.append for spool in spools.values()]
         if isinstance(trainer, WorkerRanks):
             if not roles.leads:
                 return trainer.follow()
@@ -131,7 +131,7 @@ def _watched(plan: RunPlan, world: Communicator) -> Iterator[None]:
     """
     log = FlightLog.of(world, plan.snapshot_prefix)
     # No rank begins the same instructions as another one.
-    beat = heartbeat_of(plan, Crew.all_of(world), log, world.rank, heals=False)
+    beat = heartbeat_of(plan, RankGroup.all_of(world), log, world.rank, heals=False)
     failed = True
     try:
         yield
@@ -147,7 +147,7 @@ def _trainer(
     roles: Roles,
     ranks: Communicator,
     signals: SignalActions | None = None,
-    spools: tuple[Spool, ...] = (),
+    spools: tuple[RecordCache, ...] = (),
 ) -> Trainer | WorkerRanks:
     """The net of this rank's worker; of one of several ranks, a collective call of these."""
     if roles.ranks == 1:

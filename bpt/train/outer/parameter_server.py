@@ -18,16 +18,16 @@ from itertools import pairwise
 import numpy as np
 
 from bpt.base.errors import LostRankError
-from bpt.parallel.outer.outer_instructions import Average, Merge
-from bpt.parallel.outer.weight_update import Update
+from bpt.parallel.outer.outer_instructions import AverageSubmitted, Merge
+from bpt.parallel.outer.weight_update import AgwuUpdate
 from bpt.system.comm.base import Buffer, Communicator, Request
 from bpt.system.events.event import Activity
-from bpt.train.outer.coded_submissions import Coded, as_they_are
+from bpt.train.outer.coded_submissions import Coded, identity_codec
 from bpt.train.outer.global_weights import GlobalWeights
 from bpt.train.outer.messages import head as message_head
 from bpt.train.outer.messages import read_finished
 from bpt.train.outer.roles import SERVER
-from bpt.train.solver.solver import Outcome
+from bpt.train.solver.solver import RunOutcome
 
 COMMAND, TABLE, PART, ARRIVED = 11, 12, 13, 14  # tags; of what has arrived, ARRIVED + worker
 PAUSE = 0.0005  # seconds to sleep when nothing has come
@@ -45,7 +45,7 @@ class _Kind(IntEnum):
 
 
 @dataclass(frozen=True)
-class Part:
+class ServerPart:
     """A parameter server.
 
     Attributes:
@@ -62,15 +62,15 @@ class Part:
         return int(self.span.stop - self.span.start)
 
 
-def parts_of(size: int, ranks: Sequence[int]) -> list[Part]:
+def parts_of(size: int, ranks: Sequence[int]) -> list[ServerPart]:
     """The flat weights in parts as equal as can be, one for each of ``ranks``; rank 0's whole if there are none."""
     if not ranks:
-        return [Part(SERVER, slice(0, size))]
+        return [ServerPart(SERVER, slice(0, size))]
     ends = [size * number // len(ranks) for number in range(len(ranks) + 1)]
-    return [Part(rank, slice(*between)) for rank, between in zip(ranks, pairwise(ends), strict=True)]
+    return [ServerPart(rank, slice(*between)) for rank, between in zip(ranks, pairwise(ends), strict=True)]
 
 
-class DistantWeights:
+class ShardedWeightsClient:
     """The main server's hold on weights that are elsewhere; stands for GlobalWeights.
 
     Args:
@@ -80,7 +80,7 @@ class DistantWeights:
         ranks: of each worker; that of the main server, if it computes as well, is served from memory.
     """
 
-    def __init__(self, comm: Communicator, parts: Sequence[Part], weights: Buffer, ranks: Sequence[int]) -> None:
+    def __init__(self, comm: Communicator, parts: Sequence[ServerPart], weights: Buffer, ranks: Sequence[int]) -> None:
         self._comm = comm
         self._parts = parts
         self._size, self._dtype = weights.size, weights.dtype
@@ -120,7 +120,7 @@ class DistantWeights:
         numbers = update.worker, update.base, update.newest, update.gamma, update.accuracy, update.share
         self._tell(_Kind.MERGE, *numbers)
 
-    def average(self, instruction: Average) -> None:
+    def average(self, instruction: AverageSubmitted) -> None:
         """See GlobalWeights."""
         self._tell(_Kind.AVERAGE, len(instruction.workers), instruction.version)
         table = np.array([instruction.workers, instruction.factors], np.float64)
@@ -131,7 +131,7 @@ class DistantWeights:
         """Of ASGD only, which has its weights on rank 0."""
         raise AssertionError(worker)
 
-    def reports(self) -> list[tuple[Part, Buffer]]:
+    def reports(self) -> list[tuple[ServerPart, Buffer]]:
         """What each parameter server reports at the end, REPORTED."""
         self._tell(_Kind.END)
         reports = []
@@ -173,11 +173,11 @@ class ParameterServer:
     def __init__(
         self,
         comm: Communicator,
-        part: Part,
+        part: ServerPart,
         trained: int,
         dtype: np.dtype[np.generic],
         ranks: Sequence[int],
-        coded: Coded = as_they_are,
+        coded: Coded = identity_codec,
     ) -> None:
         self._comm = comm
         self._ranks = ranks
@@ -189,7 +189,7 @@ class ParameterServer:
         self._codings = [coded(rank, part.rank, part.span) for rank in ranks]
         self._weights = GlobalWeights(weights, min(max(trained - part.span.start, 0), part.size))
 
-    def run(self) -> Outcome:
+    def run(self) -> RunOutcome:
         """Serve until the run has ended; returns how."""
         command = np.zeros(_LENGTH)
         awaited = self._comm.Irecv(command, SERVER, COMMAND)
@@ -244,14 +244,14 @@ class ParameterServer:
                         self._coming[worker] = buffer, self._comm.Irecv(buffer, self._ranks[worker], PART)
             case _Kind.MERGE:
                 base, newest_version, gamma, accuracy, share = numbers[1:6]
-                update = Update(worker, int(base), int(newest_version), gamma, accuracy, share)
+                update = AgwuUpdate(worker, int(base), int(newest_version), gamma, accuracy, share)
                 self._weights.merge(Merge(update))
                 self._report["updates"] += 1
             case _Kind.AVERAGE:
                 table = np.empty((2, int(numbers[0])))
                 self._comm.Recv(table, SERVER, TABLE)
                 workers, factors = tuple(map(int, table[0])), tuple(table[1].tolist())
-                self._weights.average(Average(workers, factors, int(numbers[1])))
+                self._weights.average(AverageSubmitted(workers, factors, int(numbers[1])))
                 self._report["updates"] += 1
             case _Kind.GIVE:
                 self._send(self._weights.newest, SERVER, PART)
@@ -263,7 +263,7 @@ class ParameterServer:
                 self._coming.pop(worker, None)
                 self._weights.forget(worker)
 
-    def _end(self) -> Outcome:
+    def _end(self) -> RunOutcome:
         """Tell what there is to report, and wait."""
         self._comm.Send(np.array([self._report[name] for name in REPORTED]), SERVER, TABLE)
         head = message_head()

@@ -9,17 +9,17 @@ import numpy as np
 import torch
 
 from bpt.base.errors import LostRankError
-from bpt.data.shipped import Parcel, Shipment
-from bpt.parallel.outer.outer_instructions import Order, Report, Settled
+from bpt.data.shipped import RecordChunk, RecordStream
+from bpt.parallel.outer.outer_instructions import Order, Settled, SubmissionReport
 from bpt.system.comm.base import Buffer, Communicator, Request
 from bpt.system.events.event import Activity
 from bpt.train.outer import messages as wire
-from bpt.train.outer.coded_submissions import Coded, as_they_are
-from bpt.train.outer.messages import Kind, Progress
+from bpt.train.outer.coded_submissions import Coded, identity_codec
+from bpt.train.outer.messages import MessageKind, WorkerProgress
 from bpt.train.outer.parameter_server import ARRIVED, PART, parts_of
 from bpt.train.outer.roles import SERVER
-from bpt.train.outer.worker_links import Event, Gone, Submission
-from bpt.train.solver.solver import Outcome
+from bpt.train.outer.worker_links import Event, Submission, WorkerLost
+from bpt.train.solver.solver import RunOutcome
 
 _HEAD, _WEIGHTS, _RUNS, _SIZES, _TABLE, _CONTENT = range(1, 7)  # tags
 
@@ -47,9 +47,9 @@ class RemoteWorker:
         worker: int,
         size: int,
         dtype: np.dtype[np.generic],
-        shipments: Sequence[Shipment] = (),
+        shipments: Sequence[RecordStream] = (),
         holders: Sequence[int] = (),
-        coded: Coded = as_they_are,
+        coded: Coded = identity_codec,
     ) -> None:
         self._comm = comm
         self._rank = rank
@@ -67,7 +67,7 @@ class RemoteWorker:
         self._head = wire.head()
         self._awaited: Request | None = None
         self._holders = holders
-        self._coming: tuple[Report, Buffer | None, list[Request], list[Buffer]] | None = None
+        self._coming: tuple[SubmissionReport, Buffer | None, list[Request], list[Buffer]] | None = None
         self._sent: list[tuple[Request, Buffer]] = []
         self._shipments = shipments
         self._pieces: Iterator[Sequence[Buffer]] = iter(())  # still to be sent
@@ -109,7 +109,7 @@ class RemoteWorker:
         if self._awaited is not None or self._coming is not None:  # it has not been told to stop
             self._tell(wire.hurry_head())
 
-    def finish(self, outcome: Outcome) -> None:
+    def finish(self, outcome: RunOutcome) -> None:
         """See ToWorker."""
         self._tell(wire.finished_head(outcome))
 
@@ -136,8 +136,8 @@ class RemoteWorker:
         if self._awaited is None or not self._awaited.Test():
             return None
         kind = wire.kind_of(self._head)
-        if kind is not Kind.SUBMIT:
-            read = wire.read_progress if kind is Kind.PROGRESS else wire.read_settled
+        if kind is not MessageKind.SUBMIT:
+            read = wire.read_progress if kind is MessageKind.PROGRESS else wire.read_settled
             word: Event = read(self._head, self._worker)
             self._listen()
             return word
@@ -162,7 +162,7 @@ class RemoteWorker:
         return self._size * self._dtype.itemsize
 
     def _arrived(
-        self, report: Report, weights: Buffer | None, requests: Sequence[Request], words: Sequence[Buffer]
+        self, report: SubmissionReport, weights: Buffer | None, requests: Sequence[Request], words: Sequence[Buffer]
     ) -> Event | None:
         """The submission, once all of it is here, or with the parameter servers."""
         if sum(request.Test() for request in requests) < len(requests):
@@ -196,11 +196,11 @@ class RemoteWorker:
         with self._comm.events.part_of(what):
             self._sent.append((self._comm.Isend(buffer, self._rank, tag), buffer))
 
-    def _lost(self) -> Gone:
+    def _lost(self) -> WorkerLost:
         self._gone = True
         self._coming, self._awaited = None, None
         self._sent.clear()
-        return Gone(self._worker)
+        return WorkerLost(self._worker)
 
 
 class RemoteServer:
@@ -220,9 +220,9 @@ class RemoteServer:
         worker: int,
         size: int,
         dtype: np.dtype[np.generic],
-        keep: Sequence[Callable[[Parcel], object]] = (),
+        keep: Sequence[Callable[[RecordChunk], object]] = (),
         holders: Sequence[int] = (),
-        coded: Coded = as_they_are,
+        coded: Coded = identity_codec,
     ) -> None:
         self._comm = comm
         self._worker = worker
@@ -239,13 +239,13 @@ class RemoteServer:
         self._sent: list[tuple[Request, Buffer]] = []
         self._hurried = False
 
-    def tell(self, word: Progress | Settled) -> None:
+    def tell(self, word: WorkerProgress | Settled) -> None:
         """See ToServer."""
         self._sent = [(request, buffer) for request, buffer in self._sent if not request.Test()]
         head = wire.settled_head(word) if isinstance(word, Settled) else wire.progress_head(word)
         self._send(Activity.CONTROL, head, _HEAD)
 
-    def submit(self, report: Report, weights: Buffer) -> None:
+    def submit(self, report: SubmissionReport, weights: Buffer) -> None:
         """See ToServer."""
         self._send(Activity.CONTROL, wire.report_head(report), _HEAD)
         for part, coding, rest in zip(self._parts, self._codings, self._rests, strict=True):
@@ -257,7 +257,7 @@ class RemoteServer:
     def order(self) -> tuple[Order, Buffer | None]:
         """See ToServer."""
         self._awaited.Wait()
-        while wire.kind_of(self._head) is Kind.HURRY:
+        while wire.kind_of(self._head) is MessageKind.HURRY:
             self._awaited = self._listen()
             self._awaited.Wait()
         runs = np.empty((wire.number_of_runs(self._head), 2), np.int64)
@@ -285,10 +285,10 @@ class RemoteServer:
             self._awaited = self._listen()
         return order, weights
 
-    def finished(self) -> Outcome:
+    def finished(self) -> RunOutcome:
         """See ToServer."""
         self._listen().Wait()
-        while wire.kind_of(self._head) is not Kind.FINISHED:  # asked to hurry when it had stopped already
+        while wire.kind_of(self._head) is not MessageKind.FINISHED:  # asked to hurry when it had stopped already
             self._listen().Wait()
         return wire.read_finished(self._head)
 
@@ -296,19 +296,19 @@ class RemoteServer:
     def hurried(self) -> bool:
         """See ToServer."""
         if not self._hurried and self._awaited.Test():
-            assert wire.kind_of(self._head) is Kind.HURRY, self._head
+            assert wire.kind_of(self._head) is MessageKind.HURRY, self._head
             self._hurried = True
             self._awaited = self._listen()
         return self._hurried
 
-    def _receive(self, keep: Callable[[Parcel], object]) -> None:
+    def _receive(self, keep: Callable[[RecordChunk], object]) -> None:
         """Receive the records of one layer."""
         sizes = np.zeros(2, np.int64)
         with self._comm.events.part_of(Activity.RECORDS):
             self._comm.Recv(sizes, SERVER, _SIZES)
             while sizes.any():
                 records, length = sizes.tolist()
-                parcel = Parcel(np.empty((records, 3), np.int64), np.empty(length, np.uint8))
+                parcel = RecordChunk(np.empty((records, 3), np.int64), np.empty(length, np.uint8))
                 self._comm.Recv(parcel.table, SERVER, _TABLE)
                 self._comm.Recv(parcel.content, SERVER, _CONTENT)
                 keep(parcel)

@@ -7,24 +7,32 @@ import time
 from collections.abc import Sequence
 
 from bpt.base.errors import RunError
-from bpt.base.progress import Progress as ProgressBar
-from bpt.base.signals import Action, SignalActions
+from bpt.base.progress import ProgressBar
+from bpt.base.signals import SignalAction, SignalActions
 from bpt.config.plan.run_plan import RunPlan
 from bpt.parallel.outer.base import OuterSchedule
-from bpt.parallel.outer.outer_instructions import Average, Descend, Instruction, Lost, Merge, Send, Settled
+from bpt.parallel.outer.outer_instructions import (
+    ApplyGradient,
+    AverageSubmitted,
+    Instruction,
+    Lost,
+    Merge,
+    SendOrder,
+    Settled,
+)
 from bpt.parallel.outer.replay import Replay
 from bpt.system.events.bus import EventBus
 from bpt.system.events.event import Activity
 from bpt.train.outer.assignment import Assignment
 from bpt.train.outer.background_evaluator import BackgroundEvaluator, Moment
 from bpt.train.outer.global_weights import GlobalWeights
-from bpt.train.outer.messages import Progress
+from bpt.train.outer.messages import WorkerProgress
 from bpt.train.outer.monitor import Monitor
-from bpt.train.outer.parameter_server import DistantWeights
+from bpt.train.outer.parameter_server import ShardedWeightsClient
 from bpt.train.outer.replay_log import ReplayLog
 from bpt.train.outer.server_update import ServerUpdate
-from bpt.train.outer.worker_links import Event, Gone, Submission, ToWorker
-from bpt.train.solver.solver import Outcome
+from bpt.train.outer.worker_links import Event, Submission, ToWorker, WorkerLost
+from bpt.train.solver.solver import RunOutcome
 from bpt.train.state import state_path
 
 LOG = logging.getLogger("bpt")
@@ -32,7 +40,7 @@ LOG = logging.getLogger("bpt")
 PAUSE = 0.0005  # seconds to sleep when nothing has come
 
 
-class Server:
+class MainServer:
     """Waits for what workers submit, and executes what the schedule makes of it.
 
     Args:
@@ -53,7 +61,7 @@ class Server:
         self,
         plan: RunPlan,
         schedule: OuterSchedule | Replay,
-        weights: GlobalWeights | DistantWeights,
+        weights: GlobalWeights | ShardedWeightsClient,
         links: Sequence[ToWorker],
         assignment: Assignment,
         monitor: Monitor,
@@ -110,7 +118,7 @@ class Server:
 
     def _serve(self, event: Event, bar: ProgressBar) -> None:
         match event:
-            case Progress():
+            case WorkerProgress():
                 self._schedule.progressed(event.worker, event.samples, event.seconds)
                 self._monitor.told(event.worker, event.loss)
                 self._act(event.action, event.terminated)
@@ -123,7 +131,7 @@ class Server:
                 self._monitor.settled(event)
                 if self._log:
                     self._log.add(event)
-            case Gone(worker):
+            case WorkerLost(worker):
                 self._execute(self._lost(worker))
                 self._weights.forget(worker)
 
@@ -148,12 +156,12 @@ class Server:
                         self._weights.merge(instruction)
                     self.version = update.version
                     self._monitor.merged(update, self._moved(update.worker))
-                case Average(workers):
+                case AverageSubmitted(workers):
                     with self._events.during(Activity.MERGE):
                         self._weights.average(instruction)
                     self.version = instruction.version
                     self._monitor.averaged(instruction, [self._moved(worker) for worker in workers])
-                case Descend(update, progress):
+                case ApplyGradient(update, progress):
                     assert self._server_update is not None and isinstance(self._weights, GlobalWeights)
                     gradients = self._weights.take(update.worker)
                     iteration = self._assignment.iteration(progress * self._assignment.total)
@@ -161,7 +169,7 @@ class Server:
                         self._weights.newest = self._server_update.apply(self._weights.newest, gradients, iteration)
                     self.version = update.version
                     self._monitor.merged(update, self._moved(update.worker))
-                case Send(order):
+                case SendOrder(order):
                     weights = self._weights.fetch(order.worker) if order.weights else None
                     self._links[order.worker].send(order, weights)
                     self._monitor.sent(order)
@@ -193,12 +201,12 @@ class Server:
         if plan.snapshot and before // plan.snapshot < now // plan.snapshot:
             self._snapshot()
 
-    def _act(self, action: Action, terminated: bool) -> None:
+    def _act(self, action: SignalAction, terminated: bool) -> None:
         """Do what a signal asks for, on whichever rank it came; ``terminated``: it was SIGTERM."""
         self.terminated |= terminated
-        if action is Action.SNAPSHOT:
+        if action is SignalAction.SNAPSHOT:
             self._snapshot()
-        elif action is Action.STOP and not self.stopped:
+        elif action is SignalAction.STOP and not self.stopped:
             self.stopped = True
             LOG.info("Stopping: the workers submit what they have trained")
             self._schedule.stop()
@@ -252,9 +260,9 @@ class Server:
         elif replay.stopped:
             LOG.info("Replay: the run that wrote the log was stopped %s, and so is its replay", place)
 
-    def end(self) -> Outcome:
+    def end(self) -> RunOutcome:
         """Tell the workers how the run has ended, when all is written, so that all ranks end alike."""
-        outcome = Outcome(self._reached, self.terminated, self.short)
+        outcome = RunOutcome(self._reached, self.terminated, self.short)
         for link in self._links:
             link.finish(outcome)
         while not all(link.idle for link in self._links):

@@ -17,7 +17,7 @@ from bpt.base.errors import UserError
 from bpt.base.signals import SignalActions
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.data.shipped import Shipment
+from bpt.data.shipped import RecordStream
 from bpt.graph.net_digest import net_digest
 from bpt.nn.layers.base import batch_of
 from bpt.nn.layers.data import shipment_of
@@ -38,27 +38,27 @@ from bpt.train.outer.messages import finished_head
 from bpt.train.outer.monitor import Monitor
 from bpt.train.outer.node_solvers import node_lines, server_solver
 from bpt.train.outer.nodes import NodeFacts
-from bpt.train.outer.parameter_server import DistantWeights, parts_of
+from bpt.train.outer.parameter_server import ShardedWeightsClient, parts_of
 from bpt.train.outer.remote import RemoteWorker
 from bpt.train.outer.replay_log import RecordedRun, RunFacts, check_replay, remarks, writing
 from bpt.train.outer.report import RunRecord, ServerRow, draw, summary_lines, write_csv
 from bpt.train.outer.roles import SERVER, Roles
-from bpt.train.outer.server import Server
+from bpt.train.outer.server import MainServer
 from bpt.train.outer.server_update import ServerUpdate
 from bpt.train.outer.trainer import Trainer
 from bpt.train.outer.worker import Worker
 from bpt.train.outer.worker_links import ToServer, ToWorker
 from bpt.train.outer.worker_ranks import WorkerRanks
-from bpt.train.rules.violations import unused
+from bpt.train.rules.violations import ignored_settings
 from bpt.train.runtime.runtime import Runtime
-from bpt.train.solver.solver import Outcome
+from bpt.train.solver.solver import RunOutcome
 
 LOG = logging.getLogger("bpt")
 
 _Exchange, _Balance = pb.ParallelParameter.Exchange, pb.ParallelParameter.Balance
 
 
-class Serving:
+class ServerSession:
     """The server's part of a run, built before the workers know of it.
 
     Args:
@@ -131,7 +131,7 @@ class Serving:
                 "ASGD: gradients of %d workers are stale, which momentum %g amplifies; if the loss grows, lower "
                 "momentum or base_lr", len(roles.workers), plan.optim.momentum,
             )  # fmt: skip
-        for remark in unused(plan):
+        for remark in ignored_settings(plan):
             LOG.warning("%s", remark)
         if (
             plan.given("parallel_param", "server")
@@ -150,7 +150,7 @@ class Serving:
         LOG.info("The samples are handed out in %d batches, not %d: %.4g passes are left", most, wanted, passes)
         return plan.with_parallel(balance_param=replace(parallel.balance_param, num_batches=most))
 
-    def _ship(self) -> dict[str, Shipment]:
+    def _ship(self) -> dict[str, RecordStream]:
         """The records of each data layer."""
         return {name: shipment_of(layer) for name, layer in self.solver.net.data_layers().items()}
 
@@ -173,7 +173,7 @@ class Serving:
         signals: SignalActions | None,
         hosts: Sequence[str],
         coded: Coded,
-    ) -> Outcome:
+    ) -> RunOutcome:
         """Serve until all is trained.
 
         Args:
@@ -215,7 +215,7 @@ class Serving:
                 log = stack.enter_context(writing(os.path.join(self._folder, "replay.jsonl")))
                 log.begin(facts)
             global_weights = self._hold(weights, comm)
-            server = Server(
+            server = MainServer(
                 self._plan,
                 schedule,
                 global_weights,
@@ -246,11 +246,11 @@ class Serving:
                 colocated.join()
         return outcome
 
-    def _hold(self, weights: Buffer, comm: Communicator) -> GlobalWeights | DistantWeights:
+    def _hold(self, weights: Buffer, comm: Communicator) -> GlobalWeights | ShardedWeightsClient:
         """The global weights, here or on parameter servers."""
         if not self._roles.servers:
             return GlobalWeights(weights, self._flat.trained)
-        return DistantWeights(comm, parts_of(self._flat.size, self._roles.holders), weights, self._roles.workers)
+        return ShardedWeightsClient(comm, parts_of(self._flat.size, self._roles.holders), weights, self._roles.workers)
 
     def _work(self, trainer: Trainer, link: ToServer, threads: int) -> None:
         """What the worker's thread does."""

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from bpt.data.sample_partition import Run
 from bpt.system.comm.base import Buffer
-from bpt.train.metrics import LocalAccuracy, Tally
+from bpt.train.metrics import CorrectCount, LocalAccuracy
 from bpt.train.outer.data_set import dealt_layers
 from bpt.train.outer.flat_weights import FlatWeights
 from bpt.train.runtime.runtime import Runtime
-from bpt.train.solver.solver import Outcome
+from bpt.train.solver.solver import RunOutcome
 
 
 class Trainer:
@@ -88,7 +88,7 @@ class Trainer:
         self._flat.load(kept)
         runtime.net.kept = states
 
-    def tally(self) -> Tally:
+    def tally(self) -> CorrectCount:
         """The predictions since the last call."""
         return self._accuracy.take()
 
@@ -99,7 +99,7 @@ class Trainer:
         sums, self._sums = self._sums, self._flat.nothing()
         return sums
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: RunOutcome) -> None:
         """The run has ended so."""
 
     def _add(self, loss: float) -> None:

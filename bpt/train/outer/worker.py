@@ -7,14 +7,14 @@ import time
 from fractions import Fraction
 from typing import Protocol
 
-from bpt.base.signals import Action
-from bpt.parallel.outer.outer_instructions import Order, Report, Settled
+from bpt.base.signals import SignalAction
+from bpt.parallel.outer.outer_instructions import Order, Settled, SubmissionReport
 from bpt.system.comm.base import Buffer
 from bpt.train.outer.assignment import Assignment
-from bpt.train.outer.messages import Progress
+from bpt.train.outer.messages import WorkerProgress
 from bpt.train.outer.trainer import Trainer
 from bpt.train.outer.worker_links import ToServer
-from bpt.train.solver.solver import Outcome
+from bpt.train.solver.solver import RunOutcome
 
 BEAT = 0.25  # seconds between two words of how far a pass is
 
@@ -24,7 +24,7 @@ class Signals(Protocol):
 
     @property
     def terminated(self) -> bool: ...
-    def take(self) -> Action: ...
+    def take(self) -> SignalAction: ...
 
 
 class Worker:
@@ -54,7 +54,7 @@ class Worker:
         self._allocated = False
         self._iterations = 0
 
-    def run(self) -> Outcome:
+    def run(self) -> RunOutcome:
         """Train until the server says stop; returns how the run has ended, once it has."""
         order, weights = self._link.order()
         waited = 0.0
@@ -95,7 +95,7 @@ class Worker:
     def _position(self) -> int:
         return self._layers[0].position
 
-    def _train(self, order: Order, waited: float) -> Report:
+    def _train(self, order: Order, waited: float) -> SubmissionReport:
         losses: list[float] = []
         first = self._position
         start = time.perf_counter()
@@ -103,12 +103,12 @@ class Worker:
         while self._done < order.until and len(losses) < (order.iterations or math.inf):
             losses.append(self._iterate())
             now = time.perf_counter()
-            action = self._signals.take() if self._signals else Action.NONE
-            if now - beat > BEAT or action is not Action.NONE:
+            action = self._signals.take() if self._signals else SignalAction.NONE
+            if now - beat > BEAT or action is not SignalAction.NONE:
                 beat = now
                 trained = self._position - first
                 terminated = bool(self._signals and self._signals.terminated)
-                self._link.tell(Progress(self._number, trained, now - start, losses[-1], action, terminated))
+                self._link.tell(WorkerProgress(self._number, trained, now - start, losses[-1], action, terminated))
             if self._link.hurried:
                 break
         if self._assignment.after and self._assignment.weigh and losses and not self._assignment.gradients:
@@ -116,7 +116,7 @@ class Worker:
         tally = self._trainer.tally()
         if tally.counted or not tally.classifies:
             self._q = tally.ratio
-        return Report(
+        return SubmissionReport(
             self._number,
             min(self._done, order.until),
             len(losses),

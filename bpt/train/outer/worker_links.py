@@ -5,28 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from bpt.parallel.outer.outer_instructions import Order, Report, Settled
+from bpt.parallel.outer.outer_instructions import Order, Settled, SubmissionReport
 from bpt.system.comm.base import Buffer
-from bpt.train.outer.messages import Progress
-from bpt.train.solver.solver import Outcome
+from bpt.train.outer.messages import WorkerProgress
+from bpt.train.solver.solver import RunOutcome
 
 
 @dataclass(frozen=True)
 class Submission:
     """A worker's report, with its weights or gradients, flat; ``None``: parameter servers have got them."""
 
-    report: Report
+    report: SubmissionReport
     weights: Buffer | None
 
 
 @dataclass(frozen=True)
-class Gone:
+class WorkerLost:
     """A worker that is not there any more."""
 
     worker: int
 
 
-Event: TypeAlias = Progress | Submission | Settled | Gone
+Event: TypeAlias = WorkerProgress | Submission | Settled | WorkerLost
 
 
 class ToWorker(Protocol):
@@ -41,7 +41,7 @@ class ToWorker(Protocol):
     def hurry(self) -> None:
         """Ask the worker to submit after its iteration."""
 
-    def finish(self, outcome: Outcome) -> None:
+    def finish(self, outcome: RunOutcome) -> None:
         """Tell a worker that has stopped how the run has ended."""
 
     @property
@@ -60,16 +60,16 @@ class ToWorker(Protocol):
 class ToServer(Protocol):
     """A worker's end."""
 
-    def tell(self, word: Progress | Settled) -> None:
+    def tell(self, word: WorkerProgress | Settled) -> None:
         """Tell how far the pass is, or how the worker computes. Does not wait."""
 
-    def submit(self, report: Report, weights: Buffer) -> None:
+    def submit(self, report: SubmissionReport, weights: Buffer) -> None:
         """Submit what has been trained; the buffer belongs to the server from now on. Does not wait."""
 
     def order(self) -> tuple[Order, Buffer | None]:
         """Wait for the next order, and the weights that come with it."""
 
-    def finished(self) -> Outcome:
+    def finished(self) -> RunOutcome:
         """After an order to stop, wait until the run has ended."""
 
     @property

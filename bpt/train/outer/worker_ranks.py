@@ -11,18 +11,18 @@ from enum import IntEnum
 
 import numpy as np
 
-from bpt.base.signals import Action, SignalActions
+from bpt.base.signals import SignalAction, SignalActions
 from bpt.data.sample_partition import Run
-from bpt.data.shipped import Parcel, Spool
+from bpt.data.shipped import RecordCache, RecordChunk
 from bpt.system.comm.base import Buffer, Communicator
 from bpt.system.events.event import Activity
-from bpt.train.metrics import Tally
+from bpt.train.metrics import CorrectCount
 from bpt.train.outer.divided_weights import DividedWeights
 from bpt.train.outer.trainer import Trainer
 from bpt.train.runtime.runtime import Runtime
-from bpt.train.solver.solver import Outcome
+from bpt.train.solver.solver import RunOutcome
 
-_ACTIONS = (Action.SNAPSHOT, Action.STOP)
+_ACTIONS = (SignalAction.SNAPSHOT, SignalAction.STOP)
 
 
 class Command(IntEnum):
@@ -63,7 +63,7 @@ class WorkerRanks(Trainer):
         gradients: bool,
         ranks: Communicator,
         signals: SignalActions | None = None,
-        spools: Sequence[Spool] = (),
+        spools: Sequence[RecordCache] = (),
     ) -> None:
         super().__init__(runtime, gradients)
         self._ranks = ranks
@@ -73,16 +73,16 @@ class WorkerRanks(Trainer):
         self._weights = DividedWeights(net, self._flat, parallel.grid, parallel.parts(net.graph))
         self.size = self._weights.size
         self.terminated = False
-        self._asked: list[Action] = []  # on the leader, not yet taken
+        self._asked: list[SignalAction] = []  # on the leader, not yet taken
         self._allocated = False
 
-    def take(self) -> Action:
+    def take(self) -> SignalAction:
         """The action that a signal to any rank has asked for since the last call, one at a time; see SignalActions."""
-        return self._asked.pop(0) if self._asked else Action.NONE
+        return self._asked.pop(0) if self._asked else SignalAction.NONE
 
     # The leader's calls; see Trainer
 
-    def keep(self, layer: int, parcel: Parcel) -> None:
+    def keep(self, layer: int, parcel: RecordChunk) -> None:
         self._tell(Command.RECORDS, layer)
         self._keep(layer, parcel)
 
@@ -107,7 +107,7 @@ class WorkerRanks(Trainer):
         self._tell(Command.EXAMINE, iterations)
         super().examine(iterations)
 
-    def tally(self) -> Tally:
+    def tally(self) -> CorrectCount:
         self._tell(Command.TALLY)
         return self._tally()
 
@@ -115,13 +115,13 @@ class WorkerRanks(Trainer):
         self._tell(Command.SUBMIT)
         return self._weights.gather(super().trained())
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: RunOutcome) -> None:
         self._tell(Command.END)
         self._ranks.bcast(outcome)
 
     # The others
 
-    def follow(self) -> Outcome:
+    def follow(self) -> RunOutcome:
         """Do what the leader does until the run has ended; returns how."""
         while True:
             command, number = self._meet(np.zeros(2))
@@ -143,16 +143,16 @@ class WorkerRanks(Trainer):
                 case Command.SUBMIT:
                     self._weights.gather(super().trained())
                 case Command.END:
-                    ended: Outcome = self._ranks.bcast(None)
+                    ended: RunOutcome = self._ranks.bcast(None)
                     return ended
 
-    def _keep(self, layer: int, parcel: Parcel | None) -> None:
+    def _keep(self, layer: int, parcel: RecordChunk | None) -> None:
         """Records for all ranks; those that have no data let them pass."""
         with self._ranks.events.part_of(Activity.WITHIN):
             sizes = np.array([len(parcel.table), len(parcel.content)] if parcel else [0, 0])
             self._ranks.Bcast(sizes)
             records, length = sizes.tolist()
-            parcel = parcel or Parcel(np.empty((records, 3), np.int64), np.empty(length, np.uint8))
+            parcel = parcel or RecordChunk(np.empty((records, 3), np.int64), np.empty(length, np.uint8))
             self._ranks.Bcast(parcel.table)
             self._ranks.Bcast(parcel.content)
         if self.layers:
@@ -163,13 +163,13 @@ class WorkerRanks(Trainer):
         super().allocate(self._ranks.bcast(tuple(runs)), begun)
         self._allocated = True
 
-    def _tally(self) -> Tally:
+    def _tally(self) -> CorrectCount:
         """The predictions of all ranks that have the classifier; right on the leader only."""
         own = super().tally()
         counts = np.array([own.correct, own.counted])
         with self._ranks.events.part_of(Activity.WITHIN):
             self._ranks.Reduce(counts)
-        return Tally(int(counts[0]), int(counts[1]), own.classifies)
+        return CorrectCount(int(counts[0]), int(counts[1]), own.classifies)
 
     def _tell(self, command: Command, number: int = 0) -> None:
         assert self._ranks.rank == 0, "the leader tells"
@@ -177,7 +177,7 @@ class WorkerRanks(Trainer):
 
     def _meet(self, words: Buffer) -> tuple[int, ...]:
         """The leader's words, on all ranks."""
-        asked = self._signals.take() if self._signals else Action.NONE
+        asked = self._signals.take() if self._signals else SignalAction.NONE
         terminated = self._signals is not None and self._signals.terminated
         sums = np.array([*words, terminated, *(asked is action for action in _ACTIONS)], np.float64)
         with self._ranks.events.part_of(Activity.WITHIN):

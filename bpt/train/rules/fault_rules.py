@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from bpt.base.violation import PARALLEL, Unused, Violation, beyond
+from bpt.base.violation import PARALLEL, IgnoredSetting, Violation, check_range
 
 if TYPE_CHECKING:
     from bpt.config.plan.run_plan import RunPlan
@@ -17,9 +17,9 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
     """Why ``plan`` cannot go on without a rank as it says."""
     fault = plan.parallel_param.fault_param
     for field in ("copies", "timeout", "spares", "memory_snapshot"):
-        yield from beyond(fault, field, PARALLEL, PARAM, least=0)
+        yield from check_range(fault, field, PARALLEL, PARAM, least=0)
     for field in ("min_ranks", "copy_interval"):
-        yield from beyond(fault, field, PARALLEL, PARAM, least=1)
+        yield from check_range(fault, field, PARALLEL, PARAM, least=1)
     if fault.copies > 1:
         yield Violation(
             (PARALLEL, PARAM, "copies"),
@@ -50,17 +50,17 @@ def violations_of_spares(plan: RunPlan, ranks: int, tolerant: bool) -> Iterator[
         )
 
 
-def unused(plan: RunPlan) -> Iterator[Unused]:
+def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
     """What is set of healing where nothing heals."""
     fault = plan.parallel_param.fault_param
     if plan.is_outer:
         for field in ("on_loss", "min_ranks", "copies", "copy_interval", "memory_snapshot", "spares"):
             if plan.given(PARALLEL, PARAM, field):
                 why = "with SGWU, AGWU and ASGD, which go on without a worker that is lost"
-                yield Unused((PARALLEL, PARAM, field), why)
+                yield IgnoredSetting((PARALLEL, PARAM, field), why)
         return
     for field in ("min_ranks", "copies", "copy_interval", "spares"):
         if not fault.heals and plan.given(PARALLEL, PARAM, field):
-            yield Unused((PARALLEL, PARAM, field), "with on_loss: STOP")
+            yield IgnoredSetting((PARALLEL, PARAM, field), "with on_loss: STOP")
     if fault.heals and not fault.copies and plan.given(PARALLEL, PARAM, "copy_interval"):
-        yield Unused((PARALLEL, PARAM, "copy_interval"), "without copies: 1")
+        yield IgnoredSetting((PARALLEL, PARAM, "copy_interval"), "without copies: 1")

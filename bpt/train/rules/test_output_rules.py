@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bpt.base.violation import Violation, beyond
+from bpt.base.violation import Violation, check_range
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import Edge, LayerGraph
@@ -21,10 +21,10 @@ def field_of(plan: RunPlan) -> tuple[str, ...]:
 def violations(plan: RunPlan) -> Iterator[Violation]:
     """What is missing or makes no sense, whatever the nets."""
     param = plan.early_stopping_param
-    yield from beyond(plan, "max_snapshots", least=0)
+    yield from check_range(plan, "max_snapshots", least=0)
     if plan.stops_early:
-        yield from beyond(param, "patience", PARAM, least=1)
-        yield from beyond(param, "min_delta", PARAM, least=0)
+        yield from check_range(param, "patience", PARAM, least=1)
+        yield from check_range(param, "min_delta", PARAM, least=0)
         if not plan.judged_by:
             yield Violation((PARAM,), "output is not set", "name an output of a test net", about=PARAM)
         if param.output and plan.snapshot_best not in ("", param.output):

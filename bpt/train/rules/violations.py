@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bpt.base.violation import PARALLEL, Unused, Violation, beyond
+from bpt.base.violation import PARALLEL, IgnoredSetting, Violation, check_range
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto import fork_fields
@@ -50,14 +50,14 @@ def violations(plan: RunPlan) -> list[Violation]:
 def _loop(plan: RunPlan) -> Iterator[Violation]:
     if "max_iter" not in plan.optim.given:
         yield Violation((), "max_iter is not set: how many iterations to train?")
-    yield from beyond(plan, "max_iter", least=0)
-    yield from beyond(plan, "display", least=0)
-    yield from beyond(plan, "average_loss", least=1)
-    yield from beyond(plan.optim, "iter_size", least=1)
+    yield from check_range(plan, "max_iter", least=0)
+    yield from check_range(plan, "display", least=0)
+    yield from check_range(plan, "average_loss", least=1)
+    yield from check_range(plan.optim, "iter_size", least=1)
     for field in ("snapshot", "test_interval", "device_id"):
-        yield from beyond(plan, field, least=0)
+        yield from check_range(plan, field, least=0)
     for field in ("base_lr", "weight_decay", "momentum", "clip_gradients"):
-        yield from beyond(plan.optim, field)
+        yield from check_range(plan.optim, field)
     for index, iterations in enumerate(plan.test_iter):
         if iterations < 0 or (iterations == 0 and _tests(plan)):
             yield Violation(("test_iter", index), f"test_iter is {iterations}; it must be at least 1")
@@ -71,7 +71,7 @@ def _tests(plan: RunPlan) -> bool:
 
 def _topology(plan: RunPlan) -> Iterator[Violation]:
     for field in ("num_stages", "num_shards"):
-        yield from beyond(plan.parallel_param, field, PARALLEL, least=1)
+        yield from check_range(plan.parallel_param, field, PARALLEL, least=1)
 
 
 def violations_here(plan: RunPlan) -> list[Violation]:
@@ -126,7 +126,7 @@ def violations_of_net(
     return found
 
 
-def unused(plan: RunPlan, on_gpu: bool = False, graph: LayerGraph | None = None) -> list[Unused]:
+def ignored_settings(plan: RunPlan, on_gpu: bool = False, graph: LayerGraph | None = None) -> list[IgnoredSetting]:
     """What is set but has no effect.
 
     Args:
@@ -134,21 +134,21 @@ def unused(plan: RunPlan, on_gpu: bool = False, graph: LayerGraph | None = None)
         graph: of the training net, if its layers are to be looked at, too.
     """
     found = [
-        *exchange_rules.unused(plan),
-        *codec_rules.unused(plan),
-        *local_rules.unused(plan),
-        *fault_rules.unused(plan),
-        *outer_rules.unused(plan),
-        *compute_rules.unused(plan, on_gpu),
-        *pipeline_rules.unused(plan),
-        *balance_rules.unused(plan),
-        *(pipeline_rules.unused_of_net(plan, graph) if graph else ()),
+        *exchange_rules.ignored_settings(plan),
+        *codec_rules.ignored_settings(plan),
+        *local_rules.ignored_settings(plan),
+        *fault_rules.ignored_settings(plan),
+        *outer_rules.ignored_settings(plan),
+        *compute_rules.ignored_settings(plan, on_gpu),
+        *pipeline_rules.ignored_settings(plan),
+        *balance_rules.ignored_settings(plan),
+        *(pipeline_rules.ignored_settings_of_net(plan, graph) if graph else ()),
     ]
     if plan.given("layer_wise_reduce"):
         why = ": gradients travel while backward goes on; see parallel_param"
-        found.append(Unused(("layer_wise_reduce",), why, f"layer_wise_reduce has no effect{why}"))
-    found += unused_settings.unused(plan.optim)
+        found.append(IgnoredSetting(("layer_wise_reduce",), why, f"layer_wise_reduce has no effect{why}"))
+    found += unused_settings.ignored_settings(plan.optim)
     for field, reason in fork_fields.NO_EFFECT["SolverParameter"].items():
         if plan.given(field):
-            found.append(Unused((field,), f": {reason}", f"{field} has no effect: {reason}"))
+            found.append(IgnoredSetting((field,), f": {reason}", f"{field} has no effect: {reason}"))
     return found

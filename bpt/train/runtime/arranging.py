@@ -15,7 +15,7 @@ from bpt.train.rules.violations import violations_of_net, violations_of_ranks
 LOG = logging.getLogger("bpt")
 
 
-def arrange(
+def make_grid(
     plan: RunPlan, graph: LayerGraph, world: Communicator, tests: Sequence[LayerGraph] = (), on_gpu: bool = False
 ) -> ProcessGrid:
     """The ranks of ``world`` as ``parallel_param`` wants them; a collective call.

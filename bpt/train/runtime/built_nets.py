@@ -12,7 +12,7 @@ from torch import nn
 from bpt.config.plan.nets import NetPlan
 from bpt.config.precision import Precision
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import per_layer
 from bpt.nn.net import Net
@@ -24,14 +24,14 @@ from bpt.train.runtime.parallel import Parallel
 
 LOG = logging.getLogger("bpt")
 
-MakeOperator = Callable[[Net, torch.device], SegmentOperator]
+MakeOperator = Callable[[Net, torch.device], Operator]
 
 
 class Built(NamedTuple):
     """A net that is ready to run."""
 
     plan: NetPlan
-    operator: SegmentOperator
+    operator: Operator
     outputs: Outputs
 
 
@@ -100,9 +100,9 @@ class Builder:
         samples, stages = None if alone else parallel.samples, parallel.grid.across_stages
         return Built(plan, operator, Outputs(net, samples, stages, parallel.has_outputs))
 
-    def _operator(self, net: Net, device: torch.device) -> SegmentOperator:
+    def _operator(self, net: Net, device: torch.device) -> Operator:
         graph = net.graph
         if self._observable:
-            return SegmentOperator(net, per_layer(graph), device)
+            return Operator(net, per_layer(graph), device)
         segments = self._parallel.segments(graph, overlap=graph.phase == pb.TRAIN)
         return self._parallel.operator(net, segments, device)

@@ -24,7 +24,7 @@ from bpt.train.runtime.parallel import Parallel
 from bpt.train.runtime.tuned_settings import TunedSetting
 from bpt.train.state import in_memory
 from bpt.train.state.best import Best
-from bpt.train.state.exchange_memory import drain, extras_of, remembered
+from bpt.train.state.exchange_memory import drain, exchange_state_of, extras_of
 from bpt.train.state.train_state import TrainState
 
 LOG = logging.getLogger("bpt")
@@ -140,7 +140,7 @@ class Checkpoint:
         if self.rule.averages:
             saved.averaged = True
         grid, name = self.parallel.grid, name or snapshot.name_after(state.iteration)
-        memory = remembered(state.extras, grid.world, self.net.context.precision.master)
+        memory = exchange_state_of(state.extras, grid.world, self.net.context.precision.master)
         if memory:
             saved.exchange_ranks = grid.world.size
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-T = TypeVar("T", bound="Closing")
+T = TypeVar("T", bound="Closeable")
 
 
-class Ending:
+class CleanupStack:
     """Closes what it was told of, the last first, and each once."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Ending:
                 raise
 
 
-class Closing:
+class Closeable:
     """What the end of a ``with`` block closes, after a failure in it too."""
 
     def __enter__(self: T) -> T:

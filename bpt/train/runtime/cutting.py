@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bpt.config.plan.run_plan import ParallelSpec
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.segments import Segment, apart, cut, starts_by_chunks, starts_by_size
+from bpt.graph.segments import Segment, cut, isolation_cuts, starts_by_chunks, starts_by_size
 from bpt.graph.stages import borders
 from bpt.graph.staging import Staging
 from bpt.parallel.model_parallel import model_parallel
@@ -33,7 +33,7 @@ def segments_of(
     """
     scheme, stages = param.fc_param.scheme, staging.stages(graph) if staging else ()
     starts = borders(stages) if stages else {0}
-    starts |= apart(graph, gathered(graph, staging))
+    starts |= isolation_cuts(graph, gathered(graph, staging))
     if param.num_shards > 1:
         starts |= set(model_parallel.starts(graph, scheme, stages))
     if overlap:

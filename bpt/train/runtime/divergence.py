@@ -24,7 +24,7 @@ from bpt.system.comm.base import Communicator
 Look = Callable[[], object]
 
 
-class Place(NamedTuple):
+class NonFinitePlace(NamedTuple):
     """Where a number that is not finite was found; the first in the order of layers is the least.
 
     Attributes:
@@ -77,14 +77,14 @@ def check_weights(iteration: int, net: Net, world: Communicator) -> None:
         )
 
 
-def _first(world: Communicator, own: Place | None) -> Place | None:
+def _first(world: Communicator, own: NonFinitePlace | None) -> NonFinitePlace | None:
     """The first place on any rank."""
     return min((place for place in world.allgather(own) if place is not None), default=None)
 
 
-def _of_weights(net: Net) -> Place | None:
+def _of_weights(net: Net) -> NonFinitePlace | None:
     places = (
-        Place(param.layer, f'a weight of layer "{net.graph.nodes[param.layer].name}"')
+        NonFinitePlace(param.layer, f'a weight of layer "{net.graph.nodes[param.layer].name}"')
         for param in net.held
         if not _finite(net.value(param))
     )
@@ -92,16 +92,16 @@ def _of_weights(net: Net) -> Place | None:
 
 
 @contextmanager
-def _watched(net: Net) -> Iterator[list[Place]]:
+def _watched(net: Net) -> Iterator[list[NonFinitePlace]]:
     """The places where layers make numbers that are not finite, of all passes inside."""
-    seen: list[Place] = []
+    seen: list[NonFinitePlace] = []
 
     def look(index: int, layer: nn.Module, bottoms: Any, made: Any) -> None:
         node = net.graph.nodes[index]
         for edge, top in zip(node.tops, (made,) if isinstance(made, Tensor) else made, strict=False):
             if isinstance(top, Tensor) and not _finite(top):
                 words = f'blob "{net.graph.edges[edge].blob}" of layer "{node.name}" ({node.type})'
-                seen.append(Place(index, words, not node.bottoms))
+                seen.append(NonFinitePlace(index, words, not node.bottoms))
 
     hooks = [layer.register_forward_hook(partial(look, index)) for index, layer in enumerate(net.layers)]
     try:

@@ -12,7 +12,7 @@ from bpt.base.errors import DivergedError, LostRankError, UserError
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.connectivity import name_of
 from bpt.system.events.flight_recorder import FlightRecorder
-from bpt.train.runtime.rank_status import Standings
+from bpt.train.runtime.rank_status import RankStatusTable
 
 
 class FlightLog:
@@ -30,7 +30,7 @@ class FlightLog:
 
     def __init__(self, world: Communicator, prefix: str, flight: FlightRecorder) -> None:
         self.flight = flight
-        self.standings: Standings | None = None
+        self.standings: RankStatusTable | None = None
         self._rank = world.world_ranks[world.rank]
         self._name = name_of(self._rank, world.host)
         self._paths = (

@@ -17,7 +17,7 @@ from bpt.config.precision import FLOAT32, PRECISIONS, Precision
 from bpt.config.proto.fields import without
 from bpt.engine.differentiate import gradients
 from bpt.graph.autocast import choosable
-from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.graph.layer_graph import LayerGraph, LayerNode
 from bpt.nn.kernels.channels_last import FORMATS, channels_last
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
@@ -177,7 +177,7 @@ def times_of(net: Net, device: torch.device) -> dict[str, Seconds]:
     return found
 
 
-def _seconds(net: Net, node: Node, shapes: Sequence[tuple[int, ...]], device: torch.device) -> Seconds:
+def _seconds(net: Net, node: LayerNode, shapes: Sequence[tuple[int, ...]], device: torch.device) -> Seconds:
     precision = net.context.precision
     assert precision.half is not None
     single, half = (
@@ -197,7 +197,7 @@ def _random(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) ->
     return channels_last(blob) if blob.dim() in FORMATS else blob
 
 
-def _pass(net: Net, node: Node, bottoms: Sequence[Tensor]) -> None:
+def _pass(net: Net, node: LayerNode, bottoms: Sequence[Tensor]) -> None:
     layer = net.layer(node)
     tops = layer(*bottoms)
     first = tops if isinstance(tops, Tensor) else tops[0]

@@ -24,8 +24,8 @@ from bpt.system.comm.base import Communicator
 from bpt.system.comm.connectivity import name_of
 from bpt.system.comm.grid import arrangement
 from bpt.train.rules.violations import violations_of_net, violations_of_ranks
-from bpt.train.runtime.rank_group import Crew, Spare
-from bpt.train.runtime.recovery import Record, recovered
+from bpt.train.runtime.rank_group import RankGroup, SpareRank
+from bpt.train.runtime.recovery import PartRecord, recovered
 from bpt.train.runtime.runtime import Runtime
 from bpt.train.state.train_state import TrainState
 
@@ -36,7 +36,7 @@ class Rebind(Protocol):
     """Binds a plan to a state; see ``bind``."""
 
     def __call__(
-        self, plan: RunPlan, state: TrainState | None, world: Communicator, *, crew: Crew | None = None
+        self, plan: RunPlan, state: TrainState | None, world: Communicator, *, crew: RankGroup | None = None
     ) -> Runtime:
         """A collective call of those that train."""
 
@@ -46,18 +46,18 @@ _REMEDY = f"{_HELD}: fault_param {{ copies: 1 }} keeps a copy in the memory of a
 _NO_COPY = f"{_HELD}: the rank with its copy is lost, too; --snapshot auto goes on from the last snapshot"
 
 
-def start(plan: RunPlan, everyone: Communicator, bind: Rebind) -> Runtime | Spare:
+def start(plan: RunPlan, everyone: Communicator, bind: Rebind) -> Runtime | SpareRank:
     """The run of ``plan``, or a rank that waits, if there are to be spares; a collective call of all ranks."""
-    return _take_place(plan, None, Crew.of_job(plan, everyone), bind)
+    return _take_place(plan, None, RankGroup.of_job(plan, everyone), bind)
 
 
-def _take_place(plan: RunPlan, state: TrainState | None, crew: Crew, bind: Rebind) -> Runtime | Spare:
-    return bind(plan, state, crew.world, crew=crew) if crew.trains else Spare(plan, crew)
+def _take_place(plan: RunPlan, state: TrainState | None, crew: RankGroup, bind: Rebind) -> Runtime | SpareRank:
+    return bind(plan, state, crew.world, crew=crew) if crew.trains else SpareRank(plan, crew)
 
 
-def outlive(
-    run: Runtime | Spare, hosts: Mapping[int, str], rebind: Rebind, work: Callable[[Runtime], object]
-) -> Runtime | Spare:
+def run_with_recovery(
+    run: Runtime | SpareRank, hosts: Mapping[int, str], rebind: Rebind, work: Callable[[Runtime], object]
+) -> Runtime | SpareRank:
     """Do ``work`` with a run, and again with what is left of it after ranks were lost; a collective call.
 
     Ranks that are spare do none, until they take the place of others.
@@ -105,8 +105,8 @@ def hosts_of(world: Communicator) -> dict[int, str]:
 
 
 def heal(
-    run: Runtime | Spare, loss: LostRankError, hosts: Mapping[int, str], rebind: Rebind, agreed: bool = False
-) -> Runtime | Spare:
+    run: Runtime | SpareRank, loss: LostRankError, hosts: Mapping[int, str], rebind: Rebind, agreed: bool = False
+) -> Runtime | SpareRank:
     """The run on the ranks that are left; a collective call of these.
 
     Args:
@@ -132,7 +132,7 @@ def heal(
             state = recovered(everyone, graph, records)
             if state is None:
                 raise _UnrecoverableError
-            records = [*records, Record(state)]
+            records = [*records, PartRecord(state)]
             lost = [rank for rank in before if rank not in everyone.world_ranks]
             crew = run.crew.left(plan, everyone)
             arranged = _arranged(plan, graph, crew.size)
@@ -161,7 +161,7 @@ class _UnrecoverableError(Exception):
     """No state can be made of what the ranks know: all of them find so."""
 
 
-def _tell(plan: RunPlan, lost: Sequence[int], hosts: Mapping[int, str], iteration: int, crew: Crew) -> None:
+def _tell(plan: RunPlan, lost: Sequence[int], hosts: Mapping[int, str], iteration: int, crew: RankGroup) -> None:
     names = ", ".join(name_of(rank, hosts[rank]) for rank in lost) or "a connection"
     parallel = plan.parallel_param
     grid = arrangement(crew.size, parallel.num_stages, parallel.num_shards)

@@ -30,7 +30,7 @@ from bpt.system.comm.processes import identity
 from bpt.system.events.bus import EventBus
 from bpt.system.events.flight_recorder import Position
 from bpt.train.runtime.flight_log import FlightLog
-from bpt.train.runtime.rank_status import Standings
+from bpt.train.runtime.rank_status import RankStatusTable
 
 _BEATS = 10  # in the time after which a rank counts as standing still
 _FASTEST, _SLOWEST = 0.05, 1.0  # seconds between two beats
@@ -54,7 +54,7 @@ class _Neighbour:
     """A rank that is watched: when its last beat came."""
 
     def __init__(
-        self, comm: Communicator, rank: int, standings: Standings, process: int | None, timeout: float
+        self, comm: Communicator, rank: int, standings: RankStatusTable, process: int | None, timeout: float
     ) -> None:
         self.name = standings.names[rank]
         self.process = process
@@ -133,7 +133,7 @@ class Heartbeat:
         facts = comm.allgather((comm.host, identity(), lane))
         hosts = [host for host, *_ in facts]
         names = [name_of(rank, host) for rank, host in zip(comm.world_ranks, hosts, strict=True)]
-        self._standings = Standings(names, comm.world_ranks, comm.rank, [of for *_, of in facts])
+        self._standings = RankStatusTable(names, comm.world_ranks, comm.rank, [of for *_, of in facts])
         log.standings = self._standings
         self._neighbours = []
         for rank, patience in watched_by(hosts, comm.rank).items():
@@ -259,7 +259,7 @@ class Heartbeat:
 def _patience_after_sigterm() -> float:
     """Return the seconds that a rank may wait after SIGTERM before it writes what its flight recorder has kept."""
     proxied = proxy.own()
-    return _WITH_PROXY if proxied and not proxied.lost_ranks else _AFTER_SIGTERM
+    return _WITH_PROXY if proxied and not proxied.has_lost_ranks else _AFTER_SIGTERM
 
 
 def watched_by(hosts: Sequence[str], watcher: int) -> dict[int, float]:

@@ -14,11 +14,11 @@ from bpt.config.plan.run_plan import ParallelSpec
 from bpt.config.precision import FLOAT32, Precision
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.compute import LibraryCompute
-from bpt.engine.delayed_status import LateStatus
-from bpt.engine.operator import MakeCompute, SegmentOperator
+from bpt.engine.delayed_status import DelayedStatus
+from bpt.engine.operator import MakeCompute, Operator
 from bpt.engine.optim.gradients import param_name
 from bpt.engine.optim.shard_info import Numbers, ShardInfo
-from bpt.engine.split_pass import Collectives
+from bpt.engine.split_pass import MpiFcOperator
 from bpt.engine.status import Status
 from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.graph.part import WHOLE, Part
@@ -38,19 +38,19 @@ from bpt.parallel.model_parallel import model_parallel
 from bpt.parallel.model_parallel.master_slave import MasterSlave
 from bpt.parallel.model_parallel.peer import Peer
 from bpt.parallel.pipeline.stage import Stage
-from bpt.parallel.pipeline.stage_links import Links
+from bpt.parallel.pipeline.stage_links import StageLinks
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.comm_thread import CommThread
 from bpt.system.comm.grid import ProcessGrid
 from bpt.system.device import CPU
-from bpt.train.runtime.cleanup import Closing
+from bpt.train.runtime.cleanup import Closeable
 from bpt.train.runtime.cutting import SEGMENT, gathered, last_segments, segments_of
 
 PEER = pb.FcParameter.PEER
 
 
 @dataclass(frozen=True)
-class Portion:
+class ReplicaShare:
     """What one process trains in the place of some of many ranks.
 
     Attributes:
@@ -64,7 +64,7 @@ class Portion:
     unweighted: bool = False
 
 
-class Parallel(Closing):
+class Parallel(Closeable):
     """The parallelisation that ``parallel_param`` asks for, on the ranks that there are. One rank is the simplest case.
 
     Args:
@@ -86,7 +86,7 @@ class Parallel(Closing):
         batch_factor: int | None = None,
         staging: Staging | None = None,
         keeps_batches: bool = False,
-        portion: Portion | None = None,
+        portion: ReplicaShare | None = None,
     ) -> None:
         self.param = param
         self.grid = grid
@@ -105,7 +105,7 @@ class Parallel(Closing):
         self._portion = portion
         self._keeps_batches = portion.keeps_batches if portion else keeps_batches
         self._shares: dict[tuple[int, int], tuple[Share, ...]] = {}  # by samples and phase, see ``shares``
-        self._links = Links(grid.across_stages.Dup()) if staging else None
+        self._links = StageLinks(grid.across_stages.Dup()) if staging else None
 
     @property
     def is_alone(self) -> bool:
@@ -195,7 +195,7 @@ class Parallel(Closing):
         """
         return segments_of(graph, self.param, self.staging, overlap and not self.is_alone, chunks, SEGMENT)
 
-    def operator(self, net: Net, segments: Sequence[Segment], device: torch.device) -> SegmentOperator:
+    def operator(self, net: Net, segments: Sequence[Segment], device: torch.device) -> Operator:
         """What executes the segments of ``net`` on this rank; a test's batches are never divided or delayed."""
         inner, training = self.param.inner_param, net.graph.phase == pb.TRAIN
         by_tasks = inner.engine != pb.InnerParameter.LIBRARY and device.type == "cpu"
@@ -215,7 +215,7 @@ class Parallel(Closing):
                 delay = self.staging.delay(self.grid.stage)
             elif training:
                 splits = self.staging.cuts
-        return SegmentOperator(
+        return Operator(
             net,
             segments,
             device,
@@ -227,7 +227,7 @@ class Parallel(Closing):
             delay=delay,
         )
 
-    def _collectives(self, net: Net, device: torch.device) -> Collectives | None:
+    def _collectives(self, net: Net, device: torch.device) -> MpiFcOperator | None:
         """What exchanges blobs of split layers."""
         if self.grid.shards == 1:
             return None
@@ -341,7 +341,7 @@ class Parallel(Closing):
     def status(self, signals: SignalActions | None) -> Status:
         """What all ranks must know of each iteration before they go on; a collective call."""
         if self.is_delayed:
-            return LateStatus(self.grid.world, signals, self.grid.stages - 1)
+            return DelayedStatus(self.grid.world, signals, self.grid.stages - 1)
         return Status(self.grid.world, self.comm_thread, signals)
 
     @property

@@ -18,14 +18,14 @@ from bpt.parallel.balance.load_balance import static_balance
 from bpt.system.comm.agreement import outcome_of_first
 from bpt.system.comm.base import Communicator
 from bpt.system.device import use_line
-from bpt.train.rules.violations import unused
-from bpt.train.runtime.arranging import arrange
-from bpt.train.runtime.parallel import Parallel, Portion
+from bpt.train.rules.violations import ignored_settings
+from bpt.train.runtime.arranging import make_grid
+from bpt.train.runtime.parallel import Parallel, ReplicaShare
 
 LOG = logging.getLogger("bpt")
 
 
-def spread(
+def setup_parallelism(
     plan: RunPlan,
     graph: LayerGraph,
     world: Communicator,
@@ -34,7 +34,7 @@ def spread(
     tests: Sequence[LayerGraph] = (),
     staging: Staging | None = None,
     log: logging.Logger = LOG,
-    portion: Portion | None = None,
+    portion: ReplicaShare | None = None,
 ) -> Parallel:
     """The parallelisation of ``plan``, whose training net is ``graph``, on the ranks of ``world``; a collective call.
 
@@ -51,7 +51,7 @@ def spread(
     """
     param = plan.parallel_param
     on_gpu = device.type != "cpu"
-    grid = arrange(plan, graph, world, tests, on_gpu)
+    grid = make_grid(plan, graph, world, tests, on_gpu)
 
     if param.num_stages > 1:
         # Only what this run needs; see docs/architecture.md.
@@ -85,6 +85,6 @@ def spread(
         assert staging
         for line in described(staging):
             log.info("%s", line)
-    for remark in unused(plan, on_gpu, graph):
+    for remark in ignored_settings(plan, on_gpu, graph):
         log.warning("%s", remark)
     return parallel

@@ -11,15 +11,15 @@ from bpt.nn.net_graph import build_graph_of
 from bpt.system.comm.agreement import check_same
 from bpt.system.comm.base import Communicator
 from bpt.train.rules.fault_rules import violations_of_spares
-from bpt.train.runtime.cleanup import Closing, Ending
+from bpt.train.runtime.cleanup import CleanupStack, Closeable
 from bpt.train.runtime.flight_log import FlightLog
 from bpt.train.runtime.heartbeat import SPARE, Heartbeat
-from bpt.train.runtime.recovery import Record
+from bpt.train.runtime.recovery import PartRecord
 from bpt.train.runtime.run_facts import facts_of
 
 
 @dataclass(frozen=True)
-class Crew:
+class RankGroup:
     """The ranks of a run in step.
 
     Attributes:
@@ -40,7 +40,7 @@ class Crew:
         return self.everyone.rank < self.size
 
     @classmethod
-    def of_job(cls, plan: RunPlan, everyone: Communicator) -> Crew:
+    def of_job(cls, plan: RunPlan, everyone: Communicator) -> RankGroup:
         """All ranks but the spares; a collective call.
 
         Raises:
@@ -53,11 +53,11 @@ class Crew:
         return cls._made(everyone, everyone.size - spares, everyone.size - spares)
 
     @classmethod
-    def all_of(cls, world: Communicator) -> Crew:
+    def all_of(cls, world: Communicator) -> RankGroup:
         """All train."""
         return cls(world, world, world.size, world.size)
 
-    def left(self, plan: RunPlan, everyone: Communicator) -> Crew:
+    def left(self, plan: RunPlan, everyone: Communicator) -> RankGroup:
         """Those of ``everyone``, who are left; a collective call of these.
 
         With spares, ranks that are not enough for another replica of stages and shards wait, too.
@@ -68,11 +68,11 @@ class Crew:
         return self._made(everyone, count, self.wanted)
 
     @classmethod
-    def _made(cls, everyone: Communicator, count: int, wanted: int) -> Crew:
+    def _made(cls, everyone: Communicator, count: int, wanted: int) -> RankGroup:
         if count == everyone.size:
             return cls(everyone, everyone, count, wanted)
         world = everyone.Split(int(everyone.rank >= count))
-        world.lacks = True  # what was measured of all ranks is of more than these
+        world.has_lost_ranks = True  # what was measured of all ranks is of more than these
         return cls(everyone, world, count, wanted)
 
     def close(self, failed: bool = False) -> None:
@@ -83,7 +83,7 @@ class Crew:
 
 def heartbeat_of(
     plan: RunPlan,
-    crew: Crew,
+    crew: RankGroup,
     log: FlightLog | None,
     lane: int,
     settled: Callable[[], bool] = lambda: True,
@@ -97,7 +97,7 @@ def heartbeat_of(
     return Heartbeat(everyone, timeout, log, lane=lane, settled=settled, heals=heals)
 
 
-class Spare(Closing):
+class SpareRank(Closeable):
     """A rank that waits: bound to nothing, but heard of by the others.
 
     In ``healing.outlive`` it stands where a Runtime does on ranks that train.
@@ -109,17 +109,17 @@ class Spare(Closing):
 
     heals = True
 
-    def __init__(self, plan: RunPlan, crew: Crew) -> None:
+    def __init__(self, plan: RunPlan, crew: RankGroup) -> None:
         self.plan = plan
         self.crew = crew
         self.graph = build_graph_of(plan.train)
         check_same(crew.everyone, facts_of(plan, self.graph, *(build_graph_of(test) for test in plan.tests)))
         self._log = FlightLog.of(crew.everyone, plan.snapshot_prefix)
-        self._ending = Ending()  # without the communicator of those that wait: some may be lost, and nobody asks
+        self._ending = CleanupStack()  # without the communicator of those that wait: some may be lost, and nobody asks
         if beat := heartbeat_of(plan, crew, self._log, SPARE):
             self._ending.add(beat.close)
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[PartRecord]:
         """What it knows of the state of the run: nothing."""
         return []
 

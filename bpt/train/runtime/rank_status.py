@@ -30,7 +30,7 @@ _ROW = np.dtype(
 _ENDED, _LOST = 1, 2
 
 
-class Standings:
+class RankStatusTable:
     """A row a rank.
 
     Args:

@@ -32,7 +32,7 @@ _KEPT = 2  # copies of a rank: another rank may be one ahead, never more
 
 
 @dataclass(frozen=True)
-class Record:
+class PartRecord:
     """The state of one rank's part, as of one iteration.
 
     Attributes:
@@ -45,11 +45,11 @@ class Record:
     part: Part = WHOLE
     frozen: frozenset[Blob] = frozenset()
 
-    def outlined(self) -> Record:
+    def outlined(self) -> PartRecord:
         """The same without tensors."""
         return replace(self, state=replace(self.state, weights={}, moments={}, extras={}))
 
-    def in_memory(self) -> Record:
+    def in_memory(self) -> PartRecord:
         """The same, with copies of its tensors in the host's memory."""
 
         def copied(value: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ class Record:
         return _mapped(self, copied)
 
 
-class Copies:
+class StateCopies:
     """This rank's last states, and those of a rank on another host, in this rank's memory.
 
     Args:
@@ -71,12 +71,12 @@ class Copies:
 
     def __init__(self, comm: Communicator, interval: int) -> None:
         self.interval = interval
-        self.records: list[Record] = []
+        self.records: list[PartRecord] = []
         self._taken = 0
         self._comm = comm
         self._to, self._source = neighbours(comm.allgather(comm.host), comm.rank)
 
-    def take(self, own: Record) -> None:
+    def take(self, own: PartRecord) -> None:
         """Copy this rank's state, and let the next rank on another host have it; a collective call.
 
         Args:
@@ -103,7 +103,7 @@ class Copies:
         if not failed:
             self._comm.Free()
 
-    def _exchanged(self, own: Record) -> Record:
+    def _exchanged(self, own: PartRecord) -> PartRecord:
         """The record of another rank, for this one's."""
         comm = self._comm
         sent = np.frombuffer(pickle.dumps(_described(own), protocol=pickle.HIGHEST_PROTOCOL), np.uint8)
@@ -151,7 +151,7 @@ class RecoveryPoint:
     state: Callable[[], TrainState]
     progress: Callable[[int], TrainState]
     on: bool
-    copies: Copies | None
+    copies: StateCopies | None
     _border: TrainState | None = None
 
     def come_to(self, iteration: int) -> None:
@@ -171,25 +171,25 @@ class RecoveryPoint:
         if self.copies and self._border and self._border.iteration % self.copies.interval == 0:
             self.copies.take(self._record(self._border))
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[PartRecord]:
         """Of this rank's part, and of what it has copies of."""
         own = [self._record(self._border)] if self._border else []
         return [*own, *(self.copies.records if self.copies else ())]
 
-    def _record(self, border: TrainState) -> Record:
+    def _record(self, border: TrainState) -> PartRecord:
         net, now = self.net, self.state()
         values = {id(net.value(param)): blob_of(net.graph, param) for param in net.held}
         frozen = frozenset(values[number] for number in self.exchange.frozen() & values.keys())
         weights = {**now.weights, **border.weights}
-        return Record(replace(border, weights=weights, moments=now.moments, tuned=now.tuned), net.part, frozen)
+        return PartRecord(replace(border, weights=weights, moments=now.moments, tuned=now.tuned), net.part, frozen)
 
 
-def recovered(world: Communicator, graph: LayerGraph, records: Sequence[Record]) -> TrainState | None:
+def recovered(world: Communicator, graph: LayerGraph, records: Sequence[PartRecord]) -> TrainState | None:
     """The newest whole state that the records of all ranks together hold, on all ranks; a collective call.
 
     ``None``: they do not hold one.
     """
-    everybody: list[list[Record]] = world.allgather([record.outlined() for record in records])
+    everybody: list[list[PartRecord]] = world.allgather([record.outlined() for record in records])
     offers = [(rank, place) for rank, known in enumerate(everybody) for place in range(len(known))]
     for iteration in sorted({known.state.iteration for of_rank in everybody for known in of_rank}, reverse=True):
         at = [(rank, place) for rank, place in offers if everybody[rank][place].state.iteration == iteration]
@@ -200,7 +200,7 @@ def recovered(world: Communicator, graph: LayerGraph, records: Sequence[Record])
     return None
 
 
-def _before_test(state: TrainState, offers: Sequence[Record]) -> TrainState:
+def _before_test(state: TrainState, offers: Sequence[PartRecord]) -> TrainState:
     """The state with the data's positions: where some were still in a test, those of before it, which comes again."""
     states = [known.state for known in offers]
     reading = [each for each in states if each.positions] or states
@@ -213,10 +213,10 @@ def _before_test(state: TrainState, offers: Sequence[Record]) -> TrainState:
 def _fetched(
     world: Communicator,
     graph: LayerGraph,
-    everybody: Sequence[Sequence[Record]],
-    records: Sequence[Record],
+    everybody: Sequence[Sequence[PartRecord]],
+    records: Sequence[PartRecord],
     chosen: Sequence[tuple[int, int]],
-) -> list[Record]:
+) -> list[PartRecord]:
     """The chosen records, each a rank's and its place there, on all ranks; a collective call.
 
     Nothing is sent if each rank has all of the state itself: updates are the same on all.
@@ -224,7 +224,7 @@ def _fetched(
     rank, place = chosen[0]
     iteration = everybody[rank][place].state.iteration
 
-    def has_all(each: Record) -> bool:
+    def has_all(each: PartRecord) -> bool:
         return each.state.iteration == iteration and _providers(graph, [each]) is not None
 
     own = [next((number for number, each in enumerate(known) if has_all(each)), -1) for known in everybody]
@@ -233,7 +233,7 @@ def _fetched(
     return [_broadcast(world, records[place] if rank == world.rank else None, rank) for rank, place in chosen]
 
 
-def _broadcast(world: Communicator, record: Record | None, root: int) -> Record:
+def _broadcast(world: Communicator, record: PartRecord | None, root: int) -> PartRecord:
     """The record of ``root``, on all ranks; a collective call. Tensors go as they are: they may be most of memory."""
     own = record and _mapped(record, _on_host)
     described = world.bcast(own and _described(own), root)
@@ -243,7 +243,7 @@ def _broadcast(world: Communicator, record: Record | None, root: int) -> Record:
     return found
 
 
-def _mapped(record: Record, change: Callable[[Tensor], Tensor]) -> Record:
+def _mapped(record: PartRecord, change: Callable[[Tensor], Tensor]) -> PartRecord:
     """The same with other tensors, and without what an exchange remembers."""
     state = record.state
     weights = {blob: change(value) for blob, value in state.weights.items()}
@@ -255,24 +255,24 @@ def _on_host(value: Tensor) -> Tensor:
     return value.detach().to("cpu").contiguous()
 
 
-def _described(record: Record) -> Record:
+def _described(record: PartRecord) -> PartRecord:
     """All but the numbers."""
     return _mapped(record, lambda value: value.to("meta"))
 
 
-def _room_for(described: Record) -> Record:
+def _room_for(described: PartRecord) -> PartRecord:
     """Room for the numbers."""
     return _mapped(described, lambda value: torch.empty(value.shape, dtype=value.dtype))
 
 
-def _contents(record: Record) -> list[Buffer]:
+def _contents(record: PartRecord) -> list[Buffer]:
     """The bytes of its tensors, which lie in the host's memory, one behind the other."""
     state = record.state
     tensors = [*state.weights.values(), *(value for values in state.moments.values() for value in values)]
     return [value.reshape(-1).view(torch.uint8).numpy() for value in tensors if value.numel()]
 
 
-def _providers(graph: LayerGraph, offers: Sequence[Record]) -> list[int] | None:
+def _providers(graph: LayerGraph, offers: Sequence[PartRecord]) -> list[int] | None:
     """Which offers together hold all of the net, as few as that takes; ``None``: all of them do not."""
     chosen: dict[int, None] = {}
     for param in graph.learnable:
@@ -301,7 +301,7 @@ def _providers(graph: LayerGraph, offers: Sequence[Record]) -> list[int] | None:
     return list(chosen) or None
 
 
-def _assembled(graph: LayerGraph, records: Sequence[Record]) -> TrainState:
+def _assembled(graph: LayerGraph, records: Sequence[PartRecord]) -> TrainState:
     """The whole state that records hold together."""
     weights: dict[Blob, Tensor] = {}
     moments: dict[Blob, tuple[Tensor, ...]] = {}

@@ -17,19 +17,19 @@ from bpt.base.violation import refuse
 from bpt.config.optim_spec import OptimSpec
 from bpt.config.plan.run_plan import RunPlan
 from bpt.engine.executor import Executor
-from bpt.engine.operator import SegmentOperator
-from bpt.engine.optim.averages import taken
+from bpt.engine.operator import Operator
+from bpt.engine.optim.averages import num_averaged
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.staging import Staging
 from bpt.nn.layers.prefetching import PrefetchingDataLayer
 from bpt.nn.net import Net
 from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.balance.dynamic import Dynamic
-from bpt.parallel.balance.dynamic_balancer import Following
+from bpt.parallel.balance.dynamic_balancer import DynamicLoadBalancer
 from bpt.parallel.balance.load_balance import division_of
 from bpt.parallel.cgdp.tuner import Chunks
 from bpt.parallel.exchange import Exchange
-from bpt.parallel.exchange.replicas import Followed
+from bpt.parallel.exchange.replicas import TrainingProgress
 from bpt.system.comm.agreement import check_same, outcome_of_first
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
@@ -41,16 +41,16 @@ from bpt.train.runtime import starting_point
 from bpt.train.runtime.autotuner import Autotuner
 from bpt.train.runtime.built_nets import Builder, Built, MakeOperator
 from bpt.train.runtime.checkpoint import Checkpoint
-from bpt.train.runtime.cleanup import Closing, Ending
+from bpt.train.runtime.cleanup import CleanupStack, Closeable
 from bpt.train.runtime.flight_log import FlightLog
 from bpt.train.runtime.half_precision import HalfLayers, precision_here
-from bpt.train.runtime.parallel import Portion
-from bpt.train.runtime.parallel_setup import spread
-from bpt.train.runtime.rank_group import Crew, heartbeat_of
-from bpt.train.runtime.recovery import Copies, Record, RecoveryPoint
+from bpt.train.runtime.parallel import ReplicaShare
+from bpt.train.runtime.parallel_setup import setup_parallelism
+from bpt.train.runtime.rank_group import RankGroup, heartbeat_of
+from bpt.train.runtime.recovery import PartRecord, RecoveryPoint, StateCopies
 from bpt.train.runtime.run_facts import check_content, data_facts, facts_of
-from bpt.train.runtime.test_wraparound import samples_taken_again
-from bpt.train.runtime.tuned_settings import Engine, Inner, TunedSetting
+from bpt.train.runtime.test_wraparound import wraparound_of_test_set
+from bpt.train.runtime.tuned_settings import Inner, MemoryFormatSetting, TunedSetting
 from bpt.train.runtime.updater import Updater
 from bpt.train.state.best import Best
 from bpt.train.state.train_state import TrainState, blob_of
@@ -70,8 +70,8 @@ def bind(
     make_operator: MakeOperator | None = None,
     batch_factor: int | None = None,
     staging: Staging | None = None,
-    crew: Crew | None = None,
-    portion: Portion | None = None,
+    crew: RankGroup | None = None,
+    portion: ReplicaShare | None = None,
     log: logging.Logger = LOG,
 ) -> Runtime:
     """The run that ``plan`` describes, on the ranks of ``world``; a collective call.
@@ -95,7 +95,7 @@ def bind(
         UserError: the plan cannot be run; it says where and why.
         FileError: the state to resume is missing, damaged, of another kind, or of another net.
     """
-    crew = crew or Crew.all_of(world or SerialCommunicator())
+    crew = crew or RankGroup.all_of(world or SerialCommunicator())
     runtime = Runtime(plan if state is None else plan.with_seed(state.seed), crew, device, log)
     try:
         graphs = runtime.arrange(resume, batch_factor, staging, portion)
@@ -108,7 +108,7 @@ def bind(
     return runtime
 
 
-class Runtime(Closing):
+class Runtime(Closeable):
     """Communicators, devices, nets, operators and threads of a run, which trains iteration by iteration.
 
     Made by ``bind``. When it is closed, another can be bound in the same process, to other ranks.
@@ -132,7 +132,7 @@ class Runtime(Closing):
     best: Best | None = None
     tested: int = -1
 
-    def __init__(self, plan: RunPlan, crew: Crew, device: torch.device, log: logging.Logger) -> None:
+    def __init__(self, plan: RunPlan, crew: RankGroup, device: torch.device, log: logging.Logger) -> None:
         self.plan = plan
         self.crew = crew
         self.world = crew.world
@@ -141,11 +141,11 @@ class Runtime(Closing):
         self.loss = 0.0
         self.before_passes: list[Callable[[], object]] = []
         self._log = log
-        self._ending = Ending()
+        self._ending = CleanupStack()
         self._ending.add(crew.close)
 
     def arrange(
-        self, resume: str, batch_factor: int | None, staging: Staging | None, portion: Portion | None
+        self, resume: str, batch_factor: int | None, staging: Staging | None, portion: ReplicaShare | None
     ) -> list[LayerGraph]:
         """Refuse what cannot be run, and settle who has what; the nets' graphs, the trained one's first. Collective."""
         plan, world = self.plan, self.world
@@ -156,7 +156,9 @@ class Runtime(Closing):
         graph, *test_graphs = graphs
         snapshot.check_names(plan, graph)
         check_same(self.crew.everyone, facts_of(plan, *graphs))
-        self.parallel = spread(plan, graph, world, self.device, batch_factor, test_graphs, staging, self._log, portion)
+        self.parallel = setup_parallelism(
+            plan, graph, world, self.device, batch_factor, test_graphs, staging, self._log, portion
+        )
         self._ending.add(self.parallel.close)
         self._watch()
         start = None if world.rank else partial(starting_point.start_of, plan, resume)
@@ -181,7 +183,7 @@ class Runtime(Closing):
             for index, (test, test_graph) in enumerate(zip(plan.tests, test_graphs, strict=True))
         ]
         for index, test in enumerate(self.tests):
-            again, remedy = samples_taken_again(test.operator.net, f"test net (#{index})", plan.test_iter[index])
+            again, remedy = wraparound_of_test_set(test.operator.net, f"test net (#{index})", plan.test_iter[index])
             if again:
                 log.warning("%s; %s", again, remedy)
         self.nets = {"train": self.net} | {f"test#{index}": test.operator.net for index, test in enumerate(self.tests)}
@@ -195,10 +197,10 @@ class Runtime(Closing):
         self.updater = Updater(plan, self.net, self.parallel, log)
         operators = [built.operator for built in (self.train, *self.tests)]
         self._half = HalfLayers(list(self.nets.values()), precision, world, device)
-        self._tuned = Engine(plan.engine, operators, world), Inner(plan.parallel_param, operators, world)
+        self._tuned = MemoryFormatSetting(plan.engine, operators, world), Inner(plan.parallel_param, operators, world)
         run = world.bcast(token_hex(8))
         self.checkpoint = Checkpoint(plan, self.net, self.updater.rule, self.parallel, self._tuned, run)
-        self.observed: SegmentOperator | None = observer(self.net, device) if observer else None
+        self.observed: Operator | None = observer(self.net, device) if observer else None
         if self.observed is not None:
             self._ending.add_own(self.observed.close)
             self.updater.on_loss.append(self._divide_diffs)
@@ -231,12 +233,12 @@ class Runtime(Closing):
         self.chunks = Chunks(parallel, operator, self.exchange, self.plan, fixed=self.plan.debug_info)
         self._ending.add_own(self.chunks.close)
         self.tuner = Autotuner(self._tuned, self.chunks, self.device)
-        self.following: Following | None = None
+        self.following: DynamicLoadBalancer | None = None
         if parallel.samples.size > 1 and isinstance(parallel.balance, Dynamic):
             division = division_of(self.plan, self.net.graph, parallel.grid, parallel.staging)
-            self.following = Following(parallel, self.nets, division, self.device)
+            self.following = DynamicLoadBalancer(parallel, self.nets, division, self.device)
         fault = self.plan.parallel_param.fault_param
-        copies = Copies(self.world.Dup(), fault.copy_interval) if self.heals and fault.copies else None
+        copies = StateCopies(self.world.Dup(), fault.copy_interval) if self.heals and fault.copies else None
         if copies:
             self._ending.add(copies.close)
         self.recovery = RecoveryPoint(self.net, self.exchange, self.state, self._progress, self.heals, copies)
@@ -264,9 +266,9 @@ class Runtime(Closing):
         self.recovery.come_to(self.iteration)
         self.recovery.copy()
 
-    def _exchange(self, operator: SegmentOperator) -> Exchange:
+    def _exchange(self, operator: Operator) -> Exchange:
         exchange = self.parallel.exchange(self.net, operator.segments, self.device)
-        exchange.follow(Followed(lambda: self.iteration, self.updater.rule.remembered_of))
+        exchange.follow(TrainingProgress(lambda: self.iteration, self.updater.rule.optimizer_state))
         self._ending.add(exchange.close)
         return exchange
 
@@ -334,7 +336,7 @@ class Runtime(Closing):
         self.iteration += 1
         self.executor.forget()
 
-    def go_on_by(self, optim: OptimSpec) -> None:
+    def set_lr_schedule(self, optim: OptimSpec) -> None:
         """Take learning rates from another spec from now on, of the same rule."""
         self.plan, self.updater.rates.spec = replace(self.plan, optim=optim), optim
 
@@ -350,7 +352,7 @@ class Runtime(Closing):
         return executor.train(iteration, partial(self._update, executor), debug, updater.scale.begin, early)
 
     def _update(self, executor: Executor, loss: float) -> None:
-        self.updater.update(self.iteration, loss, executor.applied(), self._look_again)
+        self.updater.update(self.iteration, loss, executor.applied(), self.replay_forward)
         self.recovery.come_to(self.iteration + 1)
 
     def _divide_diffs(self, loss: float) -> None:
@@ -365,7 +367,7 @@ class Runtime(Closing):
             edges = (edge for node in self.net.graph.nodes if node.type == "Input" for edge in node.tops)
             self.train.operator.feed({edge: seen[edge] for edge in edges if edge in seen})
 
-    def _look_again(self) -> None:
+    def replay_forward(self) -> None:
         """Run the training net forward, as the iteration under way did."""
         starting_point.set_positions({"train": self.net}, self._came_from)
         for number in range(self.plan.optim.iter_size):
@@ -403,7 +405,7 @@ class Runtime(Closing):
     # State
 
     @property
-    def _all_tuned(self) -> tuple[HalfLayers | TunedSetting | Chunks | Following, ...]:
+    def _all_tuned(self) -> tuple[HalfLayers | TunedSetting | Chunks | DynamicLoadBalancer, ...]:
         """What is found out by measuring, and kept in states."""
         return (self._half, *self._tuned, self.chunks, *([self.following] if self.following else []))
 
@@ -440,7 +442,7 @@ class Runtime(Closing):
         """Under which a state has what the exchange remembers: a codec's memory is the same with any exchange."""
         return type(self.exchange.codec or self.exchange).__name__
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[PartRecord]:
         """What this rank knows of the state of the run, without asking others."""
         return self.recovery.records()
 
@@ -472,7 +474,7 @@ class Runtime(Closing):
     def has_average(self) -> bool:
         """Whether there is an average of the weights."""
         optim = self.plan.optim
-        return optim.averages and taken(optim.average_param, self.iteration) > 0
+        return optim.averages and num_averaged(optim.average_param, self.iteration) > 0
 
     @contextmanager
     def averaged(self) -> Iterator[None]:

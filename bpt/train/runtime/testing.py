@@ -10,14 +10,14 @@ from torch import Tensor
 
 from bpt.data.detection.average_precision import Precisions, precisions_of
 from bpt.engine.executor import Executor
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.nn.layers.base import batch_of
 from bpt.nn.layers.listed import is_evaluated, is_listed
 from bpt.train.runtime.outputs import Outputs
 
 
 @dataclass(frozen=True)
-class Scores:
+class TestScores:
     """Means over the batches of a test: each output blob by name, and the weighted loss.
 
     Of a DetectionEvaluate layer's blob the mean average precision over all batches, and the average precisions by
@@ -30,7 +30,7 @@ class Scores:
 
 
 def run_test(
-    operator: SegmentOperator,
+    operator: Operator,
     iterations: int,
     stop: Callable[[], bool] = lambda: False,
     each: Callable[[int, dict[str, Tensor]], None] | None = None,
@@ -38,7 +38,7 @@ def run_test(
     outputs: Outputs | None = None,
     iteration: int = 0,
     ap_version: str = "Integral",
-) -> Scores | None:
+) -> TestScores | None:
     """Run a test net forward ``iterations`` times and average its outputs.
 
     Args:
@@ -77,10 +77,10 @@ def run_test(
     whole = outputs.listed({edge: torch.cat(parts, 2) for edge, parts in rows.items()})
     precisions = {blob: precisions_of(parts, ap_version) for blob, parts in whole.items()}
     means |= {blob: torch.tensor(found.mean) for blob, found in precisions.items()}
-    return Scores(means, outputs.total(loss) / iterations, precisions)
+    return TestScores(means, outputs.total(loss) / iterations, precisions)
 
 
-def _of_whole_test(operator: SegmentOperator, rows: Tensor, batch: int) -> Tensor:
+def _of_whole_test(operator: Operator, rows: Tensor, batch: int) -> Tensor:
     """Rows (1, 1, number, …) whose samples have the numbers that they have among those of all batches and ranks."""
     share = operator.net.context.split(batch_of(operator.net.graph))
     first = batch * share.total + share.start

@@ -10,7 +10,7 @@ from bpt.base.malloc_settings import release_free_memory
 from bpt.config.plan.run_plan import ParallelSpec
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.memory_format_choice import EngineChoice, InnerChoice, LayoutChoice
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.system.comm.base import Communicator
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class TunedSetting:
         return self._choice.engine
 
 
-class Engine(TunedSetting):
+class MemoryFormatSetting(TunedSetting):
     """The memory layout of a run's nets.
 
     Args:
@@ -85,7 +85,7 @@ class Engine(TunedSetting):
     title = "Engine"
     name = "engine"
 
-    def __init__(self, engine: int, operators: Sequence[SegmentOperator], world: Communicator) -> None:
+    def __init__(self, engine: int, operators: Sequence[Operator], world: Communicator) -> None:
         self._operators = operators
         super().__init__(LayoutChoice(engine), world)
 
@@ -109,7 +109,7 @@ class Inner(TunedSetting):
     title = "Inner"
     name = "inner"
 
-    def __init__(self, param: ParallelSpec, operators: Sequence[SegmentOperator], world: Communicator) -> None:
+    def __init__(self, param: ParallelSpec, operators: Sequence[Operator], world: Communicator) -> None:
         engine: int = param.inner_param.engine
         self._computes: list[TaskDagCompute] = []
         if engine == pb.InnerParameter.AUTO:

@@ -10,7 +10,7 @@ import torch
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.executor import Applied
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.engine.optim import lr_policy
 from bpt.engine.optim.loss_scale import LEAST
 from bpt.engine.optim.rates import Rates
@@ -65,7 +65,7 @@ class Updater:
         if self.scale.dynamic and self._parallel.codec:
             self._parallel.codec.begin(self.scale.value)
 
-    def early(self, operator: SegmentOperator, iteration: int) -> UpdatePiece | None:
+    def early(self, operator: Operator, iteration: int) -> UpdatePiece | None:
         """What updates parameters while others still wait for their gradients; ``None`` where all must be there first:
         to be summed over ranks, divided by a loss scale, clipped, or looked at, or phases are told apart."""
         alone = self._parallel.is_alone and len(operator.segments) == 1

@@ -11,7 +11,7 @@ from bpt.base.log import number
 from bpt.graph.layer_graph import LayerGraph
 
 
-class Lap:
+class DisplayInterval:
     """Iterations and seconds between two displayed iterations."""
 
     def __init__(self, iteration: int) -> None:

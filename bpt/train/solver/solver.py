@@ -12,26 +12,26 @@ import torch
 
 from bpt.base.errors import BptError, RunError
 from bpt.base.log import number
-from bpt.base.progress import Progress
-from bpt.base.signals import Action, SignalActions
+from bpt.base.progress import ProgressBar
+from bpt.base.signals import SignalAction, SignalActions
 from bpt.config.optim_spec import OptimSpec
 from bpt.config.plan.resolve import plan_of
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto.sources import SolverSource
 from bpt.nn.net import Net
-from bpt.parallel.balance.load_balance import SeenBalance
+from bpt.parallel.balance.load_balance import LoadBalanceReport
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
 from bpt.system.device import CPU
 from bpt.system.events.event import Activity
 from bpt.train.rules.test_output_rules import higher_is_better
 from bpt.train.runtime.built_nets import MakeOperator
-from bpt.train.runtime.cleanup import Closing
-from bpt.train.runtime.healing import hosts_of, outlive, start
-from bpt.train.runtime.rank_group import Spare
+from bpt.train.runtime.cleanup import Closeable
+from bpt.train.runtime.healing import hosts_of, run_with_recovery, start
+from bpt.train.runtime.rank_group import SpareRank
 from bpt.train.runtime.runtime import Runtime, bind
-from bpt.train.runtime.testing import Scores
-from bpt.train.solver.display import Lap, display_line, output_lines
+from bpt.train.runtime.testing import TestScores
+from bpt.train.solver.display import DisplayInterval, display_line, output_lines
 from bpt.train.solver.milestones import Bound, Displayed, Listener, Milestone, Saved, Tested
 from bpt.train.solver.tester import Tester
 from bpt.train.state import held_for
@@ -41,7 +41,7 @@ LOG = logging.getLogger("bpt")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """How a run ended.
 
     Attributes:
@@ -55,7 +55,7 @@ class Outcome:
     short: bool = False
 
 
-class Solver(Closing):
+class Solver(Closeable):
     """Caffe's schedule over a Runtime: trains, shows, tests and writes snapshots when they are due.
 
     On many ranks each has a Solver of the same text; they train together, as ``parallel_param`` says, and give the
@@ -87,14 +87,14 @@ class Solver(Closing):
         self.plan = plan_of(run)
         self.listeners = list(listeners)
         self._bind = partial(bind, device=device, signals=signals, observer=observer, make_operator=make_operator)
-        self._lap = Lap(0)
+        self._lap = DisplayInterval(0)
         self._stopped = False
         self._averaged = self._asked = False
         self._debug = False
         self._leads = False
         self._lock = ExitStack()
         member = start(self.plan, world or SerialCommunicator(), partial(self._bind, resume=resume))
-        self._spare = member if isinstance(member, Spare) else None
+        self._spare = member if isinstance(member, SpareRank) else None
         if isinstance(member, Runtime):
             self._attach(member)
         self._hosts = hosts_of(member.crew.everyone) if member.heals else {}
@@ -105,7 +105,7 @@ class Solver(Closing):
         self.runtime = runtime
         runtime.updater.on_loss.append(self._show_if_due)
         self._tester = Tester(self.plan, runtime.tests, self._interrupted)
-        self._seen = SeenBalance(runtime.parallel, self.net.graph)
+        self._seen = LoadBalanceReport(runtime.parallel, self.net.graph)
         self._tell(Bound(runtime))
 
     def _tell(self, milestone: Milestone) -> None:
@@ -145,9 +145,9 @@ class Solver(Closing):
         self._lock.close()
         (self._spare or self.runtime).close(failed)
 
-    def go_on_by(self, optim: OptimSpec) -> None:
+    def set_lr_schedule(self, optim: OptimSpec) -> None:
         """Take learning rates from another spec from now on, of the same rule."""
-        self.runtime.go_on_by(optim)
+        self.runtime.set_lr_schedule(optim)
         self.plan = self.runtime.plan
 
     def restore(self, path: str) -> None:
@@ -183,9 +183,11 @@ class Solver(Closing):
             self._leads = self.runtime.world.rank == 0
         self._stopped = False
         self._first = self.iter
-        with Progress(plan.max_iter, self.iter, "training", self._leads) as progress:
-            last = outlive(self._spare or self.runtime, self._hosts, self._bind, partial(self._solve, progress))
-        self._spare = last if isinstance(last, Spare) else None
+        with ProgressBar(plan.max_iter, self.iter, "training", self._leads) as progress:
+            last = run_with_recovery(
+                self._spare or self.runtime, self._hosts, self._bind, partial(self._solve, progress)
+            )
+        self._spare = last if isinstance(last, SpareRank) else None
 
     def _go_on(self, runtime: Runtime) -> None:
         """With what is left of the run after a loss, from the same point on all ranks."""
@@ -199,8 +201,8 @@ class Solver(Closing):
         before = None if self._spare else self.runtime.status
         self._spare = None
         self._attach(runtime)
-        pending, terminated = (before.pending, before.terminated) if before else (Action.NONE, False)
-        stopped, asked = self._stopped or pending is Action.STOP, self._asked or pending is Action.SNAPSHOT
+        pending, terminated = (before.pending, before.terminated) if before else (SignalAction.NONE, False)
+        stopped, asked = self._stopped or pending is SignalAction.STOP, self._asked or pending is SignalAction.SNAPSHOT
         facts = world.allgather((self._first, stopped, asked, terminated))
         self._first = max(first for first, *_ in facts)
         self._stopped, self._asked = any(stopped for _, stopped, _, _ in facts), False
@@ -213,7 +215,7 @@ class Solver(Closing):
         if asked or (plan.snapshot and self.iter % plan.snapshot == 0 and self.iter > self._first):
             self.snapshot()  # that, or less, may have been under way when the rank was lost
 
-    def _solve(self, progress: Progress, runtime: Runtime) -> None:
+    def _solve(self, progress: ProgressBar, runtime: Runtime) -> None:
         plan = self.plan
         if self._spare or runtime is not self.runtime:
             self._go_on(runtime)
@@ -248,11 +250,11 @@ class Solver(Closing):
         else:
             LOG.warning("Stopped after %d iterations without a snapshot; lost: %s", self.iter, self.unsaved)
 
-    def step(self, iterations: int, progress: Progress | None = None) -> None:
+    def step(self, iterations: int, progress: ProgressBar | None = None) -> None:
         """Train ``iterations`` more iterations; test and write snapshots when they are due."""
         plan, runtime = self.plan, self.runtime
         last = self.iter + iterations
-        self._lap = Lap(self.iter)
+        self._lap = DisplayInterval(self.iter)
         while self.iter < last:
             testing = plan.test_interval and self.iter % plan.test_interval == 0 and self.iter != runtime.tested
             if testing and (self.iter > 0 or plan.test_initialization):
@@ -269,11 +271,11 @@ class Solver(Closing):
                 if progress:
                     progress.to(self.iter, loss)
             action = runtime.status.action
-            if (plan.snapshot and self.iter % plan.snapshot == 0) or action is Action.SNAPSHOT:
+            if (plan.snapshot and self.iter % plan.snapshot == 0) or action is SignalAction.SNAPSHOT:
                 self.snapshot()
             else:
                 runtime.snapshot_in_memory()
-            if action is Action.STOP:
+            if action is SignalAction.STOP:
                 self._stopped = True
                 return
 
@@ -311,11 +313,11 @@ class Solver(Closing):
         if self.plan.judged_by and not self._stopped:
             self._judge(scores)
 
-    def _test_each(self, averaged: bool = False) -> list[Scores | None]:
+    def _test_each(self, averaged: bool = False) -> list[TestScores | None]:
         indices = range(len(self.runtime.tests))
         return [None if self._stopped else self.test(index, averaged) for index in indices]
 
-    def test(self, index: int, averaged: bool = False) -> Scores | None:
+    def test(self, index: int, averaged: bool = False) -> TestScores | None:
         """Test one test net and log its scores; ``None``: a signal has stopped it, or its test_iter is 0.
 
         Args:
@@ -330,7 +332,7 @@ class Solver(Closing):
             self._tell(Tested(self.iter, index, scores))
         return scores
 
-    def _judge(self, scores: Sequence[Scores | None]) -> None:
+    def _judge(self, scores: Sequence[TestScores | None]) -> None:
         """Note whether this was the best test so far: keep it, or end training if nothing better has come for long."""
         plan, runtime, name = self.plan, self.runtime, self.plan.judged_by
         own = [float(each.outputs[name].item()) for each in scores if each is not None and name in each.outputs]
@@ -360,10 +362,10 @@ class Solver(Closing):
 
     def _interrupted(self) -> bool:
         """Serve the signals that came during a test; whether to stop."""
-        while (action := self.runtime.status.agree()) is not Action.NONE:
-            if action is Action.SNAPSHOT and self._averaged:
+        while (action := self.runtime.status.agree()) is not SignalAction.NONE:
+            if action is SignalAction.SNAPSHOT and self._averaged:
                 self._asked = True
-            elif action is Action.SNAPSHOT:
+            elif action is SignalAction.SNAPSHOT:
                 self.snapshot()
             else:
                 self._stopped = True

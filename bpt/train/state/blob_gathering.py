@@ -17,9 +17,9 @@ from torch import Tensor
 
 from bpt.base.errors import FileError, WriteError
 from bpt.config.precision import array_type
-from bpt.graph.layer_graph import Node, Param
+from bpt.graph.layer_graph import LayerNode, Param
 from bpt.graph.layer_spec import Shape
-from bpt.graph.part import Part, Slice, holders
+from bpt.graph.part import BlobSlice, Part, holders
 from bpt.nn.net import Net
 from bpt.system.comm.base import Communicator
 from bpt.train.state.stored import runs_of_rows
@@ -97,7 +97,7 @@ class Gathered:
                     self._comm.Recv(piece, rank)
                     yield index, piece
 
-    def _places(self, part: Slice | None) -> Iterator[tuple[Index, slice]]:
+    def _places(self, part: BlobSlice | None) -> Iterator[tuple[Index, slice]]:
         """The pieces of what one rank holds: place in the blob, and rows of what it holds."""
         shape = part.shape(self.shape) if part else self.shape
         if not shape:
@@ -108,11 +108,11 @@ class Gathered:
         for start, stop in runs_of_rows(shape, PIECE):
             yield (slice(offset + start, offset + stop), *columns), slice(start, stop)
 
-    def _shape_of(self, part: Slice | None, rows: slice) -> Shape:
+    def _shape_of(self, part: BlobSlice | None, rows: slice) -> Shape:
         shape = part.shape(self.shape) if part else self.shape
         return (rows.stop - rows.start, *shape[1:]) if shape and rows != slice(None) else shape
 
-    def _values(self, part: Slice | None, rows: slice = slice(None)) -> Floats:
+    def _values(self, part: BlobSlice | None, rows: slice = slice(None)) -> Floats:
         shape = self._shape_of(part, rows)
         if self._own is None:
             return np.zeros(shape, self._dtype)
@@ -141,7 +141,7 @@ class BlobValues:
     learnable: bool
 
 
-Layers = Sequence[tuple[Node, Sequence[BlobValues]]]
+Layers = Sequence[tuple[LayerNode, Sequence[BlobValues]]]
 """Each layer of a net with its parameter blobs."""
 
 

@@ -10,9 +10,9 @@ from bpt.base.errors import BptError, FileError, WriteError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.binary_files import read_binary, write_binary
 from bpt.config.proto.blobs import FloatArray, array_to_blob, blob_shape, blob_to_array, is_legacy
-from bpt.graph.layer_graph import Node
+from bpt.graph.layer_graph import LayerNode
 from bpt.graph.layer_spec import Shape
-from bpt.graph.part import Slice
+from bpt.graph.part import BlobSlice
 from bpt.nn.layers import LAYERS
 from bpt.train.state.blob_gathering import BlobValues, Gathered, Layers
 from bpt.train.state.exchange_memory import Remembered
@@ -34,7 +34,7 @@ def write_weights(name: str, layers: Layers, path: str) -> None:
     write_binary(path, message)
 
 
-def _describe(message: pb.LayerParameter, node: Node, blobs: Sequence[BlobValues], path: str) -> None:
+def _describe(message: pb.LayerParameter, node: LayerNode, blobs: Sequence[BlobValues], path: str) -> None:
     message.CopyFrom(node.spec.param)
     del message.blobs[:]
     # What Caffe's layers write into their own text when they are set up:
@@ -91,7 +91,7 @@ class _BlobOfMessage(StoredBlob):
         self._blob = blob
         super().__init__(self._guarded(blob_shape), is_legacy(blob))
 
-    def read(self, shape: Shape, part: Slice | None = None) -> FloatArray:
+    def read(self, shape: Shape, part: BlobSlice | None = None) -> FloatArray:
         values = self._guarded(blob_to_array).reshape(shape)
         return values[part.index(len(shape))] if part else values
 

@@ -25,7 +25,7 @@ class Remembered(NamedTuple):
     values: Gathered
 
 
-def remembered(extras: Extras, world: Communicator, dtype: torch.dtype) -> list[Remembered]:
+def exchange_state_of(extras: Extras, world: Communicator, dtype: torch.dtype) -> list[Remembered]:
     """What all ranks of ``world`` remember, in one order on all of them; a collective call.
 
     Args:

@@ -24,7 +24,7 @@ from bpt.config.proto.blobs import FloatArray
 from bpt.config.proto.fields import without
 from bpt.data.hdf5_file import elsewhere
 from bpt.graph.layer_spec import Shape, count
-from bpt.graph.part import Slice
+from bpt.graph.part import BlobSlice
 from bpt.train.state.blob_gathering import PIECE, Gathered, Layers
 from bpt.train.state.exchange_memory import Remembered
 from bpt.train.state.hdf5_names import ByForm, check_names
@@ -292,7 +292,7 @@ class _BlobOfFile(StoredBlob):
         self._path = path
         self._dataset = dataset
 
-    def read(self, shape: Shape, part: Slice | None = None) -> FloatArray:
+    def read(self, shape: Shape, part: BlobSlice | None = None) -> FloatArray:
         return self._read(part.index(len(shape)) if part else ())
 
     def check(self) -> None:

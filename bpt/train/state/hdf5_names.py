@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bpt.base.errors import FileError
-from bpt.graph.layer_graph import Node
+from bpt.graph.layer_graph import LayerNode
 from bpt.train.state.stored import StoredBlob, StoredLayers
 
 _REMEDY = "rename the layer, or use snapshot_format: BINARYPROTO"
 
 
-def check_names(nodes: Iterable[Node]) -> None:
+def check_names(nodes: Iterable[LayerNode]) -> None:
     """Raise a LayerError if weights could not be found again under the name of their layer."""
-    seen: dict[str, Node] = {}
+    seen: dict[str, LayerNode] = {}
     for node in nodes:
         form = _form(node.name)
         if node.params and (not form or form != node.name):

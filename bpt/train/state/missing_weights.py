@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from bpt.base.errors import FileError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.fields import is_repeated
-from bpt.graph.layer_graph import Edge, LayerGraph, Node, Param
+from bpt.graph.layer_graph import Edge, LayerGraph, LayerNode, Param
 from bpt.train.state.stored import StoredBlob, StoredLayers, shape_string
 
 LOG = logging.getLogger("bpt")
@@ -85,7 +85,7 @@ class WeightCoverage:
             self.graph, [*self.paths, path], self.names | set(stored), self.filled | filled, self.ignored | ignored
         )
 
-    def missing(self) -> list[Node]:
+    def missing(self) -> list[LayerNode]:
         """Return the layers with parameters of their own that are in no file, in order."""
         return [node for node in self.graph.nodes if self._missing_of(node)]
 
@@ -127,7 +127,7 @@ class WeightCoverage:
                 f"{'them' if several else 'it'}, or add the file that has {'them' if several else 'it'}{remedy}",
             )
 
-    def _warning(self, node: Node, now: str) -> str:
+    def _warning(self, node: LayerNode, now: str) -> str:
         missing, own = self._missing_of(node), [self.graph.params[index] for index in node.params]
         what = f"Layer {node.name}"
         if len(missing) < sum(not param.shared for param in own):
@@ -135,11 +135,11 @@ class WeightCoverage:
         hint = "; ".join(["", *self._instead(node)])
         return f"{what} is in none of the weights; {now}{hint}"
 
-    def _missing_of(self, node: Node) -> list[Param]:
+    def _missing_of(self, node: LayerNode) -> list[Param]:
         own = (self.graph.params[index] for index in node.params)
         return [param for param in own if not param.shared and param.index not in self.filled]
 
-    def _instead(self, node: Node) -> Iterator[str]:
+    def _instead(self, node: LayerNode) -> Iterator[str]:
         """Yield what the files have that may be meant: layers of the same shapes, else those with the nearest names."""
         own = [self.graph.params[index] for index in node.params]
         fitting = [layer for layer in self.ignored.values() if layer.fits(own)]
@@ -156,7 +156,7 @@ class WeightCoverage:
         elif self.paths:
             yield "the net has all layers that the weights have"
 
-    def _is_said_by_text(self, node: Node) -> bool:
+    def _is_said_by_text(self, node: LayerNode) -> bool:
         """Whether the layer's numbers are those that its text gives, such as a bilinear kernel, and none is drawn."""
         missing = self._missing_of(node)
         if any(param.filler.type not in _WITHOUT_DRAWS for param in missing):

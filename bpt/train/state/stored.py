@@ -10,7 +10,7 @@ import numpy as np
 
 from bpt.config.proto.blobs import FloatArray, fits
 from bpt.graph.layer_spec import Shape, count
-from bpt.graph.part import Slice
+from bpt.graph.part import BlobSlice
 
 NO_WEIGHTS = "is a solver state, not weights; these are in the .caffemodel{suffix} file of the same name"
 NO_STATE = "is a file of weights, not a solver state; give the .solverstate{suffix} file, or use --weights"
@@ -33,7 +33,7 @@ class StoredBlob(ABC):
         return fits(self.shape, shape, self.legacy)
 
     @abstractmethod
-    def read(self, shape: Shape, part: Slice | None = None) -> FloatArray:
+    def read(self, shape: Shape, part: BlobSlice | None = None) -> FloatArray:
         """The values of a blob of ``shape``, which fits, or of a slice of it.
 
         Raises:

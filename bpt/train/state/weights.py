@@ -13,9 +13,9 @@ from torch import Tensor
 from bpt.base.errors import FileError
 from bpt.config.proto.binary_files import FileKind, sniff
 from bpt.config.proto.sources import resolve_path
-from bpt.graph.layer_graph import Node
+from bpt.graph.layer_graph import LayerNode
 from bpt.graph.layer_spec import Shape
-from bpt.graph.part import Part, Slice
+from bpt.graph.part import BlobSlice, Part
 from bpt.nn.net import Net
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
@@ -144,7 +144,7 @@ class Copy:
     target: Tensor
     blob: StoredBlob
     shape: Shape
-    part: Slice | None
+    part: BlobSlice | None
 
 
 def match_layers(net: Net, stored: StoredLayers, path: str, ignored: int = logging.INFO) -> list[Copy]:
@@ -163,7 +163,7 @@ def match_layers(net: Net, stored: StoredLayers, path: str, ignored: int = loggi
     return copies
 
 
-def _match_blobs(net: Net, node: Node, blobs: dict[int, StoredBlob], path: str) -> list[Copy]:
+def _match_blobs(net: Net, node: LayerNode, blobs: dict[int, StoredBlob], path: str) -> list[Copy]:
     params = [net.graph.params[index] for index in node.params]
     # HDF5 files leave out blobs that belong to another layer.
     if any(p.blob not in blobs and not p.shared for p in params) or any(index >= len(params) for index in blobs):

@@ -17,7 +17,7 @@ SLOWED = 0.5  # an own score below which it is told
 
 
 @dataclass(frozen=True)
-class Load:
+class RankLoad:
     """What one rank did, in seconds an iteration.
 
     Attributes:
@@ -56,14 +56,14 @@ class Load:
 
 @dataclass(frozen=True)
 class Predicted:
-    """What a rank was to do, by the forecast that its plan was chosen by; in seconds an iteration, as in ``Load``."""
+    """What a rank was to do by the forecast that its plan was chosen by, in seconds an iteration; see RankLoad."""
 
     computing: float
     exchange: float
     pipeline: float
 
 
-def load_of(totals: Mapping[Key, Traffic], iterations: int, host: str, memory: int) -> Load:
+def load_of(totals: Mapping[Key, Traffic], iterations: int, host: str, memory: int) -> RankLoad:
     """The load that the totals of so many iterations show."""
     phases = phase_seconds(totals)
     data = totals.get(Key(Activity.WAIT_FOR_DATA), Traffic()).seconds
@@ -73,7 +73,7 @@ def load_of(totals: Mapping[Key, Traffic], iterations: int, host: str, memory: i
     own, data, exchange, pipeline, layers = (
         max(value, 0.0) / iterations for value in (own, data, exchange, phases["pipeline"], layers)
     )
-    return Load(host, own, data, exchange, pipeline, memory, layers)
+    return RankLoad(host, own, data, exchange, pipeline, memory, layers)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Scored:
     """
 
     rank: int
-    load: Load
+    load: RankLoad
     score: float
     own_score: float
     predicted: Predicted | None = None
@@ -100,13 +100,13 @@ class Scored:
         return name_of(self.rank, self.load.host)
 
 
-class Scores:
+class StragglerScores:
     """Scores loads interval by interval; remembers the best of each rank."""
 
     def __init__(self) -> None:
         self._best: dict[int, float] = {}
 
-    def of(self, ranks: Sequence[int], loads: Sequence[Load]) -> list[Scored]:
+    def of(self, ranks: Sequence[int], loads: Sequence[RankLoad]) -> list[Scored]:
         """The scores of an interval.
 
         Args:
@@ -139,7 +139,7 @@ def straggler_lines(ranks: Sequence[Scored]) -> Iterator[str]:
             )
 
 
-def why(load: Load) -> str:
+def why(load: RankLoad) -> str:
     """What a rank was busy with."""
     if load.data > load.computing:
         return f"it waits for data, {as_ms(load.data)}"

@@ -17,7 +17,7 @@ from bpt.system.events.bus import EventBus
 from bpt.system.events.totals import Totals
 from bpt.train.runtime.runtime import Runtime
 from bpt.train.solver.milestones import Bound, Displayed, Milestone, Saved, Tested
-from bpt.train.telemetry.rank_loads import Load, Predicted, Scored, Scores, load_of, straggler_lines
+from bpt.train.telemetry.rank_loads import Predicted, RankLoad, Scored, StragglerScores, load_of, straggler_lines
 
 LOG = logging.getLogger("bpt")
 
@@ -47,7 +47,7 @@ class ForecastWatch(Protocol):
     def predicted(self, shares: Sequence[int]) -> list[Predicted] | None:
         """Return what each rank was to do with these shares; ``None`` if the forecast says nothing of them."""
 
-    def lines(self, loads: Sequence[Load], shares: Sequence[int]) -> Iterable[str]:
+    def lines(self, loads: Sequence[RankLoad], shares: Sequence[int]) -> Iterable[str]:
         """Return the log lines of an interval in which ranks did ``loads``."""
 
 
@@ -66,7 +66,7 @@ class Telemetry(AbstractContextManager["Telemetry"]):
         self._plan = plan
         self._sinks = sinks
         self._drift = drift
-        self._scores = Scores()
+        self._scores = StragglerScores()
         self._totals = Totals()
         self._events: EventBus | None = None
         self._memory: Memory | None = None
@@ -117,7 +117,7 @@ class Telemetry(AbstractContextManager["Telemetry"]):
         if self._events is None or self._memory is None or not shown.iterations:
             return
         own = load_of(totals, shown.iterations, self._world.host, self._memory.peak)
-        loads: list[Load] = self._world.allgather(own)
+        loads: list[RankLoad] = self._world.allgather(own)
         ranks = self._scores.of(self._world.world_ranks, loads)
         if self._world.size > 1:
             for line in straggler_lines(ranks):
@@ -128,7 +128,7 @@ class Telemetry(AbstractContextManager["Telemetry"]):
             for sink in self._sinks:
                 sink.displayed(shown, self._samples, ranks)
 
-    def _compare(self, drift: ForecastWatch, loads: Sequence[Load], ranks: Sequence[Scored]) -> list[Scored]:
+    def _compare(self, drift: ForecastWatch, loads: Sequence[RankLoad], ranks: Sequence[Scored]) -> list[Scored]:
         """Log what was predicted and what is seen; the ranks with what was predicted of each."""
         shares = [share.count for share in self._shares()]
         for line in drift.lines(loads, shares):

@@ -10,7 +10,7 @@ from bpt.config.plan.resolve import read_plan
 from bpt.config.proto.sources import read_solver
 from bpt.nn.layers.base import batch_of
 from bpt.perf.speeds.profiling import profile
-from bpt.perf.speeds.survey import Limits
+from bpt.perf.speeds.survey import SurveyLimits
 from bpt.system.comm.base import Communicator
 from bpt.system.device import CPU
 from bpt.system.events.totals import Totals, phase_seconds, seconds_computing
@@ -20,12 +20,12 @@ from scripts.benches.harness.turns import in_turn
 
 WARM_UP = 3  # iterations of each side before the first turn; 1 with --quick
 FEWEST = 3  # iterations of a turn; 1 with --quick
-ROUGH = Limits(precision=0.1, run=0.05, repeats=3, seconds=0.4)
+ROUGH = SurveyLimits(precision=0.1, run=0.05, repeats=3, seconds=0.4)
 
 
 def work(order: dict[str, Any], world: Communicator) -> list[dict[str, Any]]:
     """Of each solver each side's shares and turns; see Outcome. The first one has the largest batch."""
-    limits = ROUGH if order["rough"] else Limits()
+    limits = ROUGH if order["rough"] else SurveyLimits()
     profile(read_plan(order["solvers"][0]), CPU, world, order["profile"], limits)
     paths = order["solvers"] if order["rounds"] else []  # or else the profile was all
     return [compete(path, order["rounds"], order["seconds"], world, order["rough"]) for path in paths]

@@ -23,20 +23,20 @@ from bpt.config.plan.resolve import resolve
 from bpt.config.plan.run_plan import ParallelSpec, RunPlan
 from bpt.config.proto.sources import read_solver
 from bpt.nn.layers.base import batch_of
-from bpt.parallel.outer.outer_instructions import Merge, Order, Report, Settled
-from bpt.parallel.outer.weight_update import Update
+from bpt.parallel.outer.outer_instructions import Merge, Order, Settled, SubmissionReport
+from bpt.parallel.outer.weight_update import AgwuUpdate
 from bpt.system.comm.base import Buffer, Communicator
 from bpt.system.comm.cores import power
 from bpt.train.outer.assignment import Assignment
 from bpt.train.outer.data_set import samples_of
 from bpt.train.outer.flat_weights import FlatWeights
 from bpt.train.outer.global_weights import GlobalWeights
-from bpt.train.outer.messages import Progress
+from bpt.train.outer.messages import WorkerProgress
 from bpt.train.outer.node_solvers import worker_runtime
 from bpt.train.outer.trainer import Trainer
 from bpt.train.outer.worker import Worker
 from bpt.train.runtime.runtime import Runtime
-from bpt.train.solver.solver import Outcome, Solver
+from bpt.train.solver.solver import RunOutcome, Solver
 
 PASSES = Fraction(10**6)  # more than there is time for
 REPEATS, PAUSE = 30, 0.03  # of messages and merges; seconds
@@ -129,15 +129,15 @@ class AllSamples:
         self.ends.append(time.perf_counter())
         return self.ends[-1] - self.ends[0] > self._seconds
 
-    def tell(self, word: Progress | Settled) -> None:
+    def tell(self, word: WorkerProgress | Settled) -> None:
         """Nobody listens."""
 
-    def submit(self, report: Report, weights: Buffer) -> None:
+    def submit(self, report: SubmissionReport, weights: Buffer) -> None:
         """Nobody takes them."""
 
-    def finished(self) -> Outcome:
+    def finished(self) -> RunOutcome:
         """As a run would have ended."""
-        return Outcome(0, terminated=False)
+        return RunOutcome(0, terminated=False)
 
 
 def timed(task: Callable[[], object]) -> float:
@@ -169,7 +169,7 @@ def merging(weights: Buffer, trained: int) -> float:
     """Seconds that AGWU takes to merge what a worker has submitted."""
     held = GlobalWeights(weights, trained)
     held.fetch(0)
-    merge = Merge(Update(worker=0, base=0, newest=1, gamma=0.5, accuracy=1.0))
+    merge = Merge(AgwuUpdate(worker=0, base=0, newest=1, gamma=0.5, accuracy=1.0))
     times = []
     for _ in range(REPEATS):
         held.submit(0, weights.copy())

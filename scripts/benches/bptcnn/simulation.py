@@ -12,7 +12,7 @@ from bpt.config.plan.resolve import resolve
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.sources import read_solver
 from bpt.config.proto.text import to_text
-from bpt.parallel.outer.simulation.outcome import Outcome
+from bpt.parallel.outer.simulation.outcome import SimulationOutcome
 from bpt.perf.simulate.simulation import THE_FOUR, simulate_solver
 from scripts.benches.bptcnn.results import Runs, mean_seconds
 
@@ -81,7 +81,7 @@ class Calibration:
         return param
 
 
-def simulate(solver: Path, calibration: Calibration, cluster: Path, seed: int = 1) -> dict[str, Outcome]:
+def simulate(solver: Path, calibration: Calibration, cluster: Path, seed: int = 1) -> dict[str, SimulationOutcome]:
     """All ways to train on the cluster of the calibration, which is written to the file ``cluster``."""
     cluster.write_text(to_text(calibration.cluster()))
     source = read_solver(solver, [f"random_seed: {seed} parallel_param {{ exchange: AGWU balance: IDPA }}"])
@@ -89,7 +89,7 @@ def simulate(solver: Path, calibration: Calibration, cluster: Path, seed: int = 
     return {str(way): outcome for way, outcome in outcomes.items()}
 
 
-def compared(outcomes: Mapping[str, Outcome], runs: Runs) -> Iterator[str]:
+def compared(outcomes: Mapping[str, SimulationOutcome], runs: Runs) -> Iterator[str]:
     """A line for each way, and whether the goal is reached."""
     rows = [("way", "simulated s", "measured s", "simulated / measured", "waiting", "idle", "balance")]
     for name, outcome in outcomes.items():
@@ -106,7 +106,7 @@ def compared(outcomes: Mapping[str, Outcome], runs: Runs) -> Iterator[str]:
 SIMULATED = ("way", "simulated", "measured", "ratio", "waiting", "idle", "balance_index")
 
 
-def simulated_rows(outcomes: Mapping[str, Outcome], runs: Runs) -> Iterator[tuple[object, ...]]:
+def simulated_rows(outcomes: Mapping[str, SimulationOutcome], runs: Runs) -> Iterator[tuple[object, ...]]:
     """A row for each way, in the columns of SIMULATED."""
     for name, outcome in outcomes.items():
         measured = mean_seconds(runs[name])

@@ -24,12 +24,12 @@ from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.cluster.cluster import Cluster
 from bpt.perf.forecast.arrangement import CHUNKS
 from bpt.perf.forecast.forecast import forecast
-from bpt.perf.forecast.net_costs import Costs, costs_for
+from bpt.perf.forecast.net_costs import NetCosts, costs_for
 from bpt.perf.planner.measure import measure
 from bpt.perf.speeds.coding import with_coding
 from bpt.perf.speeds.job_cluster import measured_cluster
 from bpt.perf.speeds.profiling import profile
-from bpt.perf.speeds.survey import Limits
+from bpt.perf.speeds.survey import SurveyLimits
 from bpt.system.comm.agreement import outcome_of_first
 from bpt.system.comm.base import Communicator
 from bpt.system.device import CPU
@@ -40,7 +40,7 @@ from scripts.benches.forecast.results import Row, append
 PASSES = 5  # in which layers are timed
 WARM_UP, SETTLING = 2, 12  # iterations before any count; the same of DYNAMIC, which finds its shares in them
 FEWEST, MOST = 4, 40  # iterations that count
-ROUGH = Limits(precision=0.05, run=0.1, repeats=3, seconds=1.0)  # of a profile
+ROUGH = SurveyLimits(precision=0.05, run=0.1, repeats=3, seconds=1.0)  # of a profile
 
 
 class Grounds(NamedTuple):
@@ -51,7 +51,7 @@ class Grounds(NamedTuple):
         choice: what the planner says besides, if it was asked.
     """
 
-    costs: Costs | None
+    costs: NetCosts | None
     cluster: Cluster | None
     fields: Sequence[str] = ()
     choice: Sequence[str] = ()

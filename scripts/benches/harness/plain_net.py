@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.graph.layer_graph import LayerGraph, LayerNode
 from bpt.graph.layer_spec import Shape
 
 
@@ -21,7 +21,7 @@ def _one(values: Sequence[int], default: int) -> int:
     return values[0] if values else default
 
 
-def _convolution(node: Node, bottom: Shape) -> nn.Module:
+def _convolution(node: LayerNode, bottom: Shape) -> nn.Module:
     p = node.spec.param.convolution_param
     return (nn.Conv2d, nn.Conv3d)[len(bottom) - 4](
         bottom[1], p.num_output, _one(p.kernel_size, 0), _one(p.stride, 1), _one(p.pad, 0),
@@ -29,7 +29,7 @@ def _convolution(node: Node, bottom: Shape) -> nn.Module:
     )  # fmt: skip
 
 
-def _pooling(node: Node, bottom: Shape) -> nn.Module:
+def _pooling(node: LayerNode, bottom: Shape) -> nn.Module:
     p = node.spec.param.pooling_param
     volumes = len(bottom) == 5
     if p.global_pooling:
@@ -39,24 +39,24 @@ def _pooling(node: Node, bottom: Shape) -> nn.Module:
     return kinds[volumes](p.kernel_size, p.stride, p.pad, ceil_mode=ceil)
 
 
-def _inner_product(node: Node, bottom: Shape) -> nn.Module:
+def _inner_product(node: LayerNode, bottom: Shape) -> nn.Module:
     p = node.spec.param.inner_product_param
     count = torch.Size(bottom[1:]).numel()
     return nn.Sequential(nn.Flatten(), nn.Linear(count, p.num_output, bias=p.bias_term))
 
 
-def _lrn(node: Node, bottom: Shape) -> nn.Module:
+def _lrn(node: LayerNode, bottom: Shape) -> nn.Module:
     p = node.spec.param.lrn_param
     return nn.LocalResponseNorm(p.local_size, p.alpha, p.beta, p.k)
 
 
-def _batch_norm(node: Node, bottom: Shape) -> nn.Module:
+def _batch_norm(node: LayerNode, bottom: Shape) -> nn.Module:
     param = node.spec.param.batch_norm_param  # with the Scale behind it
     kind = (nn.BatchNorm2d, nn.BatchNorm3d)[len(bottom) - 4]
     return kind(bottom[1], eps=param.eps, momentum=1 - param.moving_average_fraction)
 
 
-def _scale(node: Node, bottom: Shape) -> nn.Module:
+def _scale(node: LayerNode, bottom: Shape) -> nn.Module:
     return nn.Identity() if node.spec.param.scale_param.num_axes else _Gain()
 
 
@@ -104,7 +104,7 @@ class _Loss(nn.Module):
         return nn.functional.cross_entropy(bottoms[0].flatten(1), bottoms[1])
 
 
-MODULES: dict[str, Callable[[Node, Shape], nn.Module]] = {
+MODULES: dict[str, Callable[[LayerNode, Shape], nn.Module]] = {
     "Convolution": _convolution,
     "Pooling": _pooling,
     "InnerProduct": _inner_product,
@@ -179,10 +179,10 @@ class PlainNet(nn.Module):
                     for name, value in zip(("weight", "bias"), own, strict=False):
                         getattr(module, name).copy_(value)
 
-    def _module(self, node: Node) -> Any:
+    def _module(self, node: LayerNode) -> Any:
         """That has the parameters."""
         module = self.get_submodule(f"layer{node.index}")
         return module[1] if isinstance(module, nn.Sequential) else module
 
-    def _before(self, node: Node) -> Node:
+    def _before(self, node: LayerNode) -> LayerNode:
         return self._graph.nodes[self._graph.edges[node.bottoms[0]].producer]

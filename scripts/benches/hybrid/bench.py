@@ -32,7 +32,7 @@ from bpt.base.errors import BptError
 from bpt.config.plan.resolve import resolve
 from bpt.config.proto.sources import read_solver
 from bpt.perf.planner.plan_layers import plan_solver
-from bpt.perf.planner.plan_report import Outlook, Plan
+from bpt.perf.planner.plan_report import PlacementForecast, PlacementPlan
 from scripts.benches.harness.arguments import add_output, at_least, explain, some_of
 from scripts.benches.harness.launch import ROOT
 from scripts.benches.harness.nets import Images
@@ -166,7 +166,7 @@ def compare(name: str, arguments: argparse.Namespace, folder: Path) -> list[Comp
     return comparisons
 
 
-def side_of(plan: Plan, outlook: Outlook, seen: Seen) -> Side:
+def side_of(plan: PlacementPlan, outlook: PlacementForecast, seen: Seen) -> Side:
     """A placement, as it was predicted and as it was seen; it must be the same one."""
     stages = [
         stage

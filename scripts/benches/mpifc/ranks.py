@@ -9,7 +9,7 @@ from bpt.config.proto.merge import apply_set
 from bpt.config.proto.sources import SolverSource
 from bpt.config.proto.upgrade import upgrade_solver
 from bpt.engine import instructions as do
-from bpt.engine.instructions import Step
+from bpt.engine.instructions import InstructionStep
 from bpt.system.comm.base import Communicator
 from bpt.system.events.totals import Key, Totals, phase_seconds
 from bpt.train.solver.solver import Solver
@@ -71,6 +71,6 @@ def turn(solver: Solver, world: Communicator, iterations: int) -> tuple[Laps, li
 
 def _of_pass(key: Key) -> int | None:
     """0 forward, 1 backward."""
-    if isinstance(key.step, Step) and key.step.kind in (do.Forward, do.Backward):
+    if isinstance(key.step, InstructionStep) and key.step.kind in (do.Forward, do.Backward):
         return int(key.step.kind is do.Backward)
     return None

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from numpy.testing import assert_array_equal
 
-from bpt.engine.instructions import Backward, Exchange
+from bpt.engine.instructions import Backward, ExchangeGradients
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.comm_thread import CommThread
 from tests.doubles.seen import Seen
@@ -25,7 +25,7 @@ def check_a_courier_beside_the_rank_itself(comm: Communicator) -> None:
         theirs[index] = value[0]
 
     for index in range(50):
-        comm_thread.submit(partial(add, index), Exchange(index % 2))
+        comm_thread.submit(partial(add, index), ExchangeGradients(index % 2))
         comm.Allreduce(value := np.array([float(2 * index + comm.rank)]))
         mine[index] = value[0]
     comm_thread.wait()
@@ -41,7 +41,7 @@ def check_work_counts_under_its_own_instruction(comm: Communicator) -> None:
     seen = Seen(comm)
     with comm.events.during(Backward(0)):
         for segment in (0, 1, 0):
-            comm_thread.submit(lambda: twin.Allreduce(np.zeros(4)), Exchange(segment))
+            comm_thread.submit(lambda: twin.Allreduce(np.zeros(4)), ExchangeGradients(segment))
         comm.Barrier()
         comm_thread.wait()
     calls = {key: entry.calls for key, entry in seen.calls().items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bpt.engine.instructions import Exchange, Forward
+from bpt.engine.instructions import ExchangeGradients, Forward
 from bpt.system.comm.base import Communicator
 from bpt.system.events.totals import Traffic
 from tests.comm.contract.values import counts_of
@@ -22,7 +22,7 @@ def check_bytes_counted(comm: Communicator) -> None:
         comm.Barrier()
         comm.Bcast(np.zeros(6, four), root=0)
         comm.Bcast(np.zeros(6, four), root=0)
-    with comm.events.during(Exchange(0)):
+    with comm.events.during(ExchangeGradients(0)):
         comm.Reduce(np.zeros(5, four), root=0)
         comm.Allreduce(np.zeros(12, np.float64))  # 12 · 8 bytes are divisible by 1 to 4 ranks
         comm.Gatherv(np.zeros(own, four), np.zeros(whole, four) if rank == 0 else None, counts, 0)

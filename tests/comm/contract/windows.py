@@ -7,7 +7,7 @@ import threading
 import numpy as np
 from numpy.testing import assert_array_equal
 
-from bpt.engine.instructions import Exchange
+from bpt.engine.instructions import ExchangeGradients
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.comm_thread import CommThread
 from bpt.system.events.totals import Traffic
@@ -102,7 +102,7 @@ def check_wait_is_counted_with_its_thread_s_instruction(comm: Communicator) -> N
     seen = Seen(comm)
     parts[comm.rank][...] = 1
     window.Sync()
-    with comm.events.during(Exchange(0)):
+    with comm.events.during(ExchangeGradients(0)):
         window.wait(lambda: all(part[0] for part in parts))
         window.wait(lambda: True)
     traffic = seen.calls()
@@ -165,7 +165,7 @@ def check_the_leaders_of_hosts_have_a_comm_thread(comm: Communicator) -> None:
             total[1] = value[0] + 1
             window.Sync()
 
-        comm_thread.submit(add, Exchange(0))
+        comm_thread.submit(add, ExchangeGradients(0))
         comm_thread.wait()
     assert total[1] == comm.size * (comm.size - 1) // 2 + 1
     comm_thread.close()

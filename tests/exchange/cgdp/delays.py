@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bpt.parallel.cgdp import exchange
-from bpt.system.device import Event, Stream, new_stream
+from bpt.system.device import Stream, StreamEvent, new_stream
 
 
 class Delayed:
@@ -25,7 +25,7 @@ class Delayed:
     def run(self, work: Callable[[], None]) -> None:
         self._stream.run(self._delayed(work))
 
-    def submit(self, work: Callable[[], None]) -> Event:
+    def submit(self, work: Callable[[], None]) -> StreamEvent:
         return self._stream.submit(self._delayed(work))
 
     def _delayed(self, work: Callable[[], None]) -> Callable[[], None]:
@@ -36,10 +36,10 @@ class Delayed:
 
         return delayed
 
-    def after(self, event: Event) -> None:
+    def after(self, event: StreamEvent) -> None:
         self._stream.after(event)
 
-    def record(self) -> Event:
+    def record(self) -> StreamEvent:
         return self._stream.record()
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from bpt.parallel.cgdp.chunk_areas import GuardedArea, Layout, Run
+from bpt.parallel.cgdp.chunk_areas import ElementRange, GuardedArea, Layout
 from bpt.system.device import CPU, new_stream
 
 
@@ -31,8 +31,8 @@ def test_each_parameter_begins_a_cache_line() -> None:
 def test_neighbours_are_one_run() -> None:
     first, second, third, fourth = given = parameters(3, 17, 16, 1)
     layout = Layout(given)
-    assert layout.runs([second, first]) == (Run(0, 48),)
-    assert layout.runs([first, third, fourth]) == (Run(0, 16), Run(48, 80))
+    assert layout.runs([second, first]) == (ElementRange(0, 48),)
+    assert layout.runs([first, third, fourth]) == (ElementRange(0, 16), ElementRange(48, 80))
     assert layout.runs([]) == ()
 
 
@@ -48,7 +48,7 @@ def test_shapes_and_strides_are_the_parameters_own() -> None:
     area = GuardedArea(torch.full((layout.elements,), -1.0), layout)
     stream = new_stream(CPU, "D2H")
     copies = area.write(stream, [parameter], nullcontext)
-    assert copies.elements(Run(0, 24)).tolist() == list(range(24))
+    assert copies.elements(ElementRange(0, 24)).tolist() == list(range(24))
 
 
 def test_reading_waits_for_the_copy() -> None:
@@ -65,7 +65,7 @@ def test_reading_waits_for_the_copy() -> None:
 
     def read() -> None:
         reading.set()
-        found.append(copies.elements(Run(20, 24)).tolist())
+        found.append(copies.elements(ElementRange(20, 24)).tolist())
 
     reader = threading.Thread(target=read)
     reader.start()
@@ -87,7 +87,7 @@ def test_a_gradient_that_is_replaced_meanwhile_is_sent_as_it_was() -> None:
     copies = area.write(stream, given, nullcontext)
     parameter.grad = torch.full((16,), 4.0)
     held.set()
-    assert copies.elements(Run(0, 16)).tolist() == [3.0] * 16
+    assert copies.elements(ElementRange(0, 16)).tolist() == [3.0] * 16
 
 
 def test_no_gradient_counts_as_zeros() -> None:
@@ -95,7 +95,7 @@ def test_no_gradient_counts_as_zeros() -> None:
     area = GuardedArea(torch.full((16,), 7.0), Layout(given))
     stream = new_stream(CPU, "D2H")
     copies = area.write(stream, given, nullcontext)
-    assert copies.elements(Run(0, 16)).tolist() == [0.0] * 16
+    assert copies.elements(ElementRange(0, 16)).tolist() == [0.0] * 16
 
 
 def test_a_copy_that_fails_is_not_read() -> None:
@@ -106,7 +106,7 @@ def test_a_copy_that_fails_is_not_read() -> None:
     stream.run(_fail)
     copies = area.write(stream, [parameter], nullcontext)
     with pytest.raises(OSError, match="the copy failed"):
-        copies.elements(Run(0, 16))
+        copies.elements(ElementRange(0, 16))
 
 
 def test_what_was_not_written_cannot_be_read() -> None:
@@ -115,7 +115,7 @@ def test_what_was_not_written_cannot_be_read() -> None:
     stream = new_stream(CPU, "D2H")
     copies = area.write(stream, given[:1], nullcontext)
     with pytest.raises(AssertionError):
-        copies.elements(Run(0, 32))
+        copies.elements(ElementRange(0, 32))
 
 
 def _ignore(value: object) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import Segment
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 from bpt.parallel.task_dag import TaskDagCompute
-from bpt.parallel.task_dag.segment_plan import Plan
+from bpt.parallel.task_dag.segment_plan import SegmentPlan
 from tests.golden_cases import graph_of
 
 TINY = 1e-12  # a grain that makes a task of everything
@@ -67,7 +67,7 @@ INCEPTION = (
 )
 
 
-def pass_over(operator: SegmentOperator, double: bool = True, passes: int = 1) -> dict[str, Tensor]:
+def pass_over(operator: Operator, double: bool = True, passes: int = 1) -> dict[str, Tensor]:
     """Loss, outputs, gradients and the inputs' diffs after some passes whose gradients add up.
 
     Args:
@@ -97,17 +97,17 @@ def pass_over(operator: SegmentOperator, double: bool = True, passes: int = 1) -
 
 def dag_operator(
     net: Net, segments: Sequence[Segment] | None = None, *, threads: int = 2, grain: float = TINY, **more: Any
-) -> SegmentOperator:
+) -> Operator:
     """An operator that computes by tasks."""
-    return SegmentOperator(net, segments, compute=partial(TaskDagCompute, threads=threads, grain=grain), **more)
+    return Operator(net, segments, compute=partial(TaskDagCompute, threads=threads, grain=grain), **more)
 
 
-def tasks_of(operator: SegmentOperator) -> TaskDagCompute:
+def tasks_of(operator: Operator) -> TaskDagCompute:
     assert isinstance(operator.compute, TaskDagCompute)
     return operator.compute
 
 
-def plan_of(operator: SegmentOperator) -> Plan:
+def plan_of(operator: Operator) -> SegmentPlan:
     """The tasks of the first segment."""
     return tasks_of(operator).plan(operator.segments[0])
 

@@ -6,28 +6,28 @@ from itertools import pairwise, product
 
 import pytest
 
-from bpt.parallel.task_dag.areas import Axis, Span, decompose, grid_of, span
+from bpt.parallel.task_dag.areas import AreaSpan, Axis, decompose, grid_of, span
 
 
 def test_eq_12_to_14_by_hand() -> None:
     """H_x = 7, H_f = 3, S = 2, P = 0: three rows, whose areas begin at 0, 2 and 4 and end 3 further on."""
     rows = Axis(size=7, extent=3, stride=2, pad=0)
     assert rows.places == 3
-    assert [span(rows, i, i + 1) for i in range(3)] == [Span(i, i + 1, 2 * i, 2 * i + 3, 0, 0) for i in range(3)]
+    assert [span(rows, i, i + 1) for i in range(3)] == [AreaSpan(i, i + 1, 2 * i, 2 * i + 3, 0, 0) for i in range(3)]
     # With P = 1 a lap of zeros is around: four rows, the first and last of which reach into it.
     rows = Axis(size=7, extent=3, stride=2, pad=1)
     assert rows.places == 4
-    first, second = Span(0, 2, 0, 4, 1, 0), Span(2, 4, 3, 7, 0, 1)
+    first, second = AreaSpan(0, 2, 0, 4, 1, 0), AreaSpan(2, 4, 3, 7, 0, 1)
     assert decompose([rows], (2,)) == [(first,), (second,)]
-    assert decompose([rows], (1,)) == [(Span(0, 4, 0, 7, 1, 1),)]
+    assert decompose([rows], (1,)) == [(AreaSpan(0, 4, 0, 7, 1, 1),)]
     # Rows and columns: r_begin and c_begin of each task, K_C = 4 x 4 in four of them.
     assert decompose([rows, rows], (2, 2)) == [(first, first), (first, second), (second, first), (second, second)]
 
 
 def test_an_area_in_the_pad_alone() -> None:
     """size 1, pad 3: the first rows see zeros only."""
-    assert span(Axis(size=1, extent=2, stride=1, pad=3), 0, 1) == Span(0, 1, 0, 0, 2, 0)
-    assert span(Axis(size=1, extent=2, stride=1, pad=3), 5, 6) == Span(5, 6, 1, 1, 0, 2)
+    assert span(Axis(size=1, extent=2, stride=1, pad=3), 0, 1) == AreaSpan(0, 1, 0, 0, 2, 0)
+    assert span(Axis(size=1, extent=2, stride=1, pad=3), 5, 6) == AreaSpan(5, 6, 1, 1, 0, 2)
 
 
 @pytest.mark.parametrize(("size", "extent"), [(5, 1), (5, 5), (8, 3), (13, 3), (13, 5)])

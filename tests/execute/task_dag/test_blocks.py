@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from bpt.graph.layer_graph import LayerGraph
-from bpt.parallel.task_dag.blocks import Block, group
+from bpt.parallel.task_dag.blocks import TaskBlock, group
 from bpt.parallel.task_dag.neurons import spans
-from bpt.parallel.task_dag.split_strategy import Kind, SplitStrategy
+from bpt.parallel.task_dag.split_strategy import SplitKind, SplitStrategy
 from bpt.parallel.task_dag.task_costs import forward_seconds
 from tests.execute.task_dag.nets import LOSS, convolution, fully_connected, image_net, layer
 
-SAMPLES = SplitStrategy(Kind.SAMPLES, 2, 6)
+SAMPLES = SplitStrategy(SplitKind.SAMPLES, 2, 6)
 
 
 def grouped(graph: LayerGraph, strategies: dict[str, SplitStrategy], outputs: tuple[str, ...] = ()) -> list[str]:
@@ -20,7 +20,7 @@ def grouped(graph: LayerGraph, strategies: dict[str, SplitStrategy], outputs: tu
     own_ways = {node.index: strategies.get(node.name, SplitStrategy()) for node in nodes}
     seconds = dict.fromkeys(own_ways, 2e-3)
     kept = [graph.blobs[name].index for name in outputs]
-    blocks: list[Block] = group(graph, nodes, own_ways, seconds, kept)
+    blocks: list[TaskBlock] = group(graph, nodes, own_ways, seconds, kept)
     assert sum(len(block.nodes) for block in blocks) == len(nodes)
     assert all(block.seconds == pytest.approx(2e-3 * len(block.nodes)) for block in blocks)
     return [block.name for block in blocks]
@@ -44,7 +44,7 @@ def test_layers_that_are_split_alike_join() -> None:
 def test_layers_that_are_split_unlike_each_other_stay_apart() -> None:
     strategies = {"a": SAMPLES, "a_relu": SAMPLES}
     assert grouped(CHAIN, strategies)[:2] == ["a..a_relu", "Pooling a p..score"]
-    other = strategies | {"Pooling a p": SplitStrategy(Kind.SAMPLES, 3, 6)}
+    other = strategies | {"Pooling a p": SplitStrategy(SplitKind.SAMPLES, 3, 6)}
     assert grouped(CHAIN, other)[:3] == ["a..a_relu", "Pooling a p", "f..score"]
 
 
@@ -54,17 +54,17 @@ def test_what_only_the_calling_thread_may_run_stays_apart() -> None:
 
 
 def test_only_element_wise_layers_join_areas() -> None:
-    assert grouped(CHAIN, {"a": SplitStrategy(Kind.AREAS, 2)})[:2] == ["a..a_relu", "Pooling a p..score"]
+    assert grouped(CHAIN, {"a": SplitStrategy(SplitKind.AREAS, 2)})[:2] == ["a..a_relu", "Pooling a p..score"]
 
 
 def test_element_wise_layers_lead_those_split_by_neurons() -> None:
-    neurons = SplitStrategy(Kind.NEURONS, 2)
+    neurons = SplitStrategy(SplitKind.NEURONS, 2)
     names = grouped(CHAIN, {"f": neurons, "score": neurons})
     assert names[-4:] == ["a..Pooling a p", "f", "TanH f t..score", "SoftmaxWithLoss score y loss"]
 
 
 def test_what_must_be_there_at_the_end_is_not_hidden_in_a_block() -> None:
-    neurons = SplitStrategy(Kind.NEURONS, 2)
+    neurons = SplitStrategy(SplitKind.NEURONS, 2)
     names = grouped(CHAIN, {"f": neurons, "score": neurons}, outputs=("t",))
     assert names[-4:] == ["f", "TanH f t", "score", "SoftmaxWithLoss score y loss"]
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import cut
-from bpt.parallel.task_dag.segment_plan import Plan
+from bpt.parallel.task_dag.segment_plan import SegmentPlan
 from bpt.parallel.task_dag.task_dag import TaskDag
 from tests.execute.task_dag.nets import (
     INCEPTION,
@@ -28,7 +28,7 @@ from tests.execute.task_dag.test_operator import BATCH_NORM, ENGINES
 from tests.execute.test_local import BRANCHES, CHAINS, make_net
 
 
-def results_of(operator: SegmentOperator, joined: bool, passes: int = 2) -> dict[str, Tensor]:
+def results_of(operator: Operator, joined: bool, passes: int = 2) -> dict[str, Tensor]:
     """Losses, outputs, gradients that add up, and the inputs' diffs; in float64.
 
     Args:
@@ -68,7 +68,7 @@ def test_small_nets_of_all_sorts(layers: list[str]) -> None:
             nets = [make_net(layers, force_backward) for _ in range(2)]
             plain, tasks = (
                 kind(net, cut(net.graph, starts(len(net.graph))))
-                for kind, net in zip((SegmentOperator, dag_operator), nets, strict=True)
+                for kind, net in zip((Operator, dag_operator), nets, strict=True)
             )
             assert_same(results_of(tasks, tasks.joins), results_of(plain, False), 1e-12)
 
@@ -81,12 +81,12 @@ def test_larger_nets(layers: str, samples: int, engine: int) -> None:
         pytest.skip("nothing to run side by side")
     graph = image_net(layers, samples)
     operator = dag_operator(net_of(graph), engine=engine, threads=3)
-    expected = results_of(SegmentOperator(net_of(graph), engine=engine), False)
+    expected = results_of(Operator(net_of(graph), engine=engine), False)
     assert_same(results_of(operator, True), expected, 1e-12)
     assert list(tasks_of(operator).timelines) == [(0, "both")]
 
 
-def joined(graph: LayerGraph) -> tuple[Plan, TaskDag, list[set[int]]]:
+def joined(graph: LayerGraph) -> tuple[SegmentPlan, TaskDag, list[set[int]]]:
     """The plan, its DAG of both, and which tasks each one waits for, directly or not."""
     plan = plan_of(dag_operator(net_of(graph), threads=3))
     assert plan.both is not None
@@ -142,4 +142,4 @@ def test_who_talks_to_nobody_joins() -> None:
     graph = image_net(INCEPTION)
     assert dag_operator(net_of(graph), threads=2).joins
     assert not dag_operator(net_of(graph), threads=1).joins
-    assert not SegmentOperator(net_of(graph)).joins
+    assert not Operator(net_of(graph)).joins

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.operator import SegmentOperator
-from bpt.parallel.task_dag.blocks import Block
+from bpt.engine.operator import Operator
+from bpt.parallel.task_dag.blocks import TaskBlock
 from bpt.parallel.task_dag.draft import Draft
 from bpt.parallel.task_dag.layers_block import calls_of
 from bpt.parallel.task_dag.split_strategy import SplitStrategy
@@ -54,7 +54,7 @@ CASES = {  # each reads "x" and ends in "z"
 @pytest.mark.parametrize("layers", CASES.values(), ids=CASES)
 def test_the_numbers_of_the_layers(layers: str, samples: int, engine: int) -> None:
     graph = image_net(layers + fully_connected("score", "z", 5) + LOSS, samples)
-    expected = pass_over(SegmentOperator(net_of(graph), engine=engine), passes=2)
+    expected = pass_over(Operator(net_of(graph), engine=engine), passes=2)
     for grain in (TINY, 1.0):
         operator = dag_operator(net_of(graph), engine=engine, grain=grain)
         assert_same(pass_over(operator, passes=2), expected, 1e-12)
@@ -67,7 +67,7 @@ def test_diffs_of_the_inputs() -> None:
         {convolution("first", "x", POINT)} {convolution("a", "first", WINDOW)} {fully_connected("score", "a", 5)}"""
     graph = graph_of(text + LOSS)
     engine = pb.SolverParameter.CHANNELS_LAST
-    expected = pass_over(SegmentOperator(net_of(graph), engine=engine))
+    expected = pass_over(Operator(net_of(graph), engine=engine))
     assert any(name.startswith("diff") for name in expected)
     actual = pass_over(dag_operator(net_of(graph), engine=engine))
     assert_same(actual, expected, 1e-12)
@@ -78,6 +78,6 @@ def test_which_relu_overwrites() -> None:
     net = net_of(image_net(text))
     nodes = list(net.graph.nodes[1:])
     operator = dag_operator(net)
-    calls = calls_of(Block(0, nodes, SplitStrategy(), 0.0), Draft(net, operator.segments[0], 2, TINY))
+    calls = calls_of(TaskBlock(0, nodes, SplitStrategy(), 0.0), Draft(net, operator.segments[0], 2, TINY))
     assert [call is torch.relu_ for call, _ in calls] == [False, True, False, False, False]
     assert [node for _, node in calls] == nodes

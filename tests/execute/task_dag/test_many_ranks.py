@@ -7,7 +7,7 @@ import threading
 import torch
 from torch import Tensor
 
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.graph.share import Share
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
@@ -30,7 +30,7 @@ def test_collective_calls_have_one_order() -> None:
     """This rank has the last 4 of 10 samples; the other one's sums are 0, but it is counted among the ranks."""
     graph = image_net(TEXT, 10)
     results = []
-    for kind in (SegmentOperator, dag_operator):
+    for kind in (Operator, dag_operator):
         calls: list[tuple[str, list[int]]] = []
 
         def total(tensor: Tensor, calls: list[tuple[str, list[int]]] = calls) -> Tensor:
@@ -54,7 +54,7 @@ def share_of(samples: int) -> Share:
     return Share(6, 4, 10)
 
 
-def pass_over_share(operator: SegmentOperator) -> dict[str, Tensor]:
+def pass_over_share(operator: Operator) -> dict[str, Tensor]:
     net = operator.net.double()
     generator = torch.Generator().manual_seed(3)
     operator.feed({0: torch.randn(4, 3, 9, 8, generator=generator, dtype=torch.float64), 1: torch.arange(4.0)})

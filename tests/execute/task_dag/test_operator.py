@@ -13,10 +13,10 @@ from torch import Tensor
 
 from bpt.base.errors import RunError
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.graph.segments import cut, per_layer
 from bpt.nn.net import Net
-from bpt.parallel.task_dag.split_strategy import Kind
+from bpt.parallel.task_dag.split_strategy import SplitKind
 from bpt.parallel.task_dag.task_costs import GRAIN
 from tests.execute.task_dag.nets import (
     INCEPTION,
@@ -52,7 +52,7 @@ def values_of(net: Net) -> dict[str, Tensor]:
     return {name: value.detach() for name, value in net.named_parameters()}
 
 
-def kinds(operator: SegmentOperator) -> dict[str, Kind]:
+def kinds(operator: Operator) -> dict[str, SplitKind]:
     return {node.name: block.strategy.kind for block in plan_of(operator).blocks for node in block.nodes}
 
 
@@ -61,7 +61,7 @@ def kinds(operator: SegmentOperator) -> dict[str, Kind]:
 def test_small_nets_of_all_sorts(layers: list[str], force_backward: bool) -> None:
     for starts in (lambda n: (0,)), (lambda n: (0, n // 2)), (lambda n: tuple(range(n))):
         results = []
-        for kind in (SegmentOperator, dag_operator):
+        for kind in (Operator, dag_operator):
             net = make_net(layers, force_backward)
             results.append(pass_over(kind(net, cut(net.graph, starts(len(net.graph)))), passes=2))
         assert_same(results[1], results[0], 1e-12)
@@ -72,7 +72,7 @@ def test_small_nets_of_all_sorts(layers: list[str], force_backward: bool) -> Non
 @pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
 def test_inception(threads: int, samples: int, engine: int) -> None:
     graph = image_net(INCEPTION, samples)
-    expected = pass_over(SegmentOperator(net_of(graph), engine=engine), passes=2)
+    expected = pass_over(Operator(net_of(graph), engine=engine), passes=2)
     operator = dag_operator(net_of(graph), engine=engine, threads=threads)
     assert_same(pass_over(operator, passes=2), expected, 1e-12)
     assert bool(tasks_of(operator).timelines) == (threads > 1)
@@ -81,7 +81,7 @@ def test_inception(threads: int, samples: int, engine: int) -> None:
 @pytest.mark.parametrize("samples", [2, 7])
 def test_in_float32_to_1e_5(samples: int) -> None:
     graph = image_net(INCEPTION, samples)
-    expected = pass_over(SegmentOperator(net_of(graph)), double=False)
+    expected = pass_over(Operator(net_of(graph)), double=False)
     actual = pass_over(dag_operator(net_of(graph)), double=False)
     assert_same(actual, expected, 1e-5)
 
@@ -91,19 +91,19 @@ def test_in_float32_to_1e_5(samples: int) -> None:
 def test_batch_norm_sees_all_samples_and_keeps_its_statistics(samples: int, double: bool, engine: int) -> None:
     graph = image_net(BATCH_NORM, samples)
     first, second = net_of(graph), net_of(graph)
-    expected = pass_over(SegmentOperator(first, engine=engine), double, passes=2)
+    expected = pass_over(Operator(first, engine=engine), double, passes=2)
     operator = dag_operator(second, engine=engine)
     tolerance = 1e-12 if double else 1e-5
     assert_same(pass_over(operator, double, passes=2), expected, tolerance)
-    assert kinds(operator)["BatchNorm a b"] == Kind.MOMENTS
-    assert kinds(operator)["c"] == Kind.SAMPLES
+    assert kinds(operator)["BatchNorm a b"] == SplitKind.MOMENTS
+    assert kinds(operator)["c"] == SplitKind.SAMPLES
     assert_same(values_of(second), values_of(first), tolerance)
 
 
 def test_forward_alone_and_batches_without_parts() -> None:
     graph = image_net(INCEPTION)
     results = []
-    for operator in (SegmentOperator(net_of(graph)), dag_operator(net_of(graph))):
+    for operator in (Operator(net_of(graph)), dag_operator(net_of(graph))):
         operator.forward(0, grad=False)
         results.append(operator.values[graph.blobs["loss"].index])
         with pytest.raises(KeyError):
@@ -125,7 +125,7 @@ def test_the_same_bits_in_every_run() -> None:
 
 def test_a_layer_a_segment_and_cutting_anew() -> None:
     graph = image_net(INCEPTION)
-    expected = pass_over(SegmentOperator(net_of(graph)))
+    expected = pass_over(Operator(net_of(graph)))
     operator = dag_operator(net_of(graph), per_layer(graph))
     outputs = [name for name in expected if not name.startswith("diff")]
     for starts in (range(len(graph)), (0, 4, 9), (0,)):
@@ -146,7 +146,7 @@ def test_other_shapes() -> None:
         net.reshape(other)
         operator.reset()
         net.zero_grad()
-        assert_same(pass_over(operator), pass_over(SegmentOperator(net_of(other))), 1e-12)
+        assert_same(pass_over(operator), pass_over(Operator(net_of(other))), 1e-12)
 
 
 def test_ways() -> None:
@@ -159,15 +159,15 @@ def test_ways() -> None:
         + LOSS
     )
     of_many = kinds(dag_operator(net_of(image_net(text, 16))))
-    assert of_many["conv"] == of_many["conv_relu"] == Kind.SAMPLES
-    assert of_many["wide"] == Kind.NEURONS
-    assert of_many["score"] == Kind.SAMPLES
-    assert of_many["SoftmaxWithLoss score y loss"] == Kind.WHOLE
+    assert of_many["conv"] == of_many["conv_relu"] == SplitKind.SAMPLES
+    assert of_many["wide"] == SplitKind.NEURONS
+    assert of_many["score"] == SplitKind.SAMPLES
+    assert of_many["SoftmaxWithLoss score y loss"] == SplitKind.WHOLE
     of_one = kinds(dag_operator(net_of(image_net(text, 1))))
-    assert of_one["conv"] == of_one["conv_relu"] == Kind.AREAS
+    assert of_one["conv"] == of_one["conv_relu"] == SplitKind.AREAS
     # What is too small is not split: all of this net, with the usual grain.
     operator = dag_operator(net_of(image_net(text, 16)), grain=GRAIN)
-    assert set(kinds(operator).values()) == {Kind.WHOLE}
+    assert set(kinds(operator).values()) == {SplitKind.WHOLE}
     assert not plan_of(operator).parallel
 
 
@@ -196,7 +196,7 @@ def test_an_error_names_the_layer_and_the_threads_go_on() -> None:
     with pytest.raises(RunError, match=r'layer "conv": .*bottoms of shape'):
         operator.forward(0)
     value.data = right
-    assert_same(pass_over(operator), pass_over(SegmentOperator(net_of(net.graph))), 1e-12)
+    assert_same(pass_over(operator), pass_over(Operator(net_of(net.graph))), 1e-12)
 
 
 def test_library_threads_stay_as_they_are() -> None:
@@ -243,8 +243,8 @@ def test_a_convolution_by_areas(window: str, threads: int) -> None:
     text = convolution("conv", "x", f"num_output: 6 {window}") + fully_connected("score", "conv", 5) + LOSS
     graph = graph_of(f"force_backward: true {image_text(text)}")
     operator = dag_operator(net_of(graph), threads=threads)
-    assert kinds(operator)["conv"] == Kind.AREAS
-    assert_same(pass_over(operator, passes=2), pass_over(SegmentOperator(net_of(graph)), passes=2), 1e-12)
+    assert kinds(operator)["conv"] == SplitKind.AREAS
+    assert_same(pass_over(operator, passes=2), pass_over(Operator(net_of(graph)), passes=2), 1e-12)
 
 
 @pytest.mark.parametrize("size", ["dim: 2 dim: 11", "dim: 2 dim: 6 dim: 5 dim: 4"], ids=["1 axis", "3 axes"])
@@ -252,8 +252,8 @@ def test_a_convolution_by_areas_over_other_axes(size: str) -> None:
     text = convolution("conv", "x", "num_output: 4 kernel_size: 3 pad: 1") + fully_connected("score", "conv", 5) + LOSS
     graph = image_net(text, 1, size)
     operator = dag_operator(net_of(graph))
-    assert kinds(operator)["conv"] == Kind.AREAS
-    assert_same(pass_over(operator), pass_over(SegmentOperator(net_of(graph))), 1e-12)
+    assert kinds(operator)["conv"] == SplitKind.AREAS
+    assert_same(pass_over(operator), pass_over(Operator(net_of(graph))), 1e-12)
 
 
 FLAT, SQUARE, VOLUME = "dim: 3 dim: 1 dim: 33", "dim: 3 dim: 12 dim: 12", "dim: 3 dim: 3 dim: 40 dim: 4"
@@ -277,8 +277,8 @@ def test_a_convolution_by_rows_and_columns(window: str, size: str, grid: tuple[i
     graph = graph_of(f"force_backward: true {image_text(text, size)}")
     operator = dag_operator(net_of(graph), threads=4, engine=engine)
     strategy = next(block.strategy for block in plan_of(operator).blocks if block.nodes[0].name == "conv")
-    assert (strategy.kind, strategy.grid) == (Kind.AREAS, grid)
-    expected = pass_over(SegmentOperator(net_of(graph), engine=engine), passes=2)
+    assert (strategy.kind, strategy.grid) == (SplitKind.AREAS, grid)
+    expected = pass_over(Operator(net_of(graph), engine=engine), passes=2)
     assert_same(pass_over(operator, passes=2), expected, 1e-12)
 
 
@@ -299,6 +299,6 @@ def test_a_convolution_by_filters(window: str, samples: int, threads: int, engin
     )
     graph = image_net(text, samples, "dim: 3 dim: 5 dim: 4")
     operator = dag_operator(net_of(graph), engine=engine, threads=threads)
-    assert kinds(operator)["conv"] == Kind.FILTERS
-    expected = pass_over(SegmentOperator(net_of(graph), engine=engine), passes=2)
+    assert kinds(operator)["conv"] == SplitKind.FILTERS
+    expected = pass_over(Operator(net_of(graph), engine=engine), passes=2)
     assert_same(pass_over(operator, passes=2), expected, 1e-12)

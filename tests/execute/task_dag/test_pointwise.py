@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.nn.kernels.channels_last import FORMATS, is_channels_last
 from bpt.nn.layers.convolution import Convolution
 from bpt.parallel.task_dag.pointwise import _Pointwise, convolve, is_pointwise
@@ -163,7 +163,7 @@ def test_weights_that_layers_share(samples: int, engine: int) -> None:
         return text.replace("convolution_param", 'param { name: "w" } param { name: "b" } convolution_param', 1)
 
     graph = image_net(shared("first", "x") + shared("second", "first") + fully_connected("score", "second", 5) + LOSS)
-    expected = pass_over(SegmentOperator(net_of(graph), engine=engine), passes=2)
+    expected = pass_over(Operator(net_of(graph), engine=engine), passes=2)
     operator = dag_operator(net_of(graph), engine=engine)
     assert_same(pass_over(operator, passes=2), expected, 1e-12)
 

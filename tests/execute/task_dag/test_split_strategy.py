@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.nn.layers import LAYERS
-from bpt.parallel.task_dag.split_strategy import Kind
+from bpt.parallel.task_dag.split_strategy import SplitKind
 from tests.execute.task_dag.nets import (
     LOSS,
     assert_same,
@@ -88,7 +88,10 @@ TOPS = {"Slice": "z u v", "Split": "z u"}
 
 
 def test_every_such_type_is_here() -> None:
-    assert set(CASES) == {kind for kind in LAYERS if LAYERS[kind].by_sample} | {"Pooling", "SPP"}  # some of these
+    assert set(CASES) == {kind for kind in LAYERS if LAYERS[kind].sample_independent} | {
+        "Pooling",
+        "SPP",
+    }  # some of these
 
 
 @pytest.mark.parametrize("kind", CASES)
@@ -100,8 +103,8 @@ def test_split_by_samples(kind: str) -> None:
     if kind in ("ArgMax", "Nms", "Threshold"):  # hand no diff back, so nothing before them can learn
         text = layer(kind, "x", "z", CASES[kind])
     graph = image_net(text + fully_connected("score", "z", 5) + LOSS, 6)
-    expected = pass_over(SegmentOperator(net_of(graph)), passes=2)
+    expected = pass_over(Operator(net_of(graph)), passes=2)
     operator = dag_operator(net_of(graph))
     assert_same(pass_over(operator, passes=2), expected, 1e-12)
     strategies = {node.type: block.strategy.kind for block in plan_of(operator).blocks for node in block.nodes}
-    assert strategies[kind] in (Kind.SAMPLES, Kind.FILTERS, Kind.AREAS)
+    assert strategies[kind] in (SplitKind.SAMPLES, SplitKind.FILTERS, SplitKind.AREAS)

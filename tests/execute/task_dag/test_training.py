@@ -16,7 +16,7 @@ from bpt.config.plan.resolve import read_plan
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.memory_format_choice import WARM_UP, InnerChoice
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.nn.net import Net
 from bpt.train.solver.solver import Solver
 from tests.execute.task_dag.nets import assert_same, convolution, dag_operator, fully_connected, layer, tasks_of
@@ -47,10 +47,10 @@ def weights_of(solver: Solver) -> dict[str, Tensor]:
 def trained(plan: RunPlan, threads: int) -> dict[str, Tensor]:
     """Weights after training, and what the last test gave; by SegmentOperator if ``threads`` is 0."""
 
-    def make(net: Net, device: torch.device) -> SegmentOperator:
+    def make(net: Net, device: torch.device) -> Operator:
         if threads:
             return dag_operator(net, device=device, threads=threads)
-        return SegmentOperator(net, device=device)
+        return Operator(net, device=device)
 
     with Solver(plan, make_operator=make) as solver:
         solver.solve()
@@ -76,7 +76,7 @@ def test_six_iterations(folder: Path) -> None:
     assert_same(run(2), run(0), 1e-5)
 
 
-def by_tasks(net: Net, device: torch.device) -> SegmentOperator:
+def by_tasks(net: Net, device: torch.device) -> Operator:
     return dag_operator(net, device=device)
 
 

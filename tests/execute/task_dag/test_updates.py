@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bpt.config.plan.resolve import read_plan
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.nn.net import Net
 from bpt.parallel.task_dag.task_dag import TaskDag
 from bpt.system.events.totals import Totals
@@ -57,15 +57,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def by_tasks(net: Net, device: torch.device) -> SegmentOperator:
+def by_tasks(net: Net, device: torch.device) -> Operator:
     return dag_operator(net, device=device, threads=3)
 
 
-def plain(net: Net, device: torch.device) -> SegmentOperator:
-    return SegmentOperator(net, device=device)
+def plain(net: Net, device: torch.device) -> Operator:
+    return Operator(net, device=device)
 
 
-def names_of(operator: SegmentOperator) -> list[str]:
+def names_of(operator: Operator) -> list[str]:
     """Those of the tasks of the last pass, backward if that ran apart."""
     timelines = tasks_of(operator).timelines
     both = timelines.get((0, "both"))

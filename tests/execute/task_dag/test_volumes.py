@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.operator import SegmentOperator
+from bpt.engine.operator import Operator
 from bpt.nn.kernels import by_channel
 from bpt.nn.kernels.channels_last import channels_last, is_channels_last
 from bpt.nn.layers.batch_norm import BatchNorm
 from bpt.nn.layers.convolution import Convolution
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
-from bpt.parallel.task_dag.split_strategy import Kind
+from bpt.parallel.task_dag.split_strategy import SplitKind
 from tests.execute.task_dag.nets import (
     LOSS,
     assert_same,
@@ -77,8 +77,8 @@ def keep_channels_last(net: Net, patch: pytest.MonkeyPatch) -> None:
 def test_all_sorts_of_layers(samples: int, double: bool, engine: int, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = image_net(ALL_SORTS, samples, SIZE)
     plain = net_of(graph)
-    expected = pass_over(SegmentOperator(plain), double, passes=2)
-    for kind in (SegmentOperator, dag_operator):
+    expected = pass_over(Operator(plain), double, passes=2)
+    for kind in (Operator, dag_operator):
         net = net_of(graph)
         if double and engine == LAST:
             keep_channels_last(net, monkeypatch)
@@ -89,7 +89,7 @@ def test_all_sorts_of_layers(samples: int, double: bool, engine: int, monkeypatc
 
 def test_tasks_of_all_kinds() -> None:
     """What the test above is about: the convolutions of many samples and of one are split."""
-    for samples, kind in ((6, Kind.SAMPLES), (1, Kind.AREAS)):
+    for samples, kind in ((6, SplitKind.SAMPLES), (1, SplitKind.AREAS)):
         operator = dag_operator(net_of(image_net(ALL_SORTS, samples, SIZE)), engine=LAST)
         assert kind in {block.strategy.kind for block in plan_of(operator).blocks}
 
@@ -112,10 +112,10 @@ def small_net() -> Net:
 def test_an_iteration_of_the_small_resattnet(double: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Float64 shows that the layouts compute the same; float32 rounds, and a ReLU at 0 makes much of a little."""
     plain, last = small_net(), small_net()
-    expected = pass_over(SegmentOperator(plain, engine=CONTIGUOUS), double)
+    expected = pass_over(Operator(plain, engine=CONTIGUOUS), double)
     if double:
         keep_channels_last(last, monkeypatch)
-    found = pass_over(SegmentOperator(last, engine=LAST), double)
+    found = pass_over(Operator(last, engine=LAST), double)
     assert all(float(value.abs().max()) > 0 for value in expected.values())
     assert_same(found, expected, 1e-10 if double else 0.1)
     assert_same(statistics(last), statistics(plain), 1e-13 if double else 1e-5)
@@ -129,5 +129,5 @@ def test_blobs_stay_channels_last() -> None:
     net.layer(node).register_forward_hook(
         lambda _, bottoms, top: seen.extend(is_channels_last(blob) for blob in (*bottoms, top))
     )
-    pass_over(SegmentOperator(net, engine=LAST), double=False)
+    pass_over(Operator(net, engine=LAST), double=False)
     assert seen == [True, True]

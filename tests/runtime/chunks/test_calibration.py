@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from bpt.graph.segments import trained_layers
-from bpt.parallel.cgdp.calibration import Calibration, Kind, Lap, Place, kinds_of, lap_of, layers_of_all, places_of
+from bpt.parallel.cgdp.calibration import (
+    Calibration,
+    ChunkSegment,
+    IterationKind,
+    IterationSample,
+    kinds_of,
+    lap_of,
+    layers_of_all,
+    places_of,
+)
 from bpt.system.events.totals import Key, Traffic
 from bpt.train.runtime.parallel import Parallel
 from tests.doubles.seen import key_of
@@ -12,9 +21,9 @@ from tests.runtime.parallels import MASTER, NET, PEER, net_of, on_ranks
 INSTRUCTIONS = {"F0": 9.0, "F1": 9.0, "F2": 9.0, "B0": 1.0, "B1": 2.0, "B2": 4.0, "X2": 0.5, "X1": 0.25, "X0": 0.125}
 INSTRUCTIONS |= {"U": 9.0}
 PLACES = (
-    Place((("c", 4),), frozenset({"c/0 … c/1", ""})),
-    Place((("b", 2),), frozenset({"b/0", "b/1"})),
-    Place((("a", 1),), frozenset({"a/0"})),
+    ChunkSegment((("c", 4),), frozenset({"c/0 … c/1", ""})),
+    ChunkSegment((("b", 2),), frozenset({"b/0", "b/1"})),
+    ChunkSegment((("a", 1),), frozenset({"a/0"})),
 )
 
 
@@ -42,7 +51,7 @@ def totals(apart: bool, waited: float = 8.0) -> dict[Key, Traffic]:
 def test_an_iteration_with_all_exchange_apart() -> None:
     """Waiting for others counts nowhere; messages of a layer add up."""
     lap = lap_of(totals(apart=True), PLACES)
-    assert lap == Lap(
+    assert lap == IterationSample(
         backward=(4.0, 2.0, 1.0),
         started=0.875,
         waited=8.0,
@@ -53,23 +62,23 @@ def test_an_iteration_with_all_exchange_apart() -> None:
 
 def test_an_iteration_of_another_kind() -> None:
     lap = lap_of(totals(apart=False))
-    assert lap == Lap((4.0, 2.0, 1.0), 0.875, 8.0, ((10.0, 2.0, 6.0, 10.0),))
+    assert lap == IterationSample((4.0, 2.0, 1.0), 0.875, 8.0, ((10.0, 2.0, 6.0, 10.0),))
 
 
 def test_kinds() -> None:
     """The whole net, single layers apart and overlapped, and chunks of about sqrt(l); no kind twice."""
     assert kinds_of(10) == (
-        Kind((10,)),
-        Kind((1,) * 10, apart=True),
-        Kind((1,) * 10),
-        Kind((3, 3, 3, 1)),
+        IterationKind((10,)),
+        IterationKind((1,) * 10, apart=True),
+        IterationKind((1,) * 10),
+        IterationKind((3, 3, 3, 1)),
     )
-    assert kinds_of(2) == (Kind((2,)), Kind((1, 1), apart=True), Kind((1, 1)))
-    assert kinds_of(1) == (Kind((1,)), Kind((1,), apart=True))
+    assert kinds_of(2) == (IterationKind((2,)), IterationKind((1, 1), apart=True), IterationKind((1, 1)))
+    assert kinds_of(1) == (IterationKind((1,)), IterationKind((1,), apart=True))
 
 
 def test_kinds_take_turns_and_the_first_iteration_of_each_does_not_count() -> None:
-    kinds = [Kind((3,)), Kind((1, 1, 1), apart=True)]
+    kinds = [IterationKind((3,)), IterationKind((1, 1, 1), apart=True)]
     calibration = Calibration(PLACES, kinds, rounds=2)
     assert calibration.iterations == 8
     seen = []
@@ -87,14 +96,14 @@ def test_kinds_take_turns_and_the_first_iteration_of_each_does_not_count() -> No
 def test_layers_and_messages_of_single_layers() -> None:
     """What is not trained ("bn", "fixed") counts nowhere."""
 
-    def places(parallel: Parallel) -> tuple[Place, ...]:
+    def places(parallel: Parallel) -> tuple[ChunkSegment, ...]:
         net = net_of(parallel)
         return places_of(parallel, net, trained_layers(net.graph))
 
     expected = (
-        Place((("last", 12),), frozenset({"last/0 … last/1", ""})),
-        Place((("fc", 25),), frozenset({"fc/0 … fc/1", ""})),
-        Place((("first", 28),), frozenset({"first/0 … first/1", ""})),
+        ChunkSegment((("last", 12),), frozenset({"last/0 … last/1", ""})),
+        ChunkSegment((("fc", 25),), frozenset({"fc/0 … fc/1", ""})),
+        ChunkSegment((("first", 28),), frozenset({"first/0 … first/1", ""})),
     )
     assert on_ranks(2, places) == [expected] * 2
 
@@ -109,7 +118,7 @@ def test_a_shared_parameter_counts_at_the_first_layer_that_uses_it() -> None:
     layer { name: "relu" """,
     )
 
-    def places(parallel: Parallel) -> tuple[Place, ...]:
+    def places(parallel: Parallel) -> tuple[ChunkSegment, ...]:
         net = net_of(parallel, text)
         return places_of(parallel, net, trained_layers(net.graph))
 
@@ -120,7 +129,7 @@ def test_a_shared_parameter_counts_at_the_first_layer_that_uses_it() -> None:
 def test_model_parallel_layers() -> None:
     """All trained layers are there, in order, on all ranks; what no other rank holds is not exchanged."""
 
-    def places(parallel: Parallel) -> tuple[Place, ...]:
+    def places(parallel: Parallel) -> tuple[ChunkSegment, ...]:
         net = net_of(parallel)
         return places_of(parallel, net, trained_layers(net.graph))
 

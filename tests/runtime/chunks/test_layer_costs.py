@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bpt.parallel.cgdp.calibration import Kind, Lap, kinds_of
-from bpt.parallel.cgdp.cost_model import LayerCost, backward_time
-from bpt.parallel.cgdp.layer_costs import BELIEF, Measured, Seen, measured
+from bpt.parallel.cgdp.calibration import IterationKind, IterationSample, kinds_of
+from bpt.parallel.cgdp.cost_model import TrainedLayerCost, backward_time
+from bpt.parallel.cgdp.layer_costs import BELIEF, CalibrationResult, ChunkMeasurement, measured
 
 # From the top down. In sum: 13 s of backward, 10 s of exchange for 100 elements.
 LAYERS = (
-    LayerCost("d", 30, bp=2.0, d2h=1.0, accumulate=0.5, bc=1.25, reduce=0.25),
-    LayerCost("c", 40, bp=1.0, d2h=2.0, accumulate=0.75, bc=1.0, reduce=0.25),
-    LayerCost("b", 20, bp=4.0, d2h=0.75, accumulate=0.5, bc=0.5, reduce=0.25),
-    LayerCost("a", 10, bp=6.0, d2h=0.25, accumulate=0.25, bc=0.25, reduce=0.25),
+    TrainedLayerCost("d", 30, bp=2.0, d2h=1.0, accumulate=0.5, bc=1.25, reduce=0.25),
+    TrainedLayerCost("c", 40, bp=1.0, d2h=2.0, accumulate=0.75, bc=1.0, reduce=0.25),
+    TrainedLayerCost("b", 20, bp=4.0, d2h=0.75, accumulate=0.5, bc=0.5, reduce=0.25),
+    TrainedLayerCost("a", 10, bp=6.0, d2h=0.25, accumulate=0.25, bc=0.25, reduce=0.25),
 )
 PLACES = [((layer.name, layer.elements),) for layer in LAYERS]
 KINDS = kinds_of(4)  # chunks of 2 are the middle: 2, 1, 1
@@ -39,7 +39,7 @@ class Machine:
     held: float = 0.5
     passes: int = 1
 
-    def lap(self, kind: Kind) -> Lap:
+    def lap(self, kind: IterationKind) -> IterationSample:
         stages = tuple(layer.stages for layer in LAYERS)
         groups = []
         layers = iter(LAYERS)
@@ -51,19 +51,21 @@ class Machine:
             backward = [seconds + len(groups) * self.cut * self.passes / len(groups) for seconds in backward]
         if kind.apart:
             # Three threads share a core, so that each stage looks three times as long as it is.
-            return Lap(
+            return IterationSample(
                 tuple(backward), self.started, 99.0, tuple((3 * a, 3 * b, 3 * c, 3 * d) for a, b, c, d in stages)
             )
         backward[-1] += self.held * sum(exchange[:-1])
         whole = tuple(math.fsum(column) for column in zip(*stages, strict=True))
         started = self.started * len(groups) if len(groups) > 1 else 0.0
-        return Lap(tuple(backward), started, exchange[-1], (whole,))  # type: ignore[arg-type]
+        return IterationSample(tuple(backward), started, exchange[-1], (whole,))  # type: ignore[arg-type]
 
-    def laps(self, rounds: int = 1, kinds: Sequence[Kind] = KINDS) -> dict[Kind, list[Lap]]:
+    def laps(
+        self, rounds: int = 1, kinds: Sequence[IterationKind] = KINDS
+    ) -> dict[IterationKind, list[IterationSample]]:
         return {kind: [self.lap(kind)] * rounds for kind in kinds}
 
 
-def assert_layers(found: Measured, factor: float = 1.0) -> None:
+def assert_layers(found: CalibrationResult, factor: float = 1.0) -> None:
     for ours, theirs in zip(found.layers, LAYERS, strict=True):
         assert (ours.name, ours.elements) == (theirs.name, theirs.elements)
         assert ours.bp == pytest.approx(theirs.bp * factor)
@@ -84,9 +86,9 @@ def test_a_machine_is_recognised() -> None:
         assert backward_time(found.costs, lengths) == pytest.approx(seconds)
     assert found.held_up((2, 1, 1)) == pytest.approx([0.375 + 3.5, 0.375 + 1.0, 0.375])
     assert found.held_up((4,)) == pytest.approx([0.375])
-    assert found.seen[Kind((1, 1, 1, 1))].total == pytest.approx(20.0)
-    assert found.seen[Kind((2, 1, 1))].waited == pytest.approx(1.0)
-    assert found.seen[Kind((4,))].total == pytest.approx(23.0)
+    assert found.seen[IterationKind((1, 1, 1, 1))].total == pytest.approx(20.0)
+    assert found.seen[IterationKind((2, 1, 1))].waited == pytest.approx(1.0)
+    assert found.seen[IterationKind((4,))].total == pytest.approx(23.0)
 
 
 @pytest.mark.parametrize(("held", "seconds"), [(0.0, 7 + 0.375 + 9), (1.0, 13 + 2 * 0.375 + 9 + 1)])
@@ -107,14 +109,14 @@ def test_several_passes_an_iteration() -> None:
     """The costs are those of one; what cutting costs in the others is a chunk's, too: 3 · 0.125 + 0.25."""
     found = measured(PLACES, [Machine(passes=3).laps()], passes=3)
     assert_layers(found)
-    assert found.seen[Kind((4,))].total == pytest.approx(23.0)
-    assert found.seen[Kind((1, 1, 1, 1))].total == pytest.approx(13 + 4 * 0.625 + 4.5 + 1)
+    assert found.seen[IterationKind((4,))].total == pytest.approx(23.0)
+    assert found.seen[IterationKind((1, 1, 1, 1))].total == pytest.approx(13 + 4 * 0.625 + 4.5 + 1)
 
 
 def test_the_slowest_rank_counts_and_the_faster_half_of_all_rounds() -> None:
     """Rank 1 takes twice as long; in one of three rounds, another for each kind, something else ran on both."""
 
-    def of_rank(pace: float) -> dict[Kind, list[Lap]]:
+    def of_rank(pace: float) -> dict[IterationKind, list[IterationSample]]:
         laps = {kind: [times(lap, pace * 0.75), times(lap, pace * 1.25)] for kind, (lap,) in Machine().laps().items()}
         for number, of_kind in enumerate(laps.values()):
             of_kind.insert(number % 3, times(of_kind[0], 10.0))
@@ -122,11 +124,13 @@ def test_the_slowest_rank_counts_and_the_faster_half_of_all_rounds() -> None:
 
     found = measured(PLACES, [of_rank(1.0), of_rank(2.0)])
     assert_layers(found, 2.0)
-    assert found.seen[Kind((4,))] == Seen(pytest.approx(1.5 * 23), pytest.approx(1.5 * 10))  # the mean of the ranks
+    assert found.seen[IterationKind((4,))] == ChunkMeasurement(
+        pytest.approx(1.5 * 23), pytest.approx(1.5 * 10)
+    )  # the mean of the ranks
 
 
-def times(lap: Lap, factor: float) -> Lap:
-    return Lap(
+def times(lap: IterationSample, factor: float) -> IterationSample:
+    return IterationSample(
         tuple(seconds * factor for seconds in lap.backward),
         lap.started * factor,
         lap.waited * factor,
@@ -138,9 +142,9 @@ def test_places_with_no_or_several_layers() -> None:
     """What runs above a layer is that layer's, and below the last one the last one's; two in a place share its time by
     their elements, or equally if these are 0."""
 
-    def laps(backward: tuple[float, ...], stages: tuple[float, ...]) -> dict[Kind, list[Lap]]:
-        apart = Lap(backward, 0.0, 0.0, tuple((s, 0.0, 0.0, 0.0) for s in stages))
-        other = Lap((sum(backward),), 0.0, 0.0, ((sum(stages), 0.0, 0.0, 0.0),))
+    def laps(backward: tuple[float, ...], stages: tuple[float, ...]) -> dict[IterationKind, list[IterationSample]]:
+        apart = IterationSample(backward, 0.0, 0.0, tuple((s, 0.0, 0.0, 0.0) for s in stages))
+        other = IterationSample((sum(backward),), 0.0, 0.0, ((sum(stages), 0.0, 0.0, 0.0),))
         return {kind: [apart if kind.apart else other] for kind in kinds_of(3)}
 
     seconds = laps((1.0, 8.0, 2.0, 4.0, 0.5), (0.0, 4.0, 0.0, 1.0, 0.0))
@@ -151,16 +155,16 @@ def test_places_with_no_or_several_layers() -> None:
 
 
 def test_a_net_of_one_layer() -> None:
-    laps = {kind: [Lap((4.0,), 0.5, 2.0, ((1.0, 0.5, 0.0, 0.5),))] for kind in kinds_of(1)}
+    laps = {kind: [IterationSample((4.0,), 0.5, 2.0, ((1.0, 0.5, 0.0, 0.5),))] for kind in kinds_of(1)}
     found = measured([(("a", 3),)], [laps])
-    assert found.layers == (LayerCost("a", 3, bp=4.0, d2h=1.0, accumulate=0.5, bc=0.5),)
+    assert found.layers == (TrainedLayerCost("a", 3, bp=4.0, d2h=1.0, accumulate=0.5, bc=0.5),)
     assert backward_time(found.costs, (1,)) == pytest.approx(6.5)
 
 
-def objective(laps: Mapping[Kind, Sequence[Lap]]) -> Callable[[float, float], float]:
+def objective(laps: Mapping[IterationKind, Sequence[IterationSample]]) -> Callable[[float, float], float]:
     """The sum of squared errors that ``per_chunk`` and ``held`` are to make small, written down anew."""
-    single, middle = (laps[Kind(lengths)][0] for lengths in ((1, 1, 1, 1), (2, 1, 1)))
-    seen = math.fsum(laps[Kind((1,) * 4, apart=True)][0].backward) - 13 + single.started
+    single, middle = (laps[IterationKind(lengths)][0] for lengths in ((1, 1, 1, 1), (2, 1, 1)))
+    seen = math.fsum(laps[IterationKind((1,) * 4, apart=True)][0].backward) - 13 + single.started
 
     def errors(per_chunk: float, held: float) -> float:
         # Eq. 1 without t_as: 13 s of backward, and the exchange of the last chunk.
@@ -190,7 +194,7 @@ def test_the_fit_is_the_best(more: tuple[float, float]) -> None:
     assert all(errors(*pair) > least - 1e-12 for pair in grid)
 
 
-def replace_waited(lap: Lap, more: float) -> Lap:
+def replace_waited(lap: IterationSample, more: float) -> IterationSample:
     return lap._replace(waited=lap.waited + more)
 
 

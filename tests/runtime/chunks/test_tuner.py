@@ -13,10 +13,10 @@ import pytest
 from bpt.config.plan.resolve import read_plan
 from bpt.parallel.cgdp import layer_costs
 from bpt.parallel.cgdp import tuner as under_test
-from bpt.parallel.cgdp.calibration import Kind
+from bpt.parallel.cgdp.calibration import IterationKind
 from bpt.parallel.cgdp.chunks import CandidateSearch, ChunkSearch
-from bpt.parallel.cgdp.cost_model import LayerCost, candidates
-from bpt.parallel.cgdp.layer_costs import Measured
+from bpt.parallel.cgdp.cost_model import TrainedLayerCost, candidates
+from bpt.parallel.cgdp.layer_costs import CalibrationResult
 from bpt.parallel.cgdp.tuner import CANDIDATES, Chunks
 from bpt.system.comm.base import Communicator
 from bpt.train.runtime.autotuner import WARM_UP
@@ -29,9 +29,9 @@ CGDP = "parallel_param {{ exchange: CGDP cgdp_param {{ {} }} }}"
 MODEL = CGDP.format("interval: 1 chunking: MODEL")
 # Of "ip", "fc" and "conv", the three layers with trained parameters.
 LAYERS = (
-    LayerCost("ip", 4, bp=1.0, d2h=0.5, accumulate=0.5, bc=0.5),
-    LayerCost("fc", 2, bp=1.0, d2h=0.5, accumulate=0.5, bc=0.5),
-    LayerCost("conv", 1, bp=1.0, d2h=0.125, accumulate=0.125, bc=0.125),
+    TrainedLayerCost("ip", 4, bp=1.0, d2h=0.5, accumulate=0.5, bc=0.5),
+    TrainedLayerCost("fc", 2, bp=1.0, d2h=0.5, accumulate=0.5, bc=0.5),
+    TrainedLayerCost("conv", 1, bp=1.0, d2h=0.125, accumulate=0.125, bc=0.125),
 )
 
 
@@ -95,14 +95,14 @@ def test_the_paper_s_search_by_the_slowest_rank(caplog: pytest.LogCaptureFixture
     assert "Chunks: chosen after 4 trials: chunks 1x2 1x1" in caplog.messages
 
 
-def made_up(monkeypatch: pytest.MonkeyPatch, per_chunk: float, held: float) -> Measured:
+def made_up(monkeypatch: pytest.MonkeyPatch, per_chunk: float, held: float) -> CalibrationResult:
     """What any calibration finds from now on."""
-    result = Measured(LAYERS, per_chunk, held, {})
+    result = CalibrationResult(LAYERS, per_chunk, held, {})
     monkeypatch.setattr(layer_costs, "measured", lambda places, laps, passes: result)
     return result
 
 
-def finish_calibration(chunks: Chunks) -> list[tuple[Kind, bool, bool]]:
+def finish_calibration(chunks: Chunks) -> list[tuple[IterationKind, bool, bool]]:
     """Record iterations without times until another search begins; the kinds, and whether clocks were to be precise."""
     seen = []
     while chunks.search is None and not chunks.settled:
@@ -132,7 +132,12 @@ def test_a_proposal_of_the_model_and_its_refinement(
         (first, second) = on_ranks(2, search, MODEL)
     assert first == second
     kinds, tried, (lengths, segments, _, settled) = first
-    whole, apart, single, middle = Kind((3,)), Kind((1,) * 3, apart=True), Kind((1,) * 3), Kind((2, 1))
+    whole, apart, single, middle = (
+        IterationKind((3,)),
+        IterationKind((1,) * 3, apart=True),
+        IterationKind((1,) * 3),
+        IterationKind((2, 1)),
+    )
     # Of each kind one iteration to warm up, and one that counts.
     assert (
         kinds
@@ -219,9 +224,9 @@ def test_a_choice_beside_the_solver(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_measuring_later_changes_nothing_that_stays() -> None:
     """As bpt time does, with kinds besides those that the model needs."""
-    others = [Kind((1, 2)), Kind((3,))]
+    others = [IterationKind((1, 2)), IterationKind((3,))]
 
-    def measure(solver: Solver, rank: int) -> Measured:
+    def measure(solver: Solver, rank: int) -> CalibrationResult:
         chunks = solver.runtime.chunks
         chunks.calibrate(2, others)
         assert not chunks.settled
@@ -238,5 +243,5 @@ def test_measuring_later_changes_nothing_that_stays() -> None:
     assert [(layer.name, layer.elements) for layer in first.layers] == [("ip", 24), ("fc", 455), ("conv", 72)]
     assert sum(layer.bp for layer in first.layers) > 0
     assert all(layer.d2h > 0 and layer.bc > 0 and layer.reduce == 0 for layer in first.layers)
-    assert Kind((1, 2)) in first.seen
+    assert IterationKind((1, 2)) in first.seen
     assert all(seen.total > 0 for seen in first.seen.values())

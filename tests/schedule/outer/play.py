@@ -12,8 +12,8 @@ from fractions import Fraction
 
 from bpt.data.sample_partition import Run, size
 from bpt.parallel.outer.base import OuterSchedule
-from bpt.parallel.outer.idpa import Idpa, Rule, Udpa
-from bpt.parallel.outer.outer_instructions import Instruction, Lost, Order, Report, Send
+from bpt.parallel.outer.idpa import DivisionRule, Idpa, Udpa
+from bpt.parallel.outer.outer_instructions import Instruction, Lost, Order, SendOrder, SubmissionReport
 from bpt.parallel.outer.replay import Replay
 from bpt.parallel.outer.strategies import Agwu, Asgd, Sgwu
 
@@ -97,7 +97,7 @@ class Play:
     def _do(self, instructions: Iterable[Instruction]) -> None:
         for instruction in instructions:
             self.log.append(instruction)
-            if isinstance(instruction, Send):
+            if isinstance(instruction, SendOrder):
                 self._take(instruction.order)
 
     def _take(self, order: Order) -> None:
@@ -131,7 +131,7 @@ class Play:
                 if busy.order is not None and self.now > busy.began:
                     now = int((self.now - busy.began) * self._speeds[other])
                     self.schedule.progressed(other, now, self.now - busy.began)
-        self._do(self.schedule.submitted(Report(worker, passes, -(-samples // BATCH), samples, seconds)))
+        self._do(self.schedule.submitted(SubmissionReport(worker, passes, -(-samples // BATCH), samples, seconds)))
 
     def _die(self, worker: int) -> None:
         player = self.players[worker]
@@ -172,7 +172,7 @@ def conserved(play: Play) -> None:
 
 BALANCES: dict[str, Callable[[int, int, int], Idpa]] = {
     "HARMONIC": Idpa,
-    "PAPER": lambda samples, nodes, batches: Idpa(samples, nodes, batches, Rule.PAPER),
+    "PAPER": lambda samples, nodes, batches: Idpa(samples, nodes, batches, DivisionRule.PAPER),
     "UDPA": lambda samples, nodes, batches: Udpa(samples, nodes),
 }
 

@@ -9,9 +9,9 @@ import pytest
 
 from bpt.data.sample_partition import size
 from bpt.parallel.outer.idpa import Idpa, Udpa
-from bpt.parallel.outer.outer_instructions import Lost, Merge, Order, Report, Send
+from bpt.parallel.outer.outer_instructions import Lost, Merge, Order, SendOrder, SubmissionReport
 from bpt.parallel.outer.strategies import Agwu
-from bpt.parallel.outer.weight_update import Normalizer, Update
+from bpt.parallel.outer.weight_update import AgwuUpdate, Normalizer
 from tests.schedule.outer.play import Play
 
 
@@ -23,31 +23,31 @@ def test_batches_of_samples_by_hand() -> None:
     """
     schedule = Agwu(Idpa(24, 2, 3), Fraction(3))
     first, second = schedule.begin([1.0, 3.0])
-    assert first == Send(Order(0, 0, Fraction(1), Fraction(0), ((0, 2),), batch=1))
-    assert second == Send(Order(1, 0, Fraction(1), Fraction(0), ((2, 8),), batch=1))
+    assert first == SendOrder(Order(0, 0, Fraction(1), Fraction(0), ((0, 2),), batch=1))
+    assert second == SendOrder(Order(1, 0, Fraction(1), Fraction(0), ((2, 8),), batch=1))
     assert schedule.hands_out(0) and schedule.hands_out(1)
     schedule.progressed(1, 3, 3.0)
-    *_, send = schedule.submitted(Report(0, Fraction(1), 1, 2, 2.0))
-    assert send == Send(Order(0, 1, Fraction(2), Fraction(1), ((8, 14),), batch=2))
+    *_, send = schedule.submitted(SubmissionReport(0, Fraction(1), 1, 2, 2.0))
+    assert send == SendOrder(Order(0, 1, Fraction(2), Fraction(1), ((8, 14),), batch=2))
     assert not schedule.hands_out(1)  # it ends its first pass, and the second batch is out
-    *_, send = schedule.submitted(Report(1, Fraction(1), 1, 6, 6.0))
-    assert send == Send(Order(1, 2, Fraction(2), Fraction(1), ((14, 16),), batch=2))
-    *_, send = schedule.submitted(Report(1, Fraction(2), 1, 8, 8.0))
-    assert send == Send(Order(1, 3, Fraction(3), Fraction(2), ((20, 24),), batch=3))
+    *_, send = schedule.submitted(SubmissionReport(1, Fraction(1), 1, 6, 6.0))
+    assert send == SendOrder(Order(1, 2, Fraction(2), Fraction(1), ((14, 16),), batch=2))
+    *_, send = schedule.submitted(SubmissionReport(1, Fraction(2), 1, 8, 8.0))
+    assert send == SendOrder(Order(1, 3, Fraction(3), Fraction(2), ((20, 24),), batch=3))
     assert not schedule.hands_out(0)
-    *_, send = schedule.submitted(Report(0, Fraction(2), 1, 8, 8.0))
-    assert send == Send(Order(0, 4, Fraction(3), Fraction(2), ((16, 20),), batch=3))
-    *_, send = schedule.submitted(Report(0, Fraction(3), 1, 12, 12.0))
-    assert send == Send(Order(0, 5, Fraction(4), Fraction(3), batch=3))
-    *_, send = schedule.submitted(Report(0, Fraction(4), 1, 12, 12.0))
-    assert send == Send(Order(0, 6, Fraction(4), Fraction(4), weights=False, stop=True))
+    *_, send = schedule.submitted(SubmissionReport(0, Fraction(2), 1, 8, 8.0))
+    assert send == SendOrder(Order(0, 4, Fraction(3), Fraction(2), ((16, 20),), batch=3))
+    *_, send = schedule.submitted(SubmissionReport(0, Fraction(3), 1, 12, 12.0))
+    assert send == SendOrder(Order(0, 5, Fraction(4), Fraction(3), batch=3))
+    *_, send = schedule.submitted(SubmissionReport(0, Fraction(4), 1, 12, 12.0))
+    assert send == SendOrder(Order(0, 6, Fraction(4), Fraction(4), weights=False, stop=True))
     assert not schedule.done
 
 
 def test_local_epochs_begin_when_all_samples_are_handed_out() -> None:
     """Two batches and K = 5: K' = 2 + 3 = 5 passes, of which the worker submits after 1, 4 and 5."""
     play = Play(Agwu(Idpa(20, 1, 2), Fraction(5), local_epochs=3), [10.0]).run()
-    orders = [each.order for each in play.log if isinstance(each, Send)]
+    orders = [each.order for each in play.log if isinstance(each, SendOrder)]
     assert [(order.passes, order.until, order.runs) for order in orders[:-1]] == [
         (0, 1, ((0, 10),)), (1, 4, ((10, 20),)), (4, 5, ())
     ]  # fmt: skip
@@ -57,7 +57,8 @@ def test_local_epochs_begin_when_all_samples_are_handed_out() -> None:
 
 def test_the_last_pass_may_be_a_part_of_one() -> None:
     play = Play(Agwu(Udpa(20, 2), Fraction(9, 4)), [10.0, 5.0]).run()
-    assert [order.until for order in (each.order for each in play.log if isinstance(each, Send)) if order.worker] == [
+    orders = [each.order for each in play.log if isinstance(each, SendOrder)]
+    assert [order.until for order in orders if order.worker] == [
         1, 2, Fraction(9, 4), Fraction(9, 4)
     ]  # fmt: skip
     assert [player.trained for player in play.players] == [23, 23]  # 2.25 × 10, in whole samples
@@ -68,14 +69,14 @@ def test_updates_by_hand() -> None:
     schedule = Agwu(Udpa(30, 3), Fraction(2))
     schedule.begin([None] * 3)
 
-    def submit(worker: int, passes: int, accuracy: float) -> Update:
-        merge, send = schedule.submitted(Report(worker, Fraction(passes), 1, 10, 1.0, accuracy=accuracy))
-        assert isinstance(merge, Merge) and isinstance(send, Send)
+    def submit(worker: int, passes: int, accuracy: float) -> AgwuUpdate:
+        merge, send = schedule.submitted(SubmissionReport(worker, Fraction(passes), 1, 10, 1.0, accuracy=accuracy))
+        assert isinstance(merge, Merge) and isinstance(send, SendOrder)
         assert (send.order.worker, send.order.version) == (worker, merge.update.version)
         return merge.update
 
     # i - 1 = 0: k/(i-1) counts as 0, so 1 / (1 + 1)
-    assert submit(0, 1, 0.5) == Update(0, base=0, newest=0, gamma=0.5, accuracy=0.5)
+    assert submit(0, 1, 0.5) == AgwuUpdate(0, base=0, newest=0, gamma=0.5, accuracy=0.5)
     # i - 1 = 1, k = 0, k' = 1 and 0: 1 / (e + 1)
     update = submit(1, 1, 0.8)
     assert (update.base, update.newest, update.accuracy) == (0, 1, 0.8)
@@ -95,10 +96,10 @@ def test_weighted_by_samples_by_hand() -> None:
     """Worker 0 has 20 of 30 samples: 4/3 of what a worker has in the mean; worker 1 has 10: 2/3."""
     schedule = Agwu(Idpa(30, 2, 1), Fraction(2), by_samples=True)
     schedule.begin([2.0, 1.0])
-    merge, _ = schedule.submitted(Report(0, Fraction(1), 1, 20, 1.0, accuracy=0.75))
+    merge, _ = schedule.submitted(SubmissionReport(0, Fraction(1), 1, 20, 1.0, accuracy=0.75))
     assert isinstance(merge, Merge)
     assert (merge.update.share, merge.update.gamma, merge.update.factor) == (4 / 3, 1.0, 1.0)
-    merge, _ = schedule.submitted(Report(1, Fraction(1), 1, 10, 1.0, accuracy=0.75))
+    merge, _ = schedule.submitted(SubmissionReport(1, Fraction(1), 1, 10, 1.0, accuracy=0.75))
     assert isinstance(merge, Merge)
     assert merge.update.factor == pytest.approx(math.exp(-1) * 0.5)  # k = 0 and k' = 1 of 1
 
@@ -106,9 +107,9 @@ def test_weighted_by_samples_by_hand() -> None:
 def test_all_workers_as_the_normalizer() -> None:
     schedule = Agwu(Udpa(2, 2), Fraction(2), normalizer=Normalizer.ALL)
     schedule.begin([None] * 2)
-    merge, _ = schedule.submitted(Report(0, Fraction(1), samples=1))
-    assert merge == Merge(Update(0, 0, 0, gamma=0.5, accuracy=1.0))
-    merge, _ = schedule.submitted(Report(1, Fraction(1), samples=1))
+    merge, _ = schedule.submitted(SubmissionReport(0, Fraction(1), samples=1))
+    assert merge == Merge(AgwuUpdate(0, 0, 0, gamma=0.5, accuracy=1.0))
+    merge, _ = schedule.submitted(SubmissionReport(1, Fraction(1), samples=1))
     assert isinstance(merge, Merge)
     assert merge.update.gamma == pytest.approx(1 / (math.e + 1))
 
@@ -118,13 +119,15 @@ def test_a_worker_without_samples_does_not_count() -> None:
     schedule = Agwu(Udpa(2, 3), Fraction(2))
     schedule.begin([None] * 3)
     assert schedule.versions.workers == (0, 1)
-    assert schedule.submitted(Report(0, Fraction(1), samples=1))[0] == Merge(Update(0, 0, 0, gamma=1.0, accuracy=1.0))
+    assert schedule.submitted(SubmissionReport(0, Fraction(1), samples=1))[0] == Merge(
+        AgwuUpdate(0, 0, 0, gamma=1.0, accuracy=1.0)
+    )
 
 
 def test_one_worker_replaces_the_global_weights() -> None:
     play = Play(Agwu(Udpa(10, 1), Fraction(5)), [1.0]).run()
     updates = [each.update for each in play.log if isinstance(each, Merge)]
-    assert updates == [Update(0, base=i, newest=i, gamma=1.0, accuracy=1.0) for i in range(5)]
+    assert updates == [AgwuUpdate(0, base=i, newest=i, gamma=1.0, accuracy=1.0) for i in range(5)]
     assert all(update.replaces for update in updates)
 
 
@@ -150,35 +153,35 @@ def test_bounded_staleness_holds_a_worker_that_is_ahead() -> None:
     schedule = Agwu(Udpa(2, 2), Fraction(4), max_staleness=2)
     schedule.begin([None] * 2)
     for passes in (1, 2):
-        assert len(schedule.submitted(Report(0, Fraction(passes), samples=1))) == 2
-    assert schedule.submitted(Report(0, Fraction(3), samples=1, accuracy=0.5)) == []
-    slow, slows_order, quick, quicks_order = schedule.submitted(Report(1, Fraction(1), samples=1))
+        assert len(schedule.submitted(SubmissionReport(0, Fraction(passes), samples=1))) == 2
+    assert schedule.submitted(SubmissionReport(0, Fraction(3), samples=1, accuracy=0.5)) == []
+    slow, slows_order, quick, quicks_order = schedule.submitted(SubmissionReport(1, Fraction(1), samples=1))
     assert isinstance(slow, Merge) and isinstance(quick, Merge)
     assert (slow.update.worker, slow.update.base, slow.update.newest) == (1, 0, 2)
     assert (quick.update.worker, quick.update.base, quick.update.newest, quick.update.accuracy) == (0, 2, 3, 0.5)
-    assert slows_order == Send(Order(1, 3, Fraction(2), Fraction(1), batch=1))
-    assert quicks_order == Send(Order(0, 4, Fraction(4), Fraction(3), batch=1))
+    assert slows_order == SendOrder(Order(1, 3, Fraction(2), Fraction(1), batch=1))
+    assert quicks_order == SendOrder(Order(0, 4, Fraction(4), Fraction(3), batch=1))
 
 
 def test_who_is_held_goes_on_when_the_one_it_waits_for_dies() -> None:
     schedule = Agwu(Udpa(2, 2), Fraction(4), max_staleness=1)
     schedule.begin([None] * 2)
-    schedule.submitted(Report(0, Fraction(1), samples=1))
-    assert schedule.submitted(Report(0, Fraction(2), samples=1)) == []
+    schedule.submitted(SubmissionReport(0, Fraction(1), samples=1))
+    assert schedule.submitted(SubmissionReport(0, Fraction(2), samples=1)) == []
     lost, merge, send = schedule.lost(1)
     assert lost == Lost((1,))
-    assert merge == Merge(Update(0, base=1, newest=1, gamma=1.0, accuracy=1.0))
-    assert send == Send(Order(0, 2, Fraction(3), Fraction(2), ((1, 2),), batch=1))
+    assert merge == Merge(AgwuUpdate(0, base=1, newest=1, gamma=1.0, accuracy=1.0))
+    assert send == SendOrder(Order(0, 2, Fraction(3), Fraction(2), ((1, 2),), batch=1))
 
 
 def test_what_a_worker_had_submitted_when_it_died_is_dropped() -> None:
     schedule = Agwu(Udpa(2, 2), Fraction(4), max_staleness=1)
     schedule.begin([None] * 2)
-    schedule.submitted(Report(0, Fraction(1), samples=1))
-    assert schedule.submitted(Report(0, Fraction(2), samples=1)) == []  # held
+    schedule.submitted(SubmissionReport(0, Fraction(1), samples=1))
+    assert schedule.submitted(SubmissionReport(0, Fraction(2), samples=1)) == []  # held
     assert schedule.lost(0) == [Lost((0,))]
-    merge, _ = schedule.submitted(Report(1, Fraction(1), samples=1))
-    assert merge == Merge(Update(1, base=0, newest=1, gamma=1.0, accuracy=1.0))
+    merge, _ = schedule.submitted(SubmissionReport(1, Fraction(1), samples=1))
+    assert merge == Merge(AgwuUpdate(1, base=0, newest=1, gamma=1.0, accuracy=1.0))
 
 
 SPEEDS = [40.0, 20.0, 10.0, 5.0]

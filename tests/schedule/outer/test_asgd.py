@@ -6,20 +6,20 @@ from fractions import Fraction
 
 import pytest
 
-from bpt.parallel.outer.base import Node, State
+from bpt.parallel.outer.base import WorkerRecord, WorkerState
 from bpt.parallel.outer.idpa import Idpa, Udpa
-from bpt.parallel.outer.outer_instructions import Cut, Descend, Order, Report, Send
+from bpt.parallel.outer.outer_instructions import ApplyGradient, CutShort, Order, SendOrder, SubmissionReport
 from bpt.parallel.outer.strategies import Asgd
 from tests.schedule.outer.play import BATCH, Play
 
 
 def orders(play: Play) -> list[Order]:
-    return [each.order for each in play.log if isinstance(each, Send)]
+    return [each.order for each in play.log if isinstance(each, SendOrder)]
 
 
 def updates(play: Play) -> list[tuple[int, int, int]]:
     """Of each update: whose, its base, and the newest version before it."""
-    found = [each.update for each in play.log if isinstance(each, Descend)]
+    found = [each.update for each in play.log if isinstance(each, ApplyGradient)]
     return [(update.worker, update.base, update.newest) for update in found]
 
 
@@ -38,7 +38,7 @@ def test_every_iteration_is_pushed_and_fetched() -> None:
 def test_learning_rates_follow_what_was_done_before() -> None:
     """Each of two workers makes two updates; together they do a quarter of the work with each."""
     play = Play(Asgd(Udpa(2 * BATCH, 2), Fraction(2)), [1.0, 1.0]).run()
-    assert [4 * each.progress for each in play.log if isinstance(each, Descend)] == [0, 1, 2, 3]
+    assert [4 * each.progress for each in play.log if isinstance(each, ApplyGradient)] == [0, 1, 2, 3]
 
 
 def test_periods() -> None:
@@ -64,32 +64,34 @@ def test_two_workers_take_turns() -> None:
 def test_a_batch_is_handed_out_at_the_end_of_a_pass() -> None:
     """Two batches of 2 iterations. Within a pass a worker keeps the samples that it has."""
     schedule = Asgd(Idpa(4 * BATCH, 1, 2), Fraction(3))
-    assert schedule.begin([None]) == [Send(Order(0, 0, Fraction(1), Fraction(0), ((0, 10),), iterations=1, batch=1))]
-    _, send = schedule.submitted(Report(0, Fraction(1, 2), 1, BATCH, 1.0))
-    assert send == Send(Order(0, 1, Fraction(1), Fraction(1, 2), iterations=1, batch=1))
-    _, send = schedule.submitted(Report(0, Fraction(1), 1, BATCH, 1.0))
-    assert send == Send(Order(0, 2, Fraction(2), Fraction(1), ((10, 20),), iterations=1, batch=2))
+    assert schedule.begin([None]) == [
+        SendOrder(Order(0, 0, Fraction(1), Fraction(0), ((0, 10),), iterations=1, batch=1))
+    ]
+    _, send = schedule.submitted(SubmissionReport(0, Fraction(1, 2), 1, BATCH, 1.0))
+    assert send == SendOrder(Order(0, 1, Fraction(1), Fraction(1, 2), iterations=1, batch=1))
+    _, send = schedule.submitted(SubmissionReport(0, Fraction(1), 1, BATCH, 1.0))
+    assert send == SendOrder(Order(0, 2, Fraction(2), Fraction(1), ((10, 20),), iterations=1, batch=2))
 
 
 def test_the_samples_of_a_dead_worker_come_with_the_next_pass() -> None:
     schedule = Asgd(Udpa(4 * BATCH, 2), Fraction(3))
     schedule.begin([None] * 2)
     schedule.lost(1)
-    _, send = schedule.submitted(Report(0, Fraction(1, 2), 1, BATCH, 1.0))
-    assert isinstance(send, Send) and send.order.runs == ()
-    _, send = schedule.submitted(Report(0, Fraction(1), 1, BATCH, 1.0))
-    assert isinstance(send, Send) and send.order.runs == ((10, 20),)
+    _, send = schedule.submitted(SubmissionReport(0, Fraction(1, 2), 1, BATCH, 1.0))
+    assert isinstance(send, SendOrder) and send.order.runs == ()
+    _, send = schedule.submitted(SubmissionReport(0, Fraction(1), 1, BATCH, 1.0))
+    assert isinstance(send, SendOrder) and send.order.runs == ((10, 20),)
 
 
 def test_a_cut_is_what_ends_before_the_push() -> None:
     """Three of five iterations, and a pass that has not ended; but not the one iteration that a pass ends with."""
     schedule = Asgd(Udpa(8 * BATCH, 1), Fraction(2), push=5)
     schedule.begin([None])
-    assert len(schedule.submitted(Report(0, Fraction(5, 8), 5, 5 * BATCH))) == 2
-    assert len(schedule.submitted(Report(0, Fraction(1), 3, 3 * BATCH))) == 2
+    assert len(schedule.submitted(SubmissionReport(0, Fraction(5, 8), 5, 5 * BATCH))) == 2
+    assert len(schedule.submitted(SubmissionReport(0, Fraction(1), 3, 3 * BATCH))) == 2
     schedule.stop()
-    cut, *_ = schedule.submitted(Report(0, Fraction(11, 8), 3, 3 * BATCH))
-    assert cut == Cut(0, Fraction(11, 8), 3)
+    cut, *_ = schedule.submitted(SubmissionReport(0, Fraction(11, 8), 3, 3 * BATCH))
+    assert cut == CutShort(0, Fraction(11, 8), 3)
 
 
 def test_passes_that_end_within_one_iteration_keep_the_bound() -> None:
@@ -100,8 +102,8 @@ def test_passes_that_end_within_one_iteration_keep_the_bound() -> None:
     for passes in range(1, 5):
         iterations = 1 if passes in (1, 4) else 0
         for worker in (0, 1):
-            found += schedule.submitted(Report(worker, Fraction(passes), iterations, iterations * BATCH))
-    assert max(each.update.staleness for each in found if isinstance(each, Descend)) == 1
+            found += schedule.submitted(SubmissionReport(worker, Fraction(passes), iterations, iterations * BATCH))
+    assert max(each.update.staleness for each in found if isinstance(each, ApplyGradient)) == 1
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,7 @@ def test_passes_that_end_within_one_iteration_keep_the_bound() -> None:
 def test_the_newest_knowledge_of_the_speed_of_a_worker(
     taken: tuple[float, int], hint: tuple[float, int], before: float | None, pace: float | None
 ) -> None:
-    assert Node(State.TRAINING, samples=10, taken=taken, time=before, hint=hint).pace() == pace
+    assert WorkerRecord(WorkerState.TRAINING, samples=10, taken=taken, time=before, hint=hint).pace() == pace
 
 
 def test_a_hint_counts_until_the_next_submission() -> None:
@@ -127,7 +129,7 @@ def test_a_hint_counts_until_the_next_submission() -> None:
     schedule.begin([None])
     schedule.progressed(0, 2, 4.0)
     assert schedule.nodes[0].pace() == 2.0
-    schedule.submitted(Report(0, Fraction(5, 10), 1, 5, 15.0))
+    schedule.submitted(SubmissionReport(0, Fraction(5, 10), 1, 5, 15.0))
     assert schedule.nodes[0].pace() == 3.0
-    schedule.submitted(Report(0, Fraction(1), 1, 5, 25.0))
+    schedule.submitted(SubmissionReport(0, Fraction(1), 1, 5, 25.0))
     assert schedule.nodes[0].pace() == 4.0

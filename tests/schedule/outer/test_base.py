@@ -8,9 +8,17 @@ from fractions import Fraction
 import pytest
 
 from bpt.base.errors import RunError
-from bpt.parallel.outer.base import State
+from bpt.parallel.outer.base import WorkerState
 from bpt.parallel.outer.idpa import Idpa, Udpa
-from bpt.parallel.outer.outer_instructions import Cut, Descend, Lost, Merge, Order, Report, Send
+from bpt.parallel.outer.outer_instructions import (
+    ApplyGradient,
+    CutShort,
+    Lost,
+    Merge,
+    Order,
+    SendOrder,
+    SubmissionReport,
+)
 from bpt.parallel.outer.strategies import Agwu, Sgwu
 from tests.schedule.outer.play import BALANCES, Play, conserved, random_schedule
 
@@ -37,7 +45,7 @@ def test_whatever_happens(exchange: str, balance: str) -> None:
                 assert player.missed.denominator == 1 and (lost or player.missed < schedule.idpa.batches)
             elif player.stopped:
                 assert not player.trained
-        staleness = [each.update.staleness for each in play.log if isinstance(each, Merge | Descend)]
+        staleness = [each.update.staleness for each in play.log if isinstance(each, Merge | ApplyGradient)]
         bound = schedule.versions._max_staleness if isinstance(schedule, Agwu) else 0
         assert not bound or max(staleness) <= bound
 
@@ -53,7 +61,7 @@ def test_stopped_at_any_moment(exchange: str) -> None:
         speeds = [generator.uniform(1, 20) for _ in range(workers)]
         play = Play(schedule, speeds, stops=generator.uniform(0, 20), check=conserved).run()
         assert all(player.stopped for player in play.players)
-        for cut in (each for each in play.log if isinstance(each, Cut)):
+        for cut in (each for each in play.log if isinstance(each, CutShort)):
             player = play.players[cut.worker]
             assert cut.passes == player.passes < schedule.total
             cuts += 1
@@ -73,29 +81,29 @@ def test_how_many_passes_a_worker_makes(passes: str, batches: int, total: str) -
 def test_a_worker_without_samples_waits_for_the_next_batch() -> None:
     """The quick one has all 3 samples of batch 1. Known better, the other gets those of the next; it missed a pass."""
     schedule = Agwu(Idpa(9, 2, 3), Fraction(4))
-    assert schedule.begin([1000.0, 1.0]) == [Send(Order(0, 0, Fraction(1), Fraction(0), ((0, 3),), batch=1))]
-    assert [node.state for node in schedule.nodes] == [State.TRAINING, State.PARKED]
+    assert schedule.begin([1000.0, 1.0]) == [SendOrder(Order(0, 0, Fraction(1), Fraction(0), ((0, 3),), batch=1))]
+    assert [node.state for node in schedule.nodes] == [WorkerState.TRAINING, WorkerState.PARKED]
     schedule.nodes[1].time = 1000.0
-    _, mine, other = schedule.submitted(Report(0, Fraction(1), 1, 3, 3000.0))
-    assert mine == Send(Order(0, 1, Fraction(2), Fraction(1), (), batch=2))
-    assert other == Send(Order(1, 1, Fraction(2), Fraction(1), ((3, 6),), batch=2))
-    assert [node.state for node in schedule.nodes] == [State.TRAINING, State.TRAINING]
+    _, mine, other = schedule.submitted(SubmissionReport(0, Fraction(1), 1, 3, 3000.0))
+    assert mine == SendOrder(Order(0, 1, Fraction(2), Fraction(1), (), batch=2))
+    assert other == SendOrder(Order(1, 1, Fraction(2), Fraction(1), ((3, 6),), batch=2))
+    assert [node.state for node in schedule.nodes] == [WorkerState.TRAINING, WorkerState.TRAINING]
 
 
 def test_a_worker_that_never_gets_samples_is_let_go_at_the_end() -> None:
     schedule = Agwu(Udpa(1, 2), Fraction(2))
-    assert schedule.begin([None, None]) == [Send(Order(0, 0, Fraction(1), Fraction(0), ((0, 1),), batch=1))]
-    schedule.submitted(Report(0, Fraction(1), 1, 1, 1.0))
-    _, mine, other = schedule.submitted(Report(0, Fraction(2), 1, 1, 1.0))
-    assert isinstance(mine, Send) and mine.order.stop
-    assert other == Send(Order(1, 0, weights=False, stop=True))
+    assert schedule.begin([None, None]) == [SendOrder(Order(0, 0, Fraction(1), Fraction(0), ((0, 1),), batch=1))]
+    schedule.submitted(SubmissionReport(0, Fraction(1), 1, 1, 1.0))
+    _, mine, other = schedule.submitted(SubmissionReport(0, Fraction(2), 1, 1, 1.0))
+    assert isinstance(mine, SendOrder) and mine.order.stop
+    assert other == SendOrder(Order(1, 0, weights=False, stop=True))
     assert schedule.done
 
 
 def test_it_takes_over_when_the_others_have_died() -> None:
     schedule = Sgwu(Udpa(1, 2), Fraction(2))
     schedule.begin([None, None])
-    assert schedule.lost(0) == [Lost((0,)), Send(Order(1, 0, Fraction(1), Fraction(0), ((0, 1),), batch=1))]
+    assert schedule.lost(0) == [Lost((0,)), SendOrder(Order(1, 0, Fraction(1), Fraction(0), ((0, 1),), batch=1))]
     with pytest.raises(RunError, match="the last computing node has left; nobody can train the 1 samples"):
         schedule.lost(1)
 
@@ -106,13 +114,13 @@ def test_what_a_lost_worker_had_comes_with_the_next_orders_of_the_others() -> No
     schedule.begin([None] * 3)
     assert schedule.lost(1) == [Lost((1,))]
     assert schedule.lost(1) == []
-    assert schedule.workers(State.LOST) == (1,)
-    *_, send = schedule.submitted(Report(0, Fraction(1), 1, 4, 1.0))
-    assert send == Send(Order(0, 1, Fraction(2), Fraction(1), ((4, 6),), batch=1))
-    *_, send = schedule.submitted(Report(2, Fraction(1), 1, 4, 1.0))
-    assert send == Send(Order(2, 2, Fraction(2), Fraction(1), ((6, 8),), batch=1))
-    *_, send = schedule.submitted(Report(0, Fraction(2), 1, 6, 1.0))
-    assert send == Send(Order(0, 3, Fraction(3), Fraction(2), batch=1))
+    assert schedule.workers(WorkerState.LOST) == (1,)
+    *_, send = schedule.submitted(SubmissionReport(0, Fraction(1), 1, 4, 1.0))
+    assert send == SendOrder(Order(0, 1, Fraction(2), Fraction(1), ((4, 6),), batch=1))
+    *_, send = schedule.submitted(SubmissionReport(2, Fraction(1), 1, 4, 1.0))
+    assert send == SendOrder(Order(2, 2, Fraction(2), Fraction(1), ((6, 8),), batch=1))
+    *_, send = schedule.submitted(SubmissionReport(0, Fraction(2), 1, 6, 1.0))
+    assert send == SendOrder(Order(0, 3, Fraction(3), Fraction(2), batch=1))
 
 
 def test_a_worker_that_has_done_all_its_passes_takes_nothing_over() -> None:
@@ -120,13 +128,13 @@ def test_a_worker_that_has_done_all_its_passes_takes_nothing_over() -> None:
     for also_dead in (False, True):
         schedule = Agwu(Udpa(12, 3), Fraction(1))
         schedule.begin([None] * 3)
-        schedule.submitted(Report(0, Fraction(1), 1, 4, 1.0))
+        schedule.submitted(SubmissionReport(0, Fraction(1), 1, 4, 1.0))
         if also_dead:
             assert schedule.lost(0) == []
         assert schedule.lost(2) == [Lost((2,), taken_over=False)]
         assert [node.pending for node in schedule.nodes] == [[], [], []]
         assert not schedule.done
-        schedule.submitted(Report(1, Fraction(1), 1, 4, 1.0))
+        schedule.submitted(SubmissionReport(1, Fraction(1), 1, 4, 1.0))
         assert schedule.done
 
 
@@ -135,8 +143,8 @@ def test_progress_is_passes_by_samples() -> None:
     schedule = Agwu(Idpa(30, 2, 1), Fraction(4))
     assert schedule.progress == 0
     schedule.begin([1.0, 2.0])
-    schedule.submitted(Report(1, Fraction(1), 1, 20, 1.0))
+    schedule.submitted(SubmissionReport(1, Fraction(1), 1, 20, 1.0))
     assert schedule.progress == Fraction(20, 120)
-    schedule.submitted(Report(0, Fraction(1), 1, 10, 1.0))
-    schedule.submitted(Report(0, Fraction(2), 1, 10, 1.0))
+    schedule.submitted(SubmissionReport(0, Fraction(1), 1, 10, 1.0))
+    schedule.submitted(SubmissionReport(0, Fraction(2), 1, 10, 1.0))
     assert schedule.progress == Fraction(40, 120)

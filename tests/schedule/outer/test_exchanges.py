@@ -11,8 +11,8 @@ from bpt.config.plan.run_plan import OUTER
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.parallel.outer.base import OuterSchedule
 from bpt.parallel.outer.exchanges import make_schedule, passes_of
-from bpt.parallel.outer.idpa import Idpa, Rule, Udpa
-from bpt.parallel.outer.outer_instructions import Descend, Merge, Report, Send
+from bpt.parallel.outer.idpa import DivisionRule, Idpa, Udpa
+from bpt.parallel.outer.outer_instructions import ApplyGradient, Merge, SendOrder, SubmissionReport
 from bpt.parallel.outer.strategies import Agwu, Asgd, Sgwu
 from tests.schedule.outer.play import Play
 from tests.solver.training import solver_of
@@ -47,23 +47,23 @@ def test_uniform_is_udpa() -> None:
     schedule = made("exchange: SGWU balance: UNIFORM balance_param { num_batches: 3 rule: PAPER }")
     assert isinstance(schedule.idpa, Udpa)
     sends = schedule.begin([1.0, 2.0, 3.0])
-    assert [each.order.runs for each in sends if isinstance(each, Send)] == [((0, 4),), ((4, 8),), ((8, 12),)]
+    assert [each.order.runs for each in sends if isinstance(each, SendOrder)] == [((0, 4),), ((4, 8),), ((8, 12),)]
 
 
 def test_idpa() -> None:
     """Two batches: 6 samples in the first, by frequency; K' = 2 + ⌊4 - 1.5⌋."""
     schedule = made("exchange: AGWU balance: IDPA balance_param { num_batches: 2 }")
-    assert type(schedule.idpa) is Idpa and schedule.idpa.rule is Rule.HARMONIC
+    assert type(schedule.idpa) is Idpa and schedule.idpa.rule is DivisionRule.HARMONIC
     sends = schedule.begin([1.0, 2.0, 3.0])
-    assert [each.order.runs for each in sends if isinstance(each, Send)] == [((0, 1),), ((1, 3),), ((3, 6),)]
+    assert [each.order.runs for each in sends if isinstance(each, SendOrder)] == [((0, 1),), ((1, 3),), ((3, 6),)]
     assert schedule.total == 4
-    assert made("exchange: AGWU balance: IDPA balance_param { rule: PAPER }").idpa.rule is Rule.PAPER
+    assert made("exchange: AGWU balance: IDPA balance_param { rule: PAPER }").idpa.rule is DivisionRule.PAPER
 
 
 def test_of_sgwu() -> None:
     schedule = made("exchange: SGWU agwu_param { local_epochs: 3 }")
     sends = schedule.begin([None] * 3)
-    assert [each.order.until for each in sends if isinstance(each, Send)] == [3, 3, 3]
+    assert [each.order.until for each in sends if isinstance(each, SendOrder)] == [3, 3, 3]
 
 
 @pytest.mark.parametrize(("normalizer", "gamma"), [("OTHERS", 1 / 2), ("ALL", 1 / 3)])
@@ -71,25 +71,25 @@ def test_of_agwu(normalizer: str, gamma: float) -> None:
     """At the first version, all count 1 in Eq. 9. With a bound of 2, three workers take turns."""
     schedule = made(f"exchange: AGWU agwu_param {{ normalizer: {normalizer} local_epochs: 2 max_staleness: 2 }}")
     sends = schedule.begin([None] * 3)
-    assert [each.order.until for each in sends if isinstance(each, Send)] == [2, 2, 2]
-    merge, _ = schedule.submitted(Report(0, Fraction(2), samples=1))
+    assert [each.order.until for each in sends if isinstance(each, SendOrder)] == [2, 2, 2]
+    merge, _ = schedule.submitted(SubmissionReport(0, Fraction(2), samples=1))
     assert isinstance(merge, Merge) and merge.update.gamma == gamma
-    assert schedule.submitted(Report(0, Fraction(4), samples=1)) == []
+    assert schedule.submitted(SubmissionReport(0, Fraction(4), samples=1)) == []
 
 
 def test_of_asgd() -> None:
     schedule = made("exchange: ASGD agwu_param { push: 2 fetch: 3 }", samples=30)
     send, *_ = schedule.begin([None] * 3)
-    assert isinstance(send, Send) and send.order.iterations == 2
-    descend, send = schedule.submitted(Report(0, Fraction(2, 10), 2, 2))
-    assert isinstance(descend, Descend) and isinstance(send, Send)
+    assert isinstance(send, SendOrder) and send.order.iterations == 2
+    descend, send = schedule.submitted(SubmissionReport(0, Fraction(2, 10), 2, 2))
+    assert isinstance(descend, ApplyGradient) and isinstance(send, SendOrder)
     assert not send.order.weights
-    _, send = schedule.submitted(Report(0, Fraction(4, 10), 2, 2))
-    assert isinstance(send, Send) and send.order.weights
+    _, send = schedule.submitted(SubmissionReport(0, Fraction(4, 10), 2, 2))
+    assert isinstance(send, SendOrder) and send.order.weights
     held = made("exchange: ASGD agwu_param { max_staleness: 2 }", samples=30)
     held.begin([None] * 3)
-    assert len(held.submitted(Report(0, Fraction(1, 10), 1, 1))) == 2
-    assert held.submitted(Report(0, Fraction(2, 10), 1, 1)) == []
+    assert len(held.submitted(SubmissionReport(0, Fraction(1, 10), 1, 1))) == 2
+    assert held.submitted(SubmissionReport(0, Fraction(2, 10), 1, 1)) == []
 
 
 @pytest.mark.parametrize(

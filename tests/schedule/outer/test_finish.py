@@ -9,7 +9,7 @@ import pytest
 from bpt.parallel.outer.base import OuterSchedule
 from bpt.parallel.outer.finish import Finish
 from bpt.parallel.outer.idpa import Idpa
-from bpt.parallel.outer.outer_instructions import Merge, Send
+from bpt.parallel.outer.outer_instructions import Merge, SendOrder
 from bpt.parallel.outer.replay import Replay
 from bpt.parallel.outer.strategies import Agwu, Asgd
 from tests.schedule.outer.play import Play
@@ -67,7 +67,7 @@ def test_a_replay_of_it_has_not_been_stopped() -> None:
     replay = Replay(play.log, 2, Fraction(9))
     assert not replay.short and not replay.stopped
     again = Play(replay, [10.0, 7.0]).run()
-    sent = [[each for each in log if isinstance(each, Send)] for log in (again.log, play.log)]
+    sent = [[each for each in log if isinstance(each, SendOrder)] for log in (again.log, play.log)]
     assert sent[0] == sent[1]
     assert replay.progress == 1
 

@@ -12,32 +12,32 @@ from hypothesis import strategies as st
 
 from bpt.base.errors import UserError
 from bpt.parallel.outer.outer_instructions import (
-    Average,
-    Cut,
-    Descend,
+    ApplyGradient,
+    AverageSubmitted,
+    CutShort,
     Instruction,
     Lost,
     Merge,
     Order,
-    Send,
+    SendOrder,
     Settled,
     from_line,
     to_line,
 )
-from bpt.parallel.outer.weight_update import Update
+from bpt.parallel.outer.weight_update import AgwuUpdate
 
 numbers = st.integers(0, 2**53)
 parts = st.fractions(0, 1000)
 factors = st.floats(0, allow_nan=False, allow_infinity=False)
-updates = st.builds(Update, numbers, numbers, numbers, factors, factors)
+updates = st.builds(AgwuUpdate, numbers, numbers, numbers, factors, factors)
 runs = st.lists(st.tuples(numbers, numbers), max_size=5).map(tuple)
 orders = st.builds(Order, numbers, numbers, parts, parts, runs, numbers, st.booleans(), st.booleans(), numbers)
 instructions = st.one_of(
     st.builds(Merge, updates),
-    st.builds(Descend, updates, parts),
-    st.builds(Average, st.lists(numbers).map(tuple), st.lists(factors).map(tuple), numbers),
-    st.builds(Send, orders),
-    st.builds(Cut, numbers, parts, numbers),
+    st.builds(ApplyGradient, updates, parts),
+    st.builds(AverageSubmitted, st.lists(numbers).map(tuple), st.lists(factors).map(tuple), numbers),
+    st.builds(SendOrder, orders),
+    st.builds(CutShort, numbers, parts, numbers),
     st.builds(Settled, numbers, numbers),
     st.builds(Lost, st.lists(numbers).map(tuple)),
 )
@@ -57,14 +57,14 @@ def test_there_and_back(instruction: Instruction) -> None:
     ("instruction", "line"),
     [
         (
-            Merge(Update(2, 3, 4, 0.1, 2 / 3)),
+            Merge(AgwuUpdate(2, 3, 4, 0.1, 2 / 3)),
             '{"Merge": {"update": {"worker": 2, "base": 3, "newest": 4, "gamma": 0.1, '
             '"accuracy": 0.6666666666666666, "share": 1.0}}}',
         ),
-        (Cut(1, Fraction(7, 3), 4), '{"Cut": {"worker": 1, "passes": "7/3", "iterations": 4}}'),
+        (CutShort(1, Fraction(7, 3), 4), '{"Cut": {"worker": 1, "passes": "7/3", "iterations": 4}}'),
         (Lost((1, 2)), '{"Lost": {"workers": [1, 2], "taken_over": true}}'),
         (
-            Send(Order(1, 5, Fraction(3), Fraction(5, 2), ((0, 4), (9, 12)), 2, batch=3)),
+            SendOrder(Order(1, 5, Fraction(3), Fraction(5, 2), ((0, 4), (9, 12)), 2, batch=3)),
             '{"Send": {"order": {"worker": 1, "version": 5, "until": "3", "passes": "5/2", "runs": [[0, 4], [9, 12]], '
             '"iterations": 2, "weights": true, "stop": false, "batch": 3}}}',
         ),
@@ -78,13 +78,13 @@ def test_what_lines_look_like(instruction: Instruction, line: str) -> None:
 
 def test_updates_of_logs_without_shares_of_samples() -> None:
     line = '{"Merge": {"update": {"worker": 2, "base": 3, "newest": 4, "gamma": 0.1, "accuracy": 0.5}}}'
-    assert from_line(line) == Merge(Update(2, 3, 4, 0.1, 0.5))
+    assert from_line(line) == Merge(AgwuUpdate(2, 3, 4, 0.1, 0.5))
 
 
 def test_infinite_and_undefined_numbers() -> None:
     """Of a worker that diverged."""
-    assert from_line(to_line(Merge(Update(0, 0, 0, math.inf, 0.0)))) == Merge(Update(0, 0, 0, math.inf, 0.0))
-    back = from_line(to_line(Merge(Update(0, 0, 0, math.nan, 0.0))))
+    assert from_line(to_line(Merge(AgwuUpdate(0, 0, 0, math.inf, 0.0)))) == Merge(AgwuUpdate(0, 0, 0, math.inf, 0.0))
+    back = from_line(to_line(Merge(AgwuUpdate(0, 0, 0, math.nan, 0.0))))
     assert isinstance(back, Merge) and math.isnan(back.update.gamma)
 
 
@@ -125,7 +125,7 @@ def test_garbage(line: str) -> None:
 
 def test_a_line_that_was_cut_off() -> None:
     """Wherever; also shown no longer than it is useful."""
-    line = to_line(Send(Order(1, 5, Fraction(3), Fraction(5, 2), ((0, 4), (9, 12)))))
+    line = to_line(SendOrder(Order(1, 5, Fraction(3), Fraction(5, 2), ((0, 4), (9, 12)))))
     for length in range(len(line)):
         with pytest.raises(UserError):
             from_line(line[:length])

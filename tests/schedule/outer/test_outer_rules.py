@@ -14,7 +14,7 @@ from bpt.config.plan.run_plan import CgdpSpec, FaultSpec, FcSpec, InnerSpec, Par
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.parallel.outer.exchanges import make_schedule
 from bpt.parallel.outer.strategies import Agwu
-from bpt.train.rules.violations import unused, violations
+from bpt.train.rules.violations import ignored_settings, violations
 from tests.solver.training import solver_of
 
 
@@ -213,7 +213,7 @@ def test_of_node(tmp_path: Path) -> None:
     ],
 )
 def test_what_has_no_effect(text: str, remarks: list[str]) -> None:
-    told = [str(each) for each in unused(solver_of(f"parallel_param {{ {text} }}"))]
+    told = [str(each) for each in ignored_settings(solver_of(f"parallel_param {{ {text} }}"))]
     assert sorted(told) == sorted(f"parallel_param: {remark}" for remark in remarks)
 
 

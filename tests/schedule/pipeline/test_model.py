@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.parallel.pipeline import Block, Pipeline
+from bpt.parallel.pipeline import Pipeline, StageBlock
 from tests.schedule.pipeline.made import MadeFlow, chain
 
 
 def test_blocks_are_maximal_runs_of_segments_on_a_stage() -> None:
     pipeline = chain((0, 0, 1, 0, 2, 2), passes=2, micro_batches=3)
-    assert pipeline.blocks == (Block(0, range(2)), Block(1, range(2, 3)), Block(0, range(3, 4)), Block(2, range(4, 6)))
+    assert pipeline.blocks == (
+        StageBlock(0, range(2)),
+        StageBlock(1, range(2, 3)),
+        StageBlock(0, range(3, 4)),
+        StageBlock(2, range(4, 6)),
+    )
     assert [pipeline.blocks_on(stage) for stage in range(3)] == [(0, 2), (1,), (3,)]
     assert (pipeline.depth, pipeline.micros) == (3, 6)
     assert pipeline.block_of == (0, 0, 1, 2, 3, 3)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bpt.base.errors import PrototxtError
-from bpt.train.rules.violations import unused
+from bpt.train.rules.violations import ignored_settings
 from tests.golden_cases import graph_of
 from tests.plan.test_violations import check, solver
 from tests.solver.small_solver import NET
@@ -134,6 +134,6 @@ def test_what_is_refused(more: str, message: str, tmp_path: Path) -> None:
 )
 def test_what_has_no_effect_is_told(parallel: str, stage: str, remarks: list[str]) -> None:
     graph = graph_of(NET.replace('name: "ip"', f'name: "ip" parallel_param {{ {stage} }}'))
-    told = [str(each) for each in unused(solver_of(f"parallel_param {{ {parallel} }}"), graph=graph)]
+    told = [str(each) for each in ignored_settings(solver_of(f"parallel_param {{ {parallel} }}"), graph=graph)]
     assert len(told) == len(remarks)
     assert all(remark in line for remark, line in zip(remarks, told, strict=True))

@@ -7,7 +7,18 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.engine.instructions import Backward, Broadcast, Draw, Exchange, Forward, Instruction, Recv, Send, Update, Wait
+from bpt.engine.instructions import (
+    Backward,
+    Broadcast,
+    ExchangeGradients,
+    Forward,
+    Instruction,
+    LoadBatch,
+    Recv,
+    Send,
+    UpdateWeights,
+    Wait,
+)
 from bpt.parallel.pipeline import Pipeline, instructions
 from bpt.parallel.pipeline.simulation import EqualTimes, simulate
 from tests.schedule.pipeline.made import EXACT, ONE_F_ONE_B, SEQUENTIAL, pipelines
@@ -34,9 +45,9 @@ def test_each_stage_does_its_own_work_once(case: tuple[int, Pipeline]) -> None:
     micros = range(pipeline.passes * pipeline.micro_batches)
     for stage, stream in enumerate(made(rule, pipeline)):
         segments = [segment for segment, its in enumerate(pipeline.stages) if its == stage]
-        expected: list[Instruction] = [Wait(), Update(), *map(Exchange, segments)]
+        expected: list[Instruction] = [Wait(), UpdateWeights(), *map(ExchangeGradients, segments)]
         expected += [Broadcast()] * pipeline.broadcast
-        expected += [Draw(number * pipeline.micro_batches) for number in range(pipeline.passes) if stage == 0]
+        expected += [LoadBatch(number * pipeline.micro_batches) for number in range(pipeline.passes) if stage == 0]
         expected += [kind(segment, micro) for kind in (Forward, Backward) for segment in segments for micro in micros]
         for flow in pipeline.flows:
             for diff in (False, True)[: 1 + flow.diff]:
@@ -59,7 +70,7 @@ def test_nothing_comes_before_what_it_needs(case: tuple[int, Pipeline]) -> None:
             forward = [at[Forward(segment, micro)] for segment in segments]
             backward = [at[Backward(segment, micro)] for segment in reversed(segments)]
             assert forward + backward == sorted(forward + backward)
-            draw = at.get(Draw(micro - micro % pipeline.micro_batches), -1)
+            draw = at.get(LoadBatch(micro - micro % pipeline.micro_batches), -1)
             assert draw < forward[0]
             for flow in pipeline.flows:
                 made_at = draw if flow.source is None else at.get(Forward(flow.source, micro), -1)
@@ -73,8 +84,8 @@ def test_nothing_comes_before_what_it_needs(case: tuple[int, Pipeline]) -> None:
                     assert at[Recv(flow.index, micro, diff=True)] < at[Backward(flow.source, micro)]
         for segment in segments:
             last = segment if pipeline.overlap else segments[0]
-            assert at[Exchange(segment)] > at[Backward(last, pipeline.micros - 1)]
-        assert stream[-2:] == [Wait(), Update()]
+            assert at[ExchangeGradients(segment)] > at[Backward(last, pipeline.micros - 1)]
+        assert stream[-2:] == [Wait(), UpdateWeights()]
         assert not pipeline.broadcast or stream[0] == Broadcast()
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.engine.instructions import Backward, Forward, Recv, Send, Update
+from bpt.engine.instructions import Backward, Forward, Recv, Send, UpdateWeights
 from bpt.parallel.pipeline import Pipeline, delayed, instructions, streams
 from bpt.parallel.pipeline.simulation import EqualTimes, simulate
 from tests.schedule.pipeline.made import (
@@ -272,7 +272,7 @@ def test_any_pipeline(pipeline: Pipeline) -> None:
             assert trace.peaks[segment] == min(delay + 1, iterations)
             for batch in range(back):
                 between = stream[stream.index(Forward(segment, batch)) : stream.index(Backward(segment, batch))]
-                assert sum(isinstance(its, Update) for its in between) == delay
+                assert sum(isinstance(its, UpdateWeights) for its in between) == delay
     # What is not received are diffs that a longer run would receive.
     sent = {str(its) for stream in every for its in stream if isinstance(its, Send)}
     got = {str(Send(its.transfer, its.micro, its.diff)) for stream in every for its in stream if isinstance(its, Recv)}

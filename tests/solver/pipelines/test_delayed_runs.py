@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bpt.base.signals import Action
+from bpt.base.signals import SignalAction
 from bpt.config.plan.resolve import read_plan
 from bpt.system.comm.base import Communicator
 from bpt.train.runtime.runtime import Runtime
@@ -332,13 +332,13 @@ def test_a_snapshot_is_written_once(rank: int) -> None:
 
         solver.snapshot = snapshot  # type: ignore[method-assign]
 
-    train(3, DELAYED, "snapshot: 0", signals=on(rank, 0, Action.SNAPSHOT), each=note)
+    train(3, DELAYED, "snapshot: 0", signals=on(rank, 0, SignalAction.SNAPSHOT), each=note)
     assert sorted(written) == [1] * 3 + [8] * 3
 
 
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_stop_on_one_rank(rank: int) -> None:
-    run = train(3, DELAYED, "snapshot: 0", signals=on(rank, 0, Action.STOP))
+    run = train(3, DELAYED, "snapshot: 0", signals=on(rank, 0, SignalAction.STOP))
     assert run.iterations == [1] * 3
     assert run.log[-1] == "Optimization stopped early."
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt.base.signals import Action
+from bpt.base.signals import SignalAction
 from tests.marks import slow
 from tests.runtime.test_ranks_signalled import UNTESTED, Noted, on
 from tests.solver import spread_runs
@@ -299,7 +299,7 @@ def test_a_stop_on_one_rank(ranks: int, rank: int) -> None:
     straight = train(1, UNTESTED)
     remove_snapshots()
     noted = Noted()
-    run = train(ranks, UNTESTED, THREE, signals=on(rank, 4, Action.STOP, term=True), each=noted)
+    run = train(ranks, UNTESTED, THREE, signals=on(rank, 4, SignalAction.STOP, term=True), each=noted)
     assert run.iterations == [5] * ranks
     assert noted.snapshots == {other: [5] for other in range(ranks)}
     assert [solver.terminated for solver in noted.solvers] == [True] * ranks
@@ -307,12 +307,12 @@ def test_a_stop_on_one_rank(ranks: int, rank: int) -> None:
 
 
 @pytest.mark.usefixtures("branched")
-@pytest.mark.parametrize("action", [Action.SNAPSHOT, Action.STOP])
-def test_a_signal_in_a_test(action: Action) -> None:
+@pytest.mark.parametrize("action", [SignalAction.SNAPSHOT, SignalAction.STOP])
+def test_a_signal_in_a_test(action: SignalAction) -> None:
     """Rank 1 gets it before the second batch of the first test."""
     noted = Noted()
     run = train(3, THREE, signals=on(1, 1, action), each=noted)
-    stopped = action is Action.STOP
+    stopped = action is SignalAction.STOP
     assert run.iterations == [0 if stopped else 9] * 3
     assert noted.snapshots == {rank: [0] if stopped else [0, 9] for rank in range(3)}
 

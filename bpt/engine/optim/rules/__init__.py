@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bpt.base.errors import UserError
-from bpt.base.violation import Violation, beyond
+from bpt.base.violation import Violation, check_range
 from bpt.config.optim_spec import OptimSpec
 from bpt.engine.optim import averages, layer_rates, momentum_policy
 from bpt.engine.optim.gradients import LearnableParam, learnable_params
-from bpt.engine.optim.rules.base import UPDATE_RULES, UpdateRule, remembered
+from bpt.engine.optim.rules.base import UPDATE_RULES, UpdateRule, num_moments
 from bpt.nn.net import Net
 
-__all__ = ["UPDATE_RULES", "LearnableParam", "UpdateRule", "learnable_params", "make_rule", "remembered", "violations"]
+__all__ = ["UPDATE_RULES", "LearnableParam", "UpdateRule", "learnable_params", "make_rule", "num_moments", "violations"]
 
 REGULARIZATIONS = ("L1", "L2")
 
@@ -43,10 +43,10 @@ def violations(spec: OptimSpec) -> Iterator[Violation]:
             ("regularization_type",),
             f'unknown regularization_type "{spec.regularization_type}" (known: {", ".join(REGULARIZATIONS)})',
         )
-    yield from beyond(spec, "momentum", least=0, below=1)
-    yield from beyond(spec, "weight_decay", least=0)
-    yield from beyond(spec, "clip_gradients")
-    yield from beyond(spec, "iter_size", least=1)
+    yield from check_range(spec, "momentum", least=0, below=1)
+    yield from check_range(spec, "weight_decay", least=0)
+    yield from check_range(spec, "clip_gradients")
+    yield from check_range(spec, "iter_size", least=1)
     yield from rule.violations(spec)
     yield from momentum_policy.violations(spec)
     yield from layer_rates.violations(spec)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from bpt.base.violation import Violation, beyond
+from bpt.base.violation import Violation, check_range
 from bpt.config.optim_spec import OptimSpec
-from bpt.engine.optim.rules.base import UPDATE_RULES, Step, UpdateRule
+from bpt.engine.optim.rules.base import UPDATE_RULES, UpdateNumbers, UpdateRule
 from bpt.engine.optim.tensor_group import Batch
 
 
@@ -27,9 +27,9 @@ class AdaDelta(UpdateRule):
 
     @classmethod
     def violations(cls, spec: OptimSpec) -> Iterator[Violation]:
-        yield from beyond(spec, "delta", above=0)
+        yield from check_range(spec, "delta", above=0)
 
-    def _compute(self, batch: Batch, step: Step) -> list[Tensor]:
+    def _compute(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
         update, (gradient_squares, update_squares) = batch.gradients, batch.moments
         _remember(gradient_squares, update, step.momentum)
         ratio = torch._foreach_add(update_squares, self.spec.delta)

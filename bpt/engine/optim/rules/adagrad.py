@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from bpt.base.violation import Violation, beyond
+from bpt.base.violation import Violation, check_range
 from bpt.config.optim_spec import OptimSpec
-from bpt.engine.optim.rules.base import UPDATE_RULES, Step, UpdateRule
+from bpt.engine.optim.rules.base import UPDATE_RULES, UpdateNumbers, UpdateRule
 from bpt.engine.optim.tensor_group import Batch
 
 
@@ -35,9 +35,9 @@ class AdaGrad(UpdateRule):
     @classmethod
     def violations(cls, spec: OptimSpec) -> Iterator[Violation]:
         yield from no_momentum(spec)
-        yield from beyond(spec, "delta", above=0)
+        yield from check_range(spec, "delta", above=0)
 
-    def _compute(self, batch: Batch, step: Step) -> list[Tensor]:
+    def _compute(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
         (squares,) = batch.moments
         torch._foreach_addcmul_(squares, batch.gradients, batch.gradients)
         return scale_by_root(batch.gradients, squares, self.spec.delta, step.rate)

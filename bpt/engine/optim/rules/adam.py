@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
-from bpt.base.violation import Violation, beyond
+from bpt.base.violation import Violation, check_range
 from bpt.config.optim_spec import OptimSpec
-from bpt.engine.optim.rules.base import UPDATE_RULES, Step, UpdateRule
+from bpt.engine.optim.rules.base import UPDATE_RULES, UpdateNumbers, UpdateRule
 from bpt.engine.optim.tensor_group import Batch
 
 _LATE = 1e12  # an iteration at which torch's own correction of the moments is 1, and to which adding 1 changes nothing
@@ -30,14 +30,14 @@ class Adam(UpdateRule):
 
     @classmethod
     def violations(cls, spec: OptimSpec) -> Iterator[Violation]:
-        yield from beyond(spec, "momentum2", least=0, below=1)
-        yield from beyond(spec, "delta", above=0)
+        yield from check_range(spec, "momentum2", least=0, below=1)
+        yield from check_range(spec, "delta", above=0)
 
-    def _rate(self, step: Step) -> float:
+    def _rate(self, step: UpdateNumbers) -> float:
         time = step.iteration + 1
         return step.rate * math.sqrt(1 - self.spec.momentum2**time) / (1 - step.momentum**time)
 
-    def _remember(self, batch: Batch, step: Step) -> None:
+    def _remember(self, batch: Batch, step: UpdateNumbers) -> None:
         """Bring the moments up to date."""
         means, squares = batch.moments
         torch._foreach_mul_(means, step.momentum)
@@ -45,7 +45,7 @@ class Adam(UpdateRule):
         torch._foreach_mul_(squares, self.spec.momentum2)
         torch._foreach_addcmul_(squares, batch.gradients, batch.gradients, value=1 - self.spec.momentum2)
 
-    def _compute(self, batch: Batch, step: Step) -> list[Tensor]:
+    def _compute(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
         self._remember(batch, step)
         means, squares = batch.moments
         roots = torch._foreach_sqrt(squares)
@@ -54,7 +54,7 @@ class Adam(UpdateRule):
         torch._foreach_mul_(update, self._rate(step))
         return list(update)
 
-    def _fuse(self, batch: Batch, step: Step) -> bool:
+    def _fuse(self, batch: Batch, step: UpdateNumbers) -> bool:
         if not step.scale or (step.decay and not self._l2):
             return False
         means, squares = batch.moments

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from bpt.engine.optim.rules.adam import Adam
-from bpt.engine.optim.rules.base import UPDATE_RULES, Step
+from bpt.engine.optim.rules.base import UPDATE_RULES, UpdateNumbers
 from bpt.engine.optim.tensor_group import Batch
 
 
@@ -28,7 +28,7 @@ class AdamW(Adam):
 
     decouples_decay = True
 
-    def _direction(self, batch: Batch, step: Step) -> list[Tensor]:
+    def _direction(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
         """What is multiplied by the rate. Moments are brought up to date."""
         self._remember(batch, step)
         means, squares = batch.moments
@@ -42,12 +42,12 @@ class AdamW(Adam):
             torch._foreach_add_(direction, self._toward(batch), alpha=step.decay)
         return list(direction)
 
-    def _compute(self, batch: Batch, step: Step) -> list[Tensor]:
+    def _compute(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
         update = self._direction(batch, step)
         torch._foreach_mul_(update, step.rate)
         return update
 
-    def _fuse(self, batch: Batch, step: Step) -> bool:
+    def _fuse(self, batch: Batch, step: UpdateNumbers) -> bool:
         if step.scale != 1 or (step.decay and not self._l2):
             return False
         means, squares = batch.moments

@@ -32,7 +32,7 @@ UpdatePiece = Callable[[Sequence[nn.Parameter], int, int | None], None]
 
 
 @dataclass(frozen=True)
-class Step:
+class UpdateNumbers:
     """The numbers of one update of parameters with the same multipliers."""
 
     rate: float  # learning rate, times lr_mult
@@ -41,7 +41,7 @@ class Step:
     iteration: int  # from 0
     momentum: float
 
-    def of(self, lr_mult: float, decay_mult: float) -> Step:
+    def of(self, lr_mult: float, decay_mult: float) -> UpdateNumbers:
         """The numbers of parameters with these multipliers, if these are those of 1."""
         return replace(self, rate=self.rate * lr_mult, decay=self.decay * decay_mult)
 
@@ -51,7 +51,7 @@ class UpdateRule:
 
     ``history`` holds ``moments`` tensors a parameter in Caffe's order: the first moments of all parameters, then
     all second ones. A parameter with ``lr_mult: 0`` has its place in it but is left alone. Behind them is what else is
-    remembered of each parameter, see ``remembered``. ``shard_info`` tells of other ranks; a rule is alone until it is
+    remembered of each parameter, see ``num_moments``. ``shard_info`` tells of other ranks; a rule is alone until it is
     set. ``before_change`` is called before an update changes anything.
 
     Args:
@@ -70,7 +70,7 @@ class UpdateRule:
     def __init__(self, spec: OptimSpec, parameters: Sequence[LearnableParam], keep_updates: bool = False) -> None:
         self.spec = spec
         self.parameters = tuple(parameters)
-        self.remembered = remembered(spec)
+        self.remembered = num_moments(spec)
         self.history = [torch.zeros_like(p.value.detach()) for _ in range(self.remembered) for p in parameters]
         self._local_rate = local_rate_of(spec)
         self.updates: list[Tensor | None] | None = [None] * len(parameters) if keep_updates else None
@@ -121,7 +121,7 @@ class UpdateRule:
         if together or self.updates is not None or not self.shard_info.updates:
             return None
         scale = gradient_scale(self._norm, self.spec)
-        steps: dict[int, tuple[int, Step]] = {}
+        steps: dict[int, tuple[int, UpdateNumbers]] = {}
         common = self._step(rate, scale, iteration)
         for (lr_mult, decay_mult), members in self._groups(range(len(self.parameters))):
             step = common.of(lr_mult, decay_mult)
@@ -131,9 +131,13 @@ class UpdateRule:
 
     @torch.no_grad()
     def _update_piece(
-        self, steps: Mapping[int, tuple[int, Step]], values: Sequence[nn.Parameter], first: int, last: int | None
+        self,
+        steps: Mapping[int, tuple[int, UpdateNumbers]],
+        values: Sequence[nn.Parameter],
+        first: int,
+        last: int | None,
     ) -> None:
-        groups: dict[Step, list[int]] = {}
+        groups: dict[UpdateNumbers, list[int]] = {}
         for value in values:
             if value.grad is not None and id(value) in steps:
                 index, step = steps[id(value)]
@@ -150,7 +154,9 @@ class UpdateRule:
             own = [index for index, p in enumerate(self.parameters) if id(p.value) not in self.shard_info.frozen]
             self._settle(own)
             weights = [self.parameters[index].value.detach() for index in own]
-            averages.take(self.spec.average_param, [self.averages[index] for index in own], weights, iteration)
+            averages.update_average(
+                self.spec.average_param, [self.averages[index] for index in own], weights, iteration
+            )
 
     @property
     def averages(self) -> Sequence[Tensor]:
@@ -193,14 +199,14 @@ class UpdateRule:
         else:
             self._update_groups(common, members)
 
-    def _update_groups(self, common: Step, members: Sequence[int]) -> None:
+    def _update_groups(self, common: UpdateNumbers, members: Sequence[int]) -> None:
         """Update parameters, those with the same multipliers together."""
         for (lr_mult, decay_mult), alike in self._groups(members):
             rest = [index for index in alike if index not in self._done]
             if rest:
                 self._apply(rest, common.of(lr_mult, decay_mult))
 
-    def _update_by_layer(self, local_rate: LocalRate, common: Step, members: Sequence[int]) -> None:
+    def _update_by_layer(self, local_rate: LocalRate, common: UpdateNumbers, members: Sequence[int]) -> None:
         """Update each parameter by a rate of its own; those with a negative ``lr_mult`` by that of all."""
         alike = [(index, mults) for mults, group in self._groups(members) for index in group]
         indices, turbo = [index for index, _ in alike], self.spec.turbo
@@ -215,7 +221,7 @@ class UpdateRule:
                 step = replace(step, rate=rate)
             self._apply([index], step)
 
-    def remembered_of(self, value: nn.Parameter) -> tuple[list[Tensor], list[Tensor]]:
+    def optimizer_state(self, value: nn.Parameter) -> tuple[list[Tensor], list[Tensor]]:
         """Of a parameter its moments, and its average over iterations, if there is one."""
         index = next(index for index, each in enumerate(self.parameters) if each.value is value)
         own = self.history[index :: len(self.parameters)]
@@ -226,10 +232,10 @@ class UpdateRule:
         """One of the tensors that are remembered of a parameter."""
         return self.history[moment * len(self.parameters) + index]
 
-    def _step(self, rate: float, scale: float, iteration: int) -> Step:
+    def _step(self, rate: float, scale: float, iteration: int) -> UpdateNumbers:
         """The numbers of an update of parameters with multipliers of 1."""
         decay = weight_decay_at(self.spec, iteration)
-        return Step(rate, decay, scale, iteration, momentum_at(self.spec, iteration, rate))
+        return UpdateNumbers(rate, decay, scale, iteration, momentum_at(self.spec, iteration, rate))
 
     def _norm(self) -> float:
         """The L2 norm of all gradients of the net."""
@@ -245,7 +251,7 @@ class UpdateRule:
                 groups.setdefault((parameter.lr_mult, parameter.decay_mult), []).append(index)
         yield from groups.items()
 
-    def _apply(self, members: Sequence[int], step: Step) -> None:
+    def _apply(self, members: Sequence[int], step: UpdateNumbers) -> None:
         batch = self._batch(members)
         if self.updates is not None:
             for index, update in zip(members, self._subtract(batch, step), strict=True):
@@ -253,7 +259,7 @@ class UpdateRule:
         else:
             self._change(batch, step)
 
-    def _change(self, batch: Batch, step: Step) -> None:
+    def _change(self, batch: Batch, step: UpdateNumbers) -> None:
         if not self._fuse(batch, step):
             for piece in batch.pieces():
                 self._subtract(piece, step)
@@ -276,7 +282,7 @@ class UpdateRule:
         value = self.parameters[index].value
         return torch.zeros_like(value) if value.grad is None else laid_out_like(value.grad, value)
 
-    def _subtract(self, batch: Batch, step: Step) -> list[Tensor]:
+    def _subtract(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
         if step.scale != 1:
             torch._foreach_mul_(batch.gradients, step.scale)
         if step.decay and not self.decouples_decay:
@@ -293,11 +299,11 @@ class UpdateRule:
     def _l2(self) -> bool:
         return self.spec.regularization_type == "L2"
 
-    def _compute(self, batch: Batch, step: Step) -> list[Tensor]:
+    def _compute(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
         """What to subtract from the weights. Moments are brought up to date; gradients may be overwritten."""
         raise NotImplementedError
 
-    def _fuse(self, batch: Batch, step: Step) -> bool:
+    def _fuse(self, batch: Batch, step: UpdateNumbers) -> bool:
         """Do all of the update, decay included, in one pass over memory, if torch has a kernel for that.
 
         Returns:
@@ -312,7 +318,7 @@ def _copy(source: Iterable[Tensor], target: Iterable[Tensor]) -> None:
         value.copy_(own)
 
 
-def remembered(spec: OptimSpec) -> int:
+def num_moments(spec: OptimSpec) -> int:
     """How many tensors of its shape are remembered of each parameter: the rule's moments, behind them what
     ``larc_turbo`` knows, and last the average of the weights."""
     return UPDATE_RULES[spec.type].moments + spec.turbo + spec.averages

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bpt.engine.optim.layer_rates import dots, summed
 from bpt.engine.optim.rules.adamw import AdamW
-from bpt.engine.optim.rules.base import UPDATE_RULES, Step
+from bpt.engine.optim.rules.base import UPDATE_RULES, UpdateNumbers
 from bpt.engine.optim.tensor_group import Batch
 
 
@@ -23,7 +23,7 @@ class Lamb(AdamW):
 
     needs_norms = True
 
-    def _update_groups(self, common: Step, members: Sequence[int]) -> None:
+    def _update_groups(self, common: UpdateNumbers, members: Sequence[int]) -> None:
         indices: list[int] = []
         weights: list[Tensor] = []
         directions: list[Tensor] = []
@@ -46,5 +46,5 @@ class Lamb(AdamW):
             if self.updates is not None:
                 self.updates[index] = update
 
-    def _fuse(self, batch: Batch, step: Step) -> bool:
+    def _fuse(self, batch: Batch, step: UpdateNumbers) -> bool:
         return False

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.optim.sgd import sgd
 
-from bpt.engine.optim.rules.base import UPDATE_RULES, Step, UpdateRule
+from bpt.engine.optim.rules.base import UPDATE_RULES, UpdateNumbers, UpdateRule
 from bpt.engine.optim.tensor_group import Batch
 
 
@@ -14,7 +14,7 @@ from bpt.engine.optim.tensor_group import Batch
 class Nesterov(UpdateRule):
     """``v' = momentum · v + rate · g;  w ← w - ((1 + momentum) · v' - momentum · v)``"""
 
-    def _compute(self, batch: Batch, step: Step) -> list[Tensor]:
+    def _compute(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
         # The update is rate · g + momentum · v', the same without a copy of the old v.
         (velocity,) = batch.moments
         torch._foreach_mul_(velocity, step.momentum)
@@ -23,7 +23,7 @@ class Nesterov(UpdateRule):
         torch._foreach_add_(batch.gradients, velocity, alpha=step.momentum)
         return batch.gradients
 
-    def _fuse(self, batch: Batch, step: Step) -> bool:
+    def _fuse(self, batch: Batch, step: UpdateNumbers) -> bool:
         # torch's v ← momentum · v + g;  w ← w - (g + momentum · v), with the rate taken into g beforehand.
         factor = step.rate * step.scale
         if not step.momentum or not factor or (step.decay and not self._l2):

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from bpt.base.violation import Violation, beyond
+from bpt.base.violation import Violation, check_range
 from bpt.config.optim_spec import OptimSpec
 from bpt.engine.optim.rules.adagrad import no_momentum, scale_by_root
-from bpt.engine.optim.rules.base import UPDATE_RULES, Step, UpdateRule
+from bpt.engine.optim.rules.base import UPDATE_RULES, UpdateNumbers, UpdateRule
 from bpt.engine.optim.tensor_group import Batch
 
 
@@ -21,10 +21,10 @@ class RMSProp(UpdateRule):
     @classmethod
     def violations(cls, spec: OptimSpec) -> Iterator[Violation]:
         yield from no_momentum(spec)
-        yield from beyond(spec, "rms_decay", least=0, below=1)
-        yield from beyond(spec, "delta", above=0)
+        yield from check_range(spec, "rms_decay", least=0, below=1)
+        yield from check_range(spec, "delta", above=0)
 
-    def _compute(self, batch: Batch, step: Step) -> list[Tensor]:
+    def _compute(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
         (squares,) = batch.moments
         decay = self.spec.rms_decay
         torch._foreach_mul_(squares, decay)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.optim.sgd import sgd
 
-from bpt.engine.optim.rules.base import UPDATE_RULES, Step, UpdateRule
+from bpt.engine.optim.rules.base import UPDATE_RULES, UpdateNumbers, UpdateRule
 from bpt.engine.optim.tensor_group import Batch
 
 
@@ -17,13 +17,13 @@ class SGD(UpdateRule):
     The rate stands inside ``v``, unlike in torch: when it changes, what was gathered before keeps its old rate.
     """
 
-    def _compute(self, batch: Batch, step: Step) -> list[Tensor]:
+    def _compute(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
         (velocity,) = batch.moments
         torch._foreach_mul_(velocity, step.momentum)
         torch._foreach_add_(velocity, batch.gradients, alpha=step.rate)
         return velocity
 
-    def _fuse(self, batch: Batch, step: Step) -> bool:
+    def _fuse(self, batch: Batch, step: UpdateNumbers) -> bool:
         # torch's v ← momentum · v + (1 - dampening) · (g + weight_decay · w) with the rate inside; its kernel
         # keeps no v without momentum.
         if not step.momentum or not step.scale or (step.decay and not self._l2):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from bpt.base.violation import PARALLEL, Unused, Violation, beyond
+from bpt.base.violation import PARALLEL, IgnoredSetting, Violation, check_range
 from bpt.config.proto import bpt_pb2 as pb
 
 if TYPE_CHECKING:
@@ -27,18 +27,18 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
             "use codec: TOPK, BF16 or FP16",
             exchange=pb.ParallelParameter.Exchange.Name(plan.parallel_param.exchange),
         )
-    yield from beyond(param, "ratio", PARALLEL, PARAM, above=0, below=1)
-    yield from beyond(param, "rank", PARALLEL, PARAM, least=1)
-    yield from beyond(param, "warm_up", PARALLEL, PARAM, least=0)
+    yield from check_range(param, "ratio", PARALLEL, PARAM, above=0, below=1)
+    yield from check_range(param, "rank", PARALLEL, PARAM, least=1)
+    yield from check_range(param, "warm_up", PARALLEL, PARAM, least=0)
 
 
-def unused(plan: RunPlan) -> Iterator[Unused]:
+def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
     """What is set of a codec that is another one, or none."""
     codec = plan.parallel_param.compression_param.codec
     if codec == _Codec.NONE:
         if plan.given(PARALLEL, PARAM) and not plan.given(PARALLEL, PARAM, "codec"):
-            yield Unused((PARALLEL, PARAM), "without codec")
+            yield IgnoredSetting((PARALLEL, PARAM), "without codec")
         return
     for field, reader in _READ.items():
         if codec != reader and plan.given(PARALLEL, PARAM, field):
-            yield Unused((PARALLEL, PARAM, field), f"without codec: {_Codec.Codec.Name(reader)}")
+            yield IgnoredSetting((PARALLEL, PARAM, field), f"without codec: {_Codec.Codec.Name(reader)}")

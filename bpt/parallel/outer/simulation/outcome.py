@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from bpt.parallel.outer.quantities import Durations, PassTimes, balance_index, bytes_moved, waiting_time
+from bpt.parallel.outer.quantities import Durations, NodePassTimes, balance_index, bytes_moved, waiting_time
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class NodeOutcome:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SimulationOutcome:
     """A simulated run.
 
     Attributes:
@@ -117,7 +117,7 @@ class Outcome:
         return math.fsum(seconds) / together if together else 0.0
 
 
-class Ledger:
+class SimulationTotals:
     """Adds up what happens, for an Outcome."""
 
     def __init__(self, nodes: int) -> None:
@@ -127,7 +127,7 @@ class Ledger:
         self.data_bytes = 0
         self.events = 0
         self._exchanges = [0] * nodes
-        self._times = PassTimes(nodes)
+        self._times = NodePassTimes(nodes)
 
     @property
     def exchanges(self) -> int:

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 
-class Pace:
+class SpeedProfile:
     """The speed of a node over time, as a factor of that at the start. Work is in seconds that it would take then.
 
     Args:

@@ -14,14 +14,22 @@ from bpt.base.errors import RunError
 from bpt.data.sample_partition import size
 from bpt.parallel.cluster.cluster import NEVER, Cluster, Node
 from bpt.parallel.outer.base import OuterSchedule
-from bpt.parallel.outer.outer_instructions import Average, Descend, Instruction, Merge, Order, Report, Send
-from bpt.parallel.outer.simulation.outcome import Ledger, NodeOutcome, Outcome
-from bpt.parallel.outer.simulation.pace import Fifo, Pace
+from bpt.parallel.outer.outer_instructions import (
+    ApplyGradient,
+    AverageSubmitted,
+    Instruction,
+    Merge,
+    Order,
+    SendOrder,
+    SubmissionReport,
+)
+from bpt.parallel.outer.simulation.outcome import NodeOutcome, SimulationOutcome, SimulationTotals
+from bpt.parallel.outer.simulation.pace import Fifo, SpeedProfile
 
 LEAST = 0.01  # of what an order takes in the mean; noise makes it no shorter
 
 
-class Worker:
+class SimulatedWorker:
     """Counts what it has trained and how long that took; when things happen, the simulator says.
 
     It trains whole batches, which reach over the end of a pass, so the next pass may need an iteration less. The time
@@ -58,7 +66,7 @@ class Worker:
         self.stopped = NEVER
         self.died = False
         self._batch = batch
-        self._pace = Pace(node.changes)
+        self._pace = SpeedProfile(node.changes)
         self._cold = node.warm_up  # seconds of it that are still to come
         self._generator = random.Random(f"{seed}/{number}")
         self._position = (0, 0)  # whole passes, and samples of the next, that it has trained
@@ -100,7 +108,7 @@ class Worker:
         self._ends = self._pace.end(self._began, self._work)
         return self._ends
 
-    def finish(self) -> Report:
+    def finish(self) -> SubmissionReport:
         """The order is done: what the worker tells."""
         seconds, samples = self._ends - self._began, self._iterations * self._batch
         self.passes = self._until
@@ -111,7 +119,7 @@ class Worker:
         self.trained += samples
         self.computing += seconds
         self.ready = self._ends
-        return Report(self.number, self.passes, self._iterations, samples, seconds, self._waited)
+        return SubmissionReport(self.number, self.passes, self._iterations, samples, seconds, self._waited)
 
     def progress(self, now: float) -> tuple[int, float]:
         """Samples of its order, or of the last one, trained in whole iterations, and the seconds that these took."""
@@ -149,7 +157,7 @@ _Event: TypeAlias = tuple[float, int, Callable[..., None], tuple[object, ...]]
 
 
 @dataclass(frozen=True)
-class Job:
+class SimulatedJob:
     """What is trained, as far as time depends on it.
 
     Attributes:
@@ -163,7 +171,7 @@ class Job:
     record: int = 0
 
 
-def simulate(schedule: OuterSchedule, cluster: Cluster, job: Job, seed: int = 0) -> Outcome:
+def simulate(schedule: OuterSchedule, cluster: Cluster, job: SimulatedJob, seed: int = 0) -> SimulationOutcome:
     """Run ``schedule`` to its end.
 
     An order of the server travels to its worker with the weights, the worker trains, what it submits travels back and
@@ -187,19 +195,19 @@ class Simulator:
         now: seconds since the start.
     """
 
-    def __init__(self, schedule: OuterSchedule, cluster: Cluster, job: Job, seed: int = 0) -> None:
+    def __init__(self, schedule: OuterSchedule, cluster: Cluster, job: SimulatedJob, seed: int = 0) -> None:
         self.now = 0.0
         self._schedule = schedule
         self._cluster = cluster
         self._job = job
-        self._workers = [Worker(number, node, job.batch, seed) for number, node in enumerate(cluster.nodes)]
-        self._ledger = Ledger(len(cluster.nodes))
+        self._workers = [SimulatedWorker(number, node, job.batch, seed) for number, node in enumerate(cluster.nodes)]
+        self._ledger = SimulationTotals(len(cluster.nodes))
         self._away, self._back, self._merging = Fifo(), Fifo(), Fifo()
         self._events: list[_Event] = []
         self._numbers = count()  # of several events at one time the first to be told comes first
         self._active = len(cluster.nodes)
 
-    def run(self) -> Outcome:
+    def run(self) -> SimulationOutcome:
         """From the start until every node has stopped or died."""
         mortal = sorted((worker for worker in self._workers if worker.node.fails < NEVER), key=_death)
         for moment, dying in groupby(mortal, key=_death):
@@ -218,11 +226,11 @@ class Simulator:
 
     def _carry_out(self, instructions: Iterable[Instruction]) -> None:
         for instruction in instructions:
-            if isinstance(instruction, Send):
+            if isinstance(instruction, SendOrder):
                 self._send(instruction.order)
-            elif isinstance(instruction, (Merge, Descend)):
+            elif isinstance(instruction, (Merge, ApplyGradient)):
                 self._ledger.updated(instruction.update.staleness)
-            elif isinstance(instruction, Average):
+            elif isinstance(instruction, AverageSubmitted):
                 self._ledger.updated()
 
     def _send(self, order: Order) -> None:
@@ -240,12 +248,12 @@ class Simulator:
             seconds = self._pass(self._away, worker, weights + data) + self._latency(worker) - self.now
         self._at(self.now + seconds, self._start, worker, order)
 
-    def _start(self, worker: Worker, order: Order) -> None:
+    def _start(self, worker: SimulatedWorker, order: Order) -> None:
         """A worker has got its order."""
         if worker.active:
             self._at(worker.start(order, self.now), self._submit, worker)
 
-    def _submit(self, worker: Worker) -> None:
+    def _submit(self, worker: SimulatedWorker) -> None:
         """A worker has done its order."""
         if not worker.active:
             return
@@ -256,18 +264,18 @@ class Simulator:
         self._ledger.weight_bytes += self._job.weights
         self._at(self.now + self._latency(worker), self._enter, worker, report)
 
-    def _enter(self, worker: Worker, report: Report) -> None:
+    def _enter(self, worker: SimulatedWorker, report: SubmissionReport) -> None:
         """The first byte of a submission reaches the server's link."""
         if worker.active:
             self._at(self._pass(self._back, worker, self._job.weights), self._merge, worker, report)
 
-    def _merge(self, worker: Worker, report: Report) -> None:
+    def _merge(self, worker: SimulatedWorker, report: SubmissionReport) -> None:
         """The last byte of a submission is there."""
         if worker.active:
             seconds = self._job.weights / self._cluster.server.update_rate
             self._at(self._merging.serve(self.now, seconds) + seconds, self._submitted, worker, report)
 
-    def _submitted(self, worker: Worker, report: Report) -> None:
+    def _submitted(self, worker: SimulatedWorker, report: SubmissionReport) -> None:
         """What a worker has submitted is merged, or will be with that of others."""
         if not worker.active:
             return
@@ -276,7 +284,7 @@ class Simulator:
             self._tell_progress(worker)
         self._carry_out(self._schedule.submitted(report))
 
-    def _tell_progress(self, submitting: Worker) -> None:
+    def _tell_progress(self, submitting: SimulatedWorker) -> None:
         """What the server knows by now of the passes that the others are at."""
         for worker in self._workers:
             if worker.active and worker is not submitting:
@@ -284,7 +292,7 @@ class Simulator:
                 if samples and seconds > 0:
                     self._schedule.progressed(worker.number, samples, seconds)
 
-    def _die(self, *dying: Worker) -> None:
+    def _die(self, *dying: SimulatedWorker) -> None:
         gone = [worker for worker in dying if worker.active]
         for worker in gone:
             worker.stop(self.now, died=True)
@@ -297,21 +305,21 @@ class Simulator:
             raise RunError(f"all nodes are dead after {self.now:g} s: {error}") from None
         self._carry_out(instructions)
 
-    def _travels(self, worker: Worker) -> bool:
+    def _travels(self, worker: SimulatedWorker) -> bool:
         """Whether messages from and to it take time and are counted."""
         return worker.number > 0 or not self._cluster.colocated
 
-    def _latency(self, worker: Worker) -> float:
+    def _latency(self, worker: SimulatedWorker) -> float:
         return worker.node.latency + self._cluster.server.latency
 
-    def _pass(self, link: Fifo, worker: Worker, nbytes: int) -> float:
+    def _pass(self, link: Fifo, worker: SimulatedWorker, nbytes: int) -> float:
         """A message goes through the server's link and the worker's, at once; returns when its end has passed both."""
         here = nbytes / self._cluster.server.bandwidth
         return link.serve(self.now, here) + max(here, nbytes / worker.node.bandwidth)
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> SimulationOutcome:
         ledger = self._ledger
-        return Outcome(
+        return SimulationOutcome(
             seconds=self.now,
             nodes=tuple(self._node(worker) for worker in self._workers),
             durations=ledger.durations,
@@ -324,7 +332,7 @@ class Simulator:
             events=ledger.events,
         )
 
-    def _node(self, worker: Worker) -> NodeOutcome:
+    def _node(self, worker: SimulatedWorker) -> NodeOutcome:
         return NodeOutcome(
             name=worker.node.name,
             speed=worker.node.speed,
@@ -339,5 +347,5 @@ class Simulator:
         )
 
 
-def _death(worker: Worker) -> float:
+def _death(worker: SimulatedWorker) -> float:
     return worker.node.fails

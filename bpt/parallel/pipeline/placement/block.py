@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from bpt.parallel.pipeline.placement.loads import Floats, Loads
-from bpt.parallel.pipeline.placement.spans import Cut, Cuts, SpanCosts, Weights, worst_table
+from bpt.parallel.pipeline.placement.spans import CostWeights, Cuts, PartitionCut, SpanCosts, worst_table
 
 ALIKE = 0.02
 """Placements whose times differ by no more are alike; the one that fills memory more evenly is taken."""
@@ -78,18 +78,18 @@ class _Floor:
     through: float
 
 
-def _fastest(loads: Loads) -> tuple[Cuts, Cut, _Floor] | None:
+def _fastest(loads: Loads) -> tuple[Cuts, PartitionCut, _Floor] | None:
     """All cuts, the one with the least cost, and what none is below; ``None``: no cut fits."""
     spans = SpanCosts(loads)
     slowest = float(worst_table(spans.slowest)[-1][-1])
     if slowest == np.inf:
         return None
-    cuts = Cuts.every(spans, Weights.of(loads.problem.filling))
+    cuts = Cuts.every(spans, CostWeights.of(loads.problem.filling))
     floor = _Floor(slowest, cuts.least_through(np.inf).through)
     return cuts, _search(cuts, floor), floor
 
 
-def _search(cuts: Cuts, floor: _Floor, enough: float | None = None) -> Cut:
+def _search(cuts: Cuts, floor: _Floor, enough: float | None = None) -> PartitionCut:
     """The cut with the least cost, or any that costs no more than ``enough``; one of infinite cost if there is none.
 
     With ``enough``, one that is dearer says only that none costs so little.
@@ -116,7 +116,7 @@ def _search(cuts: Cuts, floor: _Floor, enough: float | None = None) -> Cut:
     return best
 
 
-def _cost(cut: Cut) -> float:
+def _cost(cut: PartitionCut) -> float:
     return cut.cost
 
 

@@ -29,11 +29,11 @@ FRUGAL = (pb.PipelineParameter.ONE_F_ONE_B, pb.PipelineParameter.SEQUENTIAL)
 """The schedules that may keep fewer blobs alive, and give the curve of one process."""
 
 
-class LittleMemoryError(PrototxtError):
+class InsufficientMemoryError(PrototxtError):
     """No placement was found that fits into the memories of the devices."""
 
 
-class LittleCapacityError(PrototxtError):
+class InsufficientCapacityError(PrototxtError):
     """No placement was found in which no device gets more work than its capacity.
 
     Args:
@@ -46,7 +46,7 @@ class LittleCapacityError(PrototxtError):
         super().__init__(message)
 
 
-def infeasible(loads: Loads, genes: Ints, what: str) -> LittleMemoryError | LittleCapacityError:
+def infeasible(loads: Loads, genes: Ints, what: str) -> InsufficientMemoryError | InsufficientCapacityError:
     """The error that names the device which lacks most memory or, if none does, most capacity.
 
     Args:
@@ -60,14 +60,14 @@ def infeasible(loads: Loads, genes: Ints, what: str) -> LittleMemoryError | Litt
         return _beyond_capacity(loads, genes, what)
     schedules = _frugal(loads, genes)
     more = "" if (genes == device).sum() == 1 else "more stages, "  # what stays together cannot be spread
-    return LittleMemoryError(
+    return InsufficientMemoryError(
         f"{what}: device {loads.problem.devices[device].name} (stage {device}) lacks {_mib(lack[device])} of memory: "
         f"its layers need {_mib(held[device])}, it has {_mib(loads.memory[device])}; take "
         f"{f'schedule: {schedules}, ' if schedules else ''}{more}smaller batches or a device with more memory"
     )
 
 
-def _beyond_capacity(loads: Loads, genes: Ints, what: str) -> LittleCapacityError:
+def _beyond_capacity(loads: Loads, genes: Ints, what: str) -> InsufficientCapacityError:
     beyond = loads.beyond(genes[None])[0]
     device = int(beyond.argmax())
     assert beyond[device] > 0, beyond
@@ -76,7 +76,7 @@ def _beyond_capacity(loads: Loads, genes: Ints, what: str) -> LittleCapacityErro
     mine = loads.capacity[device] / work
     several = (genes == device).sum() > 1
     remedy = "" if several else ", cut the net into smaller partitions"
-    return LittleCapacityError(
+    return InsufficientCapacityError(
         f"{what} (Eq. 6): {_device(loads.problem, device)} (stage {device}) would get {share:.2%} of the "
         f"net's work, its capacity is {mine:.2%}; give this device or others more capacity{remedy}, or take more "
         "stages",

@@ -12,7 +12,7 @@ from bpt.base.errors import UserError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_blocks import conv_blocks, named_blocks
-from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.graph.layer_graph import LayerGraph, LayerNode
 from bpt.graph.layer_spec import count
 from bpt.graph.stages import bound_together
 from bpt.graph.transfers import is_source, wants_diff
@@ -81,7 +81,7 @@ def costs_of(
 
 def _cost(
     graph: LayerGraph,
-    node: Node,
+    node: LayerNode,
     precision: Precision,
     itemsizes: Sequence[int],
     measured: Mapping[str, tuple[float, float]] | None,
@@ -104,7 +104,7 @@ def _cost(
     )
 
 
-def _times(node: Node, measured: Mapping[str, tuple[float, float]] | None) -> tuple[float, float]:
+def _times(node: LayerNode, measured: Mapping[str, tuple[float, float]] | None) -> tuple[float, float]:
     if is_source(node):
         return 0.0, 0.0
     if measured is None:
@@ -116,13 +116,13 @@ def _times(node: Node, measured: Mapping[str, tuple[float, float]] | None) -> tu
     raise UserError(f'the measured costs have no layer "{node.name}"; measure this net anew')
 
 
-def _activations(graph: LayerGraph, node: Node, itemsizes: Sequence[int]) -> float:
+def _activations(graph: LayerGraph, node: LayerNode, itemsizes: Sequence[int]) -> float:
     if node.layer_type.is_view:
         return 0.0
     return node.layer_type.keeps(node.spec) * _bytes(graph, node.tops, itemsizes)
 
 
-def _diffs(graph: LayerGraph, node: Node, itemsizes: Sequence[int]) -> int:
+def _diffs(graph: LayerGraph, node: LayerNode, itemsizes: Sequence[int]) -> int:
     if not node.needs_backward:
         return 0
     return _bytes(graph, [edge for edge in (*node.tops, *node.bottoms) if wants_diff(graph, edge)], itemsizes)
@@ -150,7 +150,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Link:
+class DeviceLink:
     """What lies between any two devices: ``latency`` in seconds, ``bandwidth`` in bytes a second."""
 
     latency: float = 0.0
@@ -201,7 +201,7 @@ class Problem:
     costs: tuple[Cost, ...]
     crossings: tuple[Crossing, ...]
     devices: tuple[Device, ...]
-    link: Link = Link()
+    link: DeviceLink = DeviceLink()
     together: tuple[tuple[int, int], ...] = ()
     rule: int = pb.PipelineParameter.GPIPE
     micro_batches: int = 1
@@ -245,7 +245,7 @@ class Problem:
 def problem_of(
     graph: LayerGraph,
     devices: Sequence[Device],
-    link: Link,
+    link: DeviceLink,
     param: PipelineSpec,
     precision: Precision,
     measured: Mapping[str, tuple[float, float]] | None = None,

@@ -18,7 +18,7 @@ SLIGHT = 1e-10  # relative: what decides between equals
 
 
 @dataclass(frozen=True)
-class Weights:
+class CostWeights:
     """Of the two parts of STEP_TIME: ``slowest`` of the slowest device's time, ``through`` of all without overlap.
 
     None of them is 0, so that of placements that are equal in the one part that counts the better one is preferred.
@@ -28,7 +28,7 @@ class Weights:
     through: float
 
     @classmethod
-    def of(cls, filling: float) -> Weights:
+    def of(cls, filling: float) -> CostWeights:
         """Those of ``StepTime``, but for less than rounding."""
         return cls(max(1 - filling, SLIGHT), max(filling, SLIGHT))
 
@@ -155,7 +155,7 @@ def _alive(loads: Loads, device: int) -> float:
 
 
 @dataclass(frozen=True)
-class Cut:
+class PartitionCut:
     """First partitions of the devices; seconds of the slowest one, of all without overlap, and the cost."""
 
     starts: tuple[int, ...]
@@ -178,10 +178,10 @@ class Cuts:
     slowest: list[Floats]
     through: list[Floats]
     fills: list[Floats]
-    weights: Weights
+    weights: CostWeights
 
     @classmethod
-    def every(cls, spans: SpanCosts, weights: Weights) -> Cuts:
+    def every(cls, spans: SpanCosts, weights: CostWeights) -> Cuts:
         """All there are."""
         n, m = spans.loads.n, spans.loads.m
         borders = [np.array([0]), *([np.arange(n + 1)] * (m - 1)), np.array([n])]
@@ -189,7 +189,7 @@ class Cuts:
         slowest, through, fills = (_at(costs, places) for costs in (spans.slowest, spans.through, spans.fills))
         return cls(borders, slowest, through, fills, weights)
 
-    def least_through(self, limit: float) -> Cut:
+    def least_through(self, limit: float) -> PartitionCut:
         """Of the cuts whose devices' times are all within ``limit``, the one with the least seconds without overlap."""
         allowed = self._within(limit)
         table = sum_table(allowed)
@@ -200,7 +200,7 @@ class Cuts:
         slowest = max(float(costs[place]) for costs, place in runs)
         through = float(table[-1][0])
         starts = tuple(int(border[place]) for border, place in zip(self.borders[:-1], places[:-1], strict=True))
-        return Cut(starts, slowest, through, self.weights.cost(slowest, through))
+        return PartitionCut(starts, slowest, through, self.weights.cost(slowest, through))
 
     def filling(self, low: float, high: float) -> Cuts:
         """Those that fill each device's memory from ``low`` to ``high``."""

@@ -11,20 +11,20 @@ from typing import Any, NamedTuple
 
 from bpt.engine.instructions import (
     Backward,
-    Both,
     Broadcast,
-    Draw,
-    Exchange,
-    Expect,
+    ExchangeGradients,
     Forward,
+    ForwardBackward,
     Instruction,
+    LoadBatch,
+    PostRecv,
     Recv,
-    Retire,
+    ReleaseBatch,
     Send,
-    Update,
+    UpdateWeights,
     Wait,
 )
-from bpt.parallel.pipeline.simulation.trace import COMPUTE, EXCHANGE, Event, Times, Trace
+from bpt.parallel.pipeline.simulation.trace import COMPUTE, EXCHANGE, PipelineTimes, PipelineTrace, StageEvent
 
 Handler = Callable[[Any], bool | None]
 """Does an instruction; ``False``: it cannot be done yet."""
@@ -141,7 +141,7 @@ def _ends(streams: Sequence[Sequence[Instruction]], kind: type[Send] | type[Recv
     return ends
 
 
-def simulate(streams: Sequence[Sequence[Instruction]], times: Times) -> Trace:
+def simulate(streams: Sequence[Sequence[Instruction]], times: PipelineTimes) -> PipelineTrace:
     """Play one or several iterations, a stream a stage, from time 0 on.
 
     Each stage does one instruction after the other. A message does not hold its sender up: it passes the link to its
@@ -157,7 +157,7 @@ def simulate(streams: Sequence[Sequence[Instruction]], times: Times) -> Trace:
     """
     stages, network = play(streams, times)
     updates = [stage.updates for stage in stages]
-    return Trace(
+    return PipelineTrace(
         events=tuple(sorted((event for stage in stages for event in stage.events), key=lambda event: event.start)),
         ends=tuple(stage.now for stage in stages),
         busy=tuple(stage.busy for stage in stages),
@@ -199,9 +199,9 @@ class PlayedStage:
 
     Attributes:
         now: when it had done what it has done.
-        busy, waiting: see Trace.
+        busy, waiting: see PipelineTrace.
         events: in the order in which they were issued.
-        peaks: see Trace.
+        peaks: see PipelineTrace.
         updates: when each was done.
         waited: for all that a Wait was for: when it began to wait.
     """
@@ -212,7 +212,7 @@ class PlayedStage:
         self.now = 0.0
         self.busy = 0.0
         self.waiting = 0.0
-        self.events: list[Event] = []
+        self.events: list[StageEvent] = []
         self.peaks: dict[int, int] = {}
         self.updates: list[float] = []
         self.waited: list[float] = []
@@ -224,15 +224,15 @@ class PlayedStage:
         self._in_flight: Counter[int] = Counter()
         self._has_gradients = False
         self._handlers: Mapping[type[Instruction], Handler] = {
-            **dict.fromkeys((Broadcast, Draw, Expect, Retire), self._take_no_time),
+            **dict.fromkeys((Broadcast, LoadBatch, PostRecv, ReleaseBatch), self._take_no_time),
             Forward: self._forward,
             Backward: self._backward,
-            Both: self._both,
+            ForwardBackward: self._both,
             Send: self._send,
             Recv: self._receive,
-            Exchange: self._exchange,
+            ExchangeGradients: self._exchange,
             Wait: self._wait,
-            Update: self._update,
+            UpdateWeights: self._update,
         }
 
     @property
@@ -270,11 +270,11 @@ class PlayedStage:
         self._in_flight[backward.segment] -= 1
         self._has_gradients = True
 
-    def _both(self, both: Both) -> None:
+    def _both(self, both: ForwardBackward) -> None:
         self._forward(Forward(both.segment))
         self._backward(Backward(both.segment))
 
-    def _exchange(self, exchange: Exchange) -> None:
+    def _exchange(self, exchange: ExchangeGradients) -> None:
         start = self._later(self.now, self._exchanged)
         self._exchanged = start + self._times.exchange(self._number, exchange.segment)
         self._note(EXCHANGE, exchange, start, self._exchanged)
@@ -283,7 +283,7 @@ class PlayedStage:
         self.waited.append(self.now)
         self._wait_until(self._exchanged)
 
-    def _update(self, update: Update) -> None:
+    def _update(self, update: UpdateWeights) -> None:
         if self._has_gradients:
             self._compute(update, self._times.update(self._number))
         self._has_gradients = False
@@ -304,4 +304,4 @@ class PlayedStage:
         self.now = self._later(moment, self.now)
 
     def _note(self, stream: str, instruction: Instruction, start: float, end: float) -> None:
-        self.events.append(Event(self._number, stream, instruction, start, end))
+        self.events.append(StageEvent(self._number, stream, instruction, start, end))

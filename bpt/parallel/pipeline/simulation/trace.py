@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from bpt.engine.instructions import Instruction
 
 
-class Times(Protocol):
+class PipelineTimes(Protocol):
     """Seconds; forward, backward and transfer of one micro-batch."""
 
     def forward(self, stage: int, segment: int) -> float: ...
@@ -63,7 +63,7 @@ class EqualTimes:
 COMPUTE, EXCHANGE = "compute", "exchange"  # streams; the others are links, "to 1"
 
 
-class Event(NamedTuple):
+class StageEvent(NamedTuple):
     """What a stream of a stage did from ``start`` to ``end`` (seconds)."""
 
     stage: int
@@ -79,7 +79,7 @@ class Event(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Trace:
+class PipelineTrace:
     """What all stages did.
 
     Attributes:
@@ -95,7 +95,7 @@ class Trace:
             ``s0.3``.
     """
 
-    events: tuple[Event, ...]
+    events: tuple[StageEvent, ...]
     ends: tuple[float, ...]
     busy: tuple[float, ...]
     waiting: tuple[float, ...]

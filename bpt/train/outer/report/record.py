@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bpt.parallel.outer.quantities import PassTimes, balance_index, bytes_moved, waiting_time
+from bpt.parallel.outer.quantities import NodePassTimes, balance_index, bytes_moved, waiting_time
 
 
 @dataclass(frozen=True)
@@ -178,10 +178,10 @@ class RunRecord:
         """t_j^(i): of each iteration, a pass of each node over its own samples, the seconds that each node computed.
 
         Nodes are in the order of ``workers``; ``None``: the node took no part in that pass. Where several submissions
-        make a pass, or several passes a submission, the seconds are added or divided up; see ``PassTimes``.
+        make a pass, or several passes a submission, the seconds are added or divided up; see ``NodePassTimes``.
         """
         places = {worker: place for place, worker in enumerate(self.workers)}
-        times = PassTimes(len(places))
+        times = NodePassTimes(len(places))
         for row in self.updates:
             missed = min(self._missed(row.worker), max(math.ceil(row.passes) - 1, 0))
             times.add(places[row.worker], row.passes, row.seconds, missed)

@@ -6,12 +6,12 @@ import random
 from collections.abc import Sequence
 from fractions import Fraction
 
-from bpt.parallel.cluster.cluster import Cluster, Node, Server
+from bpt.parallel.cluster.cluster import Cluster, Node, ServerNode
 from bpt.parallel.outer.base import OuterSchedule
 from bpt.parallel.outer.idpa import Idpa, Udpa
-from bpt.parallel.outer.outer_instructions import Instruction, Order, Report, Send
-from bpt.parallel.outer.simulation.outcome import Outcome
-from bpt.parallel.outer.simulation.simulator import Job, simulate
+from bpt.parallel.outer.outer_instructions import Instruction, Order, SendOrder, SubmissionReport
+from bpt.parallel.outer.simulation.outcome import SimulationOutcome
+from bpt.parallel.outer.simulation.simulator import SimulatedJob, simulate
 from bpt.parallel.outer.strategies import Agwu, Asgd, Sgwu
 
 SCHEDULES = {"SGWU": Sgwu, "AGWU": Agwu, "ASGD": Asgd}
@@ -29,11 +29,11 @@ def play(
     samples: int,
     passes: float,
     batches: int = 0,
-    server: Server = Server(),  # noqa: B008  it is frozen
-    job: Job = Job(batch=10, weights=200),  # noqa: B008
+    server: ServerNode = ServerNode(),  # noqa: B008  it is frozen
+    job: SimulatedJob = SimulatedJob(batch=10, weights=200),  # noqa: B008
     colocated: bool = False,
     seed: int = 0,
-) -> Outcome:
+) -> SimulationOutcome:
     """Simulate one run."""
     made = schedule(exchange, samples, len(nodes), passes, batches)
     return simulate(made, Cluster(tuple(nodes), server, colocated), job, seed)
@@ -56,7 +56,7 @@ def random_cluster(seed: int) -> Cluster:
                 fails=generator.uniform(1, 40) if number == 1 and seed % 3 == 0 else float("inf"),
             )
         )
-    return Cluster(tuple(nodes), Server(0.001, generator.choice([2e3, 1e6]), generator.choice([1e4, 1e9])))
+    return Cluster(tuple(nodes), ServerNode(0.001, generator.choice([2e3, 1e6]), generator.choice([1e4, 1e9])))
 
 
 class Scripted:
@@ -77,10 +77,10 @@ class Scripted:
 
     def begin(self, frequencies: Sequence[float | None]) -> list[Instruction]:
         runs = [((w * self._samples, (w + 1) * self._samples),) for w in range(self._workers)]
-        return [Send(Order(w, 0, Fraction(1), runs=runs[w])) for w in range(self._workers)]
+        return [SendOrder(Order(w, 0, Fraction(1), runs=runs[w])) for w in range(self._workers)]
 
-    def submitted(self, report: Report) -> list[Instruction]:
-        return [Send(Order(report.worker, 1, report.passes + 1, stop=report.passes >= self._rounds))]
+    def submitted(self, report: SubmissionReport) -> list[Instruction]:
+        return [SendOrder(Order(report.worker, 1, report.passes + 1, stop=report.passes >= self._rounds))]
 
     def progressed(self, worker: int, samples: int, seconds: float) -> None:
         self.told.append((worker, samples, seconds))

@@ -8,8 +8,8 @@ from statistics import fmean, stdev
 
 import pytest
 
-from bpt.parallel.cluster.cluster import Cluster, Node, alike
-from bpt.parallel.outer.simulation.pace import Fifo, Pace
+from bpt.parallel.cluster.cluster import Cluster, Node, equal_nodes
+from bpt.parallel.outer.simulation.pace import Fifo, SpeedProfile
 
 
 def test_frequencies_are_speeds_unless_told() -> None:
@@ -24,16 +24,16 @@ def test_frequencies_of_some_are_scaled_to_those_that_are_told() -> None:
 
 def test_nodes_without_spread_are_alike() -> None:
     node = Node("a", 10)
-    assert alike(node, 3, 0, random.Random(0)) == [node, node, node]
+    assert equal_nodes(node, 3, 0, random.Random(0)) == [node, node, node]
 
 
 def test_spread_is_the_deviation_of_the_logarithm_of_speed() -> None:
-    nodes = alike(Node("a", 10, noise=0.1), 4000, 0.3, random.Random(0))
+    nodes = equal_nodes(Node("a", 10, noise=0.1), 4000, 0.3, random.Random(0))
     logarithms = [math.log(node.speed / 10) for node in nodes]
     assert fmean(logarithms) == pytest.approx(0, abs=0.02)
     assert stdev(logarithms) == pytest.approx(0.3, rel=0.04)
     assert {(node.name, node.noise) for node in nodes} == {("a", 0.1)}
-    assert nodes == alike(Node("a", 10, noise=0.1), 4000, 0.3, random.Random(0))
+    assert nodes == equal_nodes(Node("a", 10, noise=0.1), 4000, 0.3, random.Random(0))
 
 
 @pytest.mark.parametrize("wrong", [{"speed": 0}, {"speed": math.inf}, {"noise": -1}, {"changes": ((2, 1), (1, 1))}])
@@ -60,22 +60,22 @@ CHANGES = ((10.0, 0.5), (20.0, 2.0))
     ],
 )
 def test_work_across_changes(start: float, work: float, end: float) -> None:
-    pace = Pace(CHANGES)
+    pace = SpeedProfile(CHANGES)
     assert pace.end(start, work) == pytest.approx(end)
     assert pace.done(start, end) == pytest.approx(work)
 
 
 def test_without_changes_work_is_time() -> None:
-    assert Pace().end(3, 4) == 7
-    assert Pace().done(3, 5) == 2
+    assert SpeedProfile().end(3, 4) == 7
+    assert SpeedProfile().done(3, 5) == 2
 
 
 def test_a_change_at_the_start_holds_from_the_start() -> None:
-    assert Pace([(0.0, 0.5)]).end(0, 1) == 2
+    assert SpeedProfile([(0.0, 0.5)]).end(0, 1) == 2
 
 
 def test_of_two_changes_at_one_time_the_last_counts() -> None:
-    assert Pace([(1.0, 0.25), (1.0, 0.5)]).end(0, 2) == 3
+    assert SpeedProfile([(1.0, 0.25), (1.0, 0.5)]).end(0, 2) == 3
 
 
 def test_against_small_steps() -> None:
@@ -88,7 +88,7 @@ def test_against_small_steps() -> None:
         work = 0.0
         for step in range(start, end):
             work += [1.0, *(factor for at, factor in changes if at <= step / 1000)][-1] / 1000
-        pace = Pace(changes)
+        pace = SpeedProfile(changes)
         assert pace.done(start / 1000, end / 1000) == pytest.approx(work)
         assert pace.end(start / 1000, work) == pytest.approx(end / 1000)
 

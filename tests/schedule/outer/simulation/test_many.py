@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.parallel.cluster.cluster import Node, Server
-from bpt.parallel.outer.simulation.simulator import Job
+from bpt.parallel.cluster.cluster import Node, ServerNode
+from bpt.parallel.outer.simulation.simulator import SimulatedJob
 from tests.schedule.outer.simulation.clusters import play
 
 NODES, SAMPLES = 10_000, 40
@@ -17,7 +17,7 @@ NODES, SAMPLES = 10_000, 40
 def test_ten_thousand_nodes(exchange: str, batches: int) -> None:
     """Half of them twice as fast as the others, on links that cost nothing: 40 samples each, trained three times."""
     nodes = [Node("fast" if number % 2 else "slow", 2.0 if number % 2 else 1.0) for number in range(NODES)]
-    found = play(exchange, nodes, SAMPLES * NODES, 3, batches, Server(), Job(batch=10, weights=200))
+    found = play(exchange, nodes, SAMPLES * NODES, 3, batches, ServerNode(), SimulatedJob(batch=10, weights=200))
     assert sum(node.samples for node in found.nodes) == SAMPLES * NODES
     if batches:  # whole batches, so that a pass is an iteration longer at most
         ideal = 3 * SAMPLES * NODES / (1.5 * NODES)

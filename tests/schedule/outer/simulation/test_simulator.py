@@ -9,18 +9,18 @@ from dataclasses import replace
 import pytest
 
 from bpt.base.errors import RunError
-from bpt.parallel.cluster.cluster import Cluster, Node, Server
-from bpt.parallel.outer.outer_instructions import Instruction, Report
-from bpt.parallel.outer.simulation.outcome import Outcome
-from bpt.parallel.outer.simulation.simulator import Job, simulate
+from bpt.parallel.cluster.cluster import Cluster, Node, ServerNode
+from bpt.parallel.outer.outer_instructions import Instruction, SubmissionReport
+from bpt.parallel.outer.simulation.outcome import SimulationOutcome
+from bpt.parallel.outer.simulation.simulator import SimulatedJob, simulate
 from tests.marks import slow
 from tests.schedule.outer.simulation.clusters import Scripted, play, random_cluster, schedule
 
 SLOW, FAST = Node("slow", 10), Node("fast", 20)
-JOB = Job(batch=10, weights=200)
+JOB = SimulatedJob(batch=10, weights=200)
 
 
-def parts(outcome: Outcome) -> list[tuple[float, float, float]]:
+def parts(outcome: SimulationOutcome) -> list[tuple[float, float, float]]:
     return [(node.computing, node.waiting, node.idle) for node in outcome.nodes]
 
 
@@ -57,21 +57,21 @@ def test_idpa_gives_what_nodes_can_do() -> None:
 def test_links_take_latency_and_bandwidth() -> None:
     """1.5 s and 200 bytes at 100 a second: 3.5 s there, 2 s of training, 3.5 s back, and 2 s to merge."""
     node = replace(SLOW, latency=1, bandwidth=100)
-    outcome = play("AGWU", [node], 20, 1, server=Server(latency=0.5, update_rate=100))
+    outcome = play("AGWU", [node], 20, 1, server=ServerNode(latency=0.5, update_rate=100))
     assert outcome.seconds == pytest.approx(11)
     assert parts(outcome) == [pytest.approx((2, 9, 0))]
 
 
 def test_the_servers_link_serves_one_after_the_other() -> None:
     """Weights take 2 s: they are there at 2 and 4 s; submissions, a second later, arrive at 5 and 7 s."""
-    outcome = play("AGWU", [FAST, FAST], 40, 1, server=Server(bandwidth=100))
+    outcome = play("AGWU", [FAST, FAST], 40, 1, server=ServerNode(bandwidth=100))
     assert outcome.seconds == 7
     assert parts(outcome) == [(1, 4, 2), (1, 6, 0)]
 
 
 def test_a_slow_link_of_a_node_does_not_hold_up_the_servers() -> None:
     """The node takes 8 s for a message, the server's link is busy for 2 s of them: the second gets it from 2 s on."""
-    outcome = play("AGWU", [replace(FAST, bandwidth=25), FAST], 40, 1, server=Server(bandwidth=100))
+    outcome = play("AGWU", [replace(FAST, bandwidth=25), FAST], 40, 1, server=ServerNode(bandwidth=100))
     assert parts(outcome)[1][:2] == (1, 6)
     assert parts(outcome)[0][:2] == (1, 16)
 
@@ -79,13 +79,13 @@ def test_a_slow_link_of_a_node_does_not_hold_up_the_servers() -> None:
 def test_there_and_back_do_not_hinder_each_other() -> None:
     """2 s each: the weights for the second travel from 2 to 4 s; the first submits from 2.5 to 4.5 s."""
     first, second = Node("a", 40), Node("b", 20)
-    outcome = play("AGWU", [first, second], 40, 1, server=Server(bandwidth=100))
+    outcome = play("AGWU", [first, second], 40, 1, server=ServerNode(bandwidth=100))
     assert parts(outcome)[0][:2] == (0.5, 4)
 
 
 def test_the_server_merges_one_after_the_other() -> None:
     """Both submit at 1 s, and a merge takes 3 s."""
-    outcome = play("AGWU", [FAST, FAST], 40, 1, server=Server(update_rate=200 / 3))
+    outcome = play("AGWU", [FAST, FAST], 40, 1, server=ServerNode(update_rate=200 / 3))
     assert parts(outcome) == [pytest.approx((1, 3, 3)), pytest.approx((1, 6, 0))]
 
 
@@ -138,7 +138,7 @@ def test_a_run_without_nodes_fails() -> None:
 
 def test_a_schedule_that_forgets_a_worker_does_not_hang() -> None:
     class Forgets(Scripted):
-        def submitted(self, report: Report) -> list[Instruction]:
+        def submitted(self, report: SubmissionReport) -> list[Instruction]:
             return []
 
     with pytest.raises(RunError, match="stands still after 2 s: 2 nodes wait"):
@@ -170,7 +170,7 @@ def test_asgd_adds_up_passes_from_iterations() -> None:
 
 def test_data_that_are_sent_travel_and_are_counted() -> None:
     """20 samples of 10 bytes with 200 bytes of weights, at 100 a second: 4 s."""
-    outcome = play("AGWU", [replace(FAST, bandwidth=100)], 20, 2, job=Job(10, 200, record=10))
+    outcome = play("AGWU", [replace(FAST, bandwidth=100)], 20, 2, job=SimulatedJob(10, 200, record=10))
     assert outcome.data_bytes == 200
     assert outcome.seconds == 4 + 1 + 2 + 2 + 1 + 2  # the second time no data
 

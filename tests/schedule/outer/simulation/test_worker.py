@@ -9,11 +9,11 @@ import pytest
 
 from bpt.parallel.cluster.cluster import Node
 from bpt.parallel.outer.outer_instructions import Order
-from bpt.parallel.outer.simulation.simulator import Worker
+from bpt.parallel.outer.simulation.simulator import SimulatedWorker
 
 
-def worker(batch: int = 10, number: int = 0, **node: object) -> Worker:
-    return Worker(number, Node(**{"name": "a", "speed": 10, **node}), batch, 1)  # type: ignore[arg-type]
+def worker(batch: int = 10, number: int = 0, **node: object) -> SimulatedWorker:
+    return SimulatedWorker(number, Node(**{"name": "a", "speed": 10, **node}), batch, 1)  # type: ignore[arg-type]
 
 
 def order(until: Fraction | int, samples: int = 0, passes: int = 0, iterations: int = 0) -> Order:

@@ -6,13 +6,23 @@ from collections.abc import Iterable
 
 import pytest
 
-from bpt.engine.instructions import Backward, Draw, Exchange, Forward, Instruction, Recv, Send, Update, Wait
+from bpt.engine.instructions import (
+    Backward,
+    ExchangeGradients,
+    Forward,
+    Instruction,
+    LoadBatch,
+    Recv,
+    Send,
+    UpdateWeights,
+    Wait,
+)
 from bpt.parallel.pipeline import streams
-from bpt.parallel.pipeline.simulation import DeadlockError, EqualTimes, Event, simulate
+from bpt.parallel.pipeline.simulation import DeadlockError, EqualTimes, StageEvent, simulate
 from tests.schedule.pipeline.made import DELAYED, GPIPE, ONE_F_ONE_B, SEQUENTIAL, chain
 
 
-def shown(events: Iterable[Event]) -> list[tuple[int, str, str, float, float]]:
+def shown(events: Iterable[StageEvent]) -> list[tuple[int, str, str, float, float]]:
     """Stage, stream, instruction as it prints, start and end of each."""
     return sorted((event.stage, event.stream, event.label, event.start, event.end) for event in events)
 
@@ -53,7 +63,7 @@ def test_gpipe_on_two_stages() -> None:
 def test_links() -> None:
     """Messages to stage 1 queue up; the one to stage 2 has a link of its own; none holds stage 0 up."""
     every: list[list[Instruction]] = [
-        [Draw(0), Forward(0, 0), Send(0, 0), Send(1, 0), Send(2, 0), Forward(1, 0)],
+        [LoadBatch(0), Forward(0, 0), Send(0, 0), Send(1, 0), Send(2, 0), Forward(1, 0)],
         [Recv(1, 0), Recv(0, 0), Send(3, 0)],
         [Recv(2, 0), Recv(3, 0)],
     ]
@@ -71,7 +81,14 @@ def test_links() -> None:
 
 
 def test_exchanges_go_on_beside_backward_one_after_the_other() -> None:
-    stream: list[Instruction] = [Backward(1, 0), Exchange(1), Backward(0, 0), Exchange(0), Wait(), Update()]
+    stream: list[Instruction] = [
+        Backward(1, 0),
+        ExchangeGradients(1),
+        Backward(0, 0),
+        ExchangeGradients(0),
+        Wait(),
+        UpdateWeights(),
+    ]
     trace = simulate([stream], EqualTimes(backwards=2, exchanges=5, updates=1))
     assert [(event.label, event.start, event.end) for event in trace.events] == [
         ("B1.0", 0, 2),
