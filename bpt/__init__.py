@@ -54,5 +54,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public face: subpackages that happen to be loaded are not of it."""
+    """Return the public face: subpackages that happen to be loaded are not of it."""
     return sorted([*__all__, "__doc__", "__name__", "__version__"])

@@ -24,7 +24,7 @@ _MOST_LISTED = 20  # names that a message lists
 
 
 def several(given: str | Sequence[str] | None) -> tuple[str, ...]:
-    """A single name stands for a list of one, ``None`` for none."""
+    """Return a single name stands for a list of one, ``None`` for none."""
     return () if given is None else (given,) if isinstance(given, str) else tuple(given)
 
 
@@ -66,7 +66,7 @@ def phase_and_weights(second: int | Path | None, third: int | Path | None) -> tu
 
 
 def checked_device(device: torch.device | str) -> torch.device:
-    """The device that is meant; a UserError if there is none of that name, or none in this machine."""
+    """Return the device that is meant; a UserError if there is none of that name, or none in this machine."""
     try:
         chosen = torch.device(device)
     except (RuntimeError, TypeError, ValueError):
@@ -160,7 +160,7 @@ def checked_image(given: Any, what: str, channels: int | None = None) -> npt.NDA
 
 
 def checked_images(given: Any, what: str, channels: int | None = None) -> list[npt.NDArray[np.float32]]:
-    """The images of a list, one at least, each as of ``checked_image``; a UserError about ``what`` otherwise."""
+    """Return the images of a list, one at least, each as of ``checked_image``; a UserError about ``what`` otherwise."""
     if isinstance(given, np.ndarray) and given.ndim == 3:
         raise UserError(f"{what} must be a list of images; given one of shape {given.shape}: write [image]")
     if isinstance(given, str | bytes | dict) or not isinstance(given, Iterable) or not _has_axes(given):
@@ -185,7 +185,7 @@ def checked_kind(given: object, kind: type[T], what: str) -> T:
 
 
 def shown(given: object) -> str:
-    """What was given, for messages: an array by its shape, anything else as it is written, if that is short."""
+    """Return what was given, for messages: an array by its shape, anything else as it is written, if that is short."""
     if isinstance(given, np.ndarray):
         return f"an array of shape {given.shape}"
     text = repr(given) if given is None or isinstance(given, str | bytes | int | float | tuple | list | dict) else ""

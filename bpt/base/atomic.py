@@ -40,7 +40,7 @@ def check_place(path: str | os.PathLike[str]) -> None:
 
 
 def creates_nothing(folder: str | os.PathLike[str]) -> str:
-    """Why nothing can be created there, though permissions allow it: as in /proc, or where a quota is used up."""
+    """Return why nothing can be created there, though permissions allow it: as in /proc, or where a quota is used up."""
     try:
         with tempfile.TemporaryDirectory(dir=folder):
             return ""
@@ -50,7 +50,7 @@ def creates_nothing(folder: str | os.PathLike[str]) -> str:
 
 @contextlib.contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Gives the name of an empty file to write; once the block ends, it becomes the file at ``path``.
+    """Give the name of an empty file to write; once the block ends, it becomes the file at ``path``.
 
     For libraries that want a file name; :func:`atomic_file` gives an open file. The temporary name ends like
     ``path`` (``.h5``), starts with a dot and lies in the same folder. If the block raises anything, the
@@ -81,14 +81,14 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Gives an open binary file; once the block ends, it becomes the file at ``path``. See atomic_path."""
+    """Give an open binary file; once the block ends, it becomes the file at ``path``. See atomic_path."""
     with atomic_path(path) as temporary, open(temporary, "wb") as file:
         yield file
 
 
 @contextlib.contextmanager
 def atomic_paths(*paths: str) -> Iterator[list[str]]:
-    """Gives the names of empty files to write; once the block ends, they become the files at ``paths``: one commit.
+    """Give the names of empty files to write; once the block ends, they become the files at ``paths``: one commit.
 
     The last one vouches for the others: what stood in its place is gone before any of these is replaced, so whatever
     happens in between, nobody ever sees it beside what it does not belong to. If the block raises anything, the old
@@ -137,7 +137,7 @@ def leftovers(prefix: str) -> list[str]:
 
 
 def _create_beside(target: Path) -> Path:
-    """Creates an empty file beside ``target``, with the permissions that ``target`` has or would get."""
+    """Create an empty file beside ``target``, with the permissions that ``target`` has or would get."""
     if target.is_dir():
         raise OSError("there is a folder of that name")
     temporary = target.with_name(f".{target.stem[:_STEM]}.{secrets.token_hex(6)}.tmp{target.suffix}")
@@ -148,7 +148,7 @@ def _create_beside(target: Path) -> Path:
 
 
 def _is_device(path: str | os.PathLike[str]) -> bool:
-    """Whether there is something at ``path`` that is written to, but not replaced: a device, a pipe, a socket."""
+    """Return whether there is something at ``path`` that is written to, but not replaced: a device, a pipe, a socket."""
     try:
         mode = os.stat(path).st_mode  # not of the real path: a link in /dev/fd to a pipe has none
     except (OSError, ValueError):  # no name of a file has a null character
@@ -175,7 +175,7 @@ def _sync(path: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes the new name last. The file is in place already, and some file systems cannot sync a folder."""
+    """Make the new name last. The file is in place already, and some file systems cannot sync a folder."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

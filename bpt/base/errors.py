@@ -101,7 +101,7 @@ class FileError(UserError):
         super().__init__(f"{path}: {message}")
 
     def about(self, path: str) -> FileError:
-        """The same error of another file: that which this one was to become."""
+        """Return the same error of another file: that which this one was to become."""
         return FileError(path, self.reason)
 
 
@@ -122,7 +122,7 @@ class WriteError(RunError):
         super().__init__(f"{path}: could not be written: {reason}")
 
     def about(self, path: str) -> WriteError:
-        """The same error of another file: that which this one was to become."""
+        """Return the same error of another file: that which this one was to become."""
         return WriteError(path, self.reason)
 
 
@@ -143,7 +143,7 @@ class LostRankError(RunError):
 
 
 def _made_again(kind: type[BptError], args: tuple[object, ...], attributes: Mapping[str, object]) -> BptError:
-    """The pickled error; ``args`` are its message, not what its class is called with."""
+    """Return the pickled error; ``args`` are its message, not what its class is called with."""
     error = kind.__new__(kind, *args)
     error.__dict__.update(attributes)
     return error
@@ -174,14 +174,17 @@ def did_you_mean(name: str, known: Iterable[str], closely: bool = False, folder:
 
 
 def _is_slip(name: str, near: str) -> bool:
-    """Whether two letters, or a sixth of all, are what differs; of short names not the first one (Flip is no Clip)."""
+    """Return whether two letters, or a sixth of all, are what differs.
+
+    Of short names not the first one (Flip is no Clip).
+    """
     matcher = difflib.SequenceMatcher(None, near, name)
     strange = len(name) + len(near) - 2 * sum(block.size for block in matcher.get_matching_blocks())
     return (strange <= 2 and name[:1] == near[:1]) or strange <= 1 or matcher.ratio() >= 5 / 6
 
 
 def _is_near(name: str, near: str) -> bool:
-    """Whether they are near even without an ending that many files have (``.txt``)."""
+    """Return whether they are near even without an ending that many files have (``.txt``)."""
     (stem, ending), (other, same) = os.path.splitext(name), os.path.splitext(near)
     if ending != same or not 1 < len(ending) <= _COMMON_ENDING:
         return True

@@ -9,7 +9,7 @@ HEAD = 65536
 """Bytes from the start of a file that tell what it is."""
 
 
-class Format(NamedTuple):
+class FileFormat(NamedTuple):
     """A kind of file that bpt does not read in this place: what it is, with an article, and what helps."""
 
     what: str
@@ -25,42 +25,42 @@ _FETCH = "it only stands for the file"
 _DOWNLOAD = "the download failed: fetch it again"
 _PYTORCH = "bpt reads weights of Caffe: save them from bpt, or by caffemodel or HDF5"
 
-JSON = Format("a JSON file")
-LMDB = Format("the data.mdb of an LMDB", "name the folder that it lies in")
-SAFETENSORS = Format(
+JSON = FileFormat("a JSON file")
+LMDB = FileFormat("the data.mdb of an LMDB", "name the folder that it lies in")
+SAFETENSORS = FileFormat(
     "a safetensors file", "bpt convert --weights FILE --output NAME.caffemodel makes a file of weights of it"
 )
 
-_BEGINS: tuple[tuple[bytes, Format], ...] = (
-    (b"version https://git-lfs.github.com/spec/", Format("a Git LFS pointer", f"{_FETCH}: git lfs pull fetches that")),
-    (b"/annex/objects/", Format("a git-annex pointer", f"{_FETCH}: git annex get fetches that")),
-    (b"\x1f\x8b", Format("a gzip file", f"{_UNPACK}: gunzip, or tar xzf for a .tar.gz")),
-    (b"\x1f\x9d", Format("a file packed by compress", f"{_UNPACK}: uncompress")),
-    (b"\xfd7zXZ\x00", Format("an xz file", f"{_UNPACK}: unxz, or tar xJf for a .tar.xz")),
-    (b"\x28\xb5\x2f\xfd", Format("a zstd file", f"{_UNPACK}: unzstd")),
-    (b"\x04\x22\x4d\x18", Format("an lz4 file", f"{_UNPACK}: unlz4")),
-    (b"7z\xbc\xaf\x27\x1c", Format("a 7z archive", f"{_UNPACK}: 7z x")),
-    (b"Rar!\x1a\x07", Format("a RAR archive", f"{_UNPACK}: unrar x")),
-    (b"\x89HDF\r\n\x1a\n", Format("an HDF5 file")),
-    (b"\x93NUMPY", Format("an array of numpy (.npy)")),
-    (b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.", Format("a file of torch.save, in its old format", _PYTORCH)),
-    (b"\x89PNG\r\n\x1a\n", Format("a PNG image")),
-    (b"\xff\xd8\xff", Format("a JPEG image")),
-    (b"GIF87a", Format("a GIF image")),
-    (b"GIF89a", Format("a GIF image")),
-    (b"II*\x00", Format("a TIFF image")),
-    (b"MM\x00*", Format("a TIFF image")),
-    (b"%PDF-", Format("a PDF document")),
-    (b"\x7fELF", Format("a program or library (ELF)")),
-    (b"SQLite format 3\x00", Format("an SQLite database")),
-    (b"MATLAB 5.0 MAT-file", Format("a MATLAB file")),
-    (b"\x12\x01" + bytes(14), Format("a file of arrays of MXNet (.params)")),
+_BEGINS: tuple[tuple[bytes, FileFormat], ...] = (
+    (b"version https://git-lfs.github.com/spec/", FileFormat("a Git LFS pointer", f"{_FETCH}: git lfs pull fetches that")),
+    (b"/annex/objects/", FileFormat("a git-annex pointer", f"{_FETCH}: git annex get fetches that")),
+    (b"\x1f\x8b", FileFormat("a gzip file", f"{_UNPACK}: gunzip, or tar xzf for a .tar.gz")),
+    (b"\x1f\x9d", FileFormat("a file packed by compress", f"{_UNPACK}: uncompress")),
+    (b"\xfd7zXZ\x00", FileFormat("an xz file", f"{_UNPACK}: unxz, or tar xJf for a .tar.xz")),
+    (b"\x28\xb5\x2f\xfd", FileFormat("a zstd file", f"{_UNPACK}: unzstd")),
+    (b"\x04\x22\x4d\x18", FileFormat("an lz4 file", f"{_UNPACK}: unlz4")),
+    (b"7z\xbc\xaf\x27\x1c", FileFormat("a 7z archive", f"{_UNPACK}: 7z x")),
+    (b"Rar!\x1a\x07", FileFormat("a RAR archive", f"{_UNPACK}: unrar x")),
+    (b"\x89HDF\r\n\x1a\n", FileFormat("an HDF5 file")),
+    (b"\x93NUMPY", FileFormat("an array of numpy (.npy)")),
+    (b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.", FileFormat("a file of torch.save, in its old format", _PYTORCH)),
+    (b"\x89PNG\r\n\x1a\n", FileFormat("a PNG image")),
+    (b"\xff\xd8\xff", FileFormat("a JPEG image")),
+    (b"GIF87a", FileFormat("a GIF image")),
+    (b"GIF89a", FileFormat("a GIF image")),
+    (b"II*\x00", FileFormat("a TIFF image")),
+    (b"MM\x00*", FileFormat("a TIFF image")),
+    (b"%PDF-", FileFormat("a PDF document")),
+    (b"\x7fELF", FileFormat("a program or library (ELF)")),
+    (b"SQLite format 3\x00", FileFormat("an SQLite database")),
+    (b"MATLAB 5.0 MAT-file", FileFormat("a MATLAB file")),
+    (b"\x12\x01" + bytes(14), FileFormat("a file of arrays of MXNet (.params)")),
 )
-_PLACED: tuple[tuple[int, bytes, Format], ...] = (
-    (257, b"ustar", Format("a tar archive", f"{_UNPACK}: tar xf")),
-    (4, b"TFL3", Format("a TensorFlow Lite model")),
+_PLACED: tuple[tuple[int, bytes, FileFormat], ...] = (
+    (257, b"ustar", FileFormat("a tar archive", f"{_UNPACK}: tar xf")),
+    (4, b"TFL3", FileFormat("a TensorFlow Lite model")),
     (16, b"\xde\xc0\xef\xbe", LMDB),
-    (8, b"WEBP", Format("a WebP image")),
+    (8, b"WEBP", FileFormat("a WebP image")),
 )
 _BZIP2 = re.compile(rb"BZh[1-9]1AY&SY")
 _PICKLE = re.compile(rb"\x80[\x02-\x05][\x00-\xff]*?[(}\].qKX\x95\x8c]")
@@ -72,7 +72,7 @@ _HEADER_OF_DARKNET = 20  # bytes
 _DARKNET = re.compile(rb"\x00{4}[\x01\x02]\x00{3}[\x00-\x09]\x00{3}")  # versions: 0, 1 or 2, revision
 
 
-def recognise(head: bytes, size: int) -> Format | None:
+def recognise(head: bytes, size: int) -> FileFormat | None:
     """Return what the file is that begins with ``head`` and has ``size`` bytes; None if it is nothing known.
 
     What Caffe's own files begin with is never taken for something else.
@@ -80,7 +80,7 @@ def recognise(head: bytes, size: int) -> Format | None:
     return _by_signature(head) or _by_structure(head, size) or _by_text(head)
 
 
-def _by_signature(head: bytes) -> Format | None:
+def _by_signature(head: bytes) -> FileFormat | None:
     for start, form in _BEGINS:
         if head.startswith(start):
             return form
@@ -90,48 +90,48 @@ def _by_signature(head: bytes) -> Format | None:
     return None
 
 
-def _by_structure(head: bytes, size: int) -> Format | None:
+def _by_structure(head: bytes, size: int) -> FileFormat | None:
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return _zip(head)
     if is_safetensors(head, size):
         return SAFETENSORS
     found = None
     if _BZIP2.match(head):
-        found = Format("a bzip2 file", f"{_UNPACK}: bunzip2, or tar xjf for a .tar.bz2")
+        found = FileFormat("a bzip2 file", f"{_UNPACK}: bunzip2, or tar xjf for a .tar.bz2")
     elif head.startswith(b"BM") and size == int.from_bytes(head[2:6], "little"):
-        found = Format("a BMP image")
+        found = FileFormat("a BMP image")
     elif _PICKLE.match(head[:64]):
-        found = Format("a pickle of Python")
+        found = FileFormat("a pickle of Python")
     elif _DARKNET.match(head) and size > _HEADER_OF_DARKNET:
-        found = Format("weights of Darknet")
+        found = FileFormat("weights of Darknet")
     elif head and not head.strip(b"\0"):
-        found = Format("nothing but zeros", "it was never written: fetch or write it again")
+        found = FileFormat("nothing but zeros", "it was never written: fetch or write it again")
     return found
 
 
 def is_safetensors(head: bytes, size: int) -> bool:
-    """Whether a file is in the format safetensors, in which a header of JSON follows its length in 8 bytes."""
+    """Return whether a file is in the format safetensors, in which a header of JSON follows its length in 8 bytes."""
     return head[8:10] in (b'{"', b"{}") and 2 <= int.from_bytes(head[:8], "little") <= size - 8
 
 
-def _zip(head: bytes) -> Format:
+def _zip(head: bytes) -> FileFormat:
     """Return which of the formats that are zip archives it is: the names of members lie in it as they are."""
     first = head[30 : 30 + int.from_bytes(head[26:28], "little")]
     if b"/data.pkl" in head or first.endswith((b"/archive_format", b"/byteorder", b"/.format_version")):
-        return Format("a zip archive of torch (torch.save, .pt)", _PYTORCH)
+        return FileFormat("a zip archive of torch (torch.save, .pt)", _PYTORCH)
     if first.endswith(b".npy"):
-        return Format("arrays of numpy (.npz)")
+        return FileFormat("arrays of numpy (.npz)")
     if first.endswith((b"metadata.json", b"config.json", b".weights.h5")):
-        return Format("a model of Keras (.keras)")
-    return Format("a zip archive", f"{_UNPACK}: unzip")
+        return FileFormat("a model of Keras (.keras)")
+    return FileFormat("a zip archive", f"{_UNPACK}: unzip")
 
 
-def _by_text(head: bytes) -> Format | None:
+def _by_text(head: bytes) -> FileFormat | None:
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if _HTML.match(text):
-        return Format("an HTML page", _DOWNLOAD)
+        return FileFormat("an HTML page", _DOWNLOAD)
     if _XML.match(text):
-        return Format("an XML file", "if it was to be something else, " + _DOWNLOAD)
+        return FileFormat("an XML file", "if it was to be something else, " + _DOWNLOAD)
     if _JSON.match(text) and not _CONTROL.search(text):
         return JSON
     return None

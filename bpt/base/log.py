@@ -54,7 +54,7 @@ class StderrHandler(logging.Handler):
 
 @contextmanager
 def warnings_on_stderr() -> Iterator[None]:
-    """A scope in which bpt's warnings go to stderr, as glog's do, if nothing else receives them.
+    """Return a scope in which bpt's warnings go to stderr, as glog's do, if nothing else receives them.
 
     A program that uses bpt as a library and has not configured ``logging`` would not see them otherwise.
     """
@@ -72,7 +72,7 @@ def warnings_on_stderr() -> Iterator[None]:
 
 
 def _is_heard() -> bool:
-    """Whether a handler, of bpt's log or of one above it, receives what is logged."""
+    """Return whether a handler, of bpt's log or of one above it, receives what is logged."""
     logger: logging.Logger | None = LOG
     while logger is not None:
         if any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers):
@@ -145,12 +145,12 @@ def take_over_logging() -> None:
 
 
 def number(value: float) -> str:
-    """A number as Caffe prints it: six significant digits."""
+    """Return a number as Caffe prints it: six significant digits."""
     return f"{value:g}"
 
 
 def columns(rows: Sequence[Sequence[str]], left: int) -> Iterator[str]:
-    """The ``rows``, the first of which is the head, with cells lined up.
+    """Yield the ``rows``, the first of which is the head, with cells lined up.
 
     Args:
         left: so many columns hold text and stand at the left; the others are numbers.

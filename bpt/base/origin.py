@@ -14,7 +14,8 @@ FLAG = "--set '"
 @dataclass(frozen=True)
 class Origin:
     """A place in a text file. Lines and columns count from 1, as in an editor; ``str()`` gives
-    ``path:line:column``."""
+    ``path:line:column``.
+    """
 
     path: str
     line: int
@@ -34,7 +35,7 @@ class Origin:
 
 
 def locate(origins: Mapping[FieldPath, Origin], where: FieldPath, path: str) -> Origin:
-    """The origin of the field at ``where`` or, if it was not written, of the nearest message around it.
+    """Return the origin of the field at ``where`` or, if it was not written, of the nearest message around it.
 
     If nothing around it was written either, the start of the file at ``path``.
     """

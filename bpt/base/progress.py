@@ -62,13 +62,13 @@ class ProgressBar:
 
 
 def _in_notebook() -> bool:
-    """Whether a kernel of Jupyter runs this process."""
+    """Return whether a kernel of Jupyter runs this process."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return shell is not None and "IPKernelApp" in shell.config
 
 
 def _notebook_bar() -> type[tqdm[Any]]:
-    """A bar of widgets, if there are any; else letters, which a notebook shows, too."""
+    """Return a bar of widgets, if there are any; else letters, which a notebook shows, too."""
     if find_spec("ipywidgets") is None:
         return tqdm
     from tqdm.notebook import tqdm as widget  # noqa: PLC0415  warns where there are none

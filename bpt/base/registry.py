@@ -40,7 +40,7 @@ class Registry(Generic[T]):
         return enter
 
     def __getitem__(self, name: str) -> T:
-        """The entry called ``name``.
+        """Return the entry called ``name``.
 
         Raises:
             UnknownNameError: there is none; with the nearest name or, if they are few, all of them.
@@ -54,12 +54,12 @@ class Registry(Generic[T]):
         return self._entries[name]
 
     def module_of(self, name: str) -> str:
-        """The module that enters ``name``, as the table says."""
+        """Return the module that enters ``name``, as the table says."""
         return self._modules[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries or name in self._modules
 
     def __iter__(self) -> Iterator[str]:
-        """The known names, sorted."""
+        """Return the known names, sorted."""
         return iter(sorted({*self._entries, *self._modules}))

@@ -89,7 +89,7 @@ class SignalActions:
             raise RunError(f"stopped by {signal.Signals(number).name} before the first iteration: nothing is lost")
 
     def take(self) -> SignalAction:
-        """The action asked for since the last call, one signal at a time; NONE if there was none."""
+        """Return the action asked for since the last call, one signal at a time; NONE if there was none."""
         now = time.monotonic()
         self.longest, self._taken = max(self.longest, now - self._taken), now
         if not self._pending:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from bpt.base.errors import FileError, did_you_mean
-from bpt.base.formats import HEAD, JSON, Format, recognise
+from bpt.base.formats import HEAD, JSON, FileFormat, recognise
 from bpt.base.native_paths import native_path, windows_hint
 
 
@@ -22,7 +22,7 @@ class UnreadableError(Exception):
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The content of the file at ``path``. Raises UnreadableError."""
+    """Return the content of the file at ``path``. Raises UnreadableError."""
     try:
         return Path(native_path(os.fspath(path))).read_bytes()
     except FileNotFoundError:
@@ -35,7 +35,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         raise UnreadableError("is not a file name") from None  # it contains a null character
 
 
-def format_of(path: str | os.PathLike[str]) -> Format | None:
+def format_of(path: str | os.PathLike[str]) -> FileFormat | None:
     """Return what the file at ``path`` is by its first bytes; None if nobody knows, or it cannot be read."""
     try:
         with open(path, "rb") as file:
@@ -101,7 +101,7 @@ def _missing(path: Path) -> str:
 
 
 def read_json(path: str, kind: str) -> JsonValue:
-    """The content of the file at ``path``.
+    """Return the content of the file at ``path``.
 
     Args:
         kind: what the file should be, in a word, for messages: "profile".
@@ -150,7 +150,7 @@ class JsonValue:
         return JsonValue(self.path, self.kind, way, self.value[name])
 
     def entries(self) -> list[JsonValue]:
-        """The entries of a list that is not empty."""
+        """Return the entries of a list that is not empty."""
         if not isinstance(self.value, list) or not self.value:
             self.refuse("must be a list with at least one entry")
         return [
@@ -158,13 +158,13 @@ class JsonValue:
         ]
 
     def integer(self, least: int) -> int:
-        """A whole number of at least ``least``."""
+        """Return a whole number of at least ``least``."""
         if not isinstance(self.value, int) or isinstance(self.value, bool) or self.value < least:
             self.refuse(f"must be a whole number of at least {least}, found {self._shown}")
         return self.value
 
     def seconds(self, zero: bool = True) -> float:
-        """A number of at least 0, or above it."""
+        """Return a number of at least 0, or above it."""
         value = self.value
         number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
         if not number or (not value and not zero):
@@ -172,13 +172,13 @@ class JsonValue:
         return float(value)
 
     def text(self) -> str:
-        """A text."""
+        """Return a text."""
         if not isinstance(self.value, str):
             self.refuse(f"must be a text, found {self._shown}")
         return self.value
 
     def settings(self) -> dict[str, str | int]:
-        """An object of texts and whole numbers."""
+        """Return an object of texts and whole numbers."""
         if not isinstance(self.value, dict):
             self.refuse("must be an object in braces")
         for name, value in self.value.items():

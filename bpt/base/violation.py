@@ -52,7 +52,7 @@ class Violation:
         return f"{about}: {self.words}" if about else self.words
 
     def error(self, locate: Locate) -> PrototxtError:
-        """The error of a run that is asked for all the same, at its place."""
+        """Return the error of a run that is asked for all the same, at its place."""
         if self.layer:
             return LayerError(self.layer, self.message, self.place)
         return PrototxtError(self.message, self.place or locate(*self.field))
@@ -67,7 +67,7 @@ def check_range(
     below: float | None = None,
     hint: str = "",
 ) -> Iterator[Violation]:
-    """A violation unless the number ``name`` of ``spec`` is finite, ``least`` or more, and between the others.
+    """Yield a violation unless the number ``name`` of ``spec`` is finite, ``least`` or more, and between the others.
 
     Args:
         spec: has the field as an attribute.

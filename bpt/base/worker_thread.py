@@ -31,7 +31,7 @@ class Mark:
             raise self._error
 
     def done(self) -> bool:
-        """Whether ``wait`` would return, or raise, at once."""
+        """Return whether ``wait`` would return, or raise, at once."""
         return self._reached.is_set()
 
 
@@ -43,7 +43,7 @@ class _Orders:
         self.stopped = False
 
     def stop(self) -> None:
-        """Takes no lock: the garbage collector may call it, in any thread, at any place."""
+        """Take no lock: the garbage collector may call it, in any thread, at any place."""
         self.stopped = True
         self.queue.put(None)  # wakes the thread
 

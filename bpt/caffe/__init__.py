@@ -125,5 +125,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What Caffe's users look for."""
+    """Return what Caffe's users look for."""
     return sorted([*__all__, "__doc__", "__name__", "__version__"])

@@ -72,7 +72,7 @@ def log(message: str) -> None:
 
 
 def layer_type_list() -> list[str]:
-    """The names of all layer types."""
+    """Return the names of all layer types."""
     return list(LAYERS)
 
 

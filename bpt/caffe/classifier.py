@@ -23,7 +23,7 @@ def transformer_of(
     raw_scale: float | None,
     channel_swap: Sequence[int] | None,
 ) -> Transformer:
-    """What makes images (height, width, channels) the net's first input, by these settings."""
+    """Return what makes images (height, width, channels) the net's first input, by these settings."""
     name = net.inputs[0]
     transformer = Transformer({name: net.blobs[name].shape})
     transformer.set_transpose(name, (2, 0, 1))
@@ -66,7 +66,7 @@ class Classifier(Net):
             self.image_dims = np.array(checked_sizes(image_dims, "image_dims: height and width", 2, least=1))
 
     def predict(self, inputs: Iterable[Array], oversample: bool = True) -> Images:
-        """What the net's first output says of images.
+        """Return what the net's first output says of images.
 
         Args:
             inputs: images as of ``caffe.io.load_image``.

@@ -50,7 +50,7 @@ IDENTITY = Map(None, 1.0, 0.0)
 
 
 def coord_map(fn: Function) -> Map:
-    """The map of a layer, from its top to its bottom.
+    """Return the map of a layer, from its top to its bottom.
 
     Raises:
         UndefinedMapException: it has none.
@@ -86,7 +86,7 @@ def inverse(given: Map) -> Map:
 
 
 def coord_map_from_to(top_from: Top, top_to: Top) -> Map:
-    """The map from coordinates of one top to those of another: its axis, its scale and its offset.
+    """Return the map from coordinates of one top to those of another: its axis, its scale and its offset.
 
     Raises:
         UndefinedMapException: no layers with maps connect them.
@@ -101,7 +101,7 @@ def coord_map_from_to(top_from: Top, top_to: Top) -> Map:
 
 
 def crop(top_from: Top, top_to: Top) -> Top:
-    """A Crop layer that cuts ``top_from`` to the place and the size of ``top_to``.
+    """Return a Crop layer that cuts ``top_from`` to the place and the size of ``top_to``.
 
     Raises:
         CropError: it cannot be cut to that.
@@ -153,7 +153,7 @@ def _window(fn: Function) -> tuple[int, Any, Any, Any]:
 
 
 def _sizes(param: pb.PoolingParameter | pb.ConvolutionParameter, name: str, default: int) -> Any:
-    """What a text says of stride, pad or kernel: one number for all axes, or one for each."""
+    """Return what a text says of stride, pad or kernel: one number for all axes, or one for each."""
     if param.HasField(f"{name}_h") or param.HasField(f"{name}_w"):
         return _plain([getattr(param, f"{name}_h"), getattr(param, f"{name}_w")])
     given = getattr(param, "kernel_size" if name == "kernel" else name)
@@ -161,5 +161,5 @@ def _sizes(param: pb.PoolingParameter | pb.ConvolutionParameter, name: str, defa
 
 
 def _plain(numbers: Sequence[int]) -> float | Numbers:
-    """A number if there is one, else an array."""
+    """Return a number if there is one, else an array."""
     return float(numbers[0]) if len(numbers) == 1 else np.array(numbers, np.float64)

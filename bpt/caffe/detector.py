@@ -24,7 +24,10 @@ Rows = Sequence[float]
 
 
 def _checked_window(window: Rows) -> tuple[int, int, int, int]:
-    """The places of a window, cut to whole numbers; a UserError if it is not four numbers, or nothing is in it."""
+    """Return the places of a window, cut to whole numbers.
+
+    A UserError if it is not four numbers, or nothing is in it.
+    """
     wanted = f"a window must be four numbers (ymin, xmin, ymax, xmax), not {shown(window)}"
     try:
         places = [checked_number(place, "a place of a window") for place in window]
@@ -39,7 +42,7 @@ def _checked_window(window: Rows) -> tuple[int, int, int, int]:
 
 
 def _checked_pairs(given: object) -> list[tuple[Path, list[Rows]]]:
-    """For each image its file and its windows; a UserError if it is something else."""
+    """Return for each image its file and its windows; a UserError if it is something else."""
     wanted = f"detect_windows takes a list of pairs (file, [window, ...]), not {shown(given)}"
     try:
         return [(filename, list(windows)) for filename, windows in given]  # type: ignore[attr-defined]
@@ -86,7 +89,10 @@ class Detector(Net):
         self.crop_mean = self.transformer.deprocess(name, np.zeros((channels, height, width), np.float32))
 
     def crop(self, im: Array, window: Rows) -> Images:
-        """A window cut out of its image (height, width, channels); with context, warped to the size of the input."""
+        """Return a window cut out of its image (height, width, channels).
+
+        With context, warped to the size of the input.
+        """
         im = checked_image(im, "crop: the image")
         top, left, bottom, right = _checked_window(window)
         if not self.context_pad:
@@ -101,7 +107,7 @@ class Detector(Net):
     def detect_windows(
         self, images_windows: Iterable[tuple[str | os.PathLike[str], Iterable[Rows]]]
     ) -> list[dict[str, Any]]:
-        """What the net's first output says of windows.
+        """Return what the net's first output says of windows.
 
         Args:
             images_windows: for each image its file and its windows.

@@ -19,7 +19,7 @@ from bpt.config.proto import bpt_pb2 as pb
 def draw_net(
     caffe_net: pb.NetParameter, rankdir: str, ext: str = "png", phase: int | None = None, display_lrm: bool = False
 ) -> bytes:
-    """The picture of a net as the bytes of a file.
+    """Return the picture of a net as the bytes of a file.
 
     Args:
         rankdir: where blobs go: "TB" from top to bottom, "LR" from left to right, "BT" from bottom to top.

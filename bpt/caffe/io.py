@@ -41,7 +41,7 @@ _MODES = {0: "nearest-exact", 1: "bilinear", 3: "bicubic"}  # by the order of a 
 
 
 def load_image(filename: str | os.PathLike[str], color: bool = True) -> Images:
-    """The image in a file, upright if its EXIF tag says how.
+    """Return the image in a file, upright if its EXIF tag says how.
 
     Args:
         color: three channels, also of a gray picture; else one, also of a coloured one.
@@ -68,7 +68,7 @@ def load_image(filename: str | os.PathLike[str], color: bool = True) -> Images:
 
 
 def resize_image(im: Array, new_dims: Sequence[int] | Array, interp_order: int = 1) -> Images:
-    """An image (height, width, channels) in another size, without smoothing where it shrinks.
+    """Return an image (height, width, channels) in another size, without smoothing where it shrinks.
 
     Args:
         new_dims: height and width.
@@ -178,7 +178,7 @@ class Transformer:
         self.input_scale[in_] = checked_number(scale, "set_input_scale: the scale")
 
     def preprocess(self, in_: str, data: Array) -> Images:
-        """What to put into the input ``in_`` for the image ``data``."""
+        """Return what to put into the input ``in_`` for the image ``data``."""
         size = self._sample(in_)[-2:]
         image = checked_image(data, "preprocess: the image")
         if image.shape[:2] != size:
@@ -193,7 +193,7 @@ class Transformer:
         return np.asarray(image * np.float32(self.input_scale.get(in_, 1)), np.float32)
 
     def deprocess(self, in_: str, data: Array) -> Images:
-        """The image of what stands in the input ``in_``: ``preprocess`` backwards, in the size of the input."""
+        """Return the image of what stands in the input ``in_``: ``preprocess`` backwards, in the size of the input."""
         self._sample(in_)
         given = floats(data, "deprocess: what is given").squeeze()
         if given.size != count(self._sample(in_)):
@@ -207,14 +207,14 @@ class Transformer:
         return image.transpose(np.argsort(self.transpose[in_])) if in_ in self.transpose else image
 
     def _sample(self, in_: str) -> tuple[int, ...]:
-        """The shape of a sample of an input."""
+        """Return the shape of a sample of an input."""
         if not isinstance(in_, str) or in_ not in self.inputs:
             raise UserError(f'"{in_}" is not an input of this Transformer ({", ".join(self.inputs)})')
         return self.inputs[in_][1:]
 
 
 def _is_order(given: Any, count: int) -> bool:
-    """Whether ``given`` names each of ``count`` things once."""
+    """Return whether ``given`` names each of ``count`` things once."""
     try:
         return sorted(operator.index(each) for each in given) == list(range(count))
     except (TypeError, ValueError):
@@ -225,7 +225,7 @@ def _is_order(given: Any, count: int) -> bool:
 
 
 def array_to_datum(arr: Array, label: int | np.integer[Any] | None = None) -> pb.Datum:
-    """A Datum of an array (channels, height, width): bytes of uint8, else numbers."""
+    """Return a Datum of an array (channels, height, width): bytes of uint8, else numbers."""
     numbers = floats(arr, "array_to_datum: what is given", np.float64)
     arr = arr if isinstance(arr, np.ndarray) else numbers
     if isinstance(label, np.integer):
@@ -247,7 +247,10 @@ def array_to_datum(arr: Array, label: int | np.integer[Any] | None = None) -> pb
 
 
 def datum_to_array(datum: pb.Datum) -> Array:
-    """The array of a Datum: uint8 (channels, height, width), of an encoded picture blue first; float64 of numbers."""
+    """Return the array of a Datum: uint8 (channels, height, width), of an encoded picture blue first.
+
+    Float64 of numbers.
+    """
     checked_kind(datum, Message, "datum_to_array: what is given")
     if holds_image_file(datum):
         return decode_image(datum.data)
@@ -258,7 +261,7 @@ def datum_to_array(datum: pb.Datum) -> Array:
 
 
 def blobproto_to_array(blob: pb.BlobProto, return_diff: bool = False) -> Images:
-    """The array of a blob in its shape; without one, of a single number.
+    """Return the array of a blob in its shape; without one, of a single number.
 
     Args:
         return_diff: its diff in place of its data.
@@ -282,7 +285,7 @@ def blobproto_to_array(blob: pb.BlobProto, return_diff: bool = False) -> Images:
 
 
 def array_to_blobproto(arr: Array, diff: Array | None = None) -> pb.BlobProto:
-    """A blob of an array and, if given, its diff."""
+    """Return a blob of an array and, if given, its diff."""
     floats(arr, "array_to_blobproto: the array")
     if diff is not None:
         floats(diff, "array_to_blobproto: the diff")
@@ -293,14 +296,14 @@ def array_to_blobproto(arr: Array, diff: Array | None = None) -> pb.BlobProto:
 
 
 def arraylist_to_blobprotovector_str(arraylist: Iterable[Array]) -> bytes:
-    """A BlobProtoVector of arrays, as bytes."""
+    """Return a BlobProtoVector of arrays, as bytes."""
     if not np.iterable(arraylist):
         raise UserError(f"arraylist_to_blobprotovector_str takes a list of arrays, not {shown(arraylist)}")
     return pb.BlobProtoVector(blobs=map(array_to_blobproto, arraylist)).SerializeToString()
 
 
 def blobprotovector_str_to_arraylist(vector: bytes) -> list[Images]:
-    """The arrays of such bytes."""
+    """Return the arrays of such bytes."""
     checked_kind(vector, bytes, "blobprotovector_str_to_arraylist: what is given")
     try:
         stored = pb.BlobProtoVector.FromString(vector)

@@ -122,7 +122,7 @@ def dropped(text: str) -> DroppedLink:
 
 
 def tolerance(text: str) -> float:
-    """A number above 0, for argparse."""
+    """Return a number above 0, for argparse."""
     try:
         value = float(text)
     except ValueError:

@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 
 
 def script(shell: str, known: Mapping[str, Sequence[str]], helps: Mapping[str, str]) -> str:
-    """What ``shell`` is to read.
+    """Return what ``shell`` is to read.
 
     Args:
         known: command → its flags, and its own commands.
@@ -67,7 +67,7 @@ def script(shell: str, known: Mapping[str, Sequence[str]], helps: Mapping[str, s
 
 
 def _words(parser: Parser) -> list[str]:
-    """Its flags and commands, and those commands' flags."""
+    """Return its flags and commands, and those commands' flags."""
     inner = parser.commands()
     found = [*parser.long_flags(), *inner, *(word for command in inner.values() for word in _words(command))]
     return list(dict.fromkeys(found))

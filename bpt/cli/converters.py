@@ -36,11 +36,11 @@ class Converter:
     run: Callable[[argparse.Namespace], int]
 
     def description(self, program: str) -> str:
-        """For ``--help``. ``program``: what is typed."""
+        """Return for ``--help``. ``program``: what is typed."""
         return self.about.replace("PROGRAM", program)
 
     def tool_parser(self, file: str) -> Parser:
-        """The parser of the program ``file`` in ``tools/``."""
+        """Return the parser of the program ``file`` in ``tools/``."""
         name = Path(file).name
         parser = Parser(prog=name, description=self.description(f"tools/{name}"))
         self.add_arguments(parser)
@@ -71,7 +71,7 @@ def _add_images(parser: Parser, line: str) -> None:
 
 
 def _wanted(arguments: argparse.Namespace, **sides: int) -> ImageConversion:
-    """What the flags of ``_add_images`` say.
+    """Return what the flags of ``_add_images`` say.
 
     Args:
         sides: ``min_dim`` and ``max_dim``, where there are such flags.

@@ -85,7 +85,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def number(text: str) -> int:
-    """A whole number of at least 0, for argparse."""
+    """Return a whole number of at least 0, for argparse."""
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f'takes a whole number of at least 0, found "{text}"')
     return int(text)

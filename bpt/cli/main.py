@@ -117,7 +117,7 @@ Exit status: 0 done; 1 failed while running; 2 the command line or a file that y
 
 
 def make_parser() -> Parser:
-    """The parser of the whole command line."""
+    """Return the parser of the whole command line."""
     parser = Parser(prog="bpt", description=DESCRIPTION)
     parser.add_argument(
         "-version", "--version", action="version", version=f"bpt version {VERSION}", help="show the version"

@@ -109,7 +109,7 @@ class Parser(argparse.ArgumentParser):
         return {one.dest: one.help or "" for action in self._of_commands() for one in action._choices_actions}
 
     def command(self, name: str) -> Parser:
-        """The parser of a command.
+        """Return the parser of a command.
 
         Raises:
             UsageError: there is none of that name; the nearest is told.
@@ -120,14 +120,14 @@ class Parser(argparse.ArgumentParser):
         return known[name]
 
     def long_flags(self) -> list[str]:
-        """Its flags, as in ``--gpu``."""
+        """Return its flags, as in ``--gpu``."""
         return [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
 
     def _of_commands(self) -> list[argparse._SubParsersAction[Parser]]:
         return [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
 
     def _innermost(self, arguments: argparse.Namespace) -> Parser:
-        """The parser of the command that was given, or of that one's command."""
+        """Return the parser of the command that was given, or of that one's command."""
         for action in self._of_commands():
             chosen = action.choices.get(getattr(arguments, action.dest, None) or "")
             if chosen is not None:
@@ -135,7 +135,10 @@ class Parser(argparse.ArgumentParser):
         return self
 
     def _flag_for(self, word: str) -> str:
-        """The hint that one of its flags takes the file ``word``; ``""`` if that is no file, or none of them does."""
+        """Return the hint that one of its flags takes the file ``word``.
+
+        ``""`` if that is no file, or none of them does.
+        """
         if not os.path.isfile(word):
             return ""
         names = next(names for ending, names in _FLAGS_OF if word.endswith(ending))
@@ -210,7 +213,7 @@ def add_state(parser: Parser) -> None:
 
 
 def plan_of(arguments: argparse.Namespace) -> RunPlan:
-    """The run of ``--solver``, with ``--set``, ``--weights``, ``--level`` and ``--stage`` laid over its text.
+    """Return the run of ``--solver``, with ``--set``, ``--weights``, ``--level`` and ``--stage`` laid over its text.
 
     Raises:
         PrototxtError: the text, or that of ``--set``, is wrong.
@@ -260,7 +263,7 @@ def add_missing_weights(parser: Parser) -> None:
 
 
 def missing_weights_of(arguments: argparse.Namespace) -> MissingWeights:
-    """What the flags say about layers that are in none of the weights.
+    """Return what the flags say about layers that are in none of the weights.
 
     Raises:
         UsageError: they contradict each other.
@@ -273,7 +276,7 @@ def missing_weights_of(arguments: argparse.Namespace) -> MissingWeights:
 
 
 def weights_of(arguments: argparse.Namespace) -> tuple[str, ...]:
-    """The files of ``--weights``; none if it was not given."""
+    """Return the files of ``--weights``; none if it was not given."""
     files = words(arguments.weights)
     if arguments.weights and not files:
         raise UsageError(f'--weights "{arguments.weights}" names no file')
@@ -281,12 +284,12 @@ def weights_of(arguments: argparse.Namespace) -> tuple[str, ...]:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """The non-empty words of a flag that separates them by commas."""
+    """Return the non-empty words of a flag that separates them by commas."""
     return tuple(word for word in text.split(",") if word)
 
 
 def positive(text: str) -> int:
-    """A number of at least 1, for argparse."""
+    """Return a number of at least 1, for argparse."""
     try:
         value = int(text)
     except ValueError:
@@ -297,7 +300,7 @@ def positive(text: str) -> int:
 
 
 def whole(text: str) -> int:
-    """A whole number, for argparse."""
+    """Return a whole number, for argparse."""
     try:
         return int(text)
     except ValueError:
@@ -305,7 +308,7 @@ def whole(text: str) -> int:
 
 
 def real(text: str) -> float:
-    """A finite number, for argparse."""
+    """Return a finite number, for argparse."""
     try:
         value = float(text)
     except ValueError:
@@ -316,7 +319,7 @@ def real(text: str) -> float:
 
 
 def shape(text: str) -> tuple[int, ...]:
-    """A shape such as 3x224x224, for argparse."""
+    """Return a shape such as 3x224x224, for argparse."""
     extents = text.split("x")
     if not all(extent.isascii() and extent.isdigit() and int(extent) for extent in extents):
         raise argparse.ArgumentTypeError(f'takes a shape such as 3x224x224, found "{text}"')

@@ -45,7 +45,7 @@ def add_how(parser: Parser) -> None:
 
 
 def loaded(arguments: argparse.Namespace, job: Job, load: Callable[..., T]) -> tuple[T, list[NamedPicture]]:
-    """The network, by ``of`` of a Classifier or a Detector, and the pictures that it is asked about."""
+    """Return the network, by ``of`` of a Classifier or a Detector, and the pictures that it is asked about."""
     # Imported here so that --help does not wait for torch.
     from bpt.apps.pictures.named_pictures import pictures
     from bpt.apps.pictures.picture_net import BATCH

@@ -40,7 +40,7 @@ def add_job(parser: Parser) -> None:
 
 
 def job_of(arguments: argparse.Namespace) -> list[str]:
-    """These words."""
+    """Return these words."""
     job = list(arguments.job)
     job = job[1:] if job[:1] == ["--"] else job
     if not job:
@@ -52,7 +52,7 @@ def job_of(arguments: argparse.Namespace) -> list[str]:
 
 
 def count(text: str) -> int:
-    """A number of 0 or more, for argparse."""
+    """Return a number of 0 or more, for argparse."""
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f'takes a whole number of at least 0, found "{text}"')
     return int(text)

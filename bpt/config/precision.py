@@ -54,12 +54,12 @@ PRECISIONS = {precision.name: precision for precision in (FLOAT32, FLOAT64, BFLO
 
 
 def precision_of(param: pb.SolverParameter) -> Precision | None:
-    """What the solver's text asks for; ``None``: it leaves that to the net's."""
+    """Return what the solver's text asks for; ``None``: it leaves that to the net's."""
     return PRECISIONS[pb.Precision.Name.Name(param.precision)] if param.HasField("precision") else None
 
 
 def precision_of_net(param: pb.NetParameter) -> Precision:
-    """What a net's text asks for, in the fields of NVIDIA's Caffe; FLOAT32 if it has none of them."""
+    """Return what a net's text asks for, in the fields of NVIDIA's Caffe; FLOAT32 if it has none of them."""
     if param.default_forward_type == pb.DOUBLE:
         return FLOAT64
     if param.default_forward_type == pb.FLOAT16:
@@ -74,10 +74,10 @@ def narrowed(values: Tensor, like: Tensor) -> Tensor:
 
 
 def array_type(dtype: torch.dtype) -> np.dtype[np.generic]:
-    """The same in numpy's words."""
+    """Return the same in numpy's words."""
     return torch.empty(0, dtype=dtype).numpy().dtype
 
 
 def array_of(tensor: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
-    """A tensor on the host as an array, to be moved; of bfloat16, which numpy does not know, it has the bits."""
+    """Return a tensor on the host as an array, to be moved; of bfloat16, which numpy does not know, it has the bits."""
     return (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()

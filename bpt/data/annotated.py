@@ -32,7 +32,7 @@ class AnnotatedSample(NamedTuple):
 
 
 def decode_annotated(record: bytes, channels: int | None = None) -> tuple[Image, float, Objects]:
-    """The image, its label and its objects; see ``decode_datum``.
+    """Return the image, its label and its objects; see ``decode_datum``.
 
     Raises:
         DataError: not an AnnotatedDatum, its Datum cannot be used, or a box is none.
@@ -60,12 +60,12 @@ def _corners(box: pb.NormalizedBBox) -> tuple[float, float, float, float]:
 
 
 def encode_annotated(image: Image, objects: Objects) -> pb.AnnotatedDatum:
-    """The record of an ``image`` (C, H, W) and of its ``objects`` (G, 7), those of a label in one group."""
+    """Return the record of an ``image`` (C, H, W) and of its ``objects`` (G, 7), those of a label in one group."""
     return annotate(encode_datum(image, 0), objects)
 
 
 def annotate(datum: pb.Datum, objects: Objects) -> pb.AnnotatedDatum:
-    """The record of an image as a ``datum`` and of its ``objects`` (G, 7)."""
+    """Return the record of an image as a ``datum`` and of its ``objects`` (G, 7)."""
     annotated = pb.AnnotatedDatum(datum=datum, type=pb.AnnotatedDatum.BBOX)
     for label in dict.fromkeys(objects[:, 0].tolist()):
         group = annotated.annotation_group.add(group_label=int(label))
@@ -96,7 +96,7 @@ class AnnotatedSource:
         return self.begin(index)()
 
     def has_boxes(self) -> bool:
-        """Whether the first record says that boxes belong to it."""
+        """Return whether the first record says that boxes belong to it."""
         record = self._records.record(0).datum
         try:
             return pb.AnnotatedDatum.FromString(record).HasField("type")

@@ -51,7 +51,7 @@ class AnnotatedTransform:
             check_sampler(sampler)
 
     def infer(self, image: Shape) -> Shape:
-        """The shape (C, h, w) that an image of shape (C, H, W) gets, if all get one.
+        """Return the shape (C, h, w) that an image of shape (C, H, W) gets, if all get one.
 
         Raises:
             UserError: the image does not fit the crop or the mean.
@@ -59,7 +59,7 @@ class AnnotatedTransform:
         return self.last.infer((image[0], *self._resizing.size) if self._resizing else image)
 
     def prepared(self, sample: AnnotatedSample, epoch: int, index: int) -> tuple[Sample, Objects]:
-        """What there is to crop, mirror and normalise of sample ``index`` of the source, and the objects in it.
+        """Return what there is to crop, mirror and normalise of sample ``index`` of the source, and the objects in it.
 
         Raises:
             DataError: the record's pixels are no 8-bit ones, where these are needed.
@@ -100,7 +100,7 @@ class AnnotatedTransform:
         return bool(self._distortion or self._resizing or self._noise)
 
     def _expanded(self, image: Image, objects: Objects, draws: SampleDraws) -> tuple[Image, Objects]:
-        """The image at a place that is drawn in a larger one of the mean's colour, and its objects in parts of that."""
+        """Return the image at a place that is drawn in a larger one of the mean's colour, and its objects in parts of that."""
         ratio = draws.uniform(1, self._largest)
         channels, height, width = image.shape
         rows, columns = int(height * ratio), int(width * ratio)
@@ -113,14 +113,14 @@ class AnnotatedTransform:
 
 
 def _part_of(image: Image, part: Box) -> Image:
-    """The pixels of a ``part``; at least one."""
+    """Return the pixels of a ``part``; at least one."""
     height, width = image.shape[1:]
     left, top, right, bottom = (part.clip(0, 1) * np.array((width, height) * 2)).astype(int).tolist()
     return image[:, min(top, height - 1) : max(bottom, top + 1), min(left, width - 1) : max(right, left + 1)]
 
 
 def _window(image: Sequence[int], top: int, left: int, size: Sequence[int]) -> Box:
-    """A window of an image, in parts of that."""
+    """Return a window of an image, in parts of that."""
     height, width = image
     if tuple(image) == tuple(size):
         return WHOLE

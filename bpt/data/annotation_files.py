@@ -42,7 +42,7 @@ class _Contents(NamedTuple):
 
 
 def read_labels(path: str, check: bool = False) -> dict[str, int]:
-    """The labels of the LabelMap at ``path``, by the names of its classes.
+    """Return the labels of the LabelMap at ``path``, by the names of its classes.
 
     Args:
         check: no label may stand there twice.
@@ -60,7 +60,7 @@ def read_labels(path: str, check: bool = False) -> dict[str, int]:
 
 
 def read_objects(path: str, kind: str, labels: Labels, size: Shape) -> Objects:
-    """The objects that the file at ``path`` tells of: (G, 7), boxes in parts of the image.
+    """Return the objects that the file at ``path`` tells of: (G, 7), boxes in parts of the image.
 
     Objects of a label are numbered from 0. As in SSD's Caffe, corners are divided by width and height as they are,
     though VOC's pixels count from 1.
@@ -142,7 +142,7 @@ def _of_json(content: bytes) -> _Contents:
 
 
 def _of_text(content: bytes) -> _Contents:
-    """A line ``label xmin ymin xmax ymax`` for each object."""
+    """Return a line ``label xmin ymin xmax ymax`` for each object."""
     return _Contents(list(_lines(content)))
 
 

@@ -74,7 +74,7 @@ class AllocatedSampler:
         self._orders.clear()
 
     def indices(self, position: int, count: int) -> SampleDraw:
-        """What stands at ``[position, position + count)`` of the stream; epochs are those of ``sampler``."""
+        """Return what stands at ``[position, position + count)`` of the stream; epochs are those of ``sampler``."""
         assert position >= self._since and (self.count or not count), (position, count, self._since, self.count)
         epochs, samples = np.divmod(np.arange(position, position + count) - self._begin, max(self.count, 1))
         epochs += self._epoch
@@ -84,12 +84,15 @@ class AllocatedSampler:
         return SampleDraw(epochs, samples)
 
     def passes(self, position: int) -> Fraction:
-        """How many passes stand before ``position``: whole ones, and the part that there is of the next."""
+        """Return how many passes stand before ``position``: whole ones, and the part that there is of the next."""
         whole = Fraction(self._epoch - self._first)
         return whole + Fraction(position - self._begin, self.count) if self.count else whole
 
     def pass_end(self, position: int) -> int:
-        """Where the pass ends that the sample at ``position`` belongs to; without samples ``position`` itself."""
+        """Return where the pass ends that the sample at ``position`` belongs to.
+
+        Without samples ``position`` itself.
+        """
         if not self.count:
             return position
         return position + self.count - (position - self._begin) % self.count

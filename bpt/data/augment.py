@@ -62,12 +62,12 @@ class Augment:
         return self.param.mixup > 0 or self.param.cutmix > 0
 
     def shape(self, image: Shape) -> Shape:
-        """The shape that an image gets before it is cropped."""
+        """Return the shape that an image gets before it is cropped."""
         size = self.param.resized_crop
         return (image[0], size, size) if size else image
 
     def images(self, samples: Sequence[Sample], draw: SampleDraw) -> list[Sample]:
-        """The samples of ``draw`` with images that are cut out, turned and coloured at random.
+        """Return the samples of ``draw`` with images that are cut out, turned and coloured at random.
 
         Raises:
             DataError: an image is not of bytes.
@@ -124,11 +124,11 @@ class Augment:
     # Mixing
 
     def partners(self, draw: SampleDraw, size: int) -> NDArray[np.int64]:
-        """The samples, of a data set of ``size``, that those of ``draw`` are mixed with."""
+        """Return the samples, of a data set of ``size``, that those of ``draw`` are mixed with."""
         return below(size, hash_samples(derive_seed(self.seed, "partner"), draw.epochs, draw.samples))
 
     def of_partners(self) -> Augment:
-        """What is done to the partners: the same, with other draws."""
+        """Return what is done to the partners: the same, with other draws."""
         return Augment(self.param, derive_seed(self.seed, "of partners"))
 
     def mix(self, data: Floats, others: Floats, draw: SampleDraw) -> NDArray[np.float64]:
@@ -150,7 +150,7 @@ class Augment:
         return kept
 
     def labels(self, own: Sequence[Sample], others: Sequence[Sample], kept: NDArray[np.float64]) -> Floats:
-        """The distributions (B, classes) of mixed samples.
+        """Return the distributions (B, classes) of mixed samples.
 
         Raises:
             DataError: a label is no class.
@@ -165,7 +165,7 @@ class Augment:
         return found
 
     def _betas(self, alphas: NDArray[np.float64], draw: SampleDraw) -> NDArray[np.float64]:
-        """For each sample a number of Beta(alpha, alpha), by Jöhnk's method (1964)."""
+        """Return for each sample a number of Beta(alpha, alpha), by Jöhnk's method (1964)."""
         powers = self._uniforms("beta", draw, 2 * _ROUNDS) ** (1 / alphas[:, np.newaxis])
         x, sums = powers[:, ::2], powers[:, ::2] + powers[:, 1::2]
         fits = (sums > 0) & (sums <= 1)
@@ -188,7 +188,7 @@ _LIMITS = (
 
 
 def _fine(number: float) -> float:
-    """The digits behind the first 20 bits of a number in [0, 1)."""
+    """Return the digits behind the first 20 bits of a number in [0, 1)."""
     return number * 2**20 % 1
 
 

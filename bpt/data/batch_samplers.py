@@ -35,7 +35,7 @@ def sampled_part(samplers: Sequence[pb.BatchSampler], objects: Objects, draws: S
 
 
 def _parts(sampler: pb.BatchSampler, objects: Objects, draws: SampleDraws) -> NDArray[np.float32]:
-    """Those that fit, at most ``max_sample`` of the ``max_trials`` that are drawn: (number, 4)."""
+    """Return those that fit, at most ``max_sample`` of the ``max_trials`` that are drawn: (number, 4)."""
     parts = _drawn(sampler.sampler, sampler.max_trials, draws)
     fitting = parts[_fit(parts, objects, sampler.sample_constraint)]
     return fitting[: sampler.max_sample] if sampler.HasField("max_sample") else fitting
@@ -54,7 +54,7 @@ def _drawn(sampler: pb.Sampler, count: int, draws: SampleDraws) -> NDArray[np.fl
 
 
 def _fit(parts: NDArray[np.float32], objects: Objects, limits: pb.SampleConstraint) -> NDArray[np.bool_]:
-    """Which parts have an object that keeps to all ``limits``; all, if there are none."""
+    """Return which parts have an object that keeps to all ``limits``; all, if there are none."""
     if not limits.ListFields():
         return np.ones(len(parts), np.bool_)
     ones, others = torch.from_numpy(parts), torch.from_numpy(np.ascontiguousarray(objects[:, BOX]))

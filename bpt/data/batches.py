@@ -58,11 +58,11 @@ class Batches(ABC):
         self.allocated.allocate(position, runs, begun)
 
     def rotation(self, position: int) -> float:
-        """The part of the batch by which shares are rotated in the batch at ``position``."""
+        """Return the part of the batch by which shares are rotated in the batch at ``position``."""
         return self.rotation_of_shares.part(position // self.share.total) if self.rotation_of_shares else 0.0
 
     def __call__(self, position: int) -> tuple[Tensor, ...]:
-        """The share's samples in its order: a float32 tensor for each top, with a row a sample, perhaps none."""
+        """Return the share's samples in its order: a float32 tensor for each top, with a row a sample, perhaps none."""
         with self.events.during(Activity.MAKE_BATCH):
             return self._make(position)
 
@@ -78,7 +78,7 @@ class Batches(ABC):
         return self._reordered(batch, len(draws[0].samples))
 
     def _reordered(self, batch: tuple[Tensor, ...], behind: int) -> tuple[Tensor, ...]:
-        """The first ``behind`` samples, which stand first in the stream, behind the others."""
+        """Return the first ``behind`` samples, which stand first in the stream, behind the others."""
         return tuple(torch.cat((top[behind:], top[:behind]), out=empty(*top.shape)) for top in batch)
 
     @property
@@ -87,12 +87,12 @@ class Batches(ABC):
         return self._compared.path
 
     def digest(self) -> str:
-        """What ranks compare to see that they read the same; see ``digest_of``."""
+        """Return what ranks compare to see that they read the same; see ``digest_of``."""
         return digest_of(self._compared)
 
     @abstractmethod
     def _read(self, draw: SampleDraw) -> tuple[Tensor, ...]:
-        """The samples of ``draw``."""
+        """Return the samples of ``draw``."""
 
     @abstractmethod
     def close(self) -> None:
@@ -143,7 +143,7 @@ class ImageBatches(Batches):
     def _images(
         self, draw: SampleDraw, chosen: Integers, transform: Transform, augment: Augment | None
     ) -> tuple[Tensor, list[Sample]]:
-        """The images of the samples ``chosen``, by the random numbers of those of ``draw``; and the samples."""
+        """Return the images of the samples ``chosen``, by the random numbers of those of ``draw``; and the samples."""
         indices = chosen.tolist()
         if self._workers.count > 1:
             # Records are read one after the other, while workers decode those before.
@@ -206,7 +206,7 @@ def _runs(count: int, parts: int) -> list[slice]:
 
 
 def empty(*shape: int) -> Tensor:
-    """A float32 tensor to fill, in pinned memory if the run uses a GPU, so that it is copied there meanwhile.
+    """Return a float32 tensor to fill, in pinned memory if the run uses a GPU, so that it is copied there meanwhile.
 
     A fresh one each time: the consumer may still hold the last batch.
     """

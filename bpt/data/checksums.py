@@ -56,7 +56,8 @@ def add_checksums(path: str | os.PathLike[str]) -> None:
 
 
 def damaged_pieces(path: str | os.PathLike[str], tell: Tell = lambda size: None) -> tuple[int, ...] | None:
-    """The numbers of the pieces of the file at ``path`` that are not what was written; ``None``: it has no checksums.
+    """Return the numbers of the pieces of the file at ``path`` that are not what was written; ``None``: it has no
+    checksums.
 
     Raises:
         FileError: the list of checksums itself is damaged, or something was written to the file after it.
@@ -83,7 +84,7 @@ def damaged_pieces(path: str | os.PathLike[str], tell: Tell = lambda size: None)
 
 
 def _size_of(end: bytes, whole: int) -> int | None:
-    """The size of the file without its list that ``end`` tells; ``None`` if it is no such end."""
+    """Return the size of the file without its list that ``end`` tells; ``None`` if it is no such end."""
     name, piece, size = _HEAD.unpack_from(end)
     pieces = -(-size // PIECE)
     fits = name == _NAME and piece == PIECE and size + 4 * pieces + 2 * _END == whole
@@ -91,7 +92,7 @@ def _size_of(end: bytes, whole: int) -> int | None:
 
 
 def _sums(file: BinaryIO, size: int, tell: Tell = lambda size: None) -> Iterator[int]:
-    """The checksum of each piece of the next ``size`` bytes; of what is not there that of nothing."""
+    """Yield the checksum of each piece of the next ``size`` bytes; of what is not there that of nothing."""
     while size > 0:
         content = memoryview(file.read(min(PIECE * _TOGETHER, size)))
         if not content:

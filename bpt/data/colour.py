@@ -44,13 +44,13 @@ def jitter(
 
 
 def _gray(x: Floats) -> Floats:
-    """The luma (1, H, W) of an image of blue, green and red."""
+    """Return the luma (1, H, W) of an image of blue, green and red."""
     gray: Floats = (x * _OF_BGR).sum(0, keepdims=True)
     return gray
 
 
 def turned_hue(x: Floats, turn: float) -> Floats:
-    """An image of blue, green and red with its hue, on the circle of HSV, turned by a part of a whole turn."""
+    """Return an image of blue, green and red with its hue, on the circle of HSV, turned by a part of a whole turn."""
     blue, green, red = x
     value, low = x.max(0), x.min(0)
     chroma = value - low

@@ -17,7 +17,7 @@ _LARGEST_SHIFT = 28  # of the last bits of a number below 2^31
 
 
 def decode_datum(record: bytes, channels: int | None = None) -> tuple[Image, float]:
-    """The image (C, H, W) and the label of a serialised Datum.
+    """Return the image (C, H, W) and the label of a serialised Datum.
 
     The image is uint8 from ``data`` (decoded if it ``holds_image_file``), float32 from ``float_data``. It may be
     read-only.
@@ -49,7 +49,7 @@ def decode_datum(record: bytes, channels: int | None = None) -> tuple[Image, flo
 
 
 def is_encoded(record: bytes) -> bool:
-    """Whether a record is a Datum that holds an image file."""
+    """Return whether a record is a Datum that holds an image file."""
     try:
         return _decode_plain(record) is None and holds_image_file(pb.Datum.FromString(record))
     except DecodeError:
@@ -57,7 +57,7 @@ def is_encoded(record: bytes) -> bool:
 
 
 def holds_image_file(datum: pb.Datum) -> bool:
-    """Whether ``data`` is an image file: it is ``encoded``, or a JPEG or PNG of another size than the pixels.
+    """Return whether ``data`` is an image file: it is ``encoded``, or a JPEG or PNG of another size than the pixels.
 
     Some programs of Caffe's forks wrote image files without ``encoded``.
     """
@@ -67,7 +67,7 @@ def holds_image_file(datum: pb.Datum) -> bool:
 
 
 def _decode_plain(record: bytes) -> tuple[Image, float] | None:
-    """What ``decode_datum`` returns, if the record is raw uint8 in the usual order of fields; ``None`` if not.
+    """Return what ``decode_datum`` returns, if the record is raw uint8 in the usual order of fields; ``None`` if not.
 
     Not only because this is the hot path of reading: whenever protobuf's messages have freed 10,000 blocks, it has the
     C library give all free memory back to the system (``malloc_trim``), and the net that is training has to get its
@@ -96,7 +96,7 @@ def _decode_plain(record: bytes) -> tuple[Image, float] | None:
 
 
 def _varint(record: bytes, at: int) -> tuple[int, int]:
-    """A number of at most five bytes, and where it ends. Raises ValueError or IndexError if it is longer."""
+    """Return a number of at most five bytes, and where it ends. Raises ValueError or IndexError if it is longer."""
     number = record[at]
     if number < 0x80:
         return number, at + 1
@@ -111,7 +111,7 @@ def _varint(record: bytes, at: int) -> tuple[int, int]:
 
 
 def encode_datum(image: Image, label: int) -> pb.Datum:
-    """The Datum of an ``image`` (C, H, W), uint8 as ``data`` or float32 as ``float_data``."""
+    """Return the Datum of an ``image`` (C, H, W), uint8 as ``data`` or float32 as ``float_data``."""
     channels, height, width = image.shape
     datum = pb.Datum(channels=channels, height=height, width=width, label=label)
     if image.dtype == np.uint8:

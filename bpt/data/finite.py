@@ -21,7 +21,7 @@ _MOST = 3  # that are told of a source
 
 
 def all_finite(values: NDArray[np.generic]) -> bool:
-    """Whether there is neither NaN nor infinity in ``values``."""
+    """Return whether there is neither NaN nor infinity in ``values``."""
     if values.dtype.kind != "f":
         return True
     with np.errstate(over="ignore", invalid="ignore"):

@@ -62,7 +62,7 @@ class Hdf5Source:
         self._loaded: tuple[int, list[Rows]] | None = None
 
     def rows(self, indices: Integers) -> list[Rows]:
-        """For each dataset its rows at ``indices``, counted over all files: (len(indices), *row shape)."""
+        """Return for each dataset its rows at ``indices``, counted over all files: (len(indices), *row shape)."""
         result = [np.empty((len(indices), *shape), np.float32) for shape in self.row_shapes]
         files = np.searchsorted(self._ends, indices, side="right")
         for file in dict.fromkeys(files.tolist()):
@@ -99,7 +99,7 @@ class Hdf5Source:
 
 
 def listed(path: str) -> list[Path]:
-    """The HDF5 files that the text file at ``path`` names. Raises a FileError."""
+    """Return the HDF5 files that the text file at ``path`` names. Raises a FileError."""
     try:
         lines = read_lines(path, "that lists HDF5 files, one a line")
     except UnreadableError as error:
@@ -111,7 +111,7 @@ def listed(path: str) -> list[Path]:
 
 
 def _files_of_line(listing: str, line: str) -> list[Path]:
-    """The file of a line, whose name may hold spaces, or, as Caffe reads lists, several with spaces between them."""
+    """Return the file of a line, whose name may hold spaces, or, as Caffe reads lists, several with spaces between them."""
     names = line.split()
     if len(names) == 1 or _places(listing, line):
         return [_resolve(listing, line)]
@@ -121,7 +121,7 @@ def _files_of_line(listing: str, line: str) -> list[Path]:
 
 
 def _places(listing: str, name: str) -> list[Path]:
-    """Where a listed file is: of the places that it may have those that exist."""
+    """Return where a listed file is: of the places that it may have those that exist."""
     # Unlike Path.exists, os.path.exists takes names that cannot be.
     return [place for place in (Path(name), Path(listing).parent / name) if os.path.exists(place)]
 
@@ -138,7 +138,7 @@ def _resolve(listing: str, name: str) -> Path:
 
 
 def import_h5py() -> ModuleType:
-    """The module ``h5py``; a UserError that says how to install it if it is missing."""
+    """Return the module ``h5py``; a UserError that says how to install it if it is missing."""
     try:
         import h5py as module  # noqa: PLC0415  optional package
     except ImportError:
@@ -160,7 +160,7 @@ def _opened(path: Path) -> Iterator[h5py.File]:
 
 
 def _shapes(path: Path, datasets: Sequence[str], allow_external: bool) -> list[Shape]:
-    """The shape of each dataset, checked."""
+    """Return the shape of each dataset, checked."""
     with _opened(path) as file:
         shapes = [_shape(path, file, name, allow_external) for name in datasets]
     if len({shape[0] for shape in shapes}) > 1:
@@ -277,5 +277,5 @@ class Hdf5Writer:
 
 
 def _chunks(values: NDArray[np.floating]) -> tuple[int, ...]:
-    """A chunk has the rows of a call, so that none is read again to append the next."""
+    """Return a chunk has the rows of a call, so that none is read again to append the next."""
     return tuple(max(1, size) for size in values.shape)

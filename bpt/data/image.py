@@ -47,7 +47,7 @@ _SMALL, _DENSEST = 2**24, 10_000  # pixels that any file may have, and how many 
 
 
 def import_pillow() -> ModuleType:
-    """The module ``PIL.Image``; a UserError that says how to install it if it is missing."""
+    """Return the module ``PIL.Image``; a UserError that says how to install it if it is missing."""
     try:
         import PIL.Image  # noqa: PLC0415  optional package
     except ImportError:
@@ -64,7 +64,7 @@ def _silence(pillow: ModuleType) -> None:
 
 
 def decode_image(content: bytes, channels: int | None = None) -> NDArray[np.uint8]:
-    """The image (C, H, W) in the bytes of an image file, channels in the order blue, green, red(, alpha).
+    """Return the image (C, H, W) in the bytes of an image file, channels in the order blue, green, red(, alpha).
 
     It is a view of pixels that lie next to each other, and may be read-only. If it is converted, it is also turned as
     its file's EXIF tag says, as OpenCV does since 3.1. Of 16 bits a channel, which a PNG may have, the upper 8 are
@@ -126,7 +126,7 @@ def _pixels(image: ImageFile, channels: int | None, content: bytes) -> NDArray[n
 
 
 def _bits(image: ImageFile, content: bytes) -> int:
-    """How many a channel has, in those formats of which Pillow would take the upper ones."""
+    """Return how many a channel has, in those formats of which Pillow would take the upper ones."""
     if image.format == "TIFF":
         return 16 if ";16" in _stored(image) else _BITS
     if image.format == "PPM":
@@ -155,7 +155,7 @@ def _samples(image: ImageFile, content: bytes) -> NDArray[np.uint8] | NDArray[np
 
 
 def _stored(image: ImageFile) -> str:
-    """How a PNG or a TIFF has its pixels, as in ``RGB;16B``. Pillow itself reads that as 8 bits, unless it is gray."""
+    """Return how a PNG or a TIFF has its pixels, as in ``RGB;16B``. Pillow itself reads that as 8 bits, unless it is gray."""
     return " ".join(str(tile[3]) for tile in image.tile)
 
 
@@ -204,7 +204,7 @@ def resize(image: Pixels, height: int, width: int) -> Pixels:
 
 
 def _along_rows(pixels: Pixels, width: int) -> NDArray[np.int32]:
-    """The rows of ``pixels`` (H, W, C) interpolated, in 128ths: (H, ``width`` · C)."""
+    """Return the rows of ``pixels`` (H, W, C) interpolated, in 128ths: (H, ``width`` · C)."""
     height, old_width, channels = pixels.shape
     lefts, parts = _places(old_width, width)
     # Beyond a border there is the border's pixel.
@@ -218,7 +218,7 @@ def _along_rows(pixels: Pixels, width: int) -> NDArray[np.int32]:
 
 
 def _columns(places: NDArray[np.int64], pixels: Pixels) -> NDArray[np.int64]:
-    """Where the channels of the pixels at ``places`` of a row stand; beyond a border, those of the border's."""
+    """Return where the channels of the pixels at ``places`` of a row stand; beyond a border, those of the border's."""
     _, width, channels = pixels.shape
     firsts: NDArray[np.int64] = places.clip(0, width - 1)[:, np.newaxis] * channels
     return (firsts + np.arange(channels)).ravel()
@@ -226,12 +226,12 @@ def _columns(places: NDArray[np.int64], pixels: Pixels) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=256)
 def _places(old: int, new: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """For each new pixel of an axis the old one at or before it, perhaps -1, and how far it lies behind that one."""
+    """Return for each new pixel of an axis the old one at or before it, perhaps -1, and how far it lies behind that one."""
     at = ((np.arange(new) + 0.5) * (1 / (new / old)) - 0.5).astype(np.float32)
     before = np.floor(at)
     return before.astype(np.int64), at - before
 
 
 def _weights(parts: NDArray[np.float32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """The weights of the pixels before and behind."""
+    """Return the weights of the pixels before and behind."""
     return np.rint((1 - parts) * _ONE).astype(np.int32), np.rint(parts * _ONE).astype(np.int32)

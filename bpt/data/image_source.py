@@ -93,7 +93,7 @@ class ImageSource:
 
 
 def read_image(file: str, channels: int) -> Pixels:
-    """The image file ``file`` with 1 or 3 ``channels``; a DataError names the file if it cannot be used."""
+    """Return the image file ``file`` with 1 or 3 ``channels``; a DataError names the file if it cannot be used."""
     try:
         return decode_image(read_bytes(file), channels)
     except UnreadableError as error:

@@ -124,13 +124,13 @@ def convert_imageset(
 
 
 def labelled_images(root: str, listed: str, wanted: ImageConversion) -> ImageSource:
-    """The images of a list of paths and labels."""
+    """Return the images of a list of paths and labels."""
     size = (wanted.height, wanted.width) if wanted.height else ()
     return ImageSource(listed, root_folder=root, size=size, channels=GREY if wanted.grey else COLOUR)
 
 
 def labelled_datum(root: str, wanted: ImageConversion, sample: Sample) -> pb.Datum:
-    """The record of an image of ``labelled_images``."""
+    """Return the record of an image of ``labelled_images``."""
     return image_datum(root, sample.key, sample.image, int(sample.label), wanted)
 
 
@@ -197,7 +197,8 @@ def _order(count: int, shuffle: bool) -> Iterator[int]:
 
 
 def image_datum(root: str, name: str, image: Image, label: int, wanted: ImageConversion) -> pb.Datum:
-    """The record of an ``image`` that the file ``name`` below ``root`` holds; that file's bytes if it need not change.
+    """Return the record of an ``image`` that the file ``name`` below ``root`` holds; that file's bytes if it need not
+    change.
 
     Raises:
         DataError: it is to be encoded, and nothing tells the format.
@@ -215,7 +216,7 @@ def image_datum(root: str, name: str, image: Image, label: int, wanted: ImageCon
 
 
 def _encode(image: Pixels, form: str) -> bytes:
-    """The file of an image (C, H, W), blue first."""
+    """Return the file of an image (C, H, W), blue first."""
     pixels = image[0] if len(image) == GREY else image[::-1].transpose(1, 2, 0)
     content = io.BytesIO()
     quality = {"quality": _QUALITY} if form in ("JPEG", "WEBP") else {}

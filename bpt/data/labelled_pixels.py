@@ -162,7 +162,10 @@ class PixelTransform:
         self._crop, self._at_random, self._mirror, self._seed, self._pad = crop, at_random, mirror, seed, pad
 
     def infer(self, image: Shape) -> Shape:
-        """The shape (C, h, w) that an image (C, H, W) gets; a UserError if it does not fit the crop or the mean."""
+        """Return the shape (C, h, w) that an image (C, H, W) gets.
+
+        A UserError if it does not fit the crop or the mean.
+        """
         if self._mean is not None:
             check_mean(self._mean, image, self._mean_file)
         if len(self._means) not in (1, image[0]):

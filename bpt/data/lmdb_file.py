@@ -34,7 +34,7 @@ _LOOK_EVERY = 1024  # records; then it is looked whether the file is still the o
 
 
 def import_lmdb() -> ModuleType:
-    """The module ``lmdb``, which writes; a UserError that says how to install it if it is missing."""
+    """Return the module ``lmdb``, which writes; a UserError that says how to install it if it is missing."""
     try:
         import lmdb  # noqa: PLC0415  optional package
     except ImportError:
@@ -43,7 +43,7 @@ def import_lmdb() -> ModuleType:
 
 
 def open_lmdb(path: str) -> LmdbFile:
-    """The LMDB in the folder ``path``, to be closed.
+    """Return the LMDB in the folder ``path``, to be closed.
 
     Nothing is written there, not even a lock file, so the folder may be read-only and shared.
 
@@ -87,7 +87,7 @@ class DatumRecord(NamedTuple):
     datum: bytes
 
     def sample(self, path: str, channels: int | None = None) -> Sample:
-        """The record decoded; a DataError names ``path`` and key if it cannot be. ``channels``: see LmdbSource."""
+        """Return the record decoded; a DataError names ``path`` and key if it cannot be. ``channels``: see LmdbSource."""
         name = self.key.decode("ascii", "backslashreplace")
         try:
             image, label = decode_datum(self.datum, channels)
@@ -131,7 +131,7 @@ class LmdbSource:
         return partial(self.record(index).sample, self.path, self._channels)
 
     def is_encoded(self) -> bool:
-        """Whether the first record has to be decoded; a DataError if it cannot be read."""
+        """Return whether the first record has to be decoded; a DataError if it cannot be read."""
         return is_encoded(self.record(0).datum)
 
     def record(self, index: int) -> DatumRecord:
@@ -159,7 +159,7 @@ class LmdbSource:
             raise DataError(f"{self.path}: {error}") from None
 
     def _change(self) -> str:
-        """What has happened to the file since it was opened; it explains all else."""
+        """Return what has happened to the file since it was opened; it explains all else."""
         try:
             self._file.check_unchanged()
         except (DamagedError, OSError) as error:
@@ -231,7 +231,7 @@ class LmdbWriter:
             self._environment = self._lmdb.open(os.fspath(self._temporary), map_size=self._map_size, lock=False)
 
     def __len__(self) -> int:
-        """Records put so far."""
+        """Return records put so far."""
         return self._count
 
     def put(self, datum: pb.Datum | pb.AnnotatedDatum, key: str | None = None) -> None:

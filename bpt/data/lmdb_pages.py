@@ -96,7 +96,7 @@ class LmdbFile:
             raise NotLmdbError(f"its data.mdb is truncated: {have} bytes of {self.meta.size}; copy or make it again")
 
     def leaves(self, backwards: bool = False) -> Iterator[Leaf]:
-        """The records of each leaf, in the order of their keys; large values are not read.
+        """Yield the records of each leaf, in the order of their keys; large values are not read.
 
         Raises:
             DamagedError: a page cannot be, or there are more or fewer records than the file says.
@@ -113,7 +113,7 @@ class LmdbFile:
             raise DamagedError(f"it has {'more' if left < 0 else 'fewer'} records than its meta page says")
 
     def places(self) -> Iterator[tuple[int, int]]:
-        """The number of each leaf's page and how many records it has, in order; raises what ``leaves`` raises."""
+        """Yield the number of each leaf's page and how many records it has, in order; raises what ``leaves`` raises."""
         left = self.meta.entries
         for page in self._pages():
             count = self._count(page)
@@ -133,7 +133,7 @@ class LmdbFile:
         return self._entry(page, at)
 
     def first_from(self, key: bytes) -> LmdbEntry | None:
-        """The first record whose key is ``key`` or behind it; ``None``: there is none."""
+        """Return the first record whose key is ``key`` or behind it; ``None``: there is none."""
         for page in self._pages(key):
             leaf = self._entries(page)
             at = bisect_left([entry.key for entry in leaf], key)
@@ -142,7 +142,7 @@ class LmdbFile:
         return None
 
     def value(self, entry: LmdbEntry) -> bytes:
-        """The value of a record; raises what ``leaves`` raises."""
+        """Return the value of a record; raises what ``leaves`` raises."""
         if not entry.large:
             return entry.value
         pages = self._pages_of(entry)
@@ -156,7 +156,7 @@ class LmdbFile:
         return content[_PAGE.size :] if together else self._read(entry.large, entry.size, _PAGE.size)
 
     def pages_of(self, entry: LmdbEntry) -> range:
-        """The pages that hold the value of a record, if it has some of its own."""
+        """Return the pages that hold the value of a record, if it has some of its own."""
         return range(entry.large, entry.large + self._pages_of(entry)) if entry.large else range(0)
 
     def check_unchanged(self) -> None:
@@ -179,7 +179,7 @@ class LmdbFile:
         return -(-(_PAGE.size + entry.size) // self.meta.page_size)
 
     def _pages(self, key: bytes | None = None, backwards: bool = False) -> Iterator[bytes]:
-        """The leaves from that on in which ``key`` is or would be, as pages."""
+        """Yield the leaves from that on in which ``key`` is or would be, as pages."""
         if self.meta.depth:
             yield from self._below(self.meta.root, self.meta.depth, key, backwards)
 
@@ -199,7 +199,7 @@ class LmdbFile:
             yield from self._below(children[at][1], depth - 1, key if at == start else None, backwards)
 
     def _leaves_of(self, numbers: Sequence[int]) -> Iterator[bytes]:
-        """These leaves; those that lie one behind the other are read together."""
+        """Yield these leaves; those that lie one behind the other are read together."""
         size, at = self.meta.page_size, 0
         while at < len(numbers):
             run = 1
@@ -228,7 +228,7 @@ class LmdbFile:
         return [self._entry(page, at) for at in self._pointers(page)]
 
     def _entry(self, page: bytes, at: int) -> LmdbEntry:
-        """The record whose node stands ``at`` a place of its leaf."""
+        """Return the record whose node stands ``at`` a place of its leaf."""
         if at + 8 > len(page):
             raise self._damaged(page)
         low, high, flags, key_size = _NODE.unpack_from(page, at)
@@ -255,7 +255,7 @@ class LmdbFile:
         return int(lower - _PAGE.size) >> 1
 
     def _pointers(self, page: bytes) -> tuple[int, ...]:
-        """Where the nodes of a page stand."""
+        """Return where the nodes of a page stand."""
         count = self._count(page)
         pointers = struct.unpack_from(f"<{count}H", page, _PAGE.size)
         if min(pointers) < _PAGE.size + 2 * count or max(pointers) + _NODE.size > len(page):
@@ -263,7 +263,7 @@ class LmdbFile:
         return pointers
 
     def _page(self, number: int, kind: int) -> bytes:
-        """The page ``number``, which is a branch or a leaf."""
+        """Return the page ``number``, which is a branch or a leaf."""
         if not 1 < number <= self.meta.last_page:
             raise DamagedError(f"it refers to page {number}, which cannot be")
         return self._checked(self._read(number, self.meta.page_size), number, kind)

@@ -21,7 +21,7 @@ BYTES = 8  # the type code of unsigned bytes
 
 
 def read_idx(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
-    """The array in an IDX file of unsigned bytes, packed by gzip if the name ends in .gz.
+    """Return the array in an IDX file of unsigned bytes, packed by gzip if the name ends in .gz.
 
     The file holds two zero bytes, the type code, the number of dimensions, each dimension as a big-endian
     32-bit integer, and the values.
@@ -45,7 +45,7 @@ def read_idx(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
 
 
 def _unpacked(path: Path) -> bytes:
-    """The content of a packed file, but not much more than it says that it holds: it may be packed a thousandfold."""
+    """Return the content of a packed file, but not much more than it says that it holds: it may be packed a thousandfold."""
     with gzip.open(path) as file:
         head = file.read(4)
         head += file.read(4 * head[3] if len(head) > 3 else 0)
@@ -77,7 +77,7 @@ TRAIN_LMDB, TEST_LMDB = "cifar10_train_lmdb", "cifar10_test_lmdb"
 
 
 def read_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """The images (N, 3, 32, 32), red first, and labels (N,) of one file: records of 1 + 3072 bytes.
+    """Return the images (N, 3, 32, 32), red first, and labels (N,) of one file: records of 1 + 3072 bytes.
 
     Raises:
         FileError: it cannot be read, or is not such a file.

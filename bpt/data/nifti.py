@@ -23,7 +23,7 @@ Volume: TypeAlias = NDArray[np.float32]
 
 
 def import_nibabel() -> ModuleType:
-    """The module ``nibabel``; a UserError that says how to install it if it is missing."""
+    """Return the module ``nibabel``; a UserError that says how to install it if it is missing."""
     try:
         import nibabel  # noqa: PLC0415  optional package
     except ImportError:
@@ -32,7 +32,8 @@ def import_nibabel() -> ModuleType:
 
 
 def open_nifti(path: str | os.PathLike[str]) -> Any:
-    """The NIfTI image in the file at ``path``, as nibabel has it, its header checked and its voxels not yet read.
+    """Return the NIfTI image in the file at ``path``, as nibabel has it, its header checked and its voxels not yet
+    read.
 
     Raises:
         FileError: missing, not a NIfTI file, not one volume of numbers, or with an affine that is no map of space.
@@ -62,7 +63,7 @@ def open_nifti(path: str | os.PathLike[str]) -> Any:
 
 
 def read_nifti(path: str | os.PathLike[str]) -> Volume:
-    """The voxels of the file at ``path``, with the file's scale applied: (D, H, W).
+    """Return the voxels of the file at ``path``, with the file's scale applied: (D, H, W).
 
     The axes are flipped and exchanged, never resampled, to the closest canonical ones: the first runs from left to
     right, the second from back to front, the third from below to above (RAS+; nibabel: ``as_closest_canonical``). A
@@ -119,12 +120,12 @@ def _missing(path: Path) -> str:
 
 
 def _why(error: Exception, otherwise: str) -> str:
-    """That the system did not let the file be read, or else ``otherwise`` and what the package says."""
+    """Return that the system did not let the file be read, or else ``otherwise`` and what the package says."""
     if isinstance(error, OSError) and error.errno:
         return f"cannot be read: {error.strerror}"
     return f"{otherwise}: {_line(error)}"
 
 
 def _line(error: Exception) -> str:
-    """The first line of what a package says."""
+    """Return the first line of what a package says."""
     return (str(error).splitlines() or [type(error).__name__])[0]

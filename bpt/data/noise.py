@@ -86,7 +86,7 @@ def _blurred(image: Pixels) -> Pixels:
 
 
 def _equalised(image: Pixels) -> Pixels:
-    """The histogram of the gray values made level; the differences of the channels from these stay."""
+    """Return the histogram of the gray values made level; the differences of the channels from these stay."""
     gray = _rounded(_luma(image)) if len(image) == 3 else image[0]
     counts = np.bincount(gray.ravel(), minlength=256).cumsum()
     first = counts[gray.min()]
@@ -105,7 +105,7 @@ def _through_jpeg(image: Pixels, quality: float) -> Pixels:
 
 
 def _eroded(image: Pixels) -> Pixels:
-    """The least of each pixel and its four neighbours."""
+    """Return the least of each pixel and its four neighbours."""
     padded = np.pad(image, ((0, 0), (1, 1), (1, 1)), mode="edge")
     height, width = image.shape[1:]
     shifted = (padded[:, y : y + height, x : x + width] for y, x in ((1, 1), (0, 1), (2, 1), (1, 0), (1, 2)))

@@ -16,7 +16,7 @@ WHOLE: Box = np.array((0, 0, 1, 1), np.float32)
 
 
 def cut(objects: Objects, part: Box, emit: pb.EmitConstraint | None) -> Objects:
-    """Those of ``objects`` (G, 7) that are seen in a ``part`` of the image, in parts of that.
+    """Return those of ``objects`` (G, 7) that are seen in a ``part`` of the image, in parts of that.
 
     Args:
         emit: which of them stay; ``None``: all of which something is seen.

@@ -57,7 +57,7 @@ def gray_of_color(samples: NDArray[np.uint8] | NDArray[np.uint16], content: byte
 
 
 def _weighted(samples: NDArray[np.unsignedinteger] | NDArray[np.int32]) -> NDArray[np.int32]:
-    """The gray of (H, W, 3), times 32768: below 2^31, as the weights are 32768 in all."""
+    """Return the gray of (H, W, 3), times 32768: below 2^31, as the weights are 32768 in all."""
     red, green, blue = np.moveaxis(samples.astype(np.int32), 2, 0)
     gray: NDArray[np.int32] = _RED * red + _GREEN * green + (32768 - _RED - _GREEN) * blue
     return gray
@@ -135,7 +135,7 @@ def _chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _gamma(content: bytes) -> int:
-    """What the file says of it, or 0. After something wrong libpng looks at no further chunk."""
+    """Return what the file says of it, or 0. After something wrong libpng looks at no further chunk."""
     gamma, from_gama, is_srgb = 0, False, False
     for name, data in _chunks(content):
         if name == b"gAMA" and len(data) == 4:
@@ -168,7 +168,7 @@ def _profile(data: bytes) -> bytes:
 
 
 def _unused_bits(content: bytes) -> int:
-    """How many of 16 the tables leave out: 5, which is libpng's choice if 8 are wanted, up to 8 if an sBIT allows."""
+    """Return how many of 16 the tables leave out: 5, which is libpng's choice if 8 are wanted, up to 8 if an sBIT allows."""
     samples = 4 if content[25] & 4 else 3  # IHDR's color type: whether there is alpha
     for name, data in _chunks(content):
         if name == b"sBIT" and len(data) == samples and all(1 <= bits <= 16 for bits in data):

@@ -15,7 +15,7 @@ MOST = 8  # more than this only on demand
 
 
 def how_many(wanted: int) -> int:
-    """What ``num_workers`` means: itself, or, if it is 0, as many as the process has cores, at most 8."""
+    """Return what ``num_workers`` means: itself, or, if it is 0, as many as the process has cores, at most 8."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return wanted or min(cores, MOST)
 
@@ -34,7 +34,8 @@ class Workers:
         self._pool = ThreadPoolExecutor(count, "bpt worker") if count > 1 else None
 
     def run(self, tasks: Iterable[Callable[[], T]]) -> list[T]:
-        """What each of ``tasks`` returns, in their order; they may come from an iterator, which this thread advances.
+        """Return what each of ``tasks`` returns, in their order; they may come from an iterator, which this thread
+        advances.
 
         Raises:
             Exception: what the first of the tasks, in their order, or the iterator raised. No other task runs then.
@@ -90,7 +91,7 @@ class Prefetcher(Generic[T]):
         self._position = samples
 
     def next(self) -> T:
-        """The next batch; waits for it if need be."""
+        """Return the next batch; waits for it if need be."""
         if self._worker is None:
             self._worker = _Worker(self._load, self._position, self._step, self._depth)
             # Also stops the thread when the prefetcher is forgotten, or the program ends.

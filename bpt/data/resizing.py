@@ -38,7 +38,7 @@ class Resizing:
         self.size = (param.height, param.width)
 
     def __str__(self) -> str:
-        """What is done, in words."""
+        """Return what is done, in words."""
         height, width = self.size
         how = {P.WARP: "to", P.FIT_SMALL_SIZE: "to cover", P.FIT_LARGE_SIZE_AND_PAD: "and padded to"}
         return f"resized {how[self._param.resize_mode]} {height}×{width}"

@@ -17,7 +17,7 @@ class SampleDraws:
         self._drawn = 0
 
     def uniforms(self, count: int) -> NDArray[np.float64]:
-        """The next ``count`` numbers in [0, 1)."""
+        """Return the next ``count`` numbers in [0, 1)."""
         numbers: NDArray[np.float64] = (self._bits(count) >> np.uint64(11)).astype(np.float64) * 2.0**-53
         return numbers
 
@@ -28,11 +28,11 @@ class SampleDraws:
         return float(self.uniforms(1)[0]) < probability
 
     def below(self, bound: int) -> int:
-        """An integer of [0, ``bound``)."""
+        """Return an integer of [0, ``bound``)."""
         return int(below(bound, self._bits(1))[0])
 
     def order(self, count: int) -> NDArray[np.int64]:
-        """The numbers below ``count`` in an order that is drawn."""
+        """Return the numbers below ``count`` in an order that is drawn."""
         return np.argsort(self._bits(count), kind="stable")
 
     def _bits(self, count: int) -> NDArray[np.uint64]:

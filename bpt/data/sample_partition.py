@@ -35,11 +35,11 @@ class Allocation:
         return tuple(size(runs) for runs in self.runs)
 
     def plus(self, more: Allocation) -> Allocation:
-        """What the nodes have after they got ``more``. Neighbouring runs become one."""
+        """Return what the nodes have after they got ``more``. Neighbouring runs become one."""
         return Allocation(tuple(_joined(a, b) for a, b in zip(self.runs, more.runs, strict=True)))
 
     def without(self, nodes: Iterable[int]) -> Allocation:
-        """The same, but ``nodes`` have nothing."""
+        """Return the same, but ``nodes`` have nothing."""
         gone = frozenset(nodes)
         return Allocation(tuple(() if node in gone else runs for node, runs in enumerate(self.runs)))
 
@@ -50,7 +50,7 @@ def empty_allocation(nodes: int) -> Allocation:
 
 
 def size(runs: Iterable[Run]) -> int:
-    """The number of samples of ``runs``."""
+    """Return the number of samples of ``runs``."""
     return sum(stop - start for start, stop in runs)
 
 
@@ -80,7 +80,8 @@ def _joined(first: tuple[Run, ...], then: tuple[Run, ...]) -> tuple[Run, ...]:
 
 
 def harmonic(total: int, have: Sequence[int], times: Sequence[float]) -> list[int]:
-    """All nodes finish an iteration together: after T = total / Σ 1/t̄_j seconds, having trained n'_j = T / t̄_j samples.
+    """Return all nodes finish an iteration together: after T = total / Σ 1/t̄_j seconds, having trained n'_j = T /
+    t̄_j samples.
 
     A node that has more than that gets nothing; the others share the rest in the same way. Whole numbers by largest
     remainders, of equal ones the lower node first. So a node that gets something finishes after no other node by more

@@ -31,13 +31,13 @@ def hash_samples(seed: int, epochs: NDArray[np.int64], samples: NDArray[np.int64
 
 
 def below(bounds: int | NDArray[np.int64], hashes: Hashes) -> NDArray[np.int64]:
-    """Maps hashes evenly to integers of ``[0, bound)``; one bound < 2³² for all, or one for each."""
+    """Map hashes evenly to integers of ``[0, bound)``; one bound < 2³² for all, or one for each."""
     numbers: Hashes = (hashes >> np.uint64(32)) * np.asarray(bounds, np.uint64) >> np.uint64(32)
     return numbers.astype(np.int64)
 
 
 def _splitmix(state: Hashes) -> Hashes:
-    """The output of the generator SplitMix64 (Steele, Lea, Flood 2014) in this state; wraps around."""
+    """Return the output of the generator SplitMix64 (Steele, Lea, Flood 2014) in this state; wraps around."""
     mixed: Hashes = state + _GOLDEN
     mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST
     mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND
@@ -80,7 +80,7 @@ class Sampler:
         self._orders: dict[int, Integers] = {}
 
     def indices(self, position: int, count: int) -> SampleDraw:
-        """What stands at ``[position, position + count)`` of the stream.
+        """Return what stands at ``[position, position + count)`` of the stream.
 
         The answer depends on nothing else, so ranks may draw disjoint stretches, in any order.
         """
@@ -93,7 +93,7 @@ class Sampler:
         return SampleDraw(epochs, samples)
 
     def order(self, epoch: int, among: Integers | None = None) -> Integers:
-        """The samples in the order in which ``epoch`` has them, whatever is skipped: (size,).
+        """Return the samples in the order in which ``epoch`` has them, whatever is skipped: (size,).
 
         Args:
             among: only these, in ascending order; the work is that for their number.

@@ -85,7 +85,7 @@ class RecordStream:
         self.header = Header(path, len(self._source), self._source.record(0), mean)
 
     def pieces(self, runs: Iterable[Run], size: int = PIECE) -> Iterator[RecordChunk]:
-        """The records of ``runs``, positions in the order of epoch 0, read while one iterates.
+        """Yield the records of ``runs``, positions in the order of epoch 0, read while one iterates.
 
         Within ``runs`` they come in the order of the LMDB, which is quicker to read.
 
@@ -115,7 +115,7 @@ class RecordStream:
 
 
 def pack(indices: Iterable[int], records: Iterable[DatumRecord]) -> RecordChunk:
-    """Records with these indices in their source, in one parcel."""
+    """Return records with these indices in their source, in one parcel."""
     records = list(records)
     sizes = [(index, len(record.key), len(record.datum)) for index, record in zip(indices, records, strict=True)]
     content = bytearray().join(part for record in records for part in record)
@@ -239,7 +239,7 @@ class SpoolSource:
         return partial(self._spool.record(index).sample, self.path, self._channels)
 
     def is_encoded(self) -> bool:
-        """Whether the first record has to be decoded."""
+        """Return whether the first record has to be decoded."""
         return is_encoded(self._spool.header.first.datum)
 
     def glance(self) -> Iterator[bytes]:
@@ -251,7 +251,7 @@ class SpoolSource:
 
 
 def spool_of(source: str) -> RecordCache | None:
-    """The spool that the text of a net means by ``source``; ``None`` if it means a folder."""
+    """Return the spool that the text of a net means by ``source``; ``None`` if it means a folder."""
     return _spools.get(source)
 
 

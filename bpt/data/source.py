@@ -31,7 +31,7 @@ class Sample(NamedTuple):
 
 
 def read_list(path: str, what: str) -> list[str]:
-    """The lines of the text file at ``path``.
+    """Return the lines of the text file at ``path``.
 
     Args:
         what: it is, in the words after "is not a text file".
@@ -83,13 +83,16 @@ def a_few(count: int) -> list[int]:
 
 
 def size_of(images: Iterable[Image]) -> tuple[int, Shape]:
-    """The channels of the first of ``images``, at least one, and the height and width of all; (): they differ."""
+    """Return the channels of the first of ``images``, at least one, and the height and width of all.
+
+    (): they differ.
+    """
     shapes = [image.shape for image in images]
     return shapes[0][0], shapes[0][1:] if len(set(shapes)) == 1 else ()
 
 
 def ends_of(path: str | os.PathLike[str]) -> bytes:
-    """The size of the file at ``path``, and its first and its last 64 KiB. Raises OSError."""
+    """Return the size of the file at ``path``, and its first and its last 64 KiB. Raises OSError."""
     with open(native_path(os.fspath(path)), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         head = file.read(_END)
@@ -111,12 +114,12 @@ def digest_of(source: Comparable) -> str:
 
 
 def slash_remedy(root: str) -> str:
-    """Ends a message that shows ``root``: to write a slash, if it is a folder and its name lacks that; else ``""``."""
+    """End a message that shows ``root``: to write a slash, if it is a folder and its name lacks that; else ``""``."""
     return f', so write "{root}/"' if os.path.isdir(root) and not root.endswith("/") else ""
 
 
 def slash_hint(root: str, name: str) -> str:
-    """Ends a message that the image ``root`` + ``name`` cannot be read; ``""`` if no slash is missing between them."""
+    """End a message that the image ``root`` + ``name`` cannot be read; ``""`` if no slash is missing between them."""
     remedy = slash_remedy(root)
     if not remedy or name.startswith("/") or os.path.exists(root + name):
         return ""

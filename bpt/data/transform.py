@@ -22,7 +22,7 @@ from bpt.graph.layer_spec import Shape
 
 
 def read_mean(path: str, frames: int = 0) -> NDArray[np.float32]:
-    """The mean image (C, H, W) in the file ``path``, as Caffe's compute_image_mean writes it.
+    """Return the mean image (C, H, W) in the file ``path``, as Caffe's compute_image_mean writes it.
 
     Args:
         frames: of a clip, to each of which an image belongs: (C · frames, H, W), as of the file of a clip's mean, (1,
@@ -65,7 +65,7 @@ def write_mean(path: str | os.PathLike[str], mean: NDArray[np.float32]) -> None:
 
 
 def mean_image(images: Iterable[Image]) -> NDArray[np.float32]:
-    """The mean of ``images``, all of one shape (C, H, W); there must be at least one."""
+    """Return the mean of ``images``, all of one shape (C, H, W); there must be at least one."""
     images = iter(images)
     total = next(images).astype(np.float64)
     count = 1
@@ -115,13 +115,13 @@ class Transform:
         self._seed = seed
 
     def with_seed(self, seed: int) -> Transform:
-        """The same with other draws."""
+        """Return the same with other draws."""
         other = copy(self)
         other._seed = seed
         return other
 
     def __str__(self) -> str:
-        """What is done to an image of a test, in words."""
+        """Return what is done to an image of a test, in words."""
         values = ", ".join(f"{value:g}" for value in self._mean_values.tolist())
         done = [
             f"cropped to {_show(self._crop)}" if self._crop[0] else "",
@@ -132,7 +132,7 @@ class Transform:
         return ", ".join(filter(None, done)) or "as it is"
 
     def infer(self, image: Shape) -> Shape:
-        """The shape (C, h, w) that an image of shape (C, H, W) gets.
+        """Return the shape (C, h, w) that an image of shape (C, H, W) gets.
 
         Raises:
             UserError: the image does not fit the crop or the mean.
@@ -154,7 +154,7 @@ class Transform:
         return (channels, *self._crop) if self._crop[0] else image
 
     def common_shape(self, samples: Sequence[Sample]) -> Shape:
-        """The one shape (C, h, w) that all ``samples`` get.
+        """Return the one shape (C, h, w) that all ``samples`` get.
 
         Raises:
             DataError: an image does not fit, or gets another shape than the first; names its key.
@@ -217,7 +217,7 @@ class Transform:
             out *= self._scale
 
     def offsets(self, samples: Sequence[Sample], draw: SampleDraw) -> tuple[list[int], list[int]]:
-        """The upper left corner of each sample's crop."""
+        """Return the upper left corner of each sample's crop."""
         if not self._crop[0]:
             return [0] * len(samples), [0] * len(samples)
         room = np.array([sample.image.shape[1:] for sample in samples], np.int64).reshape(-1, 2) - self._crop
@@ -235,7 +235,7 @@ class Transform:
         return flips
 
     def mean_colour(self, channels: int) -> NDArray[np.float32]:
-        """What is subtracted from each of so many channels, of a mean image on average; 0 if nothing is."""
+        """Return what is subtracted from each of so many channels, of a mean image on average; 0 if nothing is."""
         if self._mean is not None:
             colour: NDArray[np.float32] = self._mean.mean((1, 2))
             return colour

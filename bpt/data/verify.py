@@ -56,7 +56,7 @@ def verify_lmdb(path: str, tell: Tell = lambda size: None) -> Verified:
 
 
 def _unreadable(path: str, file: LmdbFile) -> Iterator[str]:
-    """The first records that cannot be read or decoded."""
+    """Yield the first records that cannot be read or decoded."""
 
     def bad() -> Iterator[str]:
         try:
@@ -73,7 +73,7 @@ def _unreadable(path: str, file: LmdbFile) -> Iterator[str]:
 
 
 def _records_in(file: LmdbFile, damaged: tuple[int, ...]) -> Iterator[str]:
-    """The records that lie in damaged pieces of the file; behind them what else is wrong."""
+    """Yield the records that lie in damaged pieces of the file; behind them what else is wrong."""
     # A piece is a page, unless a page has another size.
     pages = {piece * PIECE // file.meta.page_size for piece in damaged} | {
         ((piece + 1) * PIECE - 1) // file.meta.page_size for piece in damaged
@@ -131,7 +131,7 @@ def _datasets(file: Any) -> list[Any]:
 
 
 def _rows_in(datasets: Iterable[Any], places: list[tuple[int, int]]) -> Iterator[str]:
-    """The rows that lie in damaged ``places``, and how many of these no rows are in."""
+    """Yield the rows that lie in damaged ``places``, and how many of these no rows are in."""
     found: list[str] = []
     explained: set[int] = set()
     for each in datasets:
@@ -146,7 +146,7 @@ def _rows_in(datasets: Iterable[Any], places: list[tuple[int, int]]) -> Iterator
 
 
 def _blocks(dataset: Any) -> Iterator[tuple[int, int, int, int]]:
-    """The blocks of a dataset in its file: first byte, number of bytes, first and last row."""
+    """Yield the blocks of a dataset in its file: first byte, number of bytes, first and last row."""
     if not dataset.ndim or not len(dataset):
         return
     if dataset.chunks is None:
@@ -189,7 +189,7 @@ def _line(error: Exception) -> str:
 
 
 def size_of(path: str) -> int:
-    """The bytes that verifying the LMDB or file at ``path`` looks at; 0 if it is not there."""
+    """Return the bytes that verifying the LMDB or file at ``path`` looks at; 0 if it is not there."""
     place = Path(path, "data.mdb") if os.path.isdir(path) else Path(path)
     try:
         return place.stat().st_size

@@ -21,14 +21,14 @@ class Frames(Protocol):
     """How a video is stored."""
 
     def read(self, path: str, numbers: range, channels: int) -> list[Pixels]:
-        """The frames of these ascending ``numbers``, (C, H, W) each, of the video at ``path``.
+        """Return the frames of these ascending ``numbers``, (C, H, W) each, of the video at ``path``.
 
         Raises:
             DataError: the video, or a frame of it, is not there, or damaged.
         """
 
     def first_file(self, path: str, number: int) -> str:
-        """The file that the frame of this number is in."""
+        """Return the file that the frame of this number is in."""
 
 
 class FrameFolder:
@@ -81,7 +81,7 @@ def _pixels(frame: Any, channels: int) -> Pixels:
 
 
 def import_av() -> ModuleType:
-    """The module ``av``; a UserError that says how to install it if it is missing."""
+    """Return the module ``av``; a UserError that says how to install it if it is missing."""
     try:
         return import_module("av")  # an extra
     except ImportError:

@@ -57,7 +57,7 @@ def _along(volume: Volume, axis: int, new: int) -> Volume:
 
 
 def normalise(volume: Volume, intensity: int) -> Volume:
-    """The intensities of one volume as a VolumeDataParameter's ``intensity`` says.
+    """Return the intensities of one volume as a VolumeDataParameter's ``intensity`` says.
 
     RAW: as they are. Z_SCORE: less their mean, over their standard deviation (that of all voxels, divided by their
     number). MIN_MAX: from 0 to 1.
@@ -118,7 +118,7 @@ class VolumeTransform:
 
 
 def _moved(length: int, by: int) -> NDArray[np.int64]:
-    """For each place of an axis the old one whose voxel comes there."""
+    """Return for each place of an axis the old one whose voxel comes there."""
     return np.clip(np.arange(length) - by, 0, length - 1)
 
 
@@ -211,7 +211,7 @@ class VolumeSource:
 
 
 def list_volumes(path: str, root_folder: str = "") -> list[VolumeEntry]:
-    """The lines of the list at ``path``; see ``VolumeSource``. Empty lines do not count.
+    """Return the lines of the list at ``path``; see ``VolumeSource``. Empty lines do not count.
 
     Raises:
         FileError: the list or a file is missing, a label is no integer up to 2²⁴, or nothing is listed.

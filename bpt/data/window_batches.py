@@ -63,7 +63,7 @@ class WindowCrop:
         self._square = square
 
     def __call__(self, image: Pixels, window: ImageWindow, mirror: bool) -> WarpedWindow:
-        """The crop of ``window`` out of its ``image`` (C, H, W); with ``mirror`` flipped left to right.
+        """Return the crop of ``window`` out of its ``image`` (C, H, W); with ``mirror`` flipped left to right.
 
         Raises:
             DataError: the window is empty, or not in the image.
@@ -75,7 +75,7 @@ class WindowCrop:
         return WarpedWindow(pixels[:, :, ::-1] if mirror else pixels, at.top, at.left)
 
     def place(self, window: ImageWindow, rows: int, columns: int, mirror: bool = False) -> WindowPlacement:
-        """What a crop of ``window`` shows of an image of so many pixels; raises as a call does."""
+        """Return what a crop of ``window`` shows of an image of so many pixels; raises as a call does."""
         _, _, x1, y1, x2, y2 = window
         top = left = 0
         height = width = self.size
@@ -94,7 +94,7 @@ class WindowCrop:
         return WindowPlacement(x1, y1, x2, y2, top, left, height, width)
 
     def _widened(self, window: ImageWindow) -> tuple[tuple[int, int], tuple[int, int]]:
-        """The window with its context, perhaps beyond the image: first and last column, first and last row."""
+        """Return the window with its context, perhaps beyond the image: first and last column, first and last row."""
         factor = _F(self.size) / _F(self.size - 2 * self._pad)
         half_width = _F((window.x2 - window.x1 + 1) / 2)
         half_height = _F((window.y2 - window.y1 + 1) / 2)

@@ -103,7 +103,7 @@ class WindowSource:
             raise DataError(f"{self._place(image)}: {file}: {error}") from None
 
     def name(self, image: int) -> str:
-        """Where the image ``image`` is listed, and its file, for messages."""
+        """Return where the image ``image`` is listed, and its file, for messages."""
         return f"{self._place(image)}: {self._root_folder}{self._files[image]}"
 
     def glance(self) -> Iterator[bytes]:
@@ -121,7 +121,7 @@ class WindowSource:
         return f"{self.path}:{self._numbers[image]}"
 
     def _read_all(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """All windows (n, 6), and their overlaps (n,)."""
+        """Return all windows (n, 6), and their overlaps (n,)."""
         lines = _lines(self.path)
         blocks = []
         at = 0
@@ -163,7 +163,7 @@ class WindowSource:
 
 
 def _lines(path: str) -> list[tuple[int, str]]:
-    """The lines that are not empty, with their numbers."""
+    """Return the lines that are not empty, with their numbers."""
     found = read_list(path, "of windows")
     lines = [(number, line.strip()) for number, line in enumerate(found, 1) if line.strip()]
     if not lines:
@@ -179,7 +179,7 @@ def _number(path: str, line: tuple[int, str], what: str) -> int:
 
 
 def _table(path: str, rows: list[tuple[int, str]], count: int) -> NDArray[np.float64]:
-    """The windows of an image: (count, 6)."""
+    """Return the windows of an image: (count, 6)."""
     if len(rows) < count:
         raise FileError(path, f"ends before the last image's windows: {len(rows)} of {count} are there")
     try:

@@ -55,7 +55,7 @@ class Compute(Protocol):
         """
 
     def joins(self, segment: Segment) -> bool:
-        """Whether ``both`` can run it."""
+        """Return whether ``both`` can run it."""
 
     def both(
         self, segment: Segment, bottoms: Tensors, start: Start, update: Update | None = None

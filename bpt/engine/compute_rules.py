@@ -16,7 +16,7 @@ TASK_DAG, AUTO = pb.InnerParameter.TASK_DAG, pb.InnerParameter.AUTO
 
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
-    """Why ``plan`` cannot compute as it says."""
+    """Yield why ``plan`` cannot compute as it says."""
     parallel = plan.parallel_param
     if parallel.num_shards > 1 and plan.debug_info:
         yield Violation(
@@ -34,7 +34,7 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
 
 
 def violations_on_gpu(plan: RunPlan) -> Iterator[Violation]:
-    """Why a GPU cannot compute so."""
+    """Yield why a GPU cannot compute so."""
     if plan.parallel_param.inner_param.engine == TASK_DAG:
         yield Violation(
             ENGINE,
@@ -44,7 +44,7 @@ def violations_on_gpu(plan: RunPlan) -> Iterator[Violation]:
 
 
 def ignored_settings(plan: RunPlan, on_gpu: bool) -> Iterator[IgnoredSetting]:
-    """What is set of them that does nothing.
+    """Yield what is set of them that does nothing.
 
     Args:
         on_gpu: the plan's rank computes on one.

@@ -34,7 +34,7 @@ def add_gradients(tops: Sequence[Tensor], diffs: Sequence[Tensor], keep_graph: b
 
 
 def gradients(tops: Sequence[Tensor], diffs: Sequence[Tensor], leaves: Sequence[Tensor]) -> Sequence[Tensor | None]:
-    """The gradients of ``leaves`` that follow from ``diffs`` of ``tops``; ``None`` where nothing flows."""
+    """Return the gradients of ``leaves`` that follow from ``diffs`` of ``tops``; ``None`` where nothing flows."""
     run = engine()
     if run is None:
         return torch.autograd.grad(tops, leaves, diffs, allow_unused=True)
@@ -43,7 +43,7 @@ def gradients(tops: Sequence[Tensor], diffs: Sequence[Tensor], leaves: Sequence[
 
 @cache
 def engine() -> _RunBackward | None:
-    """How autograd's engine is called; ``None``: not in a way that is known here."""
+    """Return how autograd's engine is called; ``None``: not in a way that is known here."""
     try:
         run: Any = torch.autograd.Variable._execution_engine.run_backward
         with torch.enable_grad():

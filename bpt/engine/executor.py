@@ -186,7 +186,7 @@ class Executor:
             self._execute(do.Backward(segment))
 
     def applied(self) -> list[Applied]:
-        """The gradients that the update at the end of the last iteration applies."""
+        """Return the gradients that the update at the end of the last iteration applies."""
         found = self.scheduler.applied(self._batch, self._first)
         return [Applied(batch, self._iterations[batch], self._layers(segments)) for batch, segments in found]
 

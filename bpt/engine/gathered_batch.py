@@ -18,7 +18,7 @@ Rows = Callable[[int, Tensor, PassContext], Tensor]
 def merge_micro_batches(
     states: Sequence[MicroBatchState], inputs: Iterable[int], outputs: Iterable[int]
 ) -> MicroBatchState:
-    """The whole share of a pass, as far as a segment needs it: values of its inputs, and diffs of its outputs.
+    """Return the whole share of a pass, as far as a segment needs it: values of its inputs, and diffs of its outputs.
 
     Args:
         states: of all micro-batches of the pass, in order. Blobs without axes are with the first one.

@@ -96,7 +96,8 @@ class Backward(InstructionBase, letter="B", phase="backward", number="segment"):
 @dataclass(frozen=True)
 class ForwardBackward(InstructionBase, letter="P", phase="backward", number="segment"):
     """Run segment ``segment`` forward and backward, where nothing has to happen in between: what backward needs of
-    forward it waits for piece by piece. Only while nobody tells the phases apart."""
+    forward it waits for piece by piece. Only while nobody tells the phases apart.
+    """
 
     segment: int
 

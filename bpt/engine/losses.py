@@ -13,7 +13,7 @@ from bpt.graph.layer_graph import LayerGraph
 def sum_of_losses(
     graph: LayerGraph, values: Mapping[int, Tensor], edges: Iterable[int], device: torch.device
 ) -> Tensor:
-    """The sum of those of ``edges`` that are there, each times its ``loss_weight``: a float64 scalar on the device."""
+    """Return the sum of those of ``edges`` that are there, each times its ``loss_weight``: a float64 scalar on the device."""
     total = torch.zeros((), dtype=torch.float64, device=device)
     for edge in edges:
         weight = graph.edges[edge].loss_weight
@@ -25,7 +25,7 @@ def sum_of_losses(
 def starting_diff(
     graph: LayerGraph, edge: int, top: Tensor | None, behind: Tensor | None, scale: float = 1.0
 ) -> Tensor | None:
-    """The diff that flows into ``edge`` from behind; ``None`` if nothing does.
+    """Return the diff that flows into ``edge`` from behind; ``None`` if nothing does.
 
     A loss starts with its weight. What a later segment hands back is added to it, as it would be if that layer stood in
     this segment; what a caller has set for an output replaces it.

@@ -67,8 +67,9 @@ class EngineChoice:
         return min(self.candidates, key=self.fastest)
 
     def fastest(self, engine: int) -> float:
-        """Seconds of the fastest iteration by this candidate after its warm-up: what others did to the machine
-        meanwhile only adds to a time. Infinite if there was none."""
+        """Return seconds of the fastest iteration by this candidate after its warm-up: what others did to the machine
+        meanwhile only adds to a time. Infinite if there was none.
+        """
         return min(self.seconds[engine][WARM_UP:], default=math.inf)
 
     def __str__(self) -> str:

@@ -40,11 +40,11 @@ class MicroBatches:
         self._iteration, self._first_pass, self._last = iteration, number, count - 1
 
     def first_of(self, micro: int) -> int:
-        """The first micro-batch of the same pass."""
+        """Return the first micro-batch of the same pass."""
         return micro - micro % self.of_pass
 
     def is_last(self, micro: int) -> bool:
-        """Whether nothing comes after it in this iteration."""
+        """Return whether nothing comes after it in this iteration."""
         return micro >= self._last
 
     def context_of(self, micro: int, run: PassContext) -> PassContext:
@@ -56,7 +56,7 @@ class MicroBatches:
         return replace(run, iteration=self._iteration, pass_number=number, micro_batch=part, loss_scale=self.loss_scale)
 
     def state_of(self, micro: int, run: PassContext) -> MicroBatchState:
-        """What its passes have left: an empty state before the first of them."""
+        """Return what its passes have left: an empty state before the first of them."""
         state = self.states.get(micro) or self.states.setdefault(micro, MicroBatchState(self.context_of(micro, run)))
         rotation = self.rotations.get(self.first_of(micro))
         if rotation is not None and rotation != state.context.rotation:
@@ -96,7 +96,7 @@ class PassOutputs:
             self._made[edge].append(state.values[edge])
 
     def take(self) -> MicroBatchState:
-        """Those of the whole share, which are then forgotten."""
+        """Return those of the whole share, which are then forgotten."""
         made, self._made = self._made, {}
         return MicroBatchState(self._context, {edge: self._joined(edge, tensors) for edge, tensors in made.items()})
 

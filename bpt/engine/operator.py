@@ -197,7 +197,7 @@ class Operator:
                 state.values[edge] = self._rows(edge, tensor, state.context)
 
     def _rows(self, edge: int, tensor: Tensor, context: PassContext) -> Tensor:
-        """Those of a micro-batch."""
+        """Return those of a micro-batch."""
         if not tensor.dim():
             return tensor
         own = context.split(self.net.graph.edges[edge].shape[0])
@@ -250,7 +250,7 @@ class Operator:
             state.values[edge] = top
 
     def _bottoms(self, index: int, state: MicroBatchState) -> dict[int, Tensor]:
-        """What comes into a segment."""
+        """Return what comes into a segment."""
         segment = self.segments[index]
         fed = self._fed(segment)
         for edge in fed:
@@ -276,7 +276,7 @@ class Operator:
         state.diffs.update(diffs)
 
     def _states(self, index: int, micro: int) -> list[MicroBatchState]:
-        """Those that a segment runs at a time, from ``micro`` on: one, or those of a pass."""
+        """Return those that a segment runs at a time, from ``micro`` on: one, or those of a pass."""
         parts = self.micro_batches if index in self.gathers else 1
         return [self._turn_to(micro + part) for part in range(parts)]
 
@@ -393,13 +393,13 @@ class Operator:
             self.diffs[edge] = true[id(diff)]
 
     def losses(self, index: int, micro: int | None = None) -> Tensor:
-        """The sum of the losses that segment ``index`` has just made, each times its ``loss_weight``: float64."""
+        """Return the sum of the losses that segment ``index`` has just made, each times its ``loss_weight``: float64."""
         state = self._state if micro is None else self._under_way.states[micro]
         edges = self.segments[index].outputs if self.leads else ()
         return sum_of_losses(self.net.graph, state.values, edges, self.device)
 
     def loss(self) -> Tensor:
-        """The sum of all losses, each times its ``loss_weight``: a float64 scalar on the device."""
+        """Return the sum of all losses, each times its ``loss_weight``: a float64 scalar on the device."""
         edges = [edge.index for edge in self.net.graph.losses] if self.leads else ()
         return sum_of_losses(self.net.graph, self.values, edges, self.device)
 
@@ -438,7 +438,7 @@ class Operator:
             self.stage.expect(transfer, True, self._context_of(micro).own_shape)
 
     def layers_of(self, segment: int) -> str:
-        """What a segment is made of, in few words."""
+        """Return what a segment is made of, in few words."""
         return self.segments[segment].describe(self.net.graph)
 
     def close(self) -> None:

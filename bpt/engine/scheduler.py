@@ -19,17 +19,17 @@ class Scheduler(Protocol):
     """Says *when*; an Operator says where and how."""
 
     def training(self, iteration: int, first: int) -> Iterable[Instruction]:
-        """The instructions of one training iteration of this rank; it ends with Wait and Update.
+        """Return the instructions of one training iteration of this rank; it ends with Wait and Update.
 
         Args:
             first: the iteration at which the run began, here and in ``applied``. What was under way before is lost.
         """
 
     def forward(self) -> Iterable[Instruction]:
-        """Those of a pass without a backward pass: a test."""
+        """Return those of a pass without a backward pass: a test."""
 
     def applied(self, iteration: int, first: int) -> Sequence[Applied]:
-        """The gradients that the update at the end of ``iteration`` applies; empty: there is none yet."""
+        """Return the gradients that the update at the end of ``iteration`` applies; empty: there is none yet."""
 
     @property
     def micro_batches(self) -> int:

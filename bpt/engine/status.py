@@ -65,7 +65,7 @@ class Status:
         return self.agree() if self._world.size == 1 else self._asked()
 
     def agree(self) -> SignalAction:
-        """What all ranks are to do now; a collective call."""
+        """Return what all ranks are to do now; a collective call."""
         self._fill(0.0, self._take())
         self._world.Allreduce(self._sums)
         return self._asked()

@@ -18,7 +18,7 @@ from bpt.nn.net import Net
 
 
 def copied_weights(net: Net) -> Weights:
-    """Copies of what is trained of ``net``, as it is now."""
+    """Return copies of what is trained of ``net``, as it is now."""
     return {id(value): nn.Parameter(value.detach().clone()) for value in net.parameters() if value.requires_grad}
 
 

@@ -27,7 +27,7 @@ class HalfPrecision:
 
 
 def half_precision(graph: LayerGraph, full: Collection[str] = ()) -> HalfPrecision:
-    """What of ``graph`` is in half precision, if it is run in it. Losses are not, whatever layer makes them.
+    """Return what of ``graph`` is in half precision, if it is run in it. Losses are not, whatever layer makes them.
 
     Args:
         full: names of layers that are not, whatever their type says.
@@ -44,7 +44,7 @@ def half_precision(graph: LayerGraph, full: Collection[str] = ()) -> HalfPrecisi
 
 
 def blob_itemsizes(graph: LayerGraph, precision: Precision) -> tuple[int, ...]:
-    """Bytes of an element of each edge's blob. What is to be measured counts as if it were in the run's own numbers."""
+    """Return bytes of an element of each edge's blob. What is to be measured counts as if it were in the run's own numbers."""
     halves = precision.half is not None and not precision.measures
     full = {node.name for node in choosable(graph)} if precision.named else ()
     edges = (half_precision(graph, full) if halves else without_half_precision(graph)).edges
@@ -57,7 +57,7 @@ def without_half_precision(graph: LayerGraph) -> HalfPrecision:
 
 
 def choosable(graph: LayerGraph) -> Iterator[LayerNode]:
-    """The layers that multiply and whose own text does not say in which numbers."""
+    """Return the layers that multiply and whose own text does not say in which numbers."""
     return (
         node
         for node in graph.nodes

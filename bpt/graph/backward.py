@@ -61,7 +61,7 @@ def _sweep_forward(
     tops: Sequence[Sequence[int]],
     trains: Sequence[bool],
 ) -> list[BackwardMarks]:
-    """A diff is wanted where something before learns, unless ``propagate_down`` says otherwise."""
+    """Return a diff is wanted where something before learns, unless ``propagate_down`` says otherwise."""
     wants_diff: dict[int, bool] = {}
     marks: list[BackwardMarks] = []
     for index, spec in enumerate(specs):

@@ -199,7 +199,7 @@ def _check_settings(spec: LayerSpec) -> None:
 
 
 def _instead(unknown: str) -> str:
-    """What to write for a type that there is not, and that is no slip of the hand."""
+    """Return what to write for a type that there is not, and that is no slip of the hand."""
     today = type_today(unknown)
     if today:
         return f'; "{unknown}" is of the old format, "layers": write "{today}"'
@@ -207,7 +207,7 @@ def _instead(unknown: str) -> str:
 
 
 def _with_phase(spec: LayerSpec, phase: int) -> LayerSpec:
-    """A layer without a phase of its own takes the net's."""
+    """Return a layer without a phase of its own takes the net's."""
     if spec.param.HasField("phase"):
         return spec
     param = pb.LayerParameter()
@@ -217,7 +217,7 @@ def _with_phase(spec: LayerSpec, phase: int) -> LayerSpec:
 
 
 def infer(spec: LayerSpec, layer_type: LayerType, bottoms: Sequence[Shape]) -> LayerShapes:
-    """What the layer makes of bottoms of these shapes, which are those that it is given in its net.
+    """Return what the layer makes of bottoms of these shapes, which are those that it is given in its net.
 
     Raises LayerError if it cannot work on them.
     """

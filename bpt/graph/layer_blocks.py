@@ -34,14 +34,14 @@ def conv_blocks(graph: LayerGraph) -> tuple[tuple[int, int], ...]:
 
 
 def _goes_on(graph: LayerGraph, last: LayerNode, node: LayerNode) -> bool:
-    """Whether ``node`` is of the block that ``last`` is of, right before it."""
+    """Return whether ``node`` is of the block that ``last`` is of, right before it."""
     if node.index - 1 not in (graph.edges[edge].producer for edge in node.bottoms) or last.type == "Split":
         return False
     return node.type in (*FOLLOWERS, "Split") or node.layer_type.elementwise
 
 
 def named_blocks(graph: LayerGraph) -> Mapping[str, tuple[int, int]]:
-    """The blocks that layers name, ``parallel_param { block: "res2a" }``: each from its first layer to its last.
+    """Return the blocks that layers name, ``parallel_param { block: "res2a" }``: each from its first layer to its last.
 
     Returns:
         Name → run of layers ``[start, end)``, in which those between that name none, or another one, are, too.

@@ -71,7 +71,7 @@ class LayerNode:
         return self.spec.type
 
     def without_places(self) -> pb.LayerParameter:
-        """Its text without the fields that say where files lie, which may differ from host to host."""
+        """Return its text without the fields that say where files lie, which may differ from host to host."""
         return without(self.spec.param, *(path for path, _ in self.layer_type.files))
 
 
@@ -92,7 +92,7 @@ class LayerGraph:
     source: str | None = None
 
     def __len__(self) -> int:
-        """Number of layers, Splits included."""
+        """Return number of layers, Splits included."""
         return len(self.nodes)
 
     @cached_property

@@ -17,7 +17,7 @@ FieldPath = tuple[str | int, ...]
 
 
 def count(shape: Sequence[int]) -> int:
-    """Number of elements of ``shape``; 1 for a scalar, as in Caffe."""
+    """Return number of elements of ``shape``; 1 for a scalar, as in Caffe."""
     return math.prod(shape)
 
 
@@ -56,13 +56,13 @@ class LayerSpec:
         return tuple(self.param.top)
 
     def origin(self, *path: str | int) -> Origin | None:
-        """Where the field at ``path`` stands, or the nearest enclosing thing whose place is known."""
+        """Return where the field at ``path`` stands, or the nearest enclosing thing whose place is known."""
         while path and path not in self.origins:
             path = path[:-1]
         return self.origins.get(path)
 
     def error(self, message: str, *path: str | int) -> LayerError:
-        """A LayerError about this layer, placed at the field ``path`` (``"pooling_param", "pad"``)."""
+        """Return a LayerError about this layer, placed at the field ``path`` (``"pooling_param", "pad"``)."""
         return LayerError(self.name, message, self.origin(*path))
 
 
@@ -139,16 +139,16 @@ class LayerType(Protocol):
         """Floating-point operations of one forward pass (a multiply-add counts as two)."""
 
     def keeps(self, spec: LayerSpec) -> float:
-        """For each number of its tops, how many training keeps for it until it has run backward."""
+        """Return for each number of its tops, how many training keeps for it until it has run backward."""
 
     def autocast(self, spec: LayerSpec) -> Autocast:
         """In which numbers it computes where a run is in half precision."""
 
     def gives_constants(self, spec: LayerSpec) -> bool:
-        """Whether its tops are the same in each pass, without bottoms."""
+        """Return whether its tops are the same in each pass, without bottoms."""
 
     def allow_force_backward(self, bottom: int) -> bool:
-        """Whether ``force_backward`` may ask for a gradient of this bottom (labels: no)."""
+        """Return whether ``force_backward`` may ask for a gradient of this bottom (labels: no)."""
 
 
 class LayerTypes(Protocol):

@@ -19,11 +19,11 @@ class BlobSlice:
     stop: int
 
     def shape(self, whole: Shape) -> Shape:
-        """The shape of this slice of a blob of shape ``whole``."""
+        """Return the shape of this slice of a blob of shape ``whole``."""
         return (*whole[: self.axis], self.stop - self.start, *whole[self.axis + 1 :])
 
     def index(self, axes: int) -> tuple[slice, ...]:
-        """The index that takes this slice out of a blob with ``axes`` axes."""
+        """Return the index that takes this slice out of a blob with ``axes`` axes."""
         return tuple(slice(self.start, self.stop) if axis == self.axis else slice(None) for axis in range(axes))
 
 
@@ -40,19 +40,19 @@ class Part:
     slices: Mapping[int, BlobSlice] = field(default_factory=dict)
 
     def runs(self, layer: int) -> bool:
-        """Whether the rank runs the layer with this index."""
+        """Return whether the rank runs the layer with this index."""
         return self.layers is None or layer in self.layers
 
     def holds(self, param: Param) -> bool:
-        """Whether the rank holds the parameter, or a slice of it: it runs the parameter's layer."""
+        """Return whether the rank holds the parameter, or a slice of it: it runs the parameter's layer."""
         return self.runs(param.layer)
 
     def slice_of(self, param: Param) -> BlobSlice | None:
-        """The slice that the rank holds; ``None``: the whole blob."""
+        """Return the slice that the rank holds; ``None``: the whole blob."""
         return self.slices.get(param.index)
 
     def shape_of(self, param: Param) -> Shape:
-        """The shape of what the rank holds of the parameter."""
+        """Return the shape of what the rank holds of the parameter."""
         part = self.slice_of(param)
         return part.shape(param.shape) if part else param.shape
 
@@ -61,7 +61,7 @@ WHOLE = Part()
 
 
 def holders(param: Param, parts: Sequence[Part]) -> tuple[tuple[int, BlobSlice | None], ...]:
-    """Which ranks give what of ``param``, so that together it is whole, once.
+    """Return which ranks give what of ``param``, so that together it is whole, once.
 
     Args:
         parts: what each rank holds.

@@ -25,7 +25,7 @@ class Segment:
     outputs: tuple[int, ...]
 
     def describe(self, graph: LayerGraph) -> str:
-        """Its first and its last layer."""
+        """Return its first and its last layer."""
         first, last = graph.nodes[self.start].name, graph.nodes[self.end - 1].name
         return first if first == last else f"{first} … {last}"
 
@@ -43,7 +43,7 @@ def cut(graph: LayerGraph, starts: Sequence[int] = (0,), sources_apart: bool = F
 
 
 def whole(graph: LayerGraph) -> tuple[Segment, ...]:
-    """The whole net as one segment: the default on one process."""
+    """Return the whole net as one segment: the default on one process."""
     return cut(graph)
 
 
@@ -53,12 +53,13 @@ def per_layer(graph: LayerGraph) -> tuple[Segment, ...]:
 
 
 def isolation_cuts(graph: LayerGraph, layers: Iterable[int]) -> set[int]:
-    """Where to cut so that each of these layers is a segment alone."""
+    """Return where to cut so that each of these layers is a segment alone."""
     return {start for layer in layers for start in (layer, layer + 1) if start < len(graph)}
 
 
 def starts_by_size(graph: LayerGraph, parameters: int) -> list[int]:
-    """Where to cut so that each segment has at least so many trained parameters, counted from the end of the net.
+    """Return where to cut so that each segment has at least so many trained parameters, counted from the end of the
+    net.
 
     A segment's gradients can be exchanged while those before it run backward. The first segment takes what is left.
     """
@@ -74,7 +75,7 @@ def starts_by_size(graph: LayerGraph, parameters: int) -> list[int]:
 
 
 def trained_layers(graph: LayerGraph) -> list[int]:
-    """The layers with trained parameters, from the top of the net down: those that CGDP counts.
+    """Return the layers with trained parameters, from the top of the net down: those that CGDP counts.
 
     Parameters that several layers share count at the first of these, whose backward pass completes their gradients.
     """
@@ -87,7 +88,7 @@ def trained_layers(graph: LayerGraph) -> list[int]:
 
 
 def starts_by_chunks(graph: LayerGraph, lengths: Sequence[int]) -> list[int]:
-    """Where to cut so that each segment is a chunk of so many trained layers, counted from the top (CGDP, §4.1).
+    """Return where to cut so that each segment is a chunk of so many trained layers, counted from the top (CGDP, §4.1).
 
     Args:
         lengths: of the chunks from the top down; their sum is the number of ``trained_layers``.

@@ -21,7 +21,8 @@ class Share:
     total: int
 
     def runs(self, shift: int = 0) -> tuple[tuple[int, int], ...]:
-        """The samples as runs ``[begin, end)`` of the batch, in the rank's order; at most two, unless it is ``joined``.
+        """Return the samples as runs ``[begin, end)`` of the batch, in the rank's order; at most two, unless it is
+        ``joined``.
 
         Args:
             shift: rotates all shares along the ring, so that a rank does not get the same samples every epoch.
@@ -34,7 +35,7 @@ class Share:
 
     @staticmethod
     def joined(shares: Sequence[Share]) -> Share:
-        """The samples of several shares of one batch, those of the first one first."""
+        """Return the samples of several shares of one batch, those of the first one first."""
         first, *others = shares
         end, whole = first.start + first.count, True
         for share in others:
@@ -52,7 +53,7 @@ class Share:
         return Share(self.start + start, size + (number < longer), self.total)
 
     def shift(self, part: float) -> int:
-        """The samples by which shares are rotated that are turned by ``part`` of the batch."""
+        """Return the samples by which shares are rotated that are turned by ``part`` of the batch."""
         return int(part * self.total)
 
 
@@ -70,12 +71,12 @@ class _Joined(Share):
 
 
 def whole_batch(samples: int) -> Share:
-    """The share of a rank that has the batch for itself."""
+    """Return the share of a rank that has the batch for itself."""
     return Share(0, samples, samples)
 
 
 def rotation(epoch: int) -> float:
-    """The part of the ring, in [0, 1), by which shares are rotated in an epoch; 0 in the first.
+    """Return the part of the ring, in [0, 1), by which shares are rotated in an epoch; 0 in the first.
 
     Multiples of the golden section never come back and leave no gap for long, so after a few epochs every rank
     has seen all samples, also where the data come in one order for ever.
@@ -98,5 +99,5 @@ class ShardRotation:
     epoch: int
 
     def part(self, passes: int) -> float:
-        """The part of the batch, in [0, 1), by which shares are rotated after so many passes."""
+        """Return the part of the batch, in [0, 1), by which shares are rotated after so many passes."""
         return rotation(passes * self.batch // self.epoch) if self.epoch else 0.0

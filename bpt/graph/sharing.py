@@ -10,7 +10,7 @@ from bpt.graph.layer_spec import LayerSpec, ParamSpec, count
 
 
 def place_params(specs: Sequence[LayerSpec], owned: Sequence[Sequence[ParamSpec]]) -> tuple[Param, ...]:
-    """Number every layer's parameter blobs and resolve which share one set of values.
+    """Return number every layer's parameter blobs and resolve which share one set of values.
 
     Blobs whose ``param { name }`` is equal share; the first owns the values. Shapes must be equal, or
     only the counts under ``share_mode: PERMISSIVE``; an explicit ``lr_mult`` or ``decay_mult`` of a
@@ -51,7 +51,7 @@ def place_params(specs: Sequence[LayerSpec], owned: Sequence[Sequence[ParamSpec]
 
 
 def _with_owners_multipliers(param: Param, params: Sequence[Param], explicit: dict[tuple[int, str], float]) -> Param:
-    """A multiplier that any sharer states holds for all of them."""
+    """Return a multiplier that any sharer states holds for all of them."""
     owner = params[param.owner]
     if not param.learnable:
         return param

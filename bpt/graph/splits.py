@@ -46,7 +46,7 @@ def insert_splits(layers: Sequence[LayerSpec], explain: Explain = lambda spec, b
 
 
 def _resolve(layers: Sequence[LayerSpec], explain: Explain) -> tuple[list[list[Writer]], dict[Writer, int]]:
-    """For each layer the writers of its bottoms; for each writer how many bottoms read it."""
+    """Return for each layer the writers of its bottoms; for each writer how many bottoms read it."""
     latest: dict[str, Writer] = {}
     bottoms: list[list[Writer]] = []
     readers: dict[Writer, int] = defaultdict(int)

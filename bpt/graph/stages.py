@@ -10,7 +10,7 @@ from bpt.graph.transfers import is_source
 
 
 def spread_over(graph: LayerGraph, starts: Sequence[int], stages: Sequence[int]) -> tuple[int, ...]:
-    """The stage of each layer of the training net.
+    """Return the stage of each layer of the training net.
 
     Args:
         starts: the first layer of each partition, ascending from 0.
@@ -22,7 +22,7 @@ def spread_over(graph: LayerGraph, starts: Sequence[int], stages: Sequence[int])
 
 
 def alike(graph: LayerGraph, stage_of: Mapping[str, int]) -> tuple[int, ...]:
-    """The stage of each layer of another net that shares parameters with the training net.
+    """Return the stage of each layer of another net that shares parameters with the training net.
 
     A layer goes where the training net's layer of its name is (``stage_of``), any other one where the last of its
     bottoms is made, or where the layer runs whose parameters it shares. A layer without bottoms does not cut the run
@@ -45,18 +45,18 @@ def _behind(graph: LayerGraph, node: LayerNode, stages: Sequence[int]) -> int:
 
 
 def borders(stages: Sequence[int]) -> set[int]:
-    """The layers at which a run on one stage begins, the first included. ``stages``: of each layer."""
+    """Return the layers at which a run on one stage begins, the first included. ``stages``: of each layer."""
     return {layer for layer, stage in enumerate(stages) if not layer or stage != stages[layer - 1]}
 
 
 def part_of(graph: LayerGraph, stages: Sequence[int], stage: int) -> Part:
-    """What ``stage`` holds: its layers, and on stage 0 all layers without bottoms."""
+    """Return what ``stage`` holds: its layers, and on stage 0 all layers without bottoms."""
     own = {node.index for node in graph.nodes if (0 if is_source(node) else stages[node.index]) == stage}
     return Part(frozenset(own))
 
 
 def bound_together(graph: LayerGraph) -> tuple[tuple[int, int], ...]:
-    """Runs of layers ``[start, end)`` that one stage must run, ascending: they overlap nowhere.
+    """Return runs of layers ``[start, end)`` that one stage must run, ascending: they overlap nowhere.
 
     A Split stays with the layer whose blob it copies, so that a blob goes straight to each stage that reads it; and
     layers with common parameters stay together, with all between them.

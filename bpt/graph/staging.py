@@ -48,11 +48,11 @@ class Staging:
         return tuple(stage for stage, _ in groupby(self.of_layers))
 
     def delay(self, stage: int) -> int:
-        """Iterations between the forward pass and the last backward pass of a batch on a stage, under DELAYED."""
+        """Return iterations between the forward pass and the last backward pass of a batch on a stage, under DELAYED."""
         return len(self.path) - 1 - self.path.index(stage)
 
     def stages(self, graph: LayerGraph) -> tuple[int, ...]:
-        """The stage of each layer of a net of the run."""
+        """Return the stage of each layer of a net of the run."""
         if tuple(node.name for node in graph.nodes) == self.layers:
             return self.of_layers
         return alike(graph, dict(zip(self.layers, self.of_layers, strict=True)))

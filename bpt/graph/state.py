@@ -17,7 +17,7 @@ def show_state(state: pb.NetState) -> str:
 
 
 def filter_layers(layers: Sequence[LayerSpec], state: pb.NetState) -> tuple[LayerSpec, ...]:
-    """The layers whose include/exclude rules admit ``state``, in order.
+    """Return the layers whose include/exclude rules admit ``state``, in order.
 
     A layer without rules is always in. Several ``include`` are alternatives; with ``exclude`` a layer
     is out as soon as one rule matches. Both kinds on one layer are a LayerError.
@@ -26,7 +26,7 @@ def filter_layers(layers: Sequence[LayerSpec], state: pb.NetState) -> tuple[Laye
 
 
 def is_in(layer: LayerSpec, state: pb.NetState) -> bool:
-    """Whether the layer's rules admit ``state``. Both kinds of rules on one layer are a LayerError."""
+    """Return whether the layer's rules admit ``state``. Both kinds of rules on one layer are a LayerError."""
     include, exclude = layer.param.include, layer.param.exclude
     if include and exclude:
         raise layer.error('use "include" or "exclude" rules, not both', "exclude")
@@ -36,7 +36,7 @@ def is_in(layer: LayerSpec, state: pb.NetState) -> bool:
 
 
 def _matches(rule: pb.NetStateRule, state: pb.NetState) -> bool:
-    """Whether ``state`` fulfils every condition of ``rule`` (``Net::StateMeetsRule``)."""
+    """Return whether ``state`` fulfils every condition of ``rule`` (``Net::StateMeetsRule``)."""
     stages = set(state.stage)
     return not (
         (rule.HasField("phase") and rule.phase != state.phase)

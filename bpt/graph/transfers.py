@@ -35,12 +35,12 @@ class Transfer:
 
 
 def is_source(node: LayerNode) -> bool:
-    """Whether the layer makes its tops from nothing: it reads data, or is fed."""
+    """Return whether the layer makes its tops from nothing: it reads data, or is fed."""
     return not node.bottoms
 
 
 def wants_diff(graph: LayerGraph, edge: int) -> bool:
-    """Whether the layer that reads ``edge`` hands a diff back."""
+    """Return whether the layer that reads ``edge`` hands a diff back."""
     consumer = graph.edges[edge].consumer
     if consumer is None:
         return False
@@ -49,7 +49,7 @@ def wants_diff(graph: LayerGraph, edge: int) -> bool:
 
 
 def transfers(graph: LayerGraph, segments: Sequence[Segment], stages: Sequence[int]) -> tuple[Transfer, ...]:
-    """What crosses between stages, in order of the layers that make it.
+    """Return what crosses between stages, in order of the layers that make it.
 
     Args:
         stages: of each segment.

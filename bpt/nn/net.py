@@ -105,7 +105,7 @@ class Net(nn.Module):
         self._pass.context = context
 
     def next_rotation(self) -> float:
-        """The part of the batch by which the shares of the next pass are rotated; 0 if they never are."""
+        """Return the part of the batch by which the shares of the next pass are rotated; 0 if they never are."""
         if self._rotation is None or self._rotates_by is None:
             return 0.0
         return self._rotation.part(self._rotates_by.position // self._rotates_by.share.total)
@@ -126,7 +126,7 @@ class Net(nn.Module):
         self._planned.clear()
 
     def multiplying_in_half(self) -> frozenset[str]:
-        """The layers that ``compute_in_half`` was told, by name."""
+        """Return the layers that ``compute_in_half`` was told, by name."""
         nodes = (node for node in self.graph.nodes if self.in_half.layers[node.index])
         return frozenset(node.name for node in nodes if node.layer_type.autocast(node.spec) is Autocast.HALF)
 
@@ -136,7 +136,7 @@ class Net(nn.Module):
         return self.context.precision.blob_type(any(self.in_half.layers))
 
     def type_of(self, edge: int) -> torch.dtype:
-        """The numbers of a blob of this net's graph, and of its diff."""
+        """Return the numbers of a blob of this net's graph, and of its diff."""
         return self.context.precision.blob_type(self.in_half.edges[edge])
 
     def _agree_on_rotation(self) -> None:
@@ -155,7 +155,7 @@ class Net(nn.Module):
     def _make(
         self, param: Param, shared: Mapping[tuple[str, int], nn.Parameter], stated: Sequence[Tensor]
     ) -> nn.Parameter:
-        """The parameter, filled; ``stated`` are the layer's values in the text, if it has any."""
+        """Return the parameter, filled; ``stated`` are the layer's values in the text, if it has any."""
         node = self.graph.nodes[param.layer]
         shape = self.part.shape_of(param)
         given = shared.get((node.name, param.blob))
@@ -191,7 +191,10 @@ class Net(nn.Module):
             raise node.spec.error(str(error)) from None
 
     def _owners(self, param: Param, node: LayerNode) -> nn.Parameter:
-        """The values of the parameter that ``param`` shares; under share_mode PERMISSIVE in the owner's shape."""
+        """Return the values of the parameter that ``param`` shares.
+
+        Under share_mode PERMISSIVE in the owner's shape.
+        """
         owner = self.graph.params[param.owner]
         if not self.holds(owner) or self.part.slice_of(owner) != self.part.slice_of(param):
             raise node.spec.error(
@@ -201,11 +204,11 @@ class Net(nn.Module):
         return self._values[owner.index]
 
     def holds(self, param: Param) -> bool:
-        """Whether this rank holds a parameter blob of this net's graph, whole or a slice."""
+        """Return whether this rank holds a parameter blob of this net's graph, whole or a slice."""
         return self.part.holds(param)
 
     def value(self, param: Param) -> nn.Parameter:
-        """The values (and ``.grad``) of a parameter blob of this net's graph that this rank holds."""
+        """Return the values (and ``.grad``) of a parameter blob of this net's graph that this rank holds."""
         return self._values[param.index]
 
     def values_by_name(self) -> dict[tuple[str, int], nn.Parameter]:
@@ -290,7 +293,7 @@ class Net(nn.Module):
                 del values[edge]
 
     def _steps(self, run: range, keep: Collection[int] | None) -> Sequence[FusionStep]:
-        """The layers of a ``run`` in the order in which they run, fused where nobody wants the blobs between."""
+        """Return the layers of a ``run`` in the order in which they run, fused where nobody wants the blobs between."""
         if keep is None or self._behind_filters or is_written_down():  # a compiler fuses by itself
             return one_by_one(self.graph, run)
         grad = torch.is_grad_enabled()
@@ -326,11 +329,11 @@ class Net(nn.Module):
         self._planned = {key: steps for key, steps in self._planned.items() if not key[0]}
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copies, which plan anew: what is prepared cannot be copied."""
+        """Return for copies, which plan anew: what is prepared cannot be copied."""
         return self.__dict__ | {"_planned": {}, "_fixed": False}
 
     def bottoms(self, node: LayerNode, values: Mapping[int, Tensor]) -> list[Tensor]:
-        """What a layer reads, in the numbers that it computes in, so that diffs flow where they are wanted."""
+        """Return what a layer reads, in the numbers that it computes in, so that diffs flow where they are wanted."""
         bottoms = [
             values[edge] if wanted else values[edge].detach()
             for edge, wanted in zip(node.bottoms, node.bottom_needs_diff, strict=True)
@@ -384,7 +387,7 @@ class Net(nn.Module):
         return values
 
     def typed(self, top: Tensor) -> Tensor:
-        """What a layer without bottoms has made, which is float32, or what is handed out, in the run's precision."""
+        """Return what a layer without bottoms has made, which is float32, or what is handed out, in the run's precision."""
         return top.to(self.context.precision.compute) if top.dtype in (torch.float32, *HALF) else top
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:

@@ -65,7 +65,7 @@ def read_net_file(
     batch: int = 0,
     needs_shapes: bool = True,
 ) -> NetFile:
-    """The net at ``path``.
+    """Return the net at ``path``.
 
     Data that are not here are taken to be images of the size that the text crops or resizes them to.
 
@@ -97,7 +97,7 @@ def read_net_file(
 
 
 def _with_inputs(plan: NetPlan, layers: list[int], shape: Shape, batch: int) -> tuple[NetPlan, list[str]]:
-    """The net with Input layers for data layers whose data are not here, and with batches of ``batch``."""
+    """Return the net with Input layers for data layers whose data are not here, and with batches of ``batch``."""
     param = pb.NetParameter()
     param.CopyFrom(plan.source.param)
     notes = []
@@ -127,12 +127,12 @@ def _with_inputs(plan: NetPlan, layers: list[int], shape: Shape, batch: int) -> 
 
 
 def reads_data(type_name: str) -> bool:
-    """Whether layers of that type read a data set."""
+    """Return whether layers of that type read a data set."""
     return type_name in LAYERS and issubclass(LAYERS[type_name], DataLayer)
 
 
 def _parameters(layer: pb.LayerParameter, field: str) -> list[Any]:
-    """The settings of ``layer`` that have ``field``."""
+    """Return the settings of ``layer`` that have ``field``."""
     found = []
     for descriptor in fields_of(layer):
         if is_message(descriptor) and descriptor.name.endswith("_param"):
@@ -157,7 +157,7 @@ def _set_batch(layer: pb.LayerParameter, batch: int) -> None:
 
 
 def _sample(layer: pb.LayerParameter) -> Shape:
-    """What the text tells of a sample's shape; () if it is not enough."""
+    """Return what the text tells of a sample's shape; () if it is not enough."""
     transform, image = layer.transform_param, layer.image_data_param
     resize = transform.resize_param
     height = transform.crop_size or transform.crop_h or image.new_height or resize.height

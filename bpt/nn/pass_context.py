@@ -75,7 +75,7 @@ class PassContext:
     loss_scale: float = 1.0
 
     def generator(self, *key: str | int, device: torch.device | str = "cpu") -> torch.Generator:
-        """A generator for what ``key`` names; the same every time it is asked for."""
+        """Return a generator for what ``key`` names; the same every time it is asked for."""
         return torch.Generator(device).manual_seed(derive_seed(self.seed, *key))
 
     def pass_generator(self, *key: str | int, device: torch.device | str = "cpu") -> torch.Generator:
@@ -93,7 +93,7 @@ class PassContext:
         return self.ranks > 1 or self.micro_batch is not None
 
     def share(self, samples: int) -> Share:
-        """What layers have now of a batch whose text says so many samples: of this rank's share, the micro-batch."""
+        """Return what layers have now of a batch whose text says so many samples: of this rank's share, the micro-batch."""
         return self.part_of(self.split(samples))
 
     def part_of(self, share: Share) -> Share:
@@ -107,7 +107,7 @@ class PassContext:
         return share
 
     def own_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape that layers have now of a blob whose shape, for the whole batch, is ``shape``."""
+        """Return the shape that layers have now of a blob whose shape, for the whole batch, is ``shape``."""
         return (self.share(shape[0]).count, *shape[1:]) if self.is_divided and shape else shape
 
 

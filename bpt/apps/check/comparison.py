@@ -69,7 +69,7 @@ class Compared:
     excepted: str = ""
 
     def within(self, tolerance: float) -> bool:
-        """Whether the many ranks agree with the one."""
+        """Return whether the many ranks agree with the one."""
         known = (each.relative for each in (self.gradient, self.weight) if each)
         return bool(self.excepted) or max(known) <= tolerance
 
@@ -155,7 +155,7 @@ class _Conditions(NamedTuple):
 
 
 def _one_behind_the_other(parallel: Parallel, graph: LayerGraph) -> Staging | None:
-    """The micro-batches that one process must have to do what the ranks do; none if all the same.
+    """Return the micro-batches that one process must have to do what the ranks do; none if all the same.
 
     Where batches stay whole, each rank's is one. So it is where BatchNorm normalises by micro-batches.
     """
@@ -215,7 +215,7 @@ def _note(gradients: dict[Blob, Tensor], runtime: Runtime) -> None:
 
 
 def _whole(runtime: Runtime, own: Mapping[Blob, Tensor]) -> Mapping[Blob, Tensor]:
-    """What each rank of the first replica has of the parameters or their gradients, put together on rank 0."""
+    """Return what each rank of the first replica has of the parameters or their gradients, put together on rank 0."""
     parallel, graph = runtime.parallel, runtime.net.graph
     if parallel.grid.replica:
         return {}
@@ -226,7 +226,7 @@ def _whole(runtime: Runtime, own: Mapping[Blob, Tensor]) -> Mapping[Blob, Tensor
 
 
 def trained(graph: LayerGraph) -> list[Param]:
-    """The parameters that a solver changes."""
+    """Return the parameters that a solver changes."""
     return [param for param in graph.learnable if param.learnable and param.lr_mult]
 
 
@@ -240,7 +240,7 @@ def _compared(graph: LayerGraph, spread: Tensors, alone: Tensors) -> Iterator[Co
 
 
 def _excepted(graph: LayerGraph, param: Param) -> str:
-    """Why a parameter's values are rounding noise, if they are."""
+    """Return why a parameter's values are rounding noise, if they are."""
     node = graph.nodes[param.layer]
     reader = graph.edges[node.tops[0]].consumer if node.tops else None
     if param.blob == LAYERS[node.type].bias_blob and reader is not None:
@@ -251,7 +251,7 @@ def _excepted(graph: LayerGraph, param: Param) -> str:
 
 
 def result_lines(compared: Sequence[Compared], tolerance: float) -> Iterator[str]:
-    """The table of ``bpt check``."""
+    """Yield the table of ``bpt check``."""
     head: tuple[str, ...] = ("parameter", "gradient: absolute", "relative", "weight: absolute", "relative", "")
     rows = [head]
     for line in compared:

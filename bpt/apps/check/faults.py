@@ -1,5 +1,6 @@
 """Faults by injection: ranks that kill or stop themselves at a named instruction of an iteration, and not by luck;
-ranks that are slow, and links that are dead, from an iteration on."""
+ranks that are slow, and links that are dead, from an iteration on.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ class Fault:
         return f"--{'kill' if self.kind == signal.SIGKILL else 'stop'} {self.rank}@{self.iteration}"
 
     def is_at(self, iteration: int, instruction: Instruction) -> bool:
-        """Whether it is there."""
+        """Return whether it is there."""
         step = str(instruction.step)
         return iteration == self.iteration and self.instruction in ("", step, step.rstrip("0123456789"))
 
@@ -81,7 +82,7 @@ class Slow:
         return f"--slow {self.rank}={self.factor:g}@{self.iteration}"
 
     def pause(self, iteration: int, computed: float) -> float:
-        """Seconds to wait after it has ``computed`` for so many."""
+        """Return seconds to wait after it has ``computed`` for so many."""
         return computed * (1 / self.factor - 1) if iteration >= self.iteration else 0.0
 
 

@@ -141,7 +141,7 @@ def train_in_turn(
     begin: Callable[[Runtime], object],
     note: Callable[[Runtime], object],
 ) -> Mapping[Blob, Tensor]:
-    """The weights of the first learner after ``iterations``.
+    """Return the weights of the first learner after ``iterations``.
 
     Args:
         plan: of one process.
@@ -171,7 +171,7 @@ def train_in_turn(
 
 
 def _staging(plan: RunPlan, run: LocalRun, learner: LocalReplica) -> Staging | None:
-    """The ranks' parts of a learner's share one behind the other, where a layer normalises by them."""
+    """Return the ranks' parts of a learner's share one behind the other, where a layer normalises by them."""
     graph = build_graph_of(plan.train)
     cuts = (learner.ranks, *run.micro_batches)
     if all(cut == 1 for cut in cuts) or not any(LAYERS[n.type].normalises_by_batch(n.spec) for n in graph.nodes):

@@ -65,7 +65,7 @@ class PictureClassifier:
         shared: Mapping[tuple[str, int], nn.Parameter] | None = None,
         context: PassContext | None = None,
     ) -> PictureClassifier:
-        """The net of ``plan`` with the trained ``weights``.
+        """Return the net of ``plan`` with the trained ``weights``.
 
         Args:
             batch: pictures that go through it at once.
@@ -88,7 +88,7 @@ class PictureClassifier:
         return scores.softmax(1) if self.net.by_softmax else scores
 
     def answers(self, asked: Sequence[NamedPicture], top: int) -> Iterator[Classification]:
-        """What the net says of each picture, in order: its ``top`` best classes."""
+        """Yield what the net says of each picture, in order: its ``top`` best classes."""
         for part in self.pictures.batches(asked):
             for picture, row in zip(part, self.scores([each.path for each in part]), strict=True):
                 order = np.argsort(-row.numpy(), kind="stable")[:top]

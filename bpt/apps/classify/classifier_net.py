@@ -31,7 +31,7 @@ class ClassifierNet(NetWithInputs):
 
 
 def classifier_net(plan: NetPlan, batch: int = 1) -> ClassifierNet:
-    """The net of ``plan``, in the phase TEST, as it classifies; see fed_net.
+    """Return the net of ``plan``, in the phase TEST, as it classifies; see fed_net.
 
     The scores are the bottom of the last Softmax whose top no other layer reads; without one they are the net's only
     output.
@@ -46,7 +46,7 @@ def classifier_net(plan: NetPlan, batch: int = 1) -> ClassifierNet:
 
 
 def _find_scores(net: NetWithInputs) -> tuple[Edge, str, bool]:
-    """The edge of the class scores, how it was found, and whether a Softmax follows."""
+    """Return the edge of the class scores, how it was found, and whether a Softmax follows."""
     graph = net.graph
     ends = [node for node in graph.nodes if node.type == "Softmax" and graph.edges[node.tops[0]].consumer is None]
     if ends:

@@ -44,7 +44,7 @@ class Choice:
 
 
 def choose(plan: RunPlan, world: Communicator, device: torch.device, resume: str = "") -> Choice:
-    """The plan to train by; a collective call. What the text sets stands. Without ``auto: true``, as it is.
+    """Return the plan to train by; a collective call. What the text sets stands. Without ``auto: true``, as it is.
 
     Args:
         resume: as for ``bind``.
@@ -85,7 +85,10 @@ def choose(plan: RunPlan, world: Communicator, device: torch.device, resume: str
 
 
 def _kept(plan: RunPlan, graphs: Sequence[LayerGraph], resume: str, ranks: int) -> bytes | None:
-    """What a snapshot's run has chosen; ``None``: nothing that these ranks can do with what the text sets now."""
+    """Return what a snapshot's run has chosen.
+
+    ``None``: nothing that these ranks can do with what the text sets now.
+    """
     path = newest_of(plan) if resume == "auto" else resume
     state = read_state(path) if path else pb.SolverState()
     if not state.HasField("chosen"):

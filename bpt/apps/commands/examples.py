@@ -21,7 +21,7 @@ _SCRIPT = re.compile(r"scripts/(\w+\.py)")
 
 
 def home() -> Path:
-    """The folder with ``prototxt/`` and ``scripts/``: the repository, or what the package has brought along.
+    """Return the folder with ``prototxt/`` and ``scripts/``: the repository, or what the package has brought along.
 
     Raises:
         UserError: there is neither.
@@ -33,12 +33,12 @@ def home() -> Path:
 
 
 def examples() -> list[str]:
-    """The names of the networks that have a solver."""
+    """Return the names of the networks that have a solver."""
     return sorted(path.name for path in (home() / "prototxt").iterdir() if (path / "solver.prototxt").exists())
 
 
 def list_examples() -> Iterator[str]:
-    """A line for each: its name, and the first sentence of its solver's text."""
+    """Yield a line for each: its name, and the first sentence of its solver's text."""
     names = examples()
     width = max(map(len, names))
     for name in names:

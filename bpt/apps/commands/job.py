@@ -34,7 +34,7 @@ class Job:
 
     @classmethod
     def enter(cls, world: Communicator, started: CpuTime | None = None) -> Job:
-        """The job of all ranks of ``world``; a collective call."""
+        """Return the job of all ranks of ``world``; a collective call."""
         return cls(world, *launch.local_ranks(world), started)
 
     @property
@@ -49,7 +49,7 @@ class Job:
         return self.choose(plan, gpu)
 
     def choose(self, plan: RunPlan | None = None, gpu: str = "") -> torch.device:
-        """This rank's threads and device; a collective call."""
+        """Return this rank's threads and device; a collective call."""
         threads = plan.parallel_param.inner_param.num_threads if plan is not None else 0
         if self.world.size > 1:  # a process that is alone leaves the choice to torch
             torch.set_num_threads(share_cores(self.world))
@@ -58,7 +58,7 @@ class Job:
         return choose_device(plan, gpu, self.local_rank, self.local_size)
 
     def loads(self) -> list[MachineLoad]:
-        """What each rank needs of its host, and how busy that was since the process began; a collective call."""
+        """Return what each rank needs of its host, and how busy that was since the process began; a collective call."""
         return self.world.allgather(load_since(self.started, self.world.host, torch.get_num_threads()))
 
     def tell_of_neighbours(self) -> None:

@@ -11,7 +11,7 @@ from bpt.nn.net_file import read_net_file
 def summarize(
     model: str, phase: str = "TRAIN", *, batch: int = 0, shape: Shape = (), level: int = 0, stages: tuple[str, ...] = ()
 ) -> tuple[Summary, tuple[str, ...]]:
-    """The summary of the net ``model`` in a phase, and what had to be assumed for it.
+    """Return the summary of the net ``model`` in a phase, and what had to be assumed for it.
 
     Args:
         batch: samples of a batch; 0: as many as the text says.

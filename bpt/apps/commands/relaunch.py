@@ -123,7 +123,7 @@ class Relaunch:
             self._job.send_signal(number)
 
     def _is_to_restart(self, status: int, seconds: float) -> bool:
-        """Whether a job that has ended is to be started again; waits until then."""
+        """Return whether a job that has ended is to be started again; waits until then."""
         if not status or self._ended_by:
             return False
         told = f"The job has failed with status {status} after {seconds:.1f} s"
@@ -198,7 +198,7 @@ def join(process: int, argv: list[str]) -> None:
 
 @contextmanager
 def _desk(process: int) -> Iterator[Path]:
-    """Where calls to join are left: in a folder that only this user can enter.
+    """Return where calls to join are left: in a folder that only this user can enter.
 
     Raises:
         WriteError: there can be none, or another user has made it.
@@ -224,7 +224,7 @@ def _path_of(process: int) -> Path:
 
 
 def _taken(desk: Path) -> list[str]:
-    """The command that was left there; it is removed. None: an empty one."""
+    """Return the command that was left there; it is removed. None: an empty one."""
     try:
         argv = json.loads(desk.read_bytes())
         desk.unlink()

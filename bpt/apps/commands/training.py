@@ -116,7 +116,7 @@ def _tracing(path: str, world: Communicator) -> AbstractContextManager[None]:
 
 
 def _sinks(plan: RunPlan, world: Communicator, metrics: str, tensorboard: str) -> list[Sink]:
-    """Where metrics go."""
+    """Return where metrics go."""
     if not metrics and not tensorboard:
         return []
     from bpt.train.telemetry.metrics_file import MetricsFile, check_metrics_file  # noqa: PLC0415  as above

@@ -50,7 +50,7 @@ def convert(source: str, target: str, raw: str = "", dialect: Dialect | None = N
 
 
 def _compare(written: WeightsFile, read: WeightsFile, path: str, half: bool) -> tuple[int, float]:
-    """How many numbers there are, and the largest rounding, by the largest number of its blob."""
+    """Return how many numbers there are, and the largest rounding, by the largest number of its blob."""
     wanted = {layer.name: layer.blobs for layer in written.layers if layer.blobs}
     found = {layer.name: layer.blobs for layer in read.layers if layer.blobs}
     if list(map(len, wanted.values())) != [len(found.get(name, ())) for name in wanted] or len(wanted) != len(found):

@@ -55,7 +55,8 @@ class WeightsFile:
 
 
 def read_weights(path: str, dialect: Dialect | None = None) -> WeightsFile:
-    """The weights at ``path``: a caffemodel of any Caffe, HDF5, or safetensors, by its content or if the name ends so.
+    """Return the weights at ``path``: a caffemodel of any Caffe, HDF5, or safetensors, by its content or if the name
+    ends so.
 
     Layers of V0 and V1 become today's, fields of forks get the numbers of bpt's schema, and blobs of the time when all
     had four axes the axes that they have today.
@@ -100,7 +101,7 @@ def _of_message(path: str, dialect: Dialect | None) -> WeightsFile:
 
 
 def _todays(layer: pb.LayerParameter, index: int, blob: pb.BlobProto) -> FloatArray:
-    """A blob's values in today's shape: old files have ones before it, up to four axes."""
+    """Return a blob's values in today's shape: old files have ones before it, up to four axes."""
     values = blob_to_array(blob)
     if not is_legacy(blob) or (layer.type in ("Convolution", "Deconvolution") and index == 0):
         return values

@@ -16,7 +16,7 @@ from bpt.config.proto.blobs import FloatArray, fits_half
 
 
 def read_arrays(path: str) -> dict[str, tuple[FloatArray, ...]]:
-    """The blobs of each layer at ``path``, in single precision.
+    """Return the blobs of each layer at ``path``, in single precision.
 
     Raises:
         FileError: it cannot be read, or its tensors are not called as :func:`write_arrays` calls them.

@@ -26,7 +26,8 @@ class BoxDrawing(NamedTuple):
 
 
 def named_apart(folder: str, pictures: Sequence[str]) -> list[str]:
-    """A PNG file in ``folder``, which is made, for each of ``pictures``, of its name; of equal names the later ones get
+    """Return a PNG file in ``folder``, which is made, for each of ``pictures``, of its name; of equal names the later
+    ones get
     numbers.
 
     Raises:

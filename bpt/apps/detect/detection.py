@@ -58,7 +58,7 @@ class Detector:
         preprocessing: str = "",
         missing: MissingWeights = MissingWeights.REFUSE_RANDOM,
     ) -> Detector:
-        """The net of ``plan`` with the trained ``weights``.
+        """Return the net of ``plan`` with the trained ``weights``.
 
         Args:
             batch: pictures that go through it at once.
@@ -73,7 +73,7 @@ class Detector:
         return cls(net, pictures, class_names(labels, net.classes))
 
     def detections(self, asked: Sequence[NamedPicture], threshold: float) -> Iterator[Detections]:
-        """The objects in each picture, in order, of a score of at least ``threshold``."""
+        """Yield the objects in each picture, in order, of a score of at least ``threshold``."""
         for part in self.pictures.batches(asked):
             prepared, made = self.pictures.run([each.path for each in part], self.net.found)
             rows = made.reshape(-1, made.shape[-1])
@@ -85,7 +85,7 @@ class Detector:
 
 
 def _in_pixels(rows: Tensor, part: Box, size: Shape) -> list[Detection]:
-    """The objects of one picture, the surest first. ``part``: what the net has seen of it."""
+    """Return the objects of one picture, the surest first. ``part``: what the net has seen of it."""
     rows = rows[rows[:, 2].argsort(descending=True, stable=True)]
     height, width = size
     boxes = around(rows[:, 3:].numpy(), part).clip(0, 1) * (width, height, width, height)

@@ -26,7 +26,7 @@ class DetectorNet(NetWithInputs):
 
 
 def detector_net(plan: NetPlan, batch: int = 1) -> DetectorNet:
-    """The net of ``plan``, in the phase TEST, up to its DetectionOutput layer; see fed_net.
+    """Return the net of ``plan``, in the phase TEST, up to its DetectionOutput layer; see fed_net.
 
     Raises:
         PrototxtError: the text is wrong; says where.

@@ -21,7 +21,7 @@ SHORT = 5e-3
 def codec_advice(
     compression: CompressionSpec, nbytes: int, hosts: Sequence[str], links: Sequence[MeasuredLink]
 ) -> Iterator[Finding]:
-    """What to set, if it is not set so.
+    """Yield what to set, if it is not set so.
 
     Args:
         nbytes: of the gradients that a rank sums in each iteration.

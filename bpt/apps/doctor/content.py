@@ -35,7 +35,7 @@ class Content:
 
 
 def lmdb_content(path: str) -> Content:
-    """The number of records of the LMDB at ``path``, and some of them: first, last, and between.
+    """Return the number of records of the LMDB at ``path``, and some of them: first, last, and between.
 
     Raises:
         FileError: missing, not an LMDB, empty, truncated or damaged.
@@ -104,7 +104,7 @@ def hdf5_content(path: str, datasets: Sequence[str], allow_external: bool = Fals
 
 
 def volume_content(path: str, root_folder: str) -> Content:
-    """The labels of the NIfTI volumes that the list at ``path`` names, and some of the files.
+    """Return the labels of the NIfTI volumes that the list at ``path`` names, and some of the files.
 
     Args:
         root_folder: before each path that is not absolute; empty: the list's folder.
@@ -129,7 +129,7 @@ def volume_content(path: str, root_folder: str) -> Content:
 
 
 def image_content(path: str, root_folder: str) -> Content:
-    """The list of image files at ``path``, and the pixels of some of them.
+    """Return the list of image files at ``path``, and the pixels of some of them.
 
     Args:
         root_folder: before each path, as it is.
@@ -148,7 +148,7 @@ def image_content(path: str, root_folder: str) -> Content:
 
 
 def mean_content(path: str) -> Content:
-    """The mean image in the file at ``path``.
+    """Return the mean image in the file at ``path``.
 
     Raises:
         FileError: it is missing, or no mean image.
@@ -159,7 +159,7 @@ def mean_content(path: str) -> Content:
 
 
 def file_content(path: str) -> Content:
-    """The size of a file and its bytes: all of a small one, pieces of a large one.
+    """Return the size of a file and its bytes: all of a small one, pieces of a large one.
 
     Raises:
         FileError: it is missing or cannot be read.

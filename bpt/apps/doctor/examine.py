@@ -130,7 +130,7 @@ _NO_SNAPSHOT = Section("Resuming", (note("no snapshot is under snapshot_prefix y
 
 
 def _iteration(snapshot: str | None) -> int:
-    """The iteration of a solver state; 0: there is none, or it cannot be read, which is told elsewhere."""
+    """Return the iteration of a solver state; 0: there is none, or it cannot be read, which is told elsewhere."""
     return attempt(lambda: read_state(snapshot).iter if snapshot else 0).value or 0
 
 
@@ -190,7 +190,7 @@ class _Examination:
             self._add(check_stored_data(ranks, lambda: [one for place in places for one in stored_at(place)]))
 
     def _device(self, texts: Texts | None) -> Attempt[torch.device]:
-        """What this rank computes on. Nothing is logged from here on but warnings."""
+        """Return what this rank computes on. Nothing is logged from here on but warnings."""
         plan = texts.solver.value if texts else None
         # Ranks that are told a number of threads do not divide the cores with the others, which would wait for them.
         threads = self._world.allgather(plan.parallel_param.inner_param.num_threads if plan else 0)
@@ -240,7 +240,7 @@ class _Examination:
                 self._add(describe_cluster(ranks, solver, device, self._wanted.cluster))
 
     def _resume(self, texts: Texts) -> str:
-        """The solver state that the run goes on from, as rank 0 finds it."""
+        """Return the solver state that the run goes on from, as rank 0 finds it."""
         solver = texts.solver.value
         return state_to_resume(solver, self._wanted.resume) if solver and self._world.rank == 0 else ""
 

@@ -59,7 +59,7 @@ class Section:
     table: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
-        """The section as it is printed."""
+        """Yield the section as it is printed."""
         yield self.title
         for line in self.table:
             yield f"  {line}".rstrip()
@@ -70,12 +70,12 @@ class Section:
 
 
 def count_of(kind: Severity, sections: Iterable[Section]) -> int:
-    """How many findings of a kind there are."""
+    """Return how many findings of a kind there are."""
     return sum(finding.kind is kind for section in sections for finding in section.findings)
 
 
 def summary(sections: Iterable[Section]) -> str:
-    """The last line, which says what it all means."""
+    """Return the last line, which says what it all means."""
     sections = tuple(sections)
     problems, warnings = count_of(Severity.PROBLEM, sections), count_of(Severity.WARNING, sections)
     if problems:
@@ -173,11 +173,11 @@ def attempt(function: Callable[[], T]) -> Attempt[T]:
 
 
 def reads_all(plan: RunPlan, rank: int) -> bool:
-    """Whether ``rank`` needs the test nets, weights to start from, and a snapshot to resume."""
+    """Return whether ``rank`` needs the test nets, weights to start from, and a snapshot to resume."""
     return rank == SERVER or not plan.is_outer
 
 
 def nets_with_data(plans: Mapping[str, NetPlan], plan: RunPlan, rank: int) -> dict[str, NetPlan]:
-    """Those of a rank's nets whose data it reads itself."""
+    """Return those of a rank's nets whose data it reads itself."""
     shipped = plan.parallel_param.ship_data and not reads_all(plan, rank)
     return {} if shipped else dict(plans)

@@ -63,7 +63,7 @@ class RankPlace:
 
 
 def place_here(device: Attempt[torch.device]) -> RankPlace:
-    """Where this rank runs."""
+    """Return where this rank runs."""
     cpus = allowed()
     launcher_cpus = _launcher_cpus() or cpus
     return RankPlace(
@@ -84,7 +84,7 @@ def place_here(device: Attempt[torch.device]) -> RankPlace:
 def check_hosts(
     ranks: Ranks, device: Attempt[torch.device], outer: bool = False, loads: Sequence[MachineLoad] = ()
 ) -> Section:
-    """What each host has and gives; a collective call.
+    """Return what each host has and gives; a collective call.
 
     Args:
         device: what this rank is to compute on, or why it cannot.
@@ -103,13 +103,13 @@ def _busy_hosts(loads: Sequence[MachineLoad]) -> Iterator[Finding]:
 
 
 def usable(places: Sequence[RankPlace]) -> float:
-    """The cores that these ranks of one host may keep busy together, by number and by CPU time."""
+    """Return the cores that these ranks of one host may keep busy together, by number and by CPU time."""
     cpus = frozenset[int]().union(*(place.cpus | place.launcher_cpus for place in places))
     return min(len(cpus) / places[0].cpus_a_core, *(place.quota for place in places))
 
 
 def findings(ranks: Ranks, places: Sequence[RankPlace], outer: bool = False) -> Iterator[Finding]:
-    """What is to be said of the places of all ranks; ``outer`` as in ``check_hosts``."""
+    """Yield what is to be said of the places of all ranks; ``outer`` as in ``check_hosts``."""
     for host, members in ranks.by_host.items():
         here = [places[rank] for rank in members]
         yield from _cores_of(ranks, host, members, here)
@@ -159,7 +159,7 @@ def _cores_of(ranks: Ranks, host: str, members: list[int], here: list[RankPlace]
 
 
 def _unlike(ranks: Ranks, places: Sequence[RankPlace], remedy: str) -> Iterator[Finding]:
-    """Whether some hosts give their ranks more than others do."""
+    """Yield whether some hosts give their ranks more than others do."""
     models = {_model(place) for place in places if place.device}
     if len(models) > 1:
         yield note(f"the ranks compute on unlike devices: {', '.join(sorted(models))}", remedy)
@@ -218,7 +218,7 @@ def _busy(here: list[RankPlace]) -> str:
 
 
 def _launcher_cpus() -> frozenset[int]:
-    """The logical CPUs that the launcher may run on; none if there is none, or it cannot be asked."""
+    """Return the logical CPUs that the launcher may run on; none if there is none, or it cannot be asked."""
     try:
         return frozenset(os.sched_getaffinity(os.getppid())) if launched() else frozenset()
     except (AttributeError, OSError):  # another system than Linux; or not ours to ask

@@ -46,7 +46,7 @@ class Leftover:
     nbytes: int
 
     def remove(self) -> None:
-        """Raises OSError."""
+        """Raise OSError."""
         if self.path.is_dir() and not self.path.is_symlink():
             shutil.rmtree(self.path)
         else:
@@ -54,7 +54,7 @@ class Leftover:
 
 
 def find() -> list[Leftover]:
-    """What dead jobs of this user have left on this host."""
+    """Return what dead jobs of this user have left on this host."""
     used = _used()
     if used is None:
         return []
@@ -73,7 +73,7 @@ def find() -> list[Leftover]:
 
 
 def _is_dead(entry: Path, in_memory: bool, here: str) -> bool:
-    """Whether the name of something that nobody uses is one that belongs to a dead job."""
+    """Return whether the name of something that nobody uses is one that belongs to a dead job."""
     if segment := _SEGMENT.fullmatch(entry.name):
         return in_memory and segment["host"].split(".")[0] == here
     if session := _SESSION.fullmatch(entry.name):
@@ -84,7 +84,7 @@ def _is_dead(entry: Path, in_memory: bool, here: str) -> bool:
 
 
 def _own_entries(place: Path) -> Iterator[Path]:
-    """What this user has in a folder: files and folders, and no links."""
+    """Yield what this user has in a folder: files and folders, and no links."""
     with suppress(OSError):
         for entry in sorted(place.iterdir()):
             with suppress(OSError):
@@ -94,7 +94,7 @@ def _own_entries(place: Path) -> Iterator[Path]:
 
 
 def _files(entry: Path) -> dict[Path, os.stat_result]:
-    """The file, or the folder and all that is in it."""
+    """Return the file, or the folder and all that is in it."""
     found = {}
     for path in (entry, *(entry.rglob("*") if entry.is_dir() else ())):
         with suppress(OSError):
@@ -103,7 +103,10 @@ def _files(entry: Path) -> dict[Path, os.stat_result]:
 
 
 def _used() -> set[Place] | None:
-    """All files that processes have mapped or open; ``None``: not all of this user's processes can be looked at."""
+    """Return all files that processes have mapped or open.
+
+    ``None``: not all of this user's processes can be looked at.
+    """
     try:
         space = {kind: (_PROC / "self/ns" / kind).stat().st_ino for kind in _INITIAL}
     except OSError:
@@ -181,7 +184,7 @@ def _tried(do: Callable[[], None]) -> str:
 
 
 def _of_prefix(prefix: str, clean: bool) -> Iterator[Finding]:
-    """The lock of a dead run, and what it has left half-written. Taking the lock tells whether the run lives."""
+    """Yield the lock of a dead run, and what it has left half-written. Taking the lock tells whether the run lives."""
     lock = Path(f"{prefix}.lock")
     there = [*([str(lock)] if lock.exists() else []), *map(str, leftovers(f"{prefix}_iter_"))]
     if not there:

@@ -32,7 +32,7 @@ def check_versions(ranks: Ranks) -> tuple[Section, bool]:
 
 
 def versions_here() -> dict[str, str]:
-    """What this rank runs: package → version."""
+    """Return what this rank runs: package → version."""
     return {
         "Python": platform.python_version(),
         "bpt": f"{VERSION} (source {source_digest()})",
@@ -77,7 +77,7 @@ _ALONE = "this is one process, alone: no launcher (mpirun, srun) has started it,
 
 
 def check_mpi(ranks: Ranks) -> Section:
-    """The MPI library, its thread level and fault tolerance; a collective call."""
+    """Return the MPI library, its thread level and fault tolerance; a collective call."""
     everybody = ranks.world.allgather(tuple(ranks.world.describe().items()))
     is_mpi = any(dict(facts)["library"] != "none" for facts in everybody)
     return Section("MPI", tuple(_library(ranks, everybody) if is_mpi else _alone()))

@@ -14,7 +14,7 @@ _SAME_HOST_LATE = 200e-6
 
 
 def check_links(ranks: Ranks, measured: MeasuredLinks) -> Section:
-    """What the measurement says. Not collective."""
+    """Return what the measurement says. Not collective."""
     size = ranks.world.size
     if size == 1:
         return Section("Connections", (note("one rank has nobody to talk to"),))

@@ -92,7 +92,7 @@ def _plan(
 
 
 def _powers(ranks: Ranks, device: torch.device) -> list[float | None]:
-    """The power of each rank; unknown if one has told of a problem with its threads."""
+    """Return the power of each rank; unknown if one has told of a problem with its threads."""
     misused = ranks.world.allgather(attempt(lambda: wanted_threads(os.environ)).message)
     return [None] * ranks.world.size if any(misused) else powers(ranks.world, clock_of(device))
 
@@ -110,7 +110,7 @@ def _roles(plan: RunPlan, roles: Roles) -> Iterator[Finding]:
 
 
 def _momentum(plan: RunPlan, roles: Roles) -> Iterator[Finding]:
-    """Whether gradients of ASGD may diverge."""
+    """Yield whether gradients of ASGD may diverge."""
     if sends_gradients(plan) and plan.optim.momentum and len(roles.workers) > 1:
         yield warning(
             f"ASGD: gradients of {len(roles.workers)} workers are stale, which momentum {plan.optim.momentum:g} "
@@ -160,7 +160,7 @@ def _span(counts: Sequence[int]) -> str:
 
 
 def _table(ranks: Ranks, roles: Roles, work: OuterWork, power: Sequence[float | None]) -> Iterator[str]:
-    """A line for each worker, of few."""
+    """Yield a line for each worker, of few."""
     if not 1 < len(roles.workers) <= _SHOWN:
         return
     rows: list[tuple[str, ...]] = [("worker", "rank", "host", "MHz × cores", "first samples")]
@@ -173,7 +173,7 @@ def _table(ranks: Ranks, roles: Roles, work: OuterWork, power: Sequence[float | 
 
 
 def _order(roles: Roles, work: OuterWork) -> Iterator[Finding]:
-    """Whether a worker may get samples of some kinds only."""
+    """Yield whether a worker may get samples of some kinds only."""
     if work.unshuffled and len(roles.workers) > 1:
         layer, message = work.unshuffled
         yield note(
@@ -184,7 +184,7 @@ def _order(roles: Roles, work: OuterWork) -> Iterator[Finding]:
 
 
 def _traffic(plan: RunPlan, roles: Roles, work: OuterWork) -> Iterator[Finding]:
-    """What the server and the workers send each other."""
+    """Yield what the server and the workers send each other."""
     outer, workers, c_w = plan.parallel_param.agwu_param, len(roles.workers), work.weights
     computes = SERVER in roles.workers
     remote = workers - computes

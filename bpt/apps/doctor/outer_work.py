@@ -70,7 +70,7 @@ class OuterWork:
 
 
 def work_of(plan: RunPlan, graph: LayerGraph, start: int, powers: Sequence[float | None]) -> OuterWork:
-    """What a run will do.
+    """Return what a run will do.
 
     Args:
         plan: of the run.
@@ -136,7 +136,7 @@ PASSING = 3
 
 
 def server_copies(work: OuterWork, workers: int, gradients: bool) -> int:
-    """Copies of the weights that rank 0 may hold at once.
+    """Return copies of the weights that rank 0 may hold at once.
 
     Values of its net and history of its rule, and gradients under ASGD; the newest version, and one that is being
     tested or written; of each worker the version that it trains from, and what it has submitted.
@@ -145,7 +145,7 @@ def server_copies(work: OuterWork, workers: int, gradients: bool) -> int:
 
 
 def worker_copies(work: OuterWork, gradients: bool) -> tuple[int, int]:
-    """Copies of the weights on a worker: on its device, and in main memory.
+    """Return copies of the weights on a worker: on its device, and in main memory.
 
     There values, gradients and history; here what it has submitted and what comes, and under ASGD gradients that it
     adds up.
@@ -156,7 +156,7 @@ def worker_copies(work: OuterWork, gradients: bool) -> tuple[int, int]:
 def check_memory(
     ranks: Ranks, roles: Roles, work: OuterWork, device: torch.device, gradients: bool
 ) -> Iterator[Finding]:
-    """Whether the ranks of each host have room for their weights; a collective call.
+    """Yield whether the ranks of each host have room for their weights; a collective call.
 
     Args:
         gradients: whether these are submitted (ASGD).
@@ -195,7 +195,7 @@ def check_memory(
 
 
 def _of_rank(roles: Roles, on_device: float, in_main: float) -> tuple[float, float]:
-    """The copies of the weights that this rank has of a worker's.
+    """Return the copies of the weights that this rank has of a worker's.
 
     A stage's part counts as one of equal parts; what shards have less counts as if they had it.
     """
@@ -206,7 +206,7 @@ def _of_rank(roles: Roles, on_device: float, in_main: float) -> tuple[float, flo
 
 
 def check_disk(ranks: Ranks, roles: Roles, work: OuterWork) -> Iterator[Finding]:
-    """Whether the workers have room for the records that rank 0 sends them; a collective call."""
+    """Yield whether the workers have room for the records that rank 0 sends them; a collective call."""
     mine = attempt(_place)
     messages = ranks.world.allgather("" if roles.serves else mine.message)
     yield from errors_of(ranks, messages, "set TMPDIR to a folder that can be written (mpirun -x TMPDIR=… …)")
@@ -234,12 +234,12 @@ def check_disk(ranks: Ranks, roles: Roles, work: OuterWork) -> Iterator[Finding]
 
 
 def _part(work: OuterWork, worker: int) -> int:
-    """The bytes of records that a worker gets in the end, if it is as fast as is thought at first."""
+    """Return the bytes of records that a worker gets in the end, if it is as fast as is thought at first."""
     return work.records * work.first[worker] // max(sum(work.first), 1)
 
 
 def _place() -> tuple[str, int, int]:
-    """The folder for temporary files, its file system, and the bytes that are free there."""
+    """Return the folder for temporary files, its file system, and the bytes that are free there."""
     folder = tempfile.gettempdir()
     return folder, os.stat(folder).st_dev, shutil.disk_usage(folder).free
 
@@ -251,5 +251,5 @@ def bytes_text(nbytes: int) -> str:
 
 
 def sends_gradients(plan: RunPlan) -> bool:
-    """Whether workers submit gradients, not weights."""
+    """Return whether workers submit gradients, not weights."""
     return plan.parallel_param.exchange == pb.ParallelParameter.ASGD

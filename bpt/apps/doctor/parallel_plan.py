@@ -98,7 +98,7 @@ def _section(findings: Sequence[Finding]) -> Section:
 def _spread(
     ranks: Ranks, plan: RunPlan, graphs: Mapping[str, LayerGraph], device: torch.device
 ) -> tuple[Parallel, Part]:
-    """The parallelisation, and what this rank holds of the training net."""
+    """Return the parallelisation, and what this rank holds of the training net."""
     train, *tests = graphs.values()
     with setup_parallelism(plan, train, ranks.world, device, tests=tests) as parallel:
         parts = [parallel.parts(graph)[parallel.grid.in_replica.rank] for graph in graphs.values()]
@@ -106,7 +106,7 @@ def _spread(
 
 
 def _shares(graphs: Mapping[str, LayerGraph], parallel: Parallel) -> Iterator[Finding]:
-    """Who gets how many samples of each net's batch; a collective call."""
+    """Yield who gets how many samples of each net's batch; a collective call."""
     owners = parallel.ranks_with_samples
     yield ok(parallel.described)
     if parallel.staging:
@@ -148,7 +148,7 @@ def _divided(name: str, shares: Sequence[Share], parallel: Parallel, whole_batch
 
 
 def _statistics(graph: LayerGraph, parallel: Parallel) -> Iterator[Finding]:
-    """Whether a BatchNorm sees less of a batch than on one process."""
+    """Yield whether a BatchNorm sees less of a batch than on one process."""
     micro_batches = parallel.staging.micro_batches if parallel.staging else 1
     if parallel.samples.size == micro_batches == 1:
         return
@@ -176,7 +176,7 @@ def _statistics(graph: LayerGraph, parallel: Parallel) -> Iterator[Finding]:
 
 
 def _memory(ranks: Ranks, plan: RunPlan, graph: LayerGraph, part: Part, device: torch.device) -> Iterator[Finding]:
-    """Whether there is room for what a rank holds; a collective call."""
+    """Yield whether there is room for what a rank holds; a collective call."""
     copies = 2 + num_moments(plan.optim)  # values, gradients, history
     sharers = 1 if device.type == "cuda" else len(ranks.by_host[ranks.hosts[ranks.world.rank]])
     mine = _held(graph, part) * plan.precision.master.itemsize * copies, Memory(device, sharers).room
@@ -198,7 +198,7 @@ def _memory(ranks: Ranks, plan: RunPlan, graph: LayerGraph, part: Part, device: 
 def _exchange(
     ranks: Ranks, plan: RunPlan, graph: LayerGraph, part: Part, measured: MeasuredLinks, parallel: Parallel
 ) -> Iterator[Finding]:
-    """What an iteration sends; a collective call."""
+    """Yield what an iteration sends; a collective call."""
     nbytes = max(ranks.world.allgather(_held(graph, part))) * plan.precision.wire.itemsize
     if (parallel.samples.size > 1 or parallel.grid.shards > 1) and nbytes:
         took = f"about {measured.allreduce * nbytes * 1e3:.2g} ms by the Allreduce above"

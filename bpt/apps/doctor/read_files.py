@@ -57,7 +57,7 @@ class CheckedInput:
 
 
 def inputs_of(plans: Mapping[str, NetPlan], plan: RunPlan, resume: str = "", rank: int = 0) -> list[CheckedInput]:
-    """What a rank reads in a run besides texts, each once.
+    """Return what a rank reads in a run besides texts, each once.
 
     Args:
         plans: its nets.
@@ -108,7 +108,7 @@ def _of_layer(spec: LayerSpec) -> Iterator[CheckedInput]:
 
 
 def _snapshot_content(path: str) -> Content:
-    """A solver state together with the weights that it names."""
+    """Return a solver state together with the weights that it names."""
     model = learned_net(read_state(path), path)
     state, weights = file_content(path), file_content(model)
     digest = hashlib.blake2b(f"{state.digest} {weights.digest}".encode(), digest_size=8).hexdigest()
@@ -122,7 +122,7 @@ Seen = tuple[Content | None, str]  # what is there, or what is wrong
 
 
 def look_at(inputs: Sequence[CheckedInput]) -> dict[str, Seen]:
-    """What this rank finds under the name of each input. Raises nothing."""
+    """Return what this rank finds under the name of each input. Raises nothing."""
     looked = {one.name: attempt(one.look) for one in inputs}
     return {name: (look.value, look.message) for name, look in looked.items()}
 
@@ -136,7 +136,7 @@ def check_inputs(ranks: Ranks, seen: dict[str, Seen]) -> Section:
 
 
 def _compared(ranks: Ranks, name: str, seen: Sequence[Seen | None]) -> Iterator[Finding]:
-    """What is to be said of one input; ``None``: a rank does not read it."""
+    """Yield what is to be said of one input; ``None``: a rank does not read it."""
     errors = [look[1] if look else "" for look in seen]
     nowhere = all(look[1] for look in seen if look)
     yield from errors_of(ranks, errors, _FOUND_NOWHERE if nowhere else _SHARE)
@@ -157,14 +157,14 @@ def _compared(ranks: Ranks, name: str, seen: Sequence[Seen | None]) -> Iterator[
 
 
 def _readers(ranks: Ranks, readers: list[int]) -> str:
-    """Who has found the same."""
+    """Return who has found the same."""
     if len(readers) < ranks.world.size:
         return f", read by rank{'s' * (len(readers) > 1)} {spans(readers)} only"
     return ", the same on all ranks" * (len(readers) > 1)
 
 
 def check_snapshots(ranks: Ranks, plan: RunPlan, nbytes: int | None) -> Section:
-    """Whether rank 0 can write snapshots, and the others see them; a collective call.
+    """Return whether rank 0 can write snapshots, and the others see them; a collective call.
 
     Args:
         nbytes: that a snapshot takes; ``None``: not known.
@@ -216,7 +216,7 @@ def _snapshots(ranks: Ranks, plan: RunPlan, nbytes: int | None) -> Iterator[Find
 
 
 def _first_folder(prefix: str) -> str:
-    """The folder of ``prefix``, or the first above it that exists: the rest is made when it is needed."""
+    """Return the folder of ``prefix``, or the first above it that exists: the rest is made when it is needed."""
     folder = os.path.dirname(prefix) or "."
     while not os.path.isdir(folder):
         folder = os.path.dirname(folder) or "."

@@ -37,7 +37,7 @@ class Stored:
 
 
 def stored_of_plan(plans: Mapping[str, NetPlan], plan: RunPlan, rank: int) -> list[Stored]:
-    """What a rank reads in a run.
+    """Return what a rank reads in a run.
 
     Raises:
         BptError: a list of files cannot be read.
@@ -51,7 +51,8 @@ def stored_of_plan(plans: Mapping[str, NetPlan], plan: RunPlan, rank: int) -> li
 
 
 def stored_at(path: str) -> list[Stored]:
-    """What lies at ``path``: an LMDB, an HDF5 file, a list of such files, or what a network's text reads in any phase.
+    """Return what lies at ``path``: an LMDB, an HDF5 file, a list of such files, or what a network's text reads in any
+    phase.
 
     Raises:
         BptError: nothing of that lies there.
@@ -92,7 +93,7 @@ Seen = list[tuple[str, Verified]]  # kind and what was found
 
 
 def verify(world: Communicator, stored: Sequence[Stored]) -> Seen:
-    """What this rank finds in what is ``stored``, each once; nothing on hosts where a rank before it looks."""
+    """Return what this rank finds in what is ``stored``, each once; nothing on hosts where a rank before it looks."""
     hosts = world.allgather(world.host)
     if hosts.index(world.host) < world.rank:
         return []

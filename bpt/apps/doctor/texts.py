@@ -52,7 +52,7 @@ class Texts:
         return self.solver.error or self.checked.error or self.plans.error
 
     def by_name(self) -> dict[str, str]:
-        """The texts, with all defaults and flags, as far as they could be read."""
+        """Return the texts, with all defaults and flags, as far as they could be read."""
         solver, plans = self.solver.value, self.plans.value or {}
         nets = {name: to_text(plan.source.param) for name, plan in plans.items()}
         return nets if solver is None else {"solver": solver.text, **nets}
@@ -86,7 +86,7 @@ def check_texts(ranks: Ranks, texts: Texts) -> tuple[Section, Exception | None]:
 
 
 def errors_of(ranks: Ranks, messages: list[str], remedy: str = "") -> Iterator[Finding]:
-    """A problem for each message that is not empty, with the ranks that have it."""
+    """Yield a problem for each message that is not empty, with the ranks that have it."""
     for message, members in grouped(messages).items():
         if message:
             everywhere = len(members) == ranks.world.size
@@ -109,7 +109,7 @@ def _different(ranks: Ranks, texts: Texts) -> Iterator[Finding]:
 
 
 def _changes(first: str, own: str) -> str:
-    """The first lines of ``own`` that ``first`` does not have, and those that it has instead."""
+    """Return the first lines of ``own`` that ``first`` does not have, and those that it has instead."""
     lines = difflib.unified_diff(first.splitlines(), own.splitlines(), n=0, lineterm="")
     changed = [line for line in islice(lines, 2, None) if not line.startswith("@@")]
     here, there = ([line[1:].strip() for line in changed if line[0] == sign] for sign in "+-")

@@ -15,7 +15,7 @@ from bpt.train.runtime.test_wraparound import wraparound_of_test_set
 
 
 def check_tests(ranks: Ranks, plan: RunPlan, graphs: Mapping[str, LayerGraph]) -> list[Finding]:
-    """What rank 0, which has all nets, finds; a collective call."""
+    """Return what rank 0, which has all nets, finds; a collective call."""
     found = attempt(lambda: list(_retaken(plan, graphs))).value if ranks.world.rank == 0 else None
     return ranks.world.bcast(found) or []
 

@@ -26,7 +26,7 @@ def kind_of(type_name: str) -> str:
 
 
 def detail_of(spec: LayerSpec, axes: int = 2) -> str:
-    """The layer's type with what makes it: ``Convolution 5×5, 64, stride 2``. ``axes``: spatial ones of its top."""
+    """Return the layer's type with what makes it: ``Convolution 5×5, 64, stride 2``. ``axes``: spatial ones of its top."""
     words = LAYERS[spec.type].in_words(spec.param, axes) if spec.type in LAYERS else ()
     return " ".join(filter(None, (spec.type, ", ".join(filter(None, words)))))
 
@@ -86,7 +86,7 @@ class PhaseDrawing:
 
 
 def drawing_of(parts: Sequence[PhaseDrawing], rates: bool = False) -> NetDrawing:
-    """The drawing of a net in one phase, or of several phases over each other.
+    """Return the drawing of a net in one phase, or of several phases over each other.
 
     Layers that work in place are rows of the box that made their blob. Layers of one phase only say so.
 
@@ -161,7 +161,7 @@ def _arrows(part: PhaseDrawing, hosts: Mapping[int, int], box_of: Mapping[int, i
 
 
 def label_of(blob: str, shape: Shape | None) -> str:
-    """The shape without the batch; the blob's name, if it is one number a sample; "" if nothing is known."""
+    """Return the shape without the batch; the blob's name, if it is one number a sample; "" if nothing is known."""
     if shape is None:
         return ""
     return "×".join(map(str, shape[1:])) if len(shape) > 1 else blob

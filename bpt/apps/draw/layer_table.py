@@ -66,14 +66,14 @@ class Summary:
 
 
 def summary_of(graph: LayerGraph, types: Mapping[str, str] | None = None) -> Summary:
-    """The summary of ``graph``; ``types`` are those of layers in whose place others stand in the graph, by name."""
+    """Return the summary of ``graph``; ``types`` are those of layers in whose place others stand in the graph, by name."""
     batch = next((edge.shape[0] for edge in graph.edges if edge.shape), 0)
     lines = tuple(_line(graph, node, types or {}) for node in graph.nodes if not _is_automatic(graph, node))
     return Summary(graph.name, "TRAIN" if graph.phase == pb.TRAIN else "TEST", batch, lines)
 
 
 def _is_automatic(graph: LayerGraph, node: LayerNode) -> bool:
-    """Whether ``insert_splits`` made it, which names it after what it copies."""
+    """Return whether ``insert_splits`` made it, which names it after what it copies."""
     if node.type != "Split":
         return False
     copied = graph.edges[node.bottoms[0]]
@@ -100,7 +100,7 @@ def _line(graph: LayerGraph, node: LayerNode, types: Mapping[str, str]) -> Line:
 
 
 def text_lines(summary: Summary) -> Iterator[str]:
-    """The table, with units, and the totals."""
+    """Yield the table, with units, and the totals."""
     yield f"{summary.name or 'the net'}, {summary.phase}, batch of {summary.batch}"
     yield ""
     rows = [("layer", "type", "tops", "parameters", "MFLOP", "blobs MiB", "parameters MiB")]
@@ -121,7 +121,7 @@ def text_lines(summary: Summary) -> Iterator[str]:
 
 
 def csv_text(summary: Summary) -> str:
-    """The table as CSV, in elements, operations and bytes; the last line is the total."""
+    """Return the table as CSV, in elements, operations and bytes; the last line is the total."""
     content = io.StringIO()
     writer = csv.writer(content, lineterminator="\n")
     writer.writerow(

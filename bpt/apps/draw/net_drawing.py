@@ -138,7 +138,7 @@ class _Picture:
         return self.left + across, self.top - (self.found.length - along if self.direction == "BT" else along)
 
     def _placed(self, box: Rectangle) -> tuple[Point, Point]:
-        """The lower left corner, and width and height."""
+        """Return the lower left corner, and width and height."""
         one = self._at((box.along, box.across))
         other = self._at((box.along + box.length, box.across + box.width))
         corner = min(one[0], other[0]), min(one[1], other[1])
@@ -205,7 +205,7 @@ def _box_height(box: Box) -> float:
 
 
 def _legend(kinds: list[str], width: float) -> list[tuple[str, float, int]]:
-    """Each kind with its place in a row, and the row's number."""
+    """Return each kind with its place in a row, and the row's number."""
     found: list[tuple[str, float, int]] = []
     x, row = 0.0, 0
     for kind in kinds:

@@ -63,8 +63,10 @@ def layers_of(boxes: int, links: Sequence[LayoutLink]) -> Layers:
 
 
 def longest_paths(boxes: int, links: Iterable[LayoutLink]) -> list[int]:
-    """The rank of each box: as many as there are boxes on the longest path to it. Sources stand right before their
-    first reader."""
+    """Return the rank of each box: as many as there are boxes on the longest path to it. Sources stand right before
+    their
+    first reader.
+    """
     readers: dict[int, list[int]] = defaultdict(list)
     makers: dict[int, list[int]] = defaultdict(list)
     for link in links:
@@ -103,7 +105,10 @@ def _with_dummies(boxes: int, links: Sequence[LayoutLink], box_ranks: Sequence[i
 
 
 def _by_depth(layers: Layers) -> list[int]:
-    """All vertices, those that follow a vertex right behind it; long links last, so that they start at the right."""
+    """Return all vertices, those that follow a vertex right behind it.
+
+    Long links last, so that they start at the right.
+    """
     seen: set[int] = set()
     found: list[int] = []
     for start in range(layers.boxes):
@@ -195,7 +200,7 @@ def columns_needed(length: float, width: float, page: float, aspect: float) -> i
 
 
 def fold(layers: Layers, lengths: Sequence[float], columns: int) -> list[int]:
-    """The first rank of each column; the first is 0.
+    """Return the first rank of each column; the first is 0.
 
     Args:
         lengths: of each rank, with the gap behind it.

@@ -137,7 +137,7 @@ class _Plan:
         return shifted
 
     def _out_ports(self) -> dict[tuple[int, str], float]:
-        """Where each blob leaves its box: at its targets' side, but that of a straight curve in the middle."""
+        """Return where each blob leaves its box: at its targets' side, but that of a straight curve in the middle."""
         targets: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         for segment in self.layers.segments:
             if not self.layers.is_dummy(segment.upper):
@@ -159,7 +159,7 @@ class _Plan:
         return ports
 
     def _in_ports(self) -> dict[LinkSegment, float]:
-        """Where each arrow reaches its box, in the order in which they come."""
+        """Return where each arrow reaches its box, in the order in which they come."""
         arrows: dict[int, list[LinkSegment]] = defaultdict(list)
         for segment in self.layers.segments:
             if not self.layers.is_dummy(segment.lower):
@@ -255,7 +255,7 @@ class _Plan:
 
 
 def _rounded(points: Sequence[Point]) -> Path:
-    """A line through ``points`` along the axes, with round corners."""
+    """Return a line through ``points`` along the axes, with round corners."""
     path: Path = [(MOVE, points[0])]
     for before, corner, after in zip(points, points[1:], points[2:], strict=False):
         path += [(LINE, _towards(corner, before)), (QUADRATIC, corner), (QUADRATIC, _towards(corner, after))]

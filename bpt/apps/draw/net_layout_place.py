@@ -18,7 +18,7 @@ _PAIR = 2
 
 
 def place(layers: Layers, distance: Callable[[int, int], float]) -> list[float]:
-    """The place of each vertex across its rank; the least is 0.
+    """Return the place of each vertex across its rank; the least is 0.
 
     Args:
         distance: of the middles of two vertices that stand beside each other, at least.
@@ -54,7 +54,7 @@ def place(layers: Layers, distance: Callable[[int, int], float]) -> list[float]:
 
 
 def blocks(layers: Layers) -> list[int]:
-    """The block of each vertex, named after one of its vertices."""
+    """Return the block of each vertex, named after one of its vertices."""
     block_of = list(range(len(layers.rank_of)))
     where = places(layers)
     straight: dict[int, list[tuple[int, int]]] = defaultdict(list)  # rank → places of the ends of straight segments
@@ -82,7 +82,7 @@ def _pulls(layers: Layers, block_of: list[int]) -> dict[int, list[int]]:
 
 
 def _paths(layers: Layers) -> Iterator[list[int]]:
-    """All vertices as paths: first those with the most boxes, then the longest of what is left, and so on.
+    """Yield all vertices as paths: first those with the most boxes, then the longest of what is left, and so on.
 
     Where two paths with the most boxes part or meet, they end; what is before or behind stands between them.
     """
@@ -101,7 +101,7 @@ def _paths(layers: Layers) -> Iterator[list[int]]:
 
 
 def _longest(layers: Layers, sequence: list[int], free: set[int], counts: Callable[[int], bool]) -> list[int]:
-    """The path of ``free`` vertices with the most of those that count; of equal ones the one in the middle."""
+    """Return the path of ``free`` vertices with the most of those that count; of equal ones the one in the middle."""
     length: dict[int, int] = {}
     before: dict[int, int] = {}
     for vertex in sequence:
@@ -119,7 +119,7 @@ def _longest(layers: Layers, sequence: list[int], free: set[int], counts: Callab
 
 
 def _on_longest(layers: Layers, sequence: list[int]) -> set[int]:
-    """The vertices on paths with the most boxes."""
+    """Return the vertices on paths with the most boxes."""
     to: dict[int, int] = {}
     onwards: dict[int, int] = {}
     for vertex in sequence:
@@ -145,7 +145,7 @@ def _pieces(layers: Layers, path: list[int], most: set[int]) -> Iterator[list[in
 
 
 def _from_left(members: Iterable[int], left: dict[int, dict[int, float]]) -> list[int]:
-    """The blocks, each behind those at its left."""
+    """Return the blocks, each behind those at its left."""
     done: dict[int, None] = {}
 
     def visit(first: int) -> None:
@@ -164,7 +164,7 @@ def _from_left(members: Iterable[int], left: dict[int, dict[int, float]]) -> lis
 
 
 def _median(values: list[float]) -> float:
-    """The median; between two middle ones, their mean."""
+    """Return the median; between two middle ones, their mean."""
     values.sort()
     half = len(values) // 2
     return values[half] if len(values) % 2 else (values[half - 1] + values[half]) / 2

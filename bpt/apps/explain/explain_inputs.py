@@ -132,7 +132,7 @@ def _read(request: ExplainRequest, net: ClassifierNet) -> ExplainedSubject:
 
 
 def _recorded(net: ClassifierNet, weights: Sequence[str], given: str) -> Callable[[str], ExplainedSubject] | None:
-    """What reads the input as the record or the net's data layer says; ``None``: neither says it."""
+    """Return what reads the input as the record or the net's data layer says; ``None``: neither says it."""
     shape = net.input.shape[1:]
     if net.axes == 2:
         prepare = recorded_input(net, weights, given)
@@ -162,7 +162,7 @@ def _table(found: Explanation, probabilities: Tensor | None) -> Iterator[str]:
 
 
 def _told(found: Explanation, probabilities: Tensor | None) -> str:
-    """The predicted class, how sure the net is, and, if it is another one, the class that is explained."""
+    """Return the predicted class, how sure the net is, and, if it is another one, the class that is explained."""
     sure = "" if probabilities is None else f" (probability {probabilities[found.best].item():.3f})"
     other = "" if found.chosen == found.best else f", explained: class {found.chosen}"
     return f"predicted class {found.best}{sure}{other}"

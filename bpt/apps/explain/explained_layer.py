@@ -12,7 +12,7 @@ from bpt.graph.layer_spec import count
 
 
 def find_layer(net: ClassifierNet, name: str = "") -> Edge:
-    """The edge that ``name`` means: what the layer of that name makes, or else the last version of the blob.
+    """Return the edge that ``name`` means: what the layer of that name makes, or else the last version of the blob.
 
     Without a name: what the last layer makes that has the input's number of spatial axes, not all of length 1, and
     that the scores depend on; in a classifier that ends in a global pooling, the layer before this.
@@ -37,7 +37,7 @@ def find_layer(net: ClassifierNet, name: str = "") -> Edge:
 
 
 def layer_of(graph: LayerGraph, edge: Edge) -> str:
-    """The name of the layer that makes ``edge``."""
+    """Return the name of the layer that makes ``edge``."""
     return graph.nodes[edge.producer].name
 
 
@@ -60,7 +60,7 @@ def _named(net: ClassifierNet, name: str) -> Edge:
 
 
 def _near(name: str, known: Sequence[str]) -> str:
-    """The known names nearest to ``name``, or all of them if none is near."""
+    """Return the known names nearest to ``name``, or all of them if none is near."""
     lowered = {word.lower(): word for word in known}
     near = difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.5)
     if near:
@@ -69,7 +69,7 @@ def _near(name: str, known: Sequence[str]) -> str:
 
 
 def _why_not(net: ClassifierNet, edge: Edge) -> str:
-    """Why the maps of ``edge`` cannot be weighed; empty if they can."""
+    """Return why the maps of ``edge`` cannot be weighed; empty if they can."""
     axes = max(len(edge.shape) - 2, 0)
     if axes != net.axes or not count(edge.shape):
         return f"its shape {edge.shape} has {axes} spatial axes, that of the input {net.input.shape} has {net.axes}"
@@ -77,7 +77,7 @@ def _why_not(net: ClassifierNet, edge: Edge) -> str:
 
 
 def _ancestors(graph: LayerGraph, edge: Edge) -> set[int]:
-    """The edges that ``edge`` is computed from, without Splits' copies and itself."""
+    """Return the edges that ``edge`` is computed from, without Splits' copies and itself."""
     seen: set[int] = set()
     waiting = [edge.producer]
     while waiting:

@@ -69,7 +69,7 @@ class Preprocessing:
 def preprocessing_of(
     net: ClassifierNet, intensity: str = "", mean: Sequence[float] = (), scale: float | None = None
 ) -> Preprocessing:
-    """What flags say; without any the net's data layer; and Z_SCORE for a net with an Input layer.
+    """Return what flags say; without any the net's data layer; and Z_SCORE for a net with an Input layer.
 
     Args:
         intensity: the name of a ``VolumeDataParameter.Intensity``, or empty: RAW if ``mean`` or ``scale`` is given.
@@ -96,7 +96,7 @@ def preprocessing_of(
 
 
 def recorded_volume(path: str) -> Preprocessing:
-    """What the record at ``path`` says of scans: a mean and a scale of their voxels as they are.
+    """Return what the record at ``path`` says of scans: a mean and a scale of their voxels as they are.
 
     Raises:
         PrototxtError: the file is missing, or is no such text.
@@ -118,7 +118,7 @@ def recorded_volume(path: str) -> Preprocessing:
 
 
 def _centre(mean: Sample, net: ClassifierNet) -> Sample:
-    """The mean image's part in the middle that is as large as the net's input."""
+    """Return the mean image's part in the middle that is as large as the net's input."""
     wanted = net.input.shape[1:]
     starts = [(have - want) // 2 for have, want in zip(mean.shape, wanted, strict=False)]
     if len(mean.shape) != len(wanted) or mean.shape[0] != wanted[0] or min(starts) < 0:
@@ -142,7 +142,7 @@ class ExplainedSubject(ABC):
 
     @abstractmethod
     def outputs(self, prefix: str) -> tuple[Path, ...]:
-        """The files that ``write`` will write."""
+        """Return the files that ``write`` will write."""
 
     @abstractmethod
     def where(self, place: Sequence[int]) -> str:
@@ -158,7 +158,7 @@ class ExplainedSubject(ABC):
 
 
 def peak(heat: Array) -> tuple[int, ...]:
-    """Where ``heat`` is largest; of several such places the one nearest to their middle (at borders maps are flat)."""
+    """Return where ``heat`` is largest; of several such places the one nearest to their middle (at borders maps are flat)."""
     places = np.argwhere(heat >= heat.max() * (1 - 1e-6))
     middle = places.mean(0)
     nearest = places[np.square(places - middle).sum(1).argmin()]
@@ -166,7 +166,7 @@ def peak(heat: Array) -> tuple[int, ...]:
 
 
 def prefix_of(output: str, path: str) -> str:
-    """Where to write: ``output`` without an ending that is added anyhow, or the input's name with ``_cam``, here."""
+    """Return where to write: ``output`` without an ending that is added anyhow, or the input's name with ``_cam``, here."""
     given = output or os.path.basename(path)
     for ending in (".nii.gz", ".nii", ".hdr", ".img", ".png", ".jpg", ".jpeg", ".bmp"):
         if given.lower().endswith(ending) and len(given) > len(ending):

@@ -150,7 +150,7 @@ class Scan(ExplainedSubject):
         draw(picture, title, self._panels(heat, place))
 
     def _panels(self, heat: Sample, place: Sequence[int]) -> list[PlanePanel]:
-        """The planes through ``place``, each seen with its first axis to the right and its second one up."""
+        """Return the planes through ``place``, each seen with its first axis to the right and its second one up."""
         panels = []
         low, high = (float(x) for x in np.percentile(self._voxels, (0.5, 99.5)))
         for across, (name, right, up) in enumerate(PLANES):
@@ -169,7 +169,7 @@ class Scan(ExplainedSubject):
         return panels
 
     def _edges(self, axis: int, place: Sequence[int]) -> tuple[float, float]:
-        """Where the grid begins and ends along the canonical ``axis`` through ``place``, in mm of that axis."""
+        """Return where the grid begins and ends along the canonical ``axis`` through ``place``, in mm of that axis."""
         ends = []
         for index in (-0.5, self._voxels.shape[axis] - 0.5):
             at: list[float] = list(place)
@@ -178,18 +178,18 @@ class Scan(ExplainedSubject):
         return ends[0], ends[1]
 
     def _mm(self, place: Sequence[float]) -> list[float]:
-        """A place in canonical axes, in mm of the scan's space: to the right, to the front, up."""
+        """Return a place in canonical axes, in mm of the scan's space: to the right, to the front, up."""
         back = self._orientations.inv_ornt_aff(self._orientation, self._image.shape[:3])
         found: list[float] = (self._image.affine @ back @ np.array([*place, 1.0]))[:3].tolist()
         return found
 
     def _own_place(self, place: Sequence[int]) -> tuple[int, ...]:
-        """A place in canonical axes as an index into the file's own."""
+        """Return a place in canonical axes as an index into the file's own."""
         back = self._orientations.inv_ornt_aff(self._orientation, self._image.shape[:3])
         return tuple(round(x) for x in (back @ np.array([*place, 1.0]))[:3].tolist())
 
     def _in_own_axes(self, heat: Sample) -> Sample:
-        """The inverse of what read_nifti does to axes."""
+        """Return the inverse of what read_nifti does to axes."""
         turn = self._orientations.ornt_transform(CANONICAL, self._orientation)
         return np.ascontiguousarray(self._orientations.apply_orientation(heat, turn), np.float32)
 

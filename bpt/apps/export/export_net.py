@@ -104,7 +104,10 @@ def export_net(request: ExportRequest) -> Iterator[str]:
 
 
 def _recorded_pictures(plan: NetPlan, weights: Sequence[str]) -> tuple[str, ImageInput] | None:
-    """The input that takes pictures, and how they are prepared; ``None``: no record beside the weights says it."""
+    """Return the input that takes pictures, and how they are prepared.
+
+    ``None``: no record beside the weights says it.
+    """
     try:
         net = fed_net(plan)
         recorded = recorded_input(net, weights)

@@ -16,7 +16,7 @@ LEAST = torch.finfo(torch.float32).min
 
 
 def translations() -> Table:
-    """What the exporter is to make of them, where a net has brought them along."""
+    """Return what the exporter is to make of them, where a net has brought them along."""
     if "bpt.nn.layers.detection_operators" not in sys.modules:
         return {}
     import onnxscript  # noqa: PLC0415  an extra
@@ -53,13 +53,13 @@ class _Suppressions:
         return self.op.Slice(table, self.numbers(first), self.numbers(last), self.numbers(1))
 
     def best(self, values: Any, number: int, axis: int) -> tuple[Any, Any]:
-        """The ``number`` best ones along the last ``axis``, or all, and their places."""
+        """Return the ``number`` best ones along the last ``axis``, or all, and their places."""
         limit = self.op.Min(self.length(values, axis), self.numbers(number))
         found: tuple[Any, Any] = self.op.TopK(values, limit, axis=axis)
         return found
 
     def only_best(self, values: Any, number: int, axis: int) -> Any:
-        """All others are LEAST."""
+        """Return all others are LEAST."""
         best, places = self.best(values, number, axis)
         nothing = self.op.Expand(self.floats(LEAST), self.op.Shape(values))
         return self.op.ScatterElements(nothing, places, best, axis=axis)
@@ -127,7 +127,7 @@ class _Suppressions:
         return op.Unsqueeze(table, self.numbers(0, 1))
 
     def _kept(self, by_class: Any, rows: Any, score: Any, keep: int) -> Any:
-        """Which rows are among the best of their image, over all classes."""
+        """Return which rows are among the best of their image, over all classes."""
         op = self.op
         nothing = op.Expand(self.floats(LEAST), op.Shape(by_class))
         found = op.ScatterND(nothing, rows, op.Squeeze(score, self.numbers(1)))

@@ -12,7 +12,7 @@ Table = dict[Callable[..., Any], Callable[..., Any]]
 
 
 def translations() -> Table:
-    """What the exporter is to make of them, where a net has brought them along."""
+    """Return what the exporter is to make of them, where a net has brought them along."""
     if "bpt.nn.layers.region_operators" not in sys.modules:
         return {}
     import onnxscript  # noqa: PLC0415  an extra

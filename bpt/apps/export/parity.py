@@ -57,7 +57,7 @@ class OutputDifference:
 
 
 def compare(module: nn.Module, runner: Runner, inputs: RandomInputs, times: Sequence[int]) -> list[OutputDifference]:
-    """The differences of all outputs, on batches of so many times the samples that the text says.
+    """Return the differences of all outputs, on batches of so many times the samples that the text says.
 
     Where one is not small, the net's own rounding counts: of nearly equal numbers a max pooling with a mask takes one
     or the other, and a whole region of the output changes.
@@ -100,8 +100,10 @@ def compare(module: nn.Module, runner: Runner, inputs: RandomInputs, times: Sequ
 
 
 def rounding(module: nn.Module, batch: Sequence[Tensor], outputs: Outputs) -> list[float]:
-    """How far each of the ``outputs`` for ``batch`` is from those of the same net in double precision; 0 where that
-    cannot be computed."""
+    """Return how far each of the ``outputs`` for ``batch`` is from those of the same net in double precision; 0 where
+    that
+    cannot be computed.
+    """
     try:
         with torch.no_grad():
             wide = (each.double() if each.is_floating_point() else each for each in batch)
@@ -113,12 +115,12 @@ def rounding(module: nn.Module, batch: Sequence[Tensor], outputs: Outputs) -> li
 
 
 def as_tuple(result: object) -> Outputs:
-    """Outputs as a module returns them: one alone, or several."""
+    """Return outputs as a module returns them: one alone, or several."""
     return (result,) if isinstance(result, Tensor) else tuple(result)  # type: ignore[arg-type]
 
 
 def runner_of_pt2(path: Path) -> Runner:
-    """torch runs a ``.pt2``."""
+    """Torch runs a ``.pt2``."""
     program: Any = torch.export.load(path).module()
 
     def run(*batch: Tensor) -> Outputs:
@@ -129,7 +131,7 @@ def runner_of_pt2(path: Path) -> Runner:
 
 
 def runner_of_onnx(path: Path, names: Sequence[str]) -> Runner:
-    """onnxruntime runs an ONNX model; without it, what the package onnx has to evaluate one, slowly."""
+    """Onnxruntime runs an ONNX model; without it, what the package onnx has to evaluate one, slowly."""
     session: Any
     try:
         import onnxruntime  # noqa: PLC0415  an extra

@@ -46,7 +46,8 @@ class Program:
     @property
     def onnx_outputs(self) -> tuple[str, ...]:
         """The names of the outputs in an ONNX model, which has one value of a name: an input keeps its name, and the
-        output of the same name gets ``_output`` at its end."""
+        output of the same name gets ``_output`` at its end.
+        """
         taken, names = {*self.inputs, *self.outputs}, []
         for name in self.outputs:
             if name in self.inputs:
@@ -59,7 +60,7 @@ class Program:
 
 
 def program_of(module: nn.Module, inputs: RandomInputs, names: tuple[Sequence[str], Sequence[str]]) -> Program:
-    """The program of a module, with the number of samples left open where that can be.
+    """Return the program of a module, with the number of samples left open where that can be.
 
     Args:
         inputs: what it is called with.
@@ -170,7 +171,7 @@ def _free_name(name: str, taken: set[str]) -> str:
 
 
 def _untranslated(error: BaseException, program: Program) -> tuple[Layer | None, str]:
-    """The layer and the operator that torch's exporter names in its error, as far as it names them."""
+    """Return the layer and the operator that torch's exporter names in its error, as far as it names them."""
     for each in _causes(error):
         found = re.search(r"translating node %(\w+) : .*?target=([\w.]+)", str(each))
         if not found:
@@ -187,7 +188,7 @@ def _untranslated(error: BaseException, program: Program) -> tuple[Layer | None,
 
 
 def _layer_at(error: BaseException) -> Layer | None:
-    """The layer that was computing when the error was raised."""
+    """Return the layer that was computing when the error was raised."""
     for each in _causes(error):
         for frame, _ in reversed(list(traceback.walk_tb(each.__traceback__))):
             layer = frame.f_locals.get("self")
@@ -197,7 +198,7 @@ def _layer_at(error: BaseException) -> Layer | None:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, and what it was raised from or in the handling of."""
+    """Yield the error, and what it was raised from or in the handling of."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
@@ -212,7 +213,7 @@ def _without_separators(text: str) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    """What an error says first, and of what kind it is."""
+    """Return what an error says first, and of what kind it is."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # colours for a terminal
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

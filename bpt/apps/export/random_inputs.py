@@ -21,7 +21,7 @@ Pictures = Callable[[int, np.random.Generator], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
-class Reading:
+class InputReading:
     """A layer that reads an input, perhaps in another shape, and as which of its bottoms.
 
     Attributes:
@@ -37,36 +37,36 @@ class Reading:
         return self.reader.spec.param
 
 
-Draw = Callable[[Shape, int, Reading, torch.Generator], Tensor]
+Draw = Callable[[Shape, int, InputReading, torch.Generator], Tensor]
 """Of a blob of this shape, for so many times the samples of the text, as a layer reads it."""
 
 
-def _numbers(shape: Shape, times: int, reading: Reading, generator: torch.Generator) -> Tensor:
+def _numbers(shape: Shape, times: int, reading: InputReading, generator: torch.Generator) -> Tensor:
     return torch.randn(shape, generator=generator)
 
 
-def _markers(shape: Shape, times: int, reading: Reading, generator: torch.Generator) -> Tensor:
+def _markers(shape: Shape, times: int, reading: InputReading, generator: torch.Generator) -> Tensor:
     """0 where a sequence begins, else 1: all sequences begin with the first steps."""
     steps = torch.ones(shape)
     return steps.index_fill(0, torch.arange(times if len(shape) == 1 else 1), 0.0)
 
 
-def _below(number: Callable[[Reading], int]) -> Draw:
+def _below(number: Callable[[InputReading], int]) -> Draw:
     """Whole numbers below what the layer says."""
 
-    def draw(shape: Shape, times: int, reading: Reading, generator: torch.Generator) -> Tensor:
+    def draw(shape: Shape, times: int, reading: InputReading, generator: torch.Generator) -> Tensor:
         return torch.randint(max(number(reading), 1), shape, generator=generator).float()
 
     return draw
 
 
-def _labels(axis: Callable[[Reading], int]) -> Draw:
+def _labels(axis: Callable[[InputReading], int]) -> Draw:
     """Whole numbers below the number of classes, which lie along an axis of the first bottom.
 
     Each fifth one is ``ignore_label``, where the layer has one. Labels in the shape of scores are distributions.
     """
 
-    def draw(shape: Shape, times: int, reading: Reading, generator: torch.Generator) -> Tensor:
+    def draw(shape: Shape, times: int, reading: InputReading, generator: torch.Generator) -> Tensor:
         scores, along = reading.shapes[0], axis(reading)
         if are_distributions(scores, reading.shapes[reading.place], along):
             return torch.randn(shape, generator=generator).softmax(along)
@@ -79,7 +79,7 @@ def _labels(axis: Callable[[Reading], int]) -> Draw:
     return draw
 
 
-def _targets(shape: Shape, times: int, reading: Reading, generator: torch.Generator) -> Tensor:
+def _targets(shape: Shape, times: int, reading: InputReading, generator: torch.Generator) -> Tensor:
     """0 or 1, and ``ignore_label`` for each fifth, where the layer has one."""
     targets = torch.randint(2, shape, generator=generator).float()
     if reading.param.loss_param.HasField("ignore_label"):
@@ -87,37 +87,37 @@ def _targets(shape: Shape, times: int, reading: Reading, generator: torch.Genera
     return targets
 
 
-def _focal(shape: Shape, times: int, reading: Reading, generator: torch.Generator) -> Tensor:
-    """A target for each score, or a class for each position."""
+def _focal(shape: Shape, times: int, reading: InputReading, generator: torch.Generator) -> Tensor:
+    """Return a target for each score, or a class for each position."""
     scores, labels = reading.shapes
     draw = _targets if count(scores) == count(labels) else _labels(_softmax_axis)
     return draw(shape, times, reading, generator)
 
 
-def _softmax_axis(reading: Reading) -> int:
+def _softmax_axis(reading: InputReading) -> int:
     return reading.param.softmax_param.axis
 
 
-def _features(reading: Reading) -> int:
-    """The classes of scores whose later axes are flattened."""
+def _features(reading: InputReading) -> int:
+    """Return the classes of scores whose later axes are flattened."""
     return count(reading.shapes[0][1:])
 
 
-def _regions(shape: Shape, times: int, reading: Reading, generator: torch.Generator) -> Tensor:
+def _regions(shape: Shape, times: int, reading: InputReading, generator: torch.Generator) -> Tensor:
     """Of the first image, some of them beyond its borders; of 16 cells at most in ``spatial_scale``."""
     ends = torch.rand((math.prod(shape) // 5, 2, 2), generator=generator) * 16 / _scale_of(reading)
     corners = torch.cat((ends.amin(1), ends.amax(1)), 1)
     return torch.cat((torch.zeros(len(corners), 1), corners), 1).reshape(shape)
 
 
-def _image_sizes(shape: Shape, times: int, reading: Reading, generator: torch.Generator) -> Tensor:
+def _image_sizes(shape: Shape, times: int, reading: InputReading, generator: torch.Generator) -> Tensor:
     """Height, width and scales of images with 12 × 16 places for anchors."""
     stride = reading.param.proposal_param.feat_stride
     sizes = torch.tensor([12.0 * stride, 16.0 * stride, 1, 1])
     return sizes[: math.prod(shape) // shape[0]].expand(shape[0], -1).reshape(shape)
 
 
-def _scale_of(reading: Reading) -> float:
+def _scale_of(reading: InputReading) -> float:
     """``spatial_scale`` of a layer that looks at regions."""
     name = {"ROIPooling": "roi_pooling_param", "PSROIPooling": "psroi_pooling_param", "ROIAlign": "roi_align_param"}
     return float(getattr(reading.param, name[reading.reader.type]).spatial_scale) or 1.0
@@ -183,15 +183,17 @@ class RandomInputs:
         return tuple(made)
 
 
-def _reader(graph: LayerGraph, edge: Edge) -> Reading | None:
-    """The first layer that takes an input for more than numbers, or else the first one that reads it; ``None``: none
-    does."""
+def _reader(graph: LayerGraph, edge: Edge) -> InputReading | None:
+    """Return the first layer that takes an input for more than numbers, or else the first one that reads it; ``None``:
+    none
+    does.
+    """
     readings = list(_readings(graph, edge))
     return next((each for each in readings if _draw_of(each) is not _numbers), readings[0] if readings else None)
 
 
-def _readings(graph: LayerGraph, edge: Edge) -> Iterator[Reading]:
-    """The layers that read an input, seen through those that copy it, cut it or give it another shape."""
+def _readings(graph: LayerGraph, edge: Edge) -> Iterator[InputReading]:
+    """Yield the layers that read an input, seen through those that copy it, cut it or give it another shape."""
     if edge.consumer is None:
         return
     node = graph.nodes[edge.consumer]
@@ -200,10 +202,10 @@ def _readings(graph: LayerGraph, edge: Edge) -> Iterator[Reading]:
             yield from _readings(graph, graph.edges[top])
     else:
         shapes = [graph.edges[bottom].shape for bottom in node.bottoms]
-        yield Reading(node, node.bottoms.index(edge.index), shapes)
+        yield InputReading(node, node.bottoms.index(edge.index), shapes)
 
 
-def _draw_of(reading: Reading) -> Draw:
+def _draw_of(reading: InputReading) -> Draw:
     kind, place = reading.reader.type, reading.place
     of_last = _DRAWS.get((kind, place - len(reading.shapes)), _numbers)
     return _DRAWS.get((kind, place), of_last)

@@ -11,7 +11,7 @@ from bpt.config.proto.text import read_text
 
 
 def class_words(number: int, name: str) -> str:
-    """A class as people read it; ``name`` is "" if it has none."""
+    """Return a class as people read it; ``name`` is "" if it has none."""
     return f'{number} "{name}"' if name else f"class {number}"
 
 
@@ -22,20 +22,20 @@ class ClassNames:
         self._names = names
 
     def __getitem__(self, number: int) -> str:
-        """The name of a class; "": it has none."""
+        """Return the name of a class; "": it has none."""
         return self._names[number] if number < len(self._names) else ""
 
     def told(self, number: int) -> str:
-        """A class as people read it."""
+        """Return a class as people read it."""
         return class_words(number, self[number])
 
     def plain(self, number: int) -> dict[str, object]:
-        """A class as JSON has it."""
+        """Return a class as JSON has it."""
         return {"class": number, **({"name": self[number]} if self[number] else {})}
 
 
 def class_names(path: str, classes: int) -> ClassNames:
-    """The names in the file ``path`` of so many ``classes``; "": they have none.
+    """Return the names in the file ``path`` of so many ``classes``; "": they have none.
 
     A file that ends in .prototxt is a LabelMap, which may leave classes out; any other has a name a line, from class 0
     on.

@@ -49,7 +49,7 @@ class NetWithInputs:
 
 
 def fed_net(plan: NetPlan, batch: int = 1, *, force_backward: bool = False) -> NetWithInputs:
-    """The net of ``plan``, in the phase TEST.
+    """Return the net of ``plan``, in the phase TEST.
 
     The first top with spatial axes of an Input or a data layer is the input; an Input layer with so many samples in a
     ``batch`` takes the data layer's place. Other tops of such layers (labels) are left out with the layers that need
@@ -88,7 +88,7 @@ def _sources(layers: Sequence[LayerSpec]) -> list[LayerSpec]:
 
 
 def _find_input(layers: Sequence[LayerSpec], model: str, rules: str) -> tuple[LayerSpec, str, Shape]:
-    """The layer that makes the input, the input's name and its shape with a batch of one.
+    """Return the layer that makes the input, the input's name and its shape with a batch of one.
 
     ``rules`` says, at the end of a message, which rule leaves out an input.
     """
@@ -127,7 +127,7 @@ def _input_layer(data: LayerSpec, blob: str, shape: Shape) -> LayerSpec:
 
 
 def _without_labels(layers: Sequence[LayerSpec], data: LayerSpec, blob: str) -> tuple[list[LayerSpec], list[LayerSpec]]:
-    """The layers that can be computed from the input alone, and the others."""
+    """Return the layers that can be computed from the input alone, and the others."""
     made = {blob}
     kept: list[LayerSpec] = []
     left_out: list[LayerSpec] = []
@@ -144,7 +144,7 @@ def _without_labels(layers: Sequence[LayerSpec], data: LayerSpec, blob: str) -> 
 
 
 def _softmax_in(loss: LayerSpec, made: set[str]) -> LayerSpec:
-    """The Softmax that a SoftmaxWithLoss contains, with a top of a name that is free."""
+    """Return the Softmax that a SoftmaxWithLoss contains, with a top of a name that is free."""
     top = loss.tops[1] if len(loss.tops) == 2 else loss.name
     while top in made:
         top += "_"

@@ -107,7 +107,10 @@ class ImageInput:
         return self.prepare(list(pixels), [f"random picture {number}" for number in range(count)]).input
 
     def prepare(self, read: Sequence[Pixels], names: Sequence[str]) -> Prepared:
-        """Decoded pictures (channels, height, width) as the net's input; for ``names`` and errors see ``__call__``."""
+        """Return decoded pictures (channels, height, width) as the net's input.
+
+        For ``names`` and errors see ``__call__``.
+        """
         resized = [self._resized(image) for image in read]
         samples = [Sample(name, image, 0.0) for name, (image, _) in zip(names, resized, strict=True)]
         self._check(self._transform.common_shape(samples), self._source)
@@ -124,7 +127,7 @@ class ImageInput:
         return Prepared(out, [image.shape[1:] for image in read], parts)
 
     def _resized(self, image: Pixels) -> tuple[Pixels, Box]:
-        """The picture in its new size, and where it then lies, in parts of that."""
+        """Return the picture in its new size, and where it then lies, in parts of that."""
         if self._resizing is None:
             return (resize(image, *self._size) if self._size else image), WHOLE
         row = np.zeros((1, COLUMNS), np.float32)
@@ -138,7 +141,7 @@ class ImageInput:
 
 
 def _picture(file: str, channels: int) -> Pixels:
-    """What is in ``file``, which the user has named: it is no record of a data set."""
+    """Return what is in ``file``, which the user has named: it is no record of a data set."""
     try:
         return read_image(file, channels)
     except DataError as error:
@@ -148,7 +151,7 @@ def _picture(file: str, channels: int) -> Pixels:
 
 
 def image_input(net: NetWithInputs, weights: Sequence[str], given: str = "") -> ImageInput:
-    """How to prepare images for ``net``, wherever a picture becomes an input.
+    """Return how to prepare images for ``net``, wherever a picture becomes an input.
 
     Args:
         weights: its files; a record may stand beside one of them.
@@ -164,7 +167,10 @@ def image_input(net: NetWithInputs, weights: Sequence[str], given: str = "") -> 
 
 
 def record_of(weights: Sequence[str], given: str = "") -> str:
-    """The record of how inputs are prepared: the given one, else the one beside the last weights; "": there is none."""
+    """Return the record of how inputs are prepared: the given one, else the one beside the last weights.
+
+    "": there is none.
+    """
     return given or next((record for each in reversed(weights) if (record := beside(each))), "")
 
 

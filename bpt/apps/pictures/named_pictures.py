@@ -24,7 +24,7 @@ class NamedPicture(NamedTuple):
 
 
 def pictures(named: Sequence[str]) -> list[NamedPicture]:
-    """All that ``named`` means, in order: a folder's images by name, through all its folders; a list's lines.
+    """Return all that ``named`` means, in order: a folder's images by name, through all its folders; a list's lines.
 
     A list is a text whose name ends in .txt; paths in it start at its own folder, or where bpt is run.
 
@@ -73,7 +73,7 @@ def _listed(path: str) -> list[NamedPicture]:
 
 
 def _there(path: str, name: str, number: int) -> str:
-    """The file ``name``, which the list at ``path`` names in this line."""
+    """Return the file ``name``, which the list at ``path`` names in this line."""
     if file := _found(path, name):
         return file
     own, _ = places = _places(path, name)

@@ -70,7 +70,10 @@ class PictureNet:
 
     @torch.no_grad()
     def run(self, files: Sequence[str], edge: Edge) -> tuple[Prepared, Tensor]:
-        """What the net makes at ``edge`` of at most as many image files as the batch has; the rest of that is 0."""
+        """Return what the net makes at ``edge`` of at most as many image files as the batch has.
+
+        The rest of that is 0.
+        """
         prepared = self.input(files)
         images = torch.zeros(self.net.input.shape, dtype=self.running.context.precision.compute)
         images[: len(files)] = torch.from_numpy(prepared.input)

@@ -44,7 +44,7 @@ class History(TrainingLog):
                 self.test.append(LogRow(milestone.iteration, time.monotonic() - self._start, values=values))
 
     def plot(self, path: str = "") -> Figure:
-        """Its figure, as ``bpt plot`` draws that of a log; also written to ``path``, a .png or .svg, if given.
+        """Return its figure, as ``bpt plot`` draws that of a log; also written to ``path``, a .png or .svg, if given.
 
         Raises:
             UserError: there is no matplotlib, or nothing to show yet.
@@ -71,7 +71,7 @@ class History(TrainingLog):
 
 
 def _numbers(outputs: Mapping[str, Tensor], prefix: str = "") -> dict[str, float]:
-    """Outputs by name; of a blob with several numbers each, as ``name[1]``, but for the first."""
+    """Return outputs by name; of a blob with several numbers each, as ``name[1]``, but for the first."""
     found: dict[str, float] = {}
     for blob, tensor in outputs.items():
         for index, value in enumerate(tensor.flatten().tolist()):

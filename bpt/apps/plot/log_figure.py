@@ -77,7 +77,7 @@ def draw(logs: Sequence[TrainingLog], path: str, chart: int | None = None, secon
 
 @without_glyph_warnings()
 def figure_of(logs: Sequence[TrainingLog], chart: int | None = None, seconds: bool = False) -> Figure:
-    """The figure of ``logs``, which are laid over each other.
+    """Return the figure of ``logs``, which are laid over each other.
 
     Args:
         chart: a number of CHARTS: only that one; ``None``: all that there is.
@@ -149,7 +149,7 @@ def _curves(
 
 
 def _to_the_end(rates: list[tuple[int, str, Curve]], log: TrainingLog, seconds: bool) -> list[tuple[int, str, Curve]]:
-    """The last loss is shown without its rate: one that stood still is taken to go on so."""
+    """Return the last loss is shown without its rate: one that stood still is taken to go on so."""
     for _, _, (x, y, _) in rates:
         last = log.losses[-1] if log.losses else None
         end = (last.seconds if seconds else float(last.iteration)) if last else math.nan

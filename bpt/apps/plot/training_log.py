@@ -58,7 +58,7 @@ class TrainingLog:
 
 
 def read_log(path: str) -> TrainingLog:
-    """The log in the file ``path``.
+    """Return the log in the file ``path``.
 
     The learning rate of a row is that of its iteration, which the log shows behind it. (Caffe's parse_log.py gives
     each row the one before.)
@@ -160,7 +160,7 @@ class _Clock:
 
 
 def table(rows: Sequence[LogRow]) -> list[list[str]]:
-    """The rows as Caffe's parse_log.py writes them: a head, then NumIters, Seconds, LearningRate and each output."""
+    """Return the rows as Caffe's parse_log.py writes them: a head, then NumIters, Seconds, LearningRate and each output."""
     names = list(dict.fromkeys(name for row in rows for name in row.values))
     cells = [[ITERATION, SECONDS, RATE, *names]]
     for row in rows:

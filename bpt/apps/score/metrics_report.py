@@ -190,7 +190,7 @@ class MetricsReport:
 
 
 def _rows(found: Confusion, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """A table: the head, each class, and the mean of the classes that have labels."""
+    """Yield a table: the head, each class, and the mean of the classes that have labels."""
     yield "class", "labels", "right", "accuracy"
     shares = found.of_classes().tolist()
     for name, labels, right, share in zip(names, found.labels.tolist(), found.matrix.diagonal(), shares, strict=True):

@@ -61,7 +61,7 @@ class Fitting:
                 ) from error
 
     def _in_batches_of_the_text(self, shapes: Sequence[Shape]) -> Shapes:
-        """The shapes with axis 0 as in the text, if it has become larger or smaller alike in all of them."""
+        """Return the shapes with axis 0 as in the text, if it has become larger or smaller alike in all of them."""
         text = [edge.shape for edge in self._edges]
         pairs = list(zip(shapes, text, strict=True))
         if pairs and all(given and stated for given, stated in pairs):

@@ -72,7 +72,8 @@ class Module(nn.Module):
             raise
 
     def preprocess(self, *images: Path, preprocessing: Path = "") -> Tensor:
-        """What image files become as the module's input, as ``bpt classify`` prepares them; see ``Net.preprocess``::
+        """Return what image files become as the module's input, as ``bpt classify`` prepares them; see
+        ``Net.preprocess``::
 
             module(module.preprocess("cat.jpg"))
 
@@ -90,7 +91,7 @@ class Module(nn.Module):
         )
 
     def fixed_parameters(self) -> AbstractContextManager[None]:
-        """A scope in which no parameter changes, so that passes without gradients may prepare for that.
+        """Return a scope in which no parameter changes, so that passes without gradients may prepare for that.
 
         In it, in evaluation, BatchNorm, Scale and Bias are folded into the convolutions before them, weights are laid
         out for the processor once, and on a CPU images go channels-last, as they may then come back. A change of

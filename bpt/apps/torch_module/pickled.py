@@ -42,13 +42,13 @@ class ModuleState:
 
 
 def parts_of(net: Net) -> frozenset[str]:
-    """The names of all modules and parameters in the layers of a net."""
+    """Return the names of all modules and parameters in the layers of a net."""
     modules = (name for name, _ in net.layers.named_modules())
     return frozenset(modules) | {name for name, _ in net.layers.named_parameters(remove_duplicate=False)}
 
 
 def parameters_of(net: Net, parts: frozenset[str]) -> Values:
-    """The parameters from which ``made_again`` makes the net.
+    """Return the parameters from which ``made_again`` makes the net.
 
     Args:
         parts: those of the net when it was made.
@@ -78,7 +78,7 @@ def parameters_of(net: Net, parts: frozenset[str]) -> Values:
 
 
 def made_again(plan: NetPlan, values: Values, context: PassContext) -> Net:
-    """The net of ``plan`` with ``values`` as its parameters.
+    """Return the net of ``plan`` with ``values`` as its parameters.
 
     Raises:
         UserError: the layers are not as they were, or do not find what they read.
@@ -98,7 +98,7 @@ def made_again(plan: NetPlan, values: Values, context: PassContext) -> Net:
 
 
 def state_of(net: Net) -> ModuleState:
-    """What ``set_state`` gives to a net that was made again."""
+    """Return what ``set_state`` gives to a net that was made again."""
     recurrent = {name: part for name, part in net.layers.named_modules() if isinstance(part, Recurrent)}
     return ModuleState(
         {name: dict(_attributes(part)) for name, part in net.layers.named_modules()},
@@ -108,7 +108,7 @@ def state_of(net: Net) -> ModuleState:
 
 
 def set_state(net: Net, state: ModuleState) -> None:
-    """Raises a UserError if a Python layer's class has other modules than before."""
+    """Raise a UserError if a Python layer's class has other modules than before."""
     parts = dict(net.layers.named_modules())
     for name, attributes in state.parts.items():
         if name not in parts:
@@ -126,7 +126,7 @@ def set_state(net: Net, state: ModuleState) -> None:
 
 
 def _blobs(net: Net) -> Iterator[tuple[Param, nn.Parameter]]:
-    """The parameters that the layers have now."""
+    """Yield the parameters that the layers have now."""
     for param in net.graph.params:
         yield param, net.layer(net.graph.nodes[param.layer]).blobs[param.blob]
 

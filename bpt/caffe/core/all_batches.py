@@ -129,7 +129,7 @@ def forward_all(net: BatchNet, blobs: Names = (), **inputs: npt.ArrayLike) -> di
 def forward_backward_all(
     net: BatchNet, blobs: Names = (), diffs: Names = (), **arrays: npt.ArrayLike
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-    """The same forward and backward.
+    """Return the same forward and backward.
 
     Args:
         blobs, diffs: further blobs whose data and diffs to return.

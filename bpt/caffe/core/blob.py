@@ -67,7 +67,7 @@ class Blob(LegacyAxes, Single):
 
 
 def net_mirrors(operator: BlobOperator, name: str) -> Mirrors:
-    """The mirrors of the blob ``name`` of the operator's net."""
+    """Return the mirrors of the blob ``name`` of the operator's net."""
     graph = operator.net.graph
     edge = graph.blobs[name].index
     # Backward through a layer in place may need the data that the layer has replaced, so nothing writes over them.
@@ -76,7 +76,7 @@ def net_mirrors(operator: BlobOperator, name: str) -> Mirrors:
 
 
 def net_blob(operator: BlobOperator, name: str, mirrors: Mirrors) -> Blob:
-    """The blob ``name`` of the operator's net."""
+    """Return the blob ``name`` of the operator's net."""
     graph = operator.net.graph
     edge = graph.blobs[name].index
 
@@ -94,7 +94,7 @@ def net_blob(operator: BlobOperator, name: str, mirrors: Mirrors) -> Blob:
 
 
 def param_mirrors(operator: BlobOperator, value: nn.Parameter) -> Mirrors:
-    """The mirrors of one set of values, which several layers may share."""
+    """Return the mirrors of one set of values, which several layers may share."""
 
     def grad() -> Tensor:
         if value.grad is None:
@@ -105,7 +105,7 @@ def param_mirrors(operator: BlobOperator, value: nn.Parameter) -> Mirrors:
 
 
 def param_blob(shape: Shape, mirrors: Mirrors) -> Blob:
-    """A parameter in the shape that its layer has it in."""
+    """Return a parameter in the shape that its layer has it in."""
 
     def reshape(other: Shape) -> None:
         raise UserError("the shape of a parameter follows from the network's text")

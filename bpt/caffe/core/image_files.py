@@ -31,7 +31,7 @@ class ImageNet(Protocol):
 
 
 def preprocess(net: ImageNet, *images: Path, preprocessing: Path = "") -> Images:
-    """What image files become as the net's input, as ``bpt classify`` prepares them.
+    """Return what image files become as the net's input, as ``bpt classify`` prepares them.
 
     The data layer of the net's text says how or, if it has none, ``<snapshot_prefix>_preprocessing.prototxt`` beside
     the weights that were loaded last::
@@ -56,7 +56,7 @@ def preprocess(net: ImageNet, *images: Path, preprocessing: Path = "") -> Images
 def classify(
     net: ImageNet, *images: Path, top: int = 5, labels: Path = "", preprocessing: Path = ""
 ) -> list[Classification]:
-    """Which classes the net gives most to, for each image, as ``bpt classify`` tells it::
+    """Return which classes the net gives most to, for each image, as ``bpt classify`` tells it::
 
         [answer] = net.classify("cat.jpg", labels="names.txt")
         print(answer.best[0].name, answer.best[0].value)

@@ -37,7 +37,7 @@ class Mirror:
         self._array: Callable[[], Array | None] = lambda: None  # weak
 
     def array(self) -> Array:
-        """The array; the same object as long as the caller keeps it and the shape stays."""
+        """Return the array; the same object as long as the caller keeps it and the shape stays."""
         tensor = self._fetch().data
         if self._host is None or self._host.shape != tensor.shape:
             self.forget()

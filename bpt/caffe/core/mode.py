@@ -61,12 +61,12 @@ def set_random_seed(seed: int) -> None:
 
 
 def chosen_device() -> torch.device | None:
-    """That of ``set_mode_cpu`` or ``set_mode_gpu``; ``None``: neither was called."""
+    """Return that of ``set_mode_cpu`` or ``set_mode_gpu``; ``None``: neither was called."""
     return _MODE.device
 
 
 def chosen_seed() -> int | None:
-    """That of ``set_random_seed``; ``None``: it was not called."""
+    """Return that of ``set_random_seed``; ``None``: it was not called."""
     return _MODE.seed
 
 

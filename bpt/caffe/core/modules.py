@@ -24,7 +24,7 @@ def load_module(
     stages: str | Sequence[str] | None = (),
     strict: bool = False,
 ) -> nn.Module:
-    """The network text at ``path`` as a plain ``torch.nn.Module``.
+    """Return the network text at ``path`` as a plain ``torch.nn.Module``.
 
     Args:
         path: the network's text file.

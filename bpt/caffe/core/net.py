@@ -439,7 +439,7 @@ class Net(NetStructure, Single):
 
 
 def _scope_of(net: weakref.ref[Net]) -> Callable[[], AbstractContextManager[None]]:
-    """What opens the net's ``_in_use`` as long as there is the net."""
+    """Return what opens the net's ``_in_use`` as long as there is the net."""
 
     def scope() -> AbstractContextManager[None]:
         alive = net()

@@ -90,7 +90,7 @@ class BlobOperator(Operator):
         return self.net.context.precision.compute
 
     def data(self, edge: int) -> Tensor:
-        """Data of a blob; zeros if nothing has written it yet."""
+        """Return data of a blob; zeros if nothing has written it yet."""
         if edge not in self.values and self._samples is not None:
             self.complete()
         if edge not in self.values:
@@ -98,12 +98,12 @@ class BlobOperator(Operator):
         return self.values[edge]
 
     def look(self, edge: int) -> Tensor:
-        """Data of a blob, for a caller who may look at it after every pass."""
+        """Return data of a blob, for a caller who may look at it after every pass."""
         self._looked_at.add(edge)
         return self.data(edge)
 
     def parameter(self, value: nn.Parameter) -> nn.Parameter:
-        """A parameter, for a caller who may write to it."""
+        """Return a parameter, for a caller who may write to it."""
         self.look_inside()
         if self.whole is not None:
             self.whole.forget()
@@ -118,7 +118,7 @@ class BlobOperator(Operator):
         return self.diffs[edge]
 
     def shape(self, edge: int) -> tuple[int, ...]:
-        """The shape of a blob's data as they are now."""
+        """Return the shape of a blob's data as they are now."""
         return tuple(self.values[edge].shape) if edge in self.values else self.net.graph.edges[edge].shape
 
     def forward_whole(self, looked_at: Collection[int]) -> bool:
@@ -231,7 +231,8 @@ class BlobOperator(Operator):
 
     def _prepare_backward(self, index: int) -> None:
         """Without a forward pass of the layer, or if its parameters have changed since: go backward, as Caffe's layers
-        do, from what the blobs hold."""
+        do, from what the blobs hold.
+        """
         node = self.net.graph.nodes[index]
         layer = self.net.layer(node)
         overwritten = layer.in_place and not layer.elementwise

@@ -204,7 +204,7 @@ class Solver(Single):
         return self._loop.listeners
 
     def plot(self, path: Path = "") -> Figure:
-        """The figure of ``history``: losses, tests, rates; see History.plot."""
+        """Return the figure of ``history``: losses, tests, rates; see History.plot."""
         return self.history.plot(checked_path(path, "plot: what is given"))
 
     @property
@@ -315,7 +315,7 @@ class Solver(Single):
 
 
 def _is_whole(plan: RunPlan) -> bool:
-    """Whether each rank has the whole net."""
+    """Return whether each rank has the whole net."""
     return plan.parallel_param.num_stages == plan.parallel_param.num_shards == 1
 
 
@@ -328,5 +328,5 @@ def _check_goes_in_step(plan: RunPlan, ranks: int) -> None:
 
 
 def get_solver(path: Path, overrides: str | Sequence[str] = (), device: torch.device | str | None = None) -> Solver:
-    """The solver that the text file at ``path`` describes; see Solver."""
+    """Return the solver that the text file at ``path`` describes; see Solver."""
     return Solver(path, overrides, device)

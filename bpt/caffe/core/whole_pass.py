@@ -39,7 +39,7 @@ class WholePass:
         self._steps = None
 
     def run(self, samples: Mapping[int, Tensor], looked_at: Collection[int]) -> dict[int, Tensor]:
-        """A pass without gradients.
+        """Return a pass without gradients.
 
         Args:
             samples: the tops of the layers without bottoms, by edge; they are only read.
@@ -67,7 +67,7 @@ class WholePass:
 
 
 def sources(graph: LayerGraph) -> Sequence[int]:
-    """The layers without bottoms, which the samples come from."""
+    """Return the layers without bottoms, which the samples come from."""
     return [node.index for node in graph.nodes if not node.bottoms]
 
 
@@ -78,18 +78,18 @@ def copied(tensor: Tensor) -> Tensor:
 
 
 def share_memory(tensors: Collection[Tensor]) -> bool:
-    """Whether two of them lie in one memory."""
+    """Return whether two of them lie in one memory."""
     return len({tensor.untyped_storage().data_ptr() for tensor in tensors}) < len(tensors)
 
 
 def always_kept(graph: LayerGraph) -> frozenset[int]:
-    """Outputs, and what layers in place make of the samples: the next pass goes on from that."""
+    """Return outputs, and what layers in place make of the samples: the next pass goes on from that."""
     tops = {graph.edges[edge].blob for index in sources(graph) for edge in graph.nodes[index].tops}
     return frozenset(edge.index for edge in (*graph.outputs, *(graph.blobs[blob] for blob in tops)))
 
 
 def _fits(net: Net) -> bool:
-    """Whether the blobs that a pass has left out can be made later, by the same layers, of the same samples."""
+    """Return whether the blobs that a pass has left out can be made later, by the same layers, of the same samples."""
     graph = net.graph
     repeatable = all(net.layer(node).repeatable for node in graph.nodes if node.bottoms)
     no_filters = all(node.type != "Filter" for node in graph.nodes)

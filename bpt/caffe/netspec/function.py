@@ -24,7 +24,7 @@ class Top:
         self.n = n
 
     def to_proto(self) -> pb.NetParameter:
-        """The net of all layers that this top needs, all names automatic."""
+        """Return the net of all layers that this top needs, all names automatic."""
         return to_proto(self)
 
 
@@ -69,7 +69,7 @@ def _as_top(type_name: str, index: int, given: object) -> Top:
 
 
 def to_proto(*tops: Top) -> pb.NetParameter:
-    """The net of all layers that ``tops`` need, all names automatic."""
+    """Return the net of all layers that ``tops`` need, all names automatic."""
     for index, top in enumerate(tops):
         if not isinstance(top, (Top, Function)):
             raise NotATopError(f"to_proto: {index} is not what a layer of L returns, but a {type(top).__name__}")
@@ -77,7 +77,10 @@ def to_proto(*tops: Top) -> pb.NetParameter:
 
 
 def net_of(ends: Iterable[Top | Function], names: Mapping[Top | Function, str]) -> pb.NetParameter:
-    """The net of all layers that ``ends`` need; what ``names`` does not name gets a name by its type, numbered."""
+    """Return the net of all layers that ``ends`` need.
+
+    What ``names`` does not name gets a name by its type, numbered.
+    """
     namer = _Namer(names)
     layers: dict[Function, pb.LayerParameter] = {}
     for fn in _in_order(end.fn if isinstance(end, Top) else end for end in ends):
@@ -117,7 +120,7 @@ class _Namer:
         return self._name(top, top.fn.type_name)
 
     def layer(self, fn: Function) -> str:
-        """A layer is called like its first top."""
+        """Return a layer is called like its first top."""
         return self._name(fn.tops[0] if fn.tops else fn, fn.type_name)
 
     def _name(self, thing: Top | Function, type_name: str) -> str:

@@ -62,5 +62,5 @@ class NetSpec:
         return len(self.tops)
 
     def to_proto(self) -> pb.NetParameter:
-        """The net. ``str()`` of it is its text."""
+        """Return the net. ``str()`` of it is its text."""
         return net_of(self.tops.values(), {top: name for name, top in self.tops.items()})

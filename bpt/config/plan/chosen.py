@@ -15,12 +15,12 @@ OF_PIPELINES = ("schedule", "micro_batches", "batch_norm_over")
 
 
 def chosen_of(parallel: ParallelSpec) -> pb.ParallelParameter:
-    """The values that may be chosen, as far as they are not the defaults."""
+    """Return the values that may be chosen, as far as they are not the defaults."""
     return _differing(ParallelSpec(), parallel)
 
 
 def with_chosen(plan: RunPlan, chosen: pb.ParallelParameter) -> RunPlan:
-    """The plan with these values wherever its text sets none."""
+    """Return the plan with these values wherever its text sets none."""
     values = {name: getattr(chosen, name) for name in FIELDS if not plan.given(PARALLEL, name)}
     param = plan.parallel_param.pipeline_param
     if chosen.num_stages > 1:
@@ -30,12 +30,15 @@ def with_chosen(plan: RunPlan, chosen: pb.ParallelParameter) -> RunPlan:
 
 
 def change_of(old: ParallelSpec, new: ParallelSpec) -> str:
-    """What a solver says to have what was chosen for ``new`` in place of ``old``, in a line; defaults included."""
+    """Return what a solver says to have what was chosen for ``new`` in place of ``old``, in a line.
+
+    Defaults included.
+    """
     return _in_a_line(_differing(old, new))
 
 
 def text_of(plan: RunPlan) -> str:
-    """What a solver says to have the values of ``plan``, in a line."""
+    """Return what a solver says to have the values of ``plan``, in a line."""
     return _in_a_line(chosen_of(plan.parallel_param))
 
 

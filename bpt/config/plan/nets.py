@@ -76,7 +76,8 @@ def make_state(phase: int, level: int = 0, stages: Sequence[str] = ()) -> pb.Net
 
 
 def file_plan(path: str, phase: int, level: int = 0, stages: tuple[str, ...] = ()) -> NetPlan:
-    """The net of a network file in the given phase and level, in ``stages`` and those of the file's own ``state``.
+    """Return the net of a network file in the given phase and level, in ``stages`` and those of the file's own
+    ``state``.
 
     What was upgraded in it is logged.
     """
@@ -88,7 +89,7 @@ def file_plan(path: str, phase: int, level: int = 0, stages: tuple[str, ...] = (
 
 
 def train_plan(plan: SolverNets) -> NetPlan:
-    """The net to train.
+    """Return the net to train.
 
     Raises:
         PrototxtError: not exactly one of the four fields is set.
@@ -139,7 +140,7 @@ def test_plans(plan: SolverNets) -> tuple[NetPlan, ...]:
 
 
 def _source(plan: SolverNets, field: str, index: int | None = None) -> tuple[NetSource, str]:
-    """The text that ``field`` names or holds, and Caffe's words for it."""
+    """Return the text that ``field`` names or holds, and Caffe's words for it."""
     value = getattr(plan.nets, field)
     if index is not None:
         value = value[index]

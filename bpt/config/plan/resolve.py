@@ -60,7 +60,7 @@ _SPECS: dict[str, type[Any]] = {
 def resolve(
     source: SolverSource, weights: Sequence[str] = (), level: int = 0, stages: Sequence[str] | None = None
 ) -> RunPlan:
-    """The plan of ``source``, with all defaults filled in. Files that it names are not read yet.
+    """Return the plan of ``source``, with all defaults filled in. Files that it names are not read yet.
 
     Nothing is checked: see ``bpt.train.rules.violations``. What flags of the command line say is laid over the text:
 
@@ -96,7 +96,10 @@ _ABSENT = ("net", "net_param", "train_net", "train_net_param", "train_state")
 
 
 def read_plan(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> RunPlan:
-    """The plan of the solver at ``path``, with ``overrides`` (the texts of ``--set``) laid over it; see read_solver."""
+    """Return the plan of the solver at ``path``, with ``overrides`` (the texts of ``--set``) laid over it.
+
+    See read_solver.
+    """
     return resolve(read_solver(path, overrides))
 
 
@@ -106,7 +109,7 @@ def plan_of(run: SolverSource | RunPlan) -> RunPlan:
 
 
 def _filled(kind: type[T], message: Message, **others: object) -> T:
-    """A ``kind`` whose fields are those of ``message`` with the same names, but for ``others``."""
+    """Return a ``kind`` whose fields are those of ``message`` with the same names, but for ``others``."""
     known = message.DESCRIPTOR.fields_by_name
     names = [field.name for field in fields(kind) if field.name in known and field.name not in others]  # type: ignore[arg-type]
     return kind(**{name: _value(getattr(message, name)) for name in names}, **others)
@@ -120,7 +123,7 @@ def _value(value: Any) -> Any:
 
 
 def _set_fields(message: Message, within: FieldPath = ()) -> Iterator[FieldPath]:
-    """The ways to all fields that are set, nets aside."""
+    """Yield the ways to all fields that are set, nets aside."""
     for descriptor, value in message.ListFields():
         way = (*within, descriptor.name)
         yield way

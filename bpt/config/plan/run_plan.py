@@ -299,11 +299,11 @@ class RunPlan:
         return self.parallel_param.exchange in OUTER
 
     def origin(self, *where: str | int) -> Origin:
-        """Where the field ``where`` stands or, if it is not set, what is nearest around it."""
+        """Return where the field ``where`` stands or, if it is not set, what is nearest around it."""
         return locate(self.origins, where, self.path)
 
     def given(self, *where: str) -> bool:
-        """Whether the text, or a flag, sets the field ``where``; a message counts as soon as it is there."""
+        """Return whether the text, or a flag, sets the field ``where``; a message counts as soon as it is there."""
         return where in self.set_fields
 
     @property

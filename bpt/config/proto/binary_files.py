@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 
 from bpt.base.atomic import atomic_file
 from bpt.base.errors import FileError, WriteError
-from bpt.base.formats import HEAD, Format, recognise
+from bpt.base.formats import HEAD, FileFormat, recognise
 from bpt.base.user_files import UnreadableError, read_bytes
 from bpt.config.proto.fields import field_by_number, is_repeated
 
@@ -47,7 +47,7 @@ class WireField(NamedTuple):
 
 
 def outline(data: bytes | _Content) -> Iterator[WireField]:
-    """Yields the fields at the top level of a serialised message. Contents are skipped, not read.
+    """Yield the fields at the top level of a serialised message. Contents are skipped, not read.
 
     Raises MalformedError where the data stop making sense, after it has yielded what came before.
     """
@@ -73,7 +73,7 @@ def outline(data: bytes | _Content) -> Iterator[WireField]:
 
 
 def read_varint(data: bytes | _Content, position: int) -> tuple[int, int]:
-    """The variable-length integer at ``position``, and the position after it. Raises MalformedError."""
+    """Return the variable-length integer at ``position``, and the position after it. Raises MalformedError."""
     value = 0
     for shift, byte in zip(range(0, 70, 7), data[position : position + 10], strict=False):
         position += 1
@@ -94,7 +94,7 @@ def write_varint(value: int) -> bytes:
 
 
 def wire_types(field: FieldDescriptor) -> frozenset[int]:
-    """How values of ``field`` may be stored; lists of numbers may be packed or not, whatever is declared."""
+    """Return how values of ``field`` may be stored; lists of numbers may be packed or not, whatever is declared."""
     if field.type in (FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES):
         return frozenset({LENGTH})
     one = _STORED_FIXED.get(field.type, VARINT)  # the schema has no other types of fixed width
@@ -119,7 +119,7 @@ _FIRST_FIELD = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|#[^\n]*\n)*[A-Za-z_][A-Za-z0
 # The state of a large net has thousands of fields, and the first ones tell.
 _ENOUGH_FIELDS = 64
 _LAYER = 100  # the number of a net's layers
-_ONNX = Format("an ONNX model", "bpt writes ONNX (bpt export) and does not read it")
+_ONNX = FileFormat("an ONNX model", "bpt writes ONNX (bpt export) and does not read it")
 _ONNX_MAKERS = frozenset(
     ("pytorch", "onnx", "onnx-example", "tf2onnx", "keras2onnx", "skl2onnx", "onnxmltools", "winmltools", "cntk",
      "caffe2", "onnx-caffe2", "paddlepaddle", "mxnet", "chainer", "bpt", "backend-test")
@@ -127,7 +127,7 @@ _ONNX_MAKERS = frozenset(
 
 
 def sniff(path: str | os.PathLike[str]) -> FileKind:
-    """What kind of file is at ``path``.
+    """Return what kind of file is at ``path``.
 
     ``caffemodel`` (weights: a NetParameter), ``solverstate`` (a SolverState), ``mean`` (a BlobProto),
     ``hdf5``, ``prototxt`` or ``unknown``; an empty file is unknown. The content decides, not the name, and the
@@ -154,7 +154,7 @@ class _Content:
 
 
 def kind_of(data: bytes | _Content) -> FileKind:
-    """What kind of file has the content ``data``; see :func:`sniff`."""
+    """Return what kind of file has the content ``data``; see :func:`sniff`."""
     head = bytes(data[:HEAD])
     if head.startswith(_HDF5_SIGNATURE):
         return "hdf5"
@@ -169,7 +169,7 @@ def kind_of(data: bytes | _Content) -> FileKind:
     return kind
 
 
-def recognise_format(data: bytes | _Content) -> Format | None:
+def recognise_format(data: bytes | _Content) -> FileFormat | None:
     """Return what file of another program has the content ``data``; None if it is one of Caffe's, or nothing known."""
     found = recognise(bytes(data[:HEAD]), len(data))
     if found or kind_of(data) != "unknown":
@@ -184,7 +184,7 @@ def explain_format(data: bytes | _Content, wanted: str) -> str:
 
 
 def _is_onnx(data: bytes | _Content) -> bool:
-    """Whether ``data`` begin as an ONNX ModelProto: a version, who made it, then a graph (7) or operator sets (8)."""
+    """Return whether ``data`` begin as an ONNX ModelProto: a version, who made it, then a graph (7) or operator sets (8)."""
     if bytes(data[:1]) != b"\x08":
         return False
     maker = (_second_field(data) or b"").decode(errors="replace").lower()
@@ -197,7 +197,7 @@ def describe(kind: FileKind) -> str:
 
 
 def _top_fields(data: bytes | _Content) -> set[tuple[int, int]]:
-    """Number and wire type of the first fields, as far as they make sense."""
+    """Return number and wire type of the first fields, as far as they make sense."""
     found = set()
     try:
         for index, field in enumerate(outline(data)):
@@ -214,7 +214,7 @@ def _top_fields(data: bytes | _Content) -> set[tuple[int, int]]:
 
 
 def _second_field(data: bytes | _Content) -> bytes | None:
-    """The content of field 2, if it is among the first fields and has a length."""
+    """Return the content of field 2, if it is among the first fields and has a length."""
     try:
         for _, field in zip(range(_ENOUGH_FIELDS), outline(data), strict=False):
             if field.number == 2 and field.wire_type == LENGTH:
@@ -225,7 +225,7 @@ def _second_field(data: bytes | _Content) -> bytes | None:
 
 
 def _message_kind(fields: set[tuple[int, int]]) -> FileKind:
-    """The message that has these fields; the three differ in how their fields 1 to 3 are stored."""
+    """Return the message that has these fields; the three differ in how their fields 1 to 3 are stored."""
     starts_with_number = (1, VARINT) in fields
     has_layers = not starts_with_number and bool(fields & {(100, LENGTH), (2, LENGTH)})
     if has_layers:
@@ -254,7 +254,7 @@ _TOO_LARGE = "more than the 2 GB that protobuf can hold; use HDF5 (snapshot_form
 
 
 def read_binary(path: str | os.PathLike[str], message_class: type[M]) -> M:
-    """Reads the message of ``message_class`` that the file at ``path`` holds.
+    """Read the message of ``message_class`` that the file at ``path`` holds.
 
     Raises FileError if the file is missing, cannot be read, is empty, is another kind of file (which is
     named), is damaged or truncated, or is larger than protobuf allows.
@@ -269,7 +269,7 @@ def read_binary(path: str | os.PathLike[str], message_class: type[M]) -> M:
 
 
 def read_content(path: str | os.PathLike[str], message_class: type[Message]) -> bytes:
-    """The bytes of a file that holds a message of ``message_class``, by its outline; see :func:`read_binary`."""
+    """Return the bytes of a file that holds a message of ``message_class``, by its outline; see :func:`read_binary`."""
     try:
         content = read_bytes(path)
     except UnreadableError as error:
@@ -291,7 +291,7 @@ def read_content(path: str | os.PathLike[str], message_class: type[Message]) -> 
 
 
 def write_binary(path: str | os.PathLike[str], message: Message) -> None:
-    """Writes ``message`` to the file at ``path``, all of it or nothing; see :mod:`bpt.base.atomic`.
+    """Write ``message`` to the file at ``path``, all of it or nothing; see :mod:`bpt.base.atomic`.
 
     Raises WriteError if the file cannot be written or the message is larger than protobuf allows.
     """
@@ -306,7 +306,7 @@ def write_binary(path: str | os.PathLike[str], message: Message) -> None:
 
 
 def _fits(content: bytes, message_class: type[Message]) -> bool:
-    """Whether every field at the top level of ``content`` is one of ``message_class``."""
+    """Return whether every field at the top level of ``content`` is one of ``message_class``."""
     try:
         for part in outline(content):
             field = field_by_number(message_class, part.number)

@@ -37,7 +37,7 @@ _LARGEST = 2**31 - 1  # bytes that a message of protobuf can hold
 
 
 def blob_shape(blob: pb.BlobProto) -> tuple[int, ...]:
-    """The dimensions of ``blob``. If it has any of the old fields num, channels, height and width, they are
+    """Return the dimensions of ``blob``. If it has any of the old fields num, channels, height and width, they are
     it, as in Caffe: always four, those that are not set 0. No dimensions at all is a single number.
 
     Raises BptError if a dimension is negative.
@@ -51,19 +51,19 @@ def blob_shape(blob: pb.BlobProto) -> tuple[int, ...]:
 
 
 def is_legacy(blob: pb.BlobProto) -> bool:
-    """Whether ``blob`` is from the time when every blob had four axes: its shape stands in fields of that time."""
+    """Return whether ``blob`` is from the time when every blob had four axes: its shape stands in fields of that time."""
     return any(map(blob.HasField, _OLD_DIMENSIONS))
 
 
 def fits(stored: tuple[int, ...], wanted: tuple[int, ...], legacy: bool) -> bool:
-    """Whether a blob of the shape ``wanted`` can take the values of a ``stored`` one (Caffe: ``Blob::ShapeEquals``)."""
+    """Return whether a blob of the shape ``wanted`` can take the values of a ``stored`` one (Caffe: ``Blob::ShapeEquals``)."""
     if legacy:
         return len(wanted) <= _OLD_AXES and stored == (1,) * (_OLD_AXES - len(wanted)) + wanted
     return stored == wanted
 
 
 def blob_to_array(blob: pb.BlobProto) -> FloatArray:
-    """The values of ``blob``, in its shape, as a new float32 array. Values in double precision are rounded.
+    """Return the values of ``blob``, in its shape, as a new float32 array. Values in double precision are rounded.
 
     Raises BptError if their number does not match the shape.
     """
@@ -73,7 +73,7 @@ def blob_to_array(blob: pb.BlobProto) -> FloatArray:
 
 
 def array_to_raw_blob(array: ArrayLike, number: int) -> pb.BlobProto:
-    """A BlobProto as NVIDIA's Caffe writes it: ``raw_data`` of ``number``, FLOAT or FLOAT16.
+    """Return a BlobProto as NVIDIA's Caffe writes it: ``raw_data`` of ``number``, FLOAT or FLOAT16.
 
     Raises BptError for a number that is finite and beyond the range of FLOAT16.
     """
@@ -90,13 +90,13 @@ def array_to_raw_blob(array: ArrayLike, number: int) -> pb.BlobProto:
 
 
 def fits_half(values: FloatArray) -> bool:
-    """Whether FLOAT16, which ends at 65504, holds all finite numbers of ``values``."""
+    """Return whether FLOAT16, which ends at 65504, holds all finite numbers of ``values``."""
     with np.errstate(over="ignore"):
         return np.array_equal(np.isfinite(values.astype(np.float16)), np.isfinite(values))
 
 
 def array_to_blob(array: ArrayLike, diff: ArrayLike | None = None) -> pb.BlobProto:
-    """A BlobProto with the values of ``array``, its shape and, if given, the gradients ``diff``, in float32.
+    """Return a BlobProto with the values of ``array``, its shape and, if given, the gradients ``diff``, in float32.
 
     Raises BptError if ``diff`` has another shape or the blob would be larger than protobuf allows (2 GB).
     """
@@ -148,7 +148,7 @@ def _as_array(values: NDArray[Any], shape: tuple[int, ...]) -> FloatArray:
 
 
 def _packed(name: str, values: FloatArray) -> bytes:
-    """The serialised form of a packed list of floats."""
+    """Return the serialised form of a packed list of floats."""
     if not values.size:
         return b""
     number = pb.BlobProto.DESCRIPTOR.fields_by_name[name].number

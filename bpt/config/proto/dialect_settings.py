@@ -153,13 +153,13 @@ def _pooling(param: bytes, name: str, reading: Reading) -> bytes:
 
 
 def repeats_axes(param: bytes) -> bool:
-    """Whether a pooling has a number for each axis, as only Intel's Caffe 1.0.5 to 1.1.1a writes it."""
+    """Return whether a pooling has a number for each axis, as only Intel's Caffe 1.0.5 to 1.1.1a writes it."""
     seen = [each.number for each in outline(param) if each.wire_type == VARINT and each.number in (2, 3, 4)]
     return len(set(seen)) < len(seen)
 
 
 def _can_pool(param: bytes) -> bool:
-    """Whether Caffe accepts a pooling: it has a kernel, and its padding is smaller than that (``PoolingLayer``)."""
+    """Return whether Caffe accepts a pooling: it has a kernel, and its padding is smaller than that (``PoolingLayer``)."""
     found = numbers_of(param)
     if found.get(12):  # global_pooling
         return not {2, 5, 6} & set(found)

@@ -227,7 +227,7 @@ def _number_of(each: WireField, content: bytes, kind: str, reading: Reading) -> 
 
 
 def _can_be(target: str, content: bytes) -> bool:
-    """Whether ``content`` can be the field ``target`` of a layer."""
+    """Return whether ``content`` can be the field ``target`` of a layer."""
     message = _LAYER[target].message_type
     try:
         if message is None:
@@ -241,7 +241,7 @@ def _can_be(target: str, content: bytes) -> bool:
 
 
 def _is_pspnets(number: int, param: bytes) -> bool:
-    """Whether settings of a BN are PSPNet's: by their own number, or by a momentum, an eps or ``frozen``."""
+    """Return whether settings of a BN are PSPNet's: by their own number, or by a momentum, an eps or ``frozen``."""
     return number == 152 or any(
         each.number in (4, 5) or (each.number == 3 and each.wire_type != VARINT) for each in outline(param)
     )

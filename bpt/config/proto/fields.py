@@ -41,22 +41,22 @@ _OLD_LAYERS = frozenset({"V0LayerParameter", "V1LayerParameter"})
 
 
 def field_by_name(message: Message | type[Message], name: str) -> FieldDescriptor | None:
-    """The field of ``message`` called ``name``; None if there is none."""
+    """Return the field of ``message`` called ``name``; None if there is none."""
     return cast("FieldDescriptor | None", message.DESCRIPTOR.fields_by_name.get(name))
 
 
 def fields_of(message: Message) -> list[FieldDescriptor]:
-    """All fields that ``message`` can have, in the order of the schema."""
+    """Return all fields that ``message`` can have, in the order of the schema."""
     return cast("list[FieldDescriptor]", list(message.DESCRIPTOR.fields))
 
 
 def field_by_number(message: Message | type[Message], number: int) -> FieldDescriptor | None:
-    """The field of ``message`` with the number ``number``; None if there is none."""
+    """Return the field of ``message`` with the number ``number``; None if there is none."""
     return cast("FieldDescriptor | None", message.DESCRIPTOR.fields_by_number.get(number))
 
 
 def is_repeated(field: FieldDescriptor) -> bool:
-    """Whether the field holds a list."""
+    """Return whether the field holds a list."""
     try:  # protobuf 7 has no ``label`` any more, protobuf 4 no ``is_repeated`` yet
         return bool(field.is_repeated)
     except AttributeError:
@@ -65,12 +65,12 @@ def is_repeated(field: FieldDescriptor) -> bool:
 
 
 def is_message(field: FieldDescriptor) -> bool:
-    """Whether the field holds a message (or a list of them), not a plain value."""
+    """Return whether the field holds a message (or a list of them), not a plain value."""
     return bool(field.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE)
 
 
 def is_own(field: FieldDescriptor) -> bool:
-    """Whether bpt, or another fork, added the field to one of Caffe's messages, so that Caffe does not know it."""
+    """Return whether bpt, or another fork, added the field to one of Caffe's messages, so that Caffe does not know it."""
     container = field.containing_type
     if container is None or container.name in _OLD_LAYERS:
         return False
@@ -83,7 +83,7 @@ _VALUES_OF_FORKS = frozenset({"MKL2017", "MKLDNN", "PRE_FIXED"})
 
 
 def is_own_value(field: FieldDescriptor, value: Any) -> bool:
-    """Whether ``value`` is one that a fork added to an enum of Caffe's, as in ``engine: MKL2017``."""
+    """Return whether ``value`` is one that a fork added to an enum of Caffe's, as in ``engine: MKL2017``."""
     if field.enum_type is None or is_repeated(field):
         return False
     known = field.enum_type.values_by_number.get(value)
@@ -94,7 +94,10 @@ M = TypeVar("M", bound=Message)
 
 
 def without(message: M, *paths: str) -> M:
-    """A copy of ``message`` without the fields at ``paths``, ``name`` or ``message.name``; they need not be there."""
+    """Return a copy of ``message`` without the fields at ``paths``, ``name`` or ``message.name``.
+
+    They need not be there.
+    """
     copy = type(message)()
     copy.CopyFrom(message)
     for path in paths:

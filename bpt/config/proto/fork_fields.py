@@ -118,7 +118,7 @@ def check_net(net: pb.NetParameter, origins: Mapping[FieldPath, Origin], path: s
 
 
 def refused(message: Message) -> Iterator[tuple[FieldPath, str]]:
-    """Each field of a fork in ``message``, or below it, that says what is refused: where it stands, and what to do."""
+    """Yield each field of a fork in ``message``, or below it, that says what is refused: where it stands, and what to do."""
     for where, holder in _below(message, ()):
         fields = REFUSED.get(holder.DESCRIPTOR.name, {})
         if fields:
@@ -144,7 +144,7 @@ def _below(message: Message, where: FieldPath) -> Iterator[tuple[FieldPath, Mess
 
 
 def notes(net: pb.NetParameter) -> list[str]:
-    """A line for each field that is set and has no effect."""
+    """Return a line for each field that is set and has no effect."""
     found = []
     layers: dict[tuple[str, str], list[str]] = {}
     for where, holder in _below(net, ()):

@@ -62,7 +62,7 @@ def _lay_over(
 
 
 def _replace(places: dict[FieldPath, Origin], path: FieldPath, written: Mapping[FieldPath, Origin]) -> None:
-    """Replaces all places in the list at ``path`` by those that are ``written``."""
+    """Replace all places in the list at ``path`` by those that are ``written``."""
     for old in [key for key in places if key[: len(path)] == path]:
         del places[old]
     places.update((key, origin) for key, origin in written.items() if key[: len(path)] == path)

@@ -39,7 +39,10 @@ def type_today(old: str) -> str:
 
 
 def value_hint(message: Message, field: str, text: str) -> str:
-    """How to write the value ``text``, which does not fit ``field``, if it is the other format's; else ``""``."""
+    """Return how to write the value ``text``, which does not fit ``field``, if it is the other format's.
+
+    Else ``""``.
+    """
     written = text.strip("\"'")
     if field != "type":
         return ""
@@ -51,7 +54,7 @@ def value_hint(message: Message, field: str, text: str) -> str:
 
 
 def field_hint(message: Message, field: str) -> str:
-    """What ``field``, unknown in ``message``, is there or here, if the other format or another program has it."""
+    """Return what ``field``, unknown in ``message``, is there or here, if the other format or another program has it."""
     if isinstance(message, pb.LayerParameter) and field in PARAM_FIELDS:
         return f'; it is of the old format, "layers"; in "layer" write param {{ {PARAM_FIELDS[field]} }}'
     if isinstance(message, pb.V1LayerParameter) and field == "param":
@@ -87,7 +90,7 @@ class ParsedText(Generic[M]):
     path: str
 
     def origin(self, *where: str | int) -> Origin:
-        """Where the field ``where`` stands or, if it is not set, what is nearest around it."""
+        """Return where the field ``where`` stands or, if it is not set, what is nearest around it."""
         return locate(self.origins, where, self.path)
 
 
@@ -96,7 +99,8 @@ SETTINGS = "_param"
 
 
 def unknown_settings(origins: Mapping[FieldPath, Origin]) -> list[str]:
-    """The settings of a layer that the parser has passed over, since the schema does not have them; see parse_text.
+    """Return the settings of a layer that the parser has passed over, since the schema does not have them; see
+    parse_text.
 
     ``origins``: where the layer's fields stand, ``()`` the layer itself.
     """
@@ -107,7 +111,7 @@ def unknown_settings(origins: Mapping[FieldPath, Origin]) -> list[str]:
 def parse_text(
     text: str, message_class: type[M], path: str = "<string>", *, partial: bool = False, passing: bool = False
 ) -> ParsedText[M]:
-    """Reads a message of ``message_class`` from text format.
+    """Read a message of ``message_class`` from text format.
 
     ``path`` is what errors and origins call the text. ``partial``: fields that the schema requires may be
     missing. ``passing``: messages of layers whose name ends in ``_param`` and is not in the schema are passed over, and
@@ -130,7 +134,7 @@ def parse_text(
 
 
 def check_complete(message: Message, origins: dict[FieldPath, Origin], path: str) -> None:
-    """Raises PrototxtError if a required field is missing somewhere in ``message``."""
+    """Raise PrototxtError if a required field is missing somewhere in ``message``."""
     errors: list[str] = message.FindInitializationErrors()  # type: ignore[attr-defined]
     for missing in errors:
         steps = re.findall(r"\w+", missing)
@@ -150,7 +154,7 @@ class _Parser:
         self._token = next(self._tokens)
 
     def read_fields(self, message: Message, where: FieldPath, opened_by: Token | None) -> None:
-        """Reads fields into ``message`` up to the bracket that closes ``opened_by`` (None: to the end)."""
+        """Read fields into ``message`` up to the bracket that closes ``opened_by`` (None: to the end)."""
         closing = _CLOSING[opened_by.text] if opened_by else None
         while self._token.kind is TokenKind.NAME:
             self._read_field(message, where)
@@ -217,7 +221,7 @@ class _Parser:
             self._take(";")
 
     def _read_list(self, message: Message, field: FieldDescriptor, where: FieldPath) -> None:
-        """Reads ``[a, b, c]``."""
+        """Read ``[a, b, c]``."""
         self._advance()
         if self._take("]"):
             return
@@ -229,13 +233,13 @@ class _Parser:
                 raise self._error(f'expected "," or "]" in the list of "{field.name}", found: {self._token}')
 
     def _read_element(self, message: Message, field: FieldDescriptor, where: FieldPath, origin: Origin) -> None:
-        """Reads one more element of a list; ``where`` is the list."""
+        """Read one more element of a list; ``where`` is the list."""
         where = (*where, len(getattr(message, field.name)))
         self.origins[where] = origin
         self._read_value(message, field, where)
 
     def _read_value(self, message: Message, field: FieldDescriptor, where: FieldPath) -> None:
-        """Reads what follows the name of a field: one value, or a message in brackets."""
+        """Read what follows the name of a field: one value, or a message in brackets."""
         if is_message(field):
             if self._token.text not in _CLOSING:
                 hint = f"; write {field.name} {{" if self._token.text == "=" else ""
@@ -298,7 +302,7 @@ class _Parser:
         return True
 
     def _after_equals_sign(self) -> str:
-        """The value in ``name = value``, after a space; nothing if there is none."""
+        """Return the value in ``name = value``, after a space; nothing if there is none."""
         try:
             while self._take("="):
                 pass
@@ -315,7 +319,7 @@ class _Parser:
 
 
 def _new_child(message: Message, field: FieldDescriptor) -> Message:
-    """The message that ``field`` is to hold, or a new last one of its list."""
+    """Return the message that ``field`` is to hold, or a new last one of its list."""
     child: Message
     if is_repeated(field):
         child = getattr(message, field.name).add()

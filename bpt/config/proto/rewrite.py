@@ -19,7 +19,7 @@ FilePath = str | os.PathLike[str]
 
 
 def rewrite_net_text(source: FilePath, target: FilePath) -> list[Note]:
-    """Writes the net at ``source`` to ``target`` in today's format, without its comments.
+    """Write the net at ``source`` to ``target`` in today's format, without its comments.
 
     All of the file is written, or nothing; a net that needs no upgrade is written too.
 
@@ -34,7 +34,7 @@ def rewrite_net_text(source: FilePath, target: FilePath) -> list[Note]:
 
 
 def rewrite_solver_text(source: FilePath, target: FilePath) -> list[Note]:
-    """Writes the solver at ``source``, with the nets that are written in it, to ``target``; see rewrite_net_text."""
+    """Write the solver at ``source``, with the nets that are written in it, to ``target``; see rewrite_net_text."""
     check_place(target)
     parsed = read_solver_text(source)
     notes = upgrade_solver(parsed.message, parsed.origins, parsed.path)
@@ -43,7 +43,7 @@ def rewrite_solver_text(source: FilePath, target: FilePath) -> list[Note]:
 
 
 def rewrite_net_binary(source: FilePath, target: FilePath) -> list[Note]:
-    """Writes the weights at ``source`` (a binary NetParameter) to ``target`` in today's format.
+    """Write the weights at ``source`` (a binary NetParameter) to ``target`` in today's format.
 
     Blobs keep their shapes, also those of four axes; fields of forks get the numbers of bpt's schema. Raises FileError
     and WriteError; see rewrite_net_text.
@@ -75,7 +75,7 @@ def _write_text(message: Message, target: FilePath) -> None:
 
 
 def report(done: str, source: FilePath, target: FilePath, notes: Sequence[Note]) -> tuple[list[str], int]:
-    """What an upgrade tool says, in Caffe's words, and its exit status.
+    """Return what an upgrade tool says, in Caffe's words, and its exit status.
 
     ``done`` is what was written, as in "NetParameter text proto". The status is 1 if something was dropped.
     """

@@ -38,7 +38,7 @@ class SolverSource:
     notes: tuple[str, ...] = ()
 
     def origin(self, *where: str | int) -> Origin:
-        """Where the field ``where`` stands or, if it is not set, what is nearest around it."""
+        """Return where the field ``where`` stands or, if it is not set, what is nearest around it."""
         return locate(self.origins, where, self.path)
 
 
@@ -52,12 +52,12 @@ class NetSource:
     notes: tuple[str, ...] = ()
 
     def origin(self, *where: str | int) -> Origin:
-        """Where the field ``where`` stands or, if it is not set, what is nearest around it."""
+        """Return where the field ``where`` stands or, if it is not set, what is nearest around it."""
         return locate(self.origins, where, self.path)
 
 
 def read_solver(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> SolverSource:
-    """Reads the solver at ``path`` and lays the ``overrides`` (the texts of ``--set``) over it.
+    """Read the solver at ``path`` and lays the ``overrides`` (the texts of ``--set``) over it.
 
     Paths in it stay as written; see :func:`resolve_path`. A ``snapshot_prefix`` that is not set, or that is a
     folder, is completed with the name of the solver, as in Caffe. Raises PrototxtError if the file or an
@@ -82,7 +82,7 @@ def read_solver(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
 
 
 def read_net(path: str | os.PathLike[str]) -> NetSource:
-    """Reads the net at ``path``, also one in the old formats V0 and V1 or with other old fields.
+    """Read the net at ``path``, also one in the old formats V0 and V1 or with other old fields.
 
     Settings of layers that the schema does not have are passed over; their places are in ``origins``, and building the
     net refuses them. Raises PrototxtError if the file is wrong.
@@ -97,7 +97,7 @@ def read_net(path: str | os.PathLike[str]) -> NetSource:
 def net_source(
     param: pb.NetParameter, path: str, origins: Mapping[FieldPath, Origin], notes: Sequence[str] = ()
 ) -> NetSource:
-    """A net in today's format, with the ``notes`` there are and those of what has no effect in it.
+    """Return a net in today's format, with the ``notes`` there are and those of what has no effect in it.
 
     Raises PrototxtError if it is to compute in what nobody computes in.
     """
@@ -106,12 +106,12 @@ def net_source(
 
 
 def read_solver_text(path: str | os.PathLike[str]) -> ParsedText[pb.SolverParameter]:
-    """The solver at ``path`` as it is written. Raises PrototxtError, which tells if the file is a network."""
+    """Return the solver at ``path`` as it is written. Raises PrototxtError, which tells if the file is a network."""
     return _read(path, pb.SolverParameter, pb.NetParameter, "a network, not a solver")
 
 
 def read_net_text(path: str | os.PathLike[str], *, passing: bool = False) -> ParsedText[pb.NetParameter]:
-    """The net at ``path`` as it is written. Raises PrototxtError, which tells if the file is a solver.
+    """Return the net at ``path`` as it is written. Raises PrototxtError, which tells if the file is a solver.
 
     ``passing``: see parse_text.
     """
@@ -121,7 +121,7 @@ def read_net_text(path: str | os.PathLike[str], *, passing: bool = False) -> Par
 def _read(
     path: str | os.PathLike[str], wanted: type[M], other: type[Message], confusion: str, passing: bool = False
 ) -> ParsedText[M]:
-    """The text at ``path`` as ``wanted``; if it only makes sense as ``other``, an error that says so."""
+    """Return the text at ``path`` as ``wanted``; if it only makes sense as ``other``, an error that says so."""
     try:
         return read_text(path, wanted, passing=passing)
     except PrototxtError:
@@ -135,7 +135,7 @@ def _read(
 
 
 def resolve_path(path: str, relative_to: str | os.PathLike[str]) -> str:
-    """The file or folder that ``path``, written in the file ``relative_to``, means.
+    """Return the file or folder that ``path``, written in the file ``relative_to``, means.
 
     Like Caffe, from the current directory; if nothing is there, from the folder of the file it is written in.
     If nothing is there either, ``path`` as it is, so that the error about it shows what was written.
@@ -146,7 +146,7 @@ def resolve_path(path: str, relative_to: str | os.PathLike[str]) -> str:
 
 
 def looked_for(path: str, relative_to: str | os.PathLike[str]) -> str:
-    """Where ``resolve_path`` has looked, in words."""
+    """Return where ``resolve_path`` has looked, in words."""
     beside = os.path.join(os.path.dirname(relative_to), path)
     return "looked for " + " and ".join(dict.fromkeys(map(os.path.abspath, (path, beside))))
 

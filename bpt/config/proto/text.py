@@ -48,7 +48,7 @@ def _lines(message: Message, indent: str, for_caffe: bool) -> Iterator[str]:
 
 
 def _printer(field: FieldDescriptor) -> Callable[..., str]:
-    """The function that prints a value of ``field``."""
+    """Return the function that prints a value of ``field``."""
     if field.type == FieldDescriptor.TYPE_FLOAT:
         return _float
     if field.type == FieldDescriptor.TYPE_DOUBLE:
@@ -86,7 +86,7 @@ __all__ = ["ParsedText", "parse_text", "read_text", "to_text"]
 
 
 def read_text(path: str | os.PathLike[str], message_class: type[M], *, passing: bool = False) -> ParsedText[M]:
-    """Reads the file at ``path`` as :func:`parse_text` reads text.
+    """Read the file at ``path`` as :func:`parse_text` reads text.
 
     The text must be UTF-8, with or without a byte order mark; comments may hold any bytes.
     Raises PrototxtError: with line and column for a mistake in the text, without for a file that is missing,

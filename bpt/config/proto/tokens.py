@@ -51,7 +51,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def tokenize(text: str, path: str) -> Iterator[Token]:
-    """Yields the tokens of ``text``, last of all one of kind END. ``path`` is what errors call the text.
+    """Yield the tokens of ``text``, last of all one of kind END. ``path`` is what errors call the text.
 
     Raises PrototxtError at the first character that starts no token. Comments may hold anything, even bytes
     that are not UTF-8 (decoded by ``surrogateescape``): Caffe does not mind them, and old files have them.
@@ -130,7 +130,7 @@ _SIMPLE_ESCAPES = {
 
 
 def parse_integer(text: str) -> int | None:
-    """The number in decimal, hexadecimal (``0x1F``) or, as in C, octal (``017``); None if it is neither."""
+    """Return the number in decimal, hexadecimal (``0x1F``) or, as in C, octal (``017``); None if it is neither."""
     if len(text) > _LONGEST_INTEGER:
         return None
     for pattern, base in ((_DECIMAL, 10), (_HEX, 16), (_OCTAL, 8)):
@@ -140,7 +140,7 @@ def parse_integer(text: str) -> int | None:
 
 
 def to_integer(text: str, lowest: int, highest: int) -> int:
-    """The whole number that ``text`` (with its sign) stands for, between ``lowest`` and ``highest``."""
+    """Return the whole number that ``text`` (with its sign) stands for, between ``lowest`` and ``highest``."""
     magnitude = parse_integer(text.removeprefix("-"))
     value = -magnitude if magnitude is not None and text.startswith("-") else magnitude
     if value is None:
@@ -151,7 +151,7 @@ def to_integer(text: str, lowest: int, highest: int) -> int:
 
 
 def to_float(text: str) -> float:
-    """The number that ``text`` (with its sign) is: ``1``, ``1.``, ``.5``, ``1e-3``, ``1f``, ``inf``, ``nan``."""
+    """Return the number that ``text`` (with its sign) is: ``1``, ``1.``, ``.5``, ``1e-3``, ``1f``, ``inf``, ``nan``."""
     sign = -1.0 if text.startswith("-") else 1.0
     magnitude = text.removeprefix("-")
     special = _SPECIAL_FLOATS.get(magnitude.lower())
@@ -166,7 +166,7 @@ def to_float(text: str) -> float:
 
 
 def to_bool(text: str) -> bool:
-    """The truth value of ``true``, ``True``, ``t``, ``1`` and their opposites."""
+    """Return the truth value of ``true``, ``True``, ``t``, ``1`` and their opposites."""
     if text in _BOOLS:
         return _BOOLS[text]
     number = parse_integer(text)
@@ -176,7 +176,7 @@ def to_bool(text: str) -> bool:
 
 
 def to_enum(text: str, enum: EnumDescriptor) -> int:
-    """The number of the value of ``enum`` that ``text`` names or, as a number, is."""
+    """Return the number of the value of ``enum`` that ``text`` names or, as a number, is."""
     number = parse_integer(text)
     if text in enum.values_by_name:
         number = enum.values_by_name[text].number
@@ -195,7 +195,7 @@ def to_enum(text: str, enum: EnumDescriptor) -> int:
 
 
 def unquote(text: str) -> bytes:
-    """The bytes that a quoted text stands for, its quotes taken off and its escapes replaced."""
+    """Return the bytes that a quoted text stands for, its quotes taken off and its escapes replaced."""
     if text[:1] not in ('"', "'"):
         raise BadValueError("text in quotes")
     return _ESCAPE.sub(_unescape, text[1:-1].encode())
@@ -215,7 +215,7 @@ def _unescape(match: re.Match[bytes]) -> bytes:
 
 
 def _utf8(code: int) -> bytes | None:
-    """The UTF-8 of a code point; None if there is no such character."""
+    """Return the UTF-8 of a code point; None if there is no such character."""
     if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
         return None
     return chr(code).encode()

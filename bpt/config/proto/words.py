@@ -31,7 +31,7 @@ _OF_LAYERS = {
 
 
 def field_of(message: Message, word: str) -> str:
-    """What says here what the field ``word`` says elsewhere; "": nothing is known."""
+    """Return what says here what the field ``word`` says elsewhere; "": nothing is known."""
     if isinstance(message, pb.SolverParameter):
         return _OF_SOLVERS.get(word.lower(), "")
     return _OF_LAYERS.get(word.lower(), "") if isinstance(message, pb.LayerParameter) else ""

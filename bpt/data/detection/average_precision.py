@@ -23,13 +23,14 @@ def precision_and_recall(scores: Floats, right: Floats, wrong: Floats, objects: 
 
 
 def eleven_points(precision: Floats, recall: Floats) -> float:
-    """The mean of the best precisions at a recall of at least 0, 0.1, … 1 (VOC 2007)."""
+    """Return the mean of the best precisions at a recall of at least 0, 0.1, … 1 (VOC 2007)."""
     points = np.arange(11) / 10
     return float(np.mean([precision[recall >= point].max(initial=0.0) for point in points]))
 
 
 def max_integral(precision: Floats, recall: Floats) -> float:
-    """The integral of the best precision at the same or a higher recall (VOC 2012, ILSVRC), as SSD's Caffe adds it up:
+    """Return the integral of the best precision at the same or a higher recall (VOC 2012, ILSVRC), as SSD's Caffe adds
+    it up:
     the step up to a recall counts with the precision at its lower end, if that is better.
     """
     best = np.maximum.accumulate(precision[::-1])[::-1]
@@ -39,7 +40,7 @@ def max_integral(precision: Floats, recall: Floats) -> float:
 
 
 def integral(precision: Floats, recall: Floats) -> float:
-    """The integral of the precision over the recall, as it is."""
+    """Return the integral of the precision over the recall, as it is."""
     steps = np.diff(recall, prepend=0.0)
     steps[steps <= _EPSILON] = 0
     return float((precision * steps).sum())

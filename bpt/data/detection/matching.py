@@ -56,7 +56,8 @@ def match(boxes: Tensor, objects: Tensor, threshold: float | None, inside_only: 
 
 
 def hardest(losses: Tensor, eligible: Tensor, counts: Tensor) -> Tensor:
-    """The ``counts`` (N,) of each image's boxes with the largest ``losses`` (N, P), among the ``eligible`` (N, P) ones.
+    """Return the ``counts`` (N,) of each image's boxes with the largest ``losses`` (N, P), among the ``eligible`` (N,
+    P) ones.
 
     Returns:
         Which ones, a mask (N, P); of equal losses the first ones.

@@ -67,7 +67,7 @@ def prior_boxes(
     sizes: NDArray[np.float32],
     shifts: NDArray[np.float32] | None = None,
 ) -> NDArray[np.float32]:
-    """The boxes of all places, row by row: (rows · columns · number, 4), in parts of the image.
+    """Return the boxes of all places, row by row: (rows · columns · number, 4), in parts of the image.
 
     Args:
         places: rows and columns of the feature map.

@@ -29,13 +29,13 @@ class Suppression(NamedTuple):
     eta: float = 1.0
 
     def best(self, scores: Tensor, least: float = -torch.inf) -> Tensor:
-        """The indices of the ``scores`` (P,) above ``least``, the best first, at most ``top_k``."""
+        """Return the indices of the ``scores`` (P,) above ``least``, the best first, at most ``top_k``."""
         found = (scores > least).nonzero().squeeze(1)
         order = found[scores[found].argsort(descending=True, stable=True)]
         return order if self.top_k == ALL else order[: self.top_k]
 
     def kept(self, boxes: Tensor) -> Tensor:
-        """Those of ``boxes`` (K, 4), the best first, that are kept: ascending indices."""
+        """Return those of ``boxes`` (K, 4), the best first, that are kept: ascending indices."""
         if self.eta < 1 and self.threshold > ADAPTS_ABOVE:
             return self._kept_adaptively(boxes)
         near = (jaccard(boxes, boxes) > self.threshold).cpu().numpy()
@@ -60,7 +60,8 @@ class Suppression(NamedTuple):
 
 
 def detect(boxes: Tensor, scores: Tensor, background: int, least: float, nms: Suppression, keep: int) -> Tensor:
-    """What is found in one image: rows (label, score, xmin, ymin, xmax, ymax), by label, then by falling score: (K, 6).
+    """Return what is found in one image: rows (label, score, xmin, ymin, xmax, ymax), by label, then by falling score:
+    (K, 6).
 
     Args:
         boxes: (P, 4), or (P, classes, 4) where each class has boxes of its own.
@@ -90,8 +91,10 @@ def detect(boxes: Tensor, scores: Tensor, background: int, least: float, nms: Su
 
 
 def best_of_equals_last(scores: Tensor) -> Tensor:
-    """The places of the ``scores`` (K,) above -inf, the best first; of equal ones the last first, as Caffe's Proposal,
-    which sorts pairs of score and place."""
+    """Return the places of the ``scores`` (K,) above -inf, the best first; of equal ones the last first, as Caffe's
+    Proposal,
+    which sorts pairs of score and place.
+    """
     found = (scores > -torch.inf).nonzero().squeeze(1)
     own = scores[found]
     return found[len(own) - 1 - own.flip(0).argsort(descending=True, stable=True)]

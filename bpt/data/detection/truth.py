@@ -21,7 +21,7 @@ class Objects(NamedTuple):
 
 
 def objects_by_image(rows: Tensor, images: int, use_difficult: bool = True) -> list[Objects]:
-    """The objects of ``rows`` (…, 8), image by image; rows of no image are passed over.
+    """Return the objects of ``rows`` (…, 8), image by image; rows of no image are passed over.
 
     Args:
         use_difficult: otherwise difficult objects are left out.

@@ -18,12 +18,12 @@ from bpt.config.proto import bpt_pb2 as pb
 
 
 def num_averaged(spec: AverageSpec, iteration: int) -> int:
-    """How many weights are in the average after so many iterations."""
+    """Return how many weights are in the average after so many iterations."""
     return 0 if iteration < spec.start else (iteration - spec.start) // spec.interval + 1
 
 
 def is_due(spec: AverageSpec, iteration: int) -> bool:
-    """Whether the weights after so many iterations come into the average."""
+    """Return whether the weights after so many iterations come into the average."""
     return iteration >= spec.start and (iteration - spec.start) % spec.interval == 0
 
 
@@ -43,7 +43,7 @@ def update_average(spec: AverageSpec, averages: Sequence[Tensor], weights: Seque
 
 
 def violations(spec: OptimSpec) -> Iterator[Violation]:
-    """What of the settings makes no sense."""
+    """Yield what of the settings makes no sense."""
     if spec.averages:
         yield from check_range(spec.average_param, "decay", "average_param", least=0, below=1)
         for field in ("start", "interval"):

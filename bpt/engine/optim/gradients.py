@@ -34,7 +34,7 @@ class LearnableParam:
 
 
 def learnable_params(net: Net) -> list[LearnableParam]:
-    """The parameters of ``net`` that this rank holds, in Caffe's order of ``learnable_params``, shared ones once."""
+    """Return the parameters of ``net`` that this rank holds, in Caffe's order of ``learnable_params``, shared ones once."""
     return [
         LearnableParam(param_name(net.graph, param), net.value(param), param.lr_mult, param.decay_mult)
         for param in net.held
@@ -42,12 +42,12 @@ def learnable_params(net: Net) -> list[LearnableParam]:
 
 
 def param_name(graph: LayerGraph, param: Param) -> str:
-    """Its layer's name, and its number among the layer's blobs: ``conv1/0``."""
+    """Return its layer's name, and its number among the layer's blobs: ``conv1/0``."""
     return f"{graph.nodes[param.layer].name}/{param.blob}"
 
 
 def l2_norm(tensors: Sequence[Tensor]) -> float:
-    """The L2 norm of all elements of ``tensors`` together.
+    """Return the L2 norm of all elements of ``tensors`` together.
 
     On a CPU in pieces: torch adds up in float32, which over the weights of a large layer costs 3 digits.
     """
@@ -58,7 +58,7 @@ def l2_norm(tensors: Sequence[Tensor]) -> float:
 
 
 def gradient_scale(norm: Callable[[], float], spec: OptimSpec) -> float:
-    """The factor by which the solver multiplies every gradient before weight decay.
+    """Return the factor by which the solver multiplies every gradient before weight decay.
 
     First ``clip_gradients``: if the L2 norm of all gradients, still summed over the ``iter_size`` passes, is
     larger, it is scaled down to it, which is logged in Caffe's words. Then the division by ``iter_size``.

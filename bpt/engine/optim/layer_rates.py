@@ -42,7 +42,7 @@ class Norms(NamedTuple):
 def norms_of(
     parameters: Sequence[LearnableParam], batch: Batch, scale: float, shard_info: ShardInfo, turbo: bool
 ) -> list[Norms]:
-    """The norms of parameters; a collective call, see ``ShardInfo.totals``.
+    """Return the norms of parameters; a collective call, see ``ShardInfo.totals``.
 
     Args:
         batch: their weights, gradients and first moments.
@@ -73,7 +73,7 @@ def summed(
 
 
 def dots(left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
-    """The product of each pair of tensors of one layout, float64 on the host. On a CPU in pieces, see ``l2_norm``."""
+    """Return the product of each pair of tensors of one layout, float64 on the host. On a CPU in pieces, see ``l2_norm``."""
 
     def dot(a: Tensor, b: Tensor) -> Tensor:
         pairs = zip(split(a, SUMMED), split(b, SUMMED), strict=True)
@@ -88,13 +88,14 @@ LocalRate = Callable[[OptimSpec, float, float, float, Norms], float]
 
 
 def local_rate_of(spec: OptimSpec) -> LocalRate | None:
-    """What gives each blob its rate; ``None``: all have the solver's, times their ``lr_mult``."""
+    """Return what gives each blob its rate; ``None``: all have the solver's, times their ``lr_mult``."""
     return larc if spec.larc else lars if spec.local_lr_auto else None
 
 
 def larc(spec: OptimSpec, rate: float, decay: float, momentum: float, norms: Norms) -> float:
     """With r = (1 - momentum) · ``larc_eta`` · ‖w‖ / ‖g‖, or 1 if one of the norms is 0: ``rate · r`` by the policy
-    scale, ``min(rate, r)`` by clip. The gradient g is without weight decay."""
+    scale, ``min(rate, r)`` by clip. The gradient g is without weight decay.
+    """
     local = 1.0
     if norms.weights and norms.gradient:
         local = (1 - momentum) * spec.larc_eta * norms.weights / norms.gradient
@@ -110,7 +111,8 @@ def lars(spec: OptimSpec, rate: float, decay: float, momentum: float, norms: Nor
 
 @torch.no_grad()
 def turned(correlation: Tensor, norms: Norms, iteration: int) -> float:
-    """The factor of ``larc_turbo``: a rate is lower while gradients go on in the direction of the velocity, and higher
+    """Return the factor of ``larc_turbo``: a rate is lower while gradients go on in the direction of the velocity, and
+    higher
     when they turn back. Nothing is known before the third iteration.
 
     Args:
@@ -122,7 +124,7 @@ def turned(correlation: Tensor, norms: Norms, iteration: int) -> float:
 
 
 def violations(spec: OptimSpec) -> Iterator[Violation]:
-    """What of the settings makes no sense."""
+    """Yield what of the settings makes no sense."""
     for field in ("larc", "local_lr_auto"):
         if getattr(spec, field) and spec.type not in RULES:
             why = f"{field} gives each blob a rate of its own for SGD and Nesterov, not {spec.type}"

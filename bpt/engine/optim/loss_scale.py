@@ -63,11 +63,11 @@ class LossScale:
         self._given.clear()
 
     def state(self) -> State | None:
-        """What a run that goes on takes over; ``None``: nothing changes."""
+        """Return what a run that goes on takes over; ``None``: nothing changes."""
         return (self.value, self._good) if self.dynamic else None
 
     def begin(self, batch: int) -> float:
-        """The scale of the losses of an iteration; ``batch`` is its number."""
+        """Return the scale of the losses of an iteration; ``batch`` is its number."""
         if batch != self._next:  # elsewhere: batches that are under way will not come back
             self._given.clear()
         self._next = batch + 1

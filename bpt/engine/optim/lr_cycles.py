@@ -30,7 +30,7 @@ class Cosine(Policy):
 
     @classmethod
     def _part(cls, spec: OptimSpec, iteration: int) -> float:
-        """t / T."""
+        """T / T."""
         period, growth = spec.cosine_param.period, spec.cosine_param.growth
         if not period:
             return iteration / spec.max_iter
@@ -73,7 +73,7 @@ class OneCycle(Policy):
 
 
 def on_cycle(spec: OptimSpec, iteration: int, values: tuple[float, float, float]) -> float:
-    """A number that is ``values`` at the start of the cycle, at the highest rate, and at the end."""
+    """Return a number that is ``values`` at the start of the cycle, at the highest rate, and at the end."""
     start, middle, end = values
     peak, last = spec.onecycle_param.rising * spec.max_iter - 1, spec.max_iter - 1
     if iteration <= peak:
@@ -82,7 +82,7 @@ def on_cycle(spec: OptimSpec, iteration: int, values: tuple[float, float, float]
 
 
 def of_cycle(spec: OptimSpec) -> Iterator[Violation]:
-    """What of ``onecycle_param`` makes no sense."""
+    """Yield what of ``onecycle_param`` makes no sense."""
     yield from check_range(spec.onecycle_param, "rising", "onecycle_param", above=0, below=1)
     for field in ("div_factor", "final_div_factor"):
         yield from check_range(spec.onecycle_param, field, "onecycle_param", above=0)

@@ -28,17 +28,17 @@ class Policy:
 
     @classmethod
     def rate(cls, spec: OptimSpec, iteration: int) -> float:
-        """The learning rate at ``iteration``; of a policy that follows the loss, before the first step."""
+        """Return the learning rate at ``iteration``; of a policy that follows the loss, before the first step."""
         raise NotImplementedError
 
     @classmethod
     def steps(cls, spec: OptimSpec, iteration: int) -> int:
-        """How many times the rate has been lowered at ``iteration``; 0 for a policy without steps."""
+        """Return how many times the rate has been lowered at ``iteration``; 0 for a policy without steps."""
         return 0
 
     @classmethod
     def violations(cls, spec: OptimSpec) -> Iterator[Violation]:
-        """What is missing or makes no sense."""
+        """Yield what is missing or makes no sense."""
         for field, least in cls.needs.items():
             yield from _missing(spec, field)
             yield from check_range(spec, field, least=least)
@@ -54,7 +54,8 @@ POLICIES: Registry[type[Policy]] = Registry(
 
 
 def learning_rate(spec: OptimSpec, iteration: int, step: int = 0) -> float:
-    """The learning rate at ``iteration``, before any ``lr_mult``: the policy's, or that of the way up to ``base_lr``.
+    """Return the learning rate at ``iteration``, before any ``lr_mult``: the policy's, or that of the way up to
+    ``base_lr``.
 
     NVIDIA's ``rampup_interval`` rises as the square of the iteration, Intel's ``warmup_iter`` in a straight line; the
     policy then goes on as if it had been there from the start. ``min_lr`` is a floor of all (NVIDIA).
@@ -72,13 +73,13 @@ def learning_rate(spec: OptimSpec, iteration: int, step: int = 0) -> float:
 
 
 def warm_rate(spec: OptimSpec, iteration: int) -> float:
-    """The rate on the straight way up of ``warmup_iter``."""
+    """Return the rate on the straight way up of ``warmup_iter``."""
     done = max(iteration, 0) / spec.warmup_iter
     return done * spec.base_lr + (1 - done) * spec.warmup_start_lr
 
 
 def current_step(spec: OptimSpec, iteration: int) -> int:
-    """Steps that the policies step and multistep have taken at ``iteration``; 0 for the others.
+    """Return steps that the policies step and multistep have taken at ``iteration``; 0 for the others.
 
     A solver state after n iterations holds the step of iteration n - 1, the last one whose rate was asked for.
     """
@@ -92,7 +93,7 @@ def log_step(spec: OptimSpec, iteration: int) -> None:
 
 
 def violations(spec: OptimSpec) -> Iterator[Violation]:
-    """Why the policy cannot give a rate at any iteration.
+    """Yield why the policy cannot give a rate at any iteration.
 
     Caffe takes a field that is not set as 0 and trains with the rate that comes of it.
     """
@@ -116,7 +117,7 @@ def violations(spec: OptimSpec) -> Iterator[Violation]:
 
 
 def falls(spec: OptimSpec) -> Iterator[Violation]:
-    """A violation unless the way from ``base_lr`` to ``min_lr`` leads down."""
+    """Yield a violation unless the way from ``base_lr`` to ``min_lr`` leads down."""
     if spec.min_lr > spec.base_lr:
         why = f'min_lr is {spec.min_lr:g}; lr_policy "{spec.lr_policy}" falls to it from base_lr, {spec.base_lr:g}'
         yield Violation(("min_lr",), why)
@@ -205,7 +206,8 @@ class Inv(Policy):
 @POLICIES.register("poly")
 class Poly(Policy):
     """``min_lr + (base_lr - min_lr) · (1 - iteration / max_iter) ^ power``, where ``min_lr`` is 0 if unset; beyond
-    ``max_iter`` it is ``min_lr``, where Caffe's may be NaN."""
+    ``max_iter`` it is ``min_lr``, where Caffe's may be NaN.
+    """
 
     needs: ClassVar[Mapping[str, float | None]] = {"power": 0, "max_iter": 1}
 

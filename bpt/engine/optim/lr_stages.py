@@ -13,7 +13,8 @@ from bpt.engine.optim.lr_policy import POLICIES, Policy
 @POLICIES.register("multifixed")
 class MultiFixed(Policy):
     """The ``stagelr`` of the first stage whose ``stageiter``, its last iteration, is at least the iteration; beyond
-    all, that of the last stage."""
+    all, that of the last stage.
+    """
 
     starts_from_base_lr = False
 

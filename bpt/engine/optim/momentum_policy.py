@@ -15,7 +15,7 @@ DECAY_POLICIES = ("fixed", "poly")
 
 
 def momentum_at(spec: OptimSpec, iteration: int, rate: float) -> float:
-    """The momentum at ``iteration``::
+    """Return the momentum at ``iteration``::
 
         fixed     momentum
         poly      momentum + (max_momentum - momentum) · (iteration / max_iter) ^ momentum_power
@@ -44,7 +44,7 @@ def momentum_at(spec: OptimSpec, iteration: int, rate: float) -> float:
 
 
 def weight_decay_at(spec: OptimSpec, iteration: int) -> float:
-    """The weight decay at ``iteration``, before any ``decay_mult``.
+    """Return the weight decay at ``iteration``, before any ``decay_mult``.
 
     ``poly`` leads from ``weight_decay`` to ``max_weight_decay`` as ``(iteration / max_iter) ^ weight_decay_power`` or,
     if that is not set, from 0 to ``weight_decay``.
@@ -56,7 +56,7 @@ def weight_decay_at(spec: OptimSpec, iteration: int) -> float:
 
 
 def violations(spec: OptimSpec) -> Iterator[Violation]:
-    """Why there is no momentum or weight decay at some iteration."""
+    """Yield why there is no momentum or weight decay at some iteration."""
     for field, known in (("momentum_policy", MOMENTUM_POLICIES), ("weight_decay_policy", DECAY_POLICIES)):
         value = getattr(spec, field)
         if value not in known:

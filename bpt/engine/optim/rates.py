@@ -72,7 +72,7 @@ class Rates:
         self.plateau = Plateau(step, minimum, event)
 
     def state(self) -> Plateau | None:
-        """What a run that goes on takes over; ``None``: nothing."""
+        """Return what a run that goes on takes over; ``None``: nothing."""
         return self.plateau if self.follows_loss else None
 
     def load(self, state: Plateau | None) -> None:

@@ -32,7 +32,7 @@ class ShardInfo:
     updates: bool = True
 
     def counts(self, parameter: LearnableParam) -> bool:
-        """Whether this rank counts the parameter in the norm of all gradients."""
+        """Return whether this rank counts the parameter in the norm of all gradients."""
         return self.counted is None or id(parameter.value) in self.counted
 
 

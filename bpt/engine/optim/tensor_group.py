@@ -21,7 +21,7 @@ class Batch:
     moments: tuple[list[Tensor], ...]
 
     def pieces(self) -> Iterator[Batch]:
-        """The same elements in batches that fit into a core's cache, so that each pass but the first runs in it.
+        """Yield the same elements in batches that fit into a core's cache, so that each pass but the first runs in it.
 
         On a GPU, where every operation on many tensors is a single kernel, the batch itself.
         """

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Whether the elements of ``tensor`` fill one run of memory without gaps, in whatever order of axes."""
+    """Return whether the elements of ``tensor`` fill one run of memory without gaps, in whatever order of axes."""
     expected = 1
     for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if extent == 1:
@@ -19,7 +19,7 @@ def is_dense(tensor: Tensor) -> bool:
 
 
 def same_layout(a: Tensor, b: Tensor) -> bool:
-    """Whether tensors of one shape lie on one device with their axes in the same order of memory."""
+    """Return whether tensors of one shape lie on one device with their axes in the same order of memory."""
     if a.device != b.device:
         return False
     if a.stride() == b.stride():
@@ -33,7 +33,7 @@ def laid_out_like(tensor: Tensor, model: Tensor) -> Tensor:
 
 
 def flat(tensor: Tensor) -> Tensor:
-    """All elements as one axis in their order of memory: a view, or a copy if there are gaps."""
+    """Return all elements as one axis in their order of memory: a view, or a copy if there are gaps."""
     if is_dense(tensor):
         return tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())
     return tensor.reshape(-1)

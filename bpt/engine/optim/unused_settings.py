@@ -9,7 +9,7 @@ from bpt.config.optim_spec import OptimSpec
 
 
 def ignored_settings(spec: OptimSpec) -> Iterator[IgnoredSetting]:
-    """What is set for nothing; of fields that Caffe itself has, which its texts carry along, nothing is said."""
+    """Yield what is set for nothing; of fields that Caffe itself has, which its texts carry along, nothing is said."""
     momentum, decay = spec.momentum_policy, spec.weight_decay_policy
     readers = {
         "rampup_lr": (spec.rampup_interval > 0, "rampup_interval"),

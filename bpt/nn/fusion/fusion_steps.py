@@ -57,7 +57,7 @@ class FusionStep:
 
 
 def one_by_one(graph: LayerGraph, run: range) -> tuple[FusionStep, ...]:
-    """The layers of a ``run`` without fusion: all blobs are made."""
+    """Return the layers of a ``run`` without fusion: all blobs are made."""
     return tuple(FusionStep((graph.nodes[index],)) for index in run)
 
 
@@ -71,7 +71,7 @@ def plan_steps(
     grad: bool,
     fixed: bool,
 ) -> tuple[FusionStep, ...]:
-    """The layers of a ``run``, fused where that leaves the edges of ``keep`` and all diffs as they are.
+    """Return the layers of a ``run``, fused where that leaves the edges of ``keep`` and all diffs as they are.
 
     Args:
         layers: of the whole graph; those of the run as they are now, in training or not.
@@ -145,7 +145,7 @@ class _Planner:
         return FusionStep((node,) if relu is None else (node, relu), PreparedProduct(head, self._relu_at(relu)))
 
     def _relu_behind(self, node: LayerNode) -> LayerNode | None:
-        """The layer behind, if it is a plain ReLU."""
+        """Return the layer behind, if it is a plain ReLU."""
         behind = next(self._behind(node), None)
         return behind if behind is not None and self._relu_at(behind) is not None else None
 
@@ -154,7 +154,7 @@ class _Planner:
         return layer if type(layer) is ReLU and not layer.slope else None
 
     def _sum_behind(self, node: LayerNode, ready: int) -> tuple[LayerNode | None, tuple[int, ...]]:
-        """The layer behind, if it adds another blob that is there before layer ``ready`` runs; and that blob."""
+        """Return the layer behind, if it adds another blob that is there before layer ``ready`` runs; and that blob."""
         if len(node.tops) != 1 or not self._is_inner(node.tops[0]):
             return None, ()
         consumer = self._graph.edges[node.tops[0]].consumer
@@ -176,7 +176,7 @@ class _Planner:
         return FusionStep(nodes, FoldedAffine(head, affines)) if affines else None
 
     def _affines_behind(self, node: LayerNode) -> tuple[tuple[LayerNode, ...], list[Layer]]:
-        """The layer and those behind it that are factors and summands by channel; and of these the layers."""
+        """Return the layer and those behind it that are factors and summands by channel; and of these the layers."""
         if len(self._graph.edges[node.tops[0]].shape) < 2:
             return (node,), []
         found = list(takewhile(lambda behind: self._layers[behind.index].channel_affine(), self._behind(node)))
@@ -204,7 +204,8 @@ class _Planner:
         return None
 
     def _holders(self, edge: int, ready: int) -> tuple[Layer, ...]:
-        """The layers that have a blob's memory, if none needs it from layer ``ready`` on but that which reads the blob.
+        """Return the layers that have a blob's memory, if none needs it from layer ``ready`` on but that which reads
+        the blob.
 
         That is so for what a prepared convolution has made, and for a copy of it if convolutions have read the others.
         """
@@ -222,7 +223,7 @@ class _Planner:
         return (*maker.layers, *holders) if isinstance(maker, PreparedConvolution) and self._is_inner(edge) else ()
 
     def _behind(self, node: LayerNode) -> Iterator[LayerNode]:
-        """The layers behind, as long as each reads one blob, which nobody else sees, and gives one."""
+        """Yield the layers behind, as long as each reads one blob, which nobody else sees, and gives one."""
         while len(node.tops) == 1 and self._is_inner(node.tops[0]):
             consumer = self._graph.edges[node.tops[0]].consumer
             assert consumer is not None
@@ -235,11 +236,11 @@ class _Planner:
             node = behind
 
     def _is_inner(self, edge: int) -> bool:
-        """Whether the blob is made and read in this run, and nobody else sees it."""
+        """Return whether the blob is made and read in this run, and nobody else sees it."""
         info = self._graph.edges[edge]
         return info.consumer in self._run and edge not in self._keep and not info.loss_weight
 
     def _makes_first(self, edge: int) -> bool:
-        """Whether the blob is the first top of a layer that computes it from bottoms."""
+        """Return whether the blob is the first top of a layer that computes it from bottoms."""
         node = self._graph.nodes[self._graph.edges[edge].producer]
         return bool(node.bottoms) and node.tops[0] == edge

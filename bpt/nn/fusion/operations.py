@@ -32,7 +32,10 @@ class Operation(Protocol):
     top_is_free: bool
 
     def __call__(self, *bottoms: Tensor) -> Tensor | None:
-        """The top of the last layer; ``None``: as things are now they cannot be run as one, and nothing was done."""
+        """Return the top of the last layer.
+
+        ``None``: as things are now they cannot be run as one, and nothing was done.
+        """
 
 
 class Overwriting:
@@ -154,7 +157,7 @@ class PreparedProduct:
 
 
 def _together(affines: Sequence[Layer]) -> ChannelAffine | None:
-    """What layers do one behind the other, if each of them has a ``channel_affine``."""
+    """Return what layers do one behind the other, if each of them has a ``channel_affine``."""
     together = ChannelAffine()
     for layer in affines:
         own = layer.channel_affine()

@@ -25,7 +25,7 @@ Gradients = tuple[Tensor | None, ...]
 
 
 def applies(x: Tensor) -> bool:
-    """Whether this file's functions are for ``x``."""
+    """Return whether this file's functions are for ``x``."""
     numbers = x.dtype in (torch.float32, torch.bfloat16)
     return x.device.type == "cpu" and numbers and not torch.compiler.is_compiling()
 
@@ -47,7 +47,7 @@ class _Rows:
         return x.as_strided((self._rows, self._width), (self._width, 1))
 
     def spread(self, *by_channel: Tensor) -> tuple[Tensor, ...]:
-        """What stands for each channel, for each element of a row."""
+        """Return what stands for each channel, for each element of a row."""
         return torch.stack(by_channel).repeat(1, self.repeat).unbind()
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -83,7 +83,7 @@ class _Rows:
         return top
 
     def moments_of_diff(self, diff: Tensor, x: Tensor, mean: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
-        """Sums by channel of ``diff · (x - mean) · inverse`` and of ``diff``."""
+        """Return sums by channel of ``diff · (x - mean) · inverse`` and of ``diff``."""
         near, factor = self.spread(mean, inverse)
         _, along, level = torch.ops.aten.native_batch_norm_backward(
             self._image(diff), self._image(x), None, None, None, near, factor, True, 0.0, [False, True, True]
@@ -94,7 +94,10 @@ class _Rows:
         return by_element.view(self.repeat, self.channels)
 
     def _image(self, x: Tensor) -> Tensor:
-        """A channels-last image whose channels are the elements of a row; it has two places, so that it is no other."""
+        """Return a channels-last image whose channels are the elements of a row.
+
+        It has two places, so that it is no other.
+        """
         width = self._width
         places = 2 if self._rows % 2 == 0 else 1
         return x.as_strided((self._rows // places, width, places, 1), (places * width, 1, width, width))

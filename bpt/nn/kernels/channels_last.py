@@ -21,12 +21,12 @@ def channels_last(x: Tensor) -> Tensor:
 
 
 def is_channels_last(x: Tensor) -> bool:
-    """Whether ``x`` is a blob of 4 or 5 axes that lies in channels-last order, and in no other."""
+    """Return whether ``x`` is a blob of 4 or 5 axes that lies in channels-last order, and in no other."""
     return x.dim() in FORMATS and x.is_contiguous(memory_format=FORMATS[x.dim()]) and not x.is_contiguous()
 
 
 def format_of(x: Tensor) -> torch.memory_format:
-    """The layout of ``x``; contiguous if it is both or neither."""
+    """Return the layout of ``x``; contiguous if it is both or neither."""
     return FORMATS[x.dim()] if is_channels_last(x) else torch.contiguous_format
 
 

@@ -18,7 +18,7 @@ SMALL = 2_000_000  # multiply-adds below which the call costs more than it saves
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """What ``torch.nn.functional.linear`` computes: ``x`` is ``(…, inputs)``, ``weight`` ``(outputs, inputs)``."""
+    """Return what ``torch.nn.functional.linear`` computes: ``x`` is ``(…, inputs)``, ``weight`` ``(outputs, inputs)``."""
     fits = x.dim() == 2 and x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
     if torch.compiler.is_compiling() or not fits or x.numel() * weight.shape[0] < SMALL or not works():
         return functional.linear(x, weight, bias)
@@ -28,7 +28,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 @cache
 def works() -> bool:
-    """Whether this torch has the operator, it takes transposed matrices, and it computes the right thing."""
+    """Return whether this torch has the operator, it takes transposed matrices, and it computes the right thing."""
     x = torch.arange(6.0).reshape(2, 3)
     weight = torch.arange(12.0).reshape(4, 3)
     bias = torch.arange(4.0)

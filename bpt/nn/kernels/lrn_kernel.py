@@ -94,7 +94,7 @@ class _ChannelWindow:
         return tensor.view(*tensor.shape[:2], -1)
 
     def blocks(self, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-        """The same block of each of ``tensors``, ``(rows, channels, inner)``, block after block."""
+        """Return the same block of each of ``tensors``, ``(rows, channels, inner)``, block after block."""
         return zip(*(torch.split(self._view(tensor), self.rows) for tensor in tensors), strict=True)
 
     def scratch(self, block: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ class _ChannelWindow:
         return self._scratch[: block.shape[0]]
 
     def room(self, block: Tensor) -> Tensor:
-        """Where to compute what ``block`` is to hold: there, or in wider numbers apart."""
+        """Return where to compute what ``block`` is to hold: there, or in wider numbers apart."""
         return block if block.dtype == self._total.dtype else torch.empty_like(block, dtype=self._total.dtype)
 
     @staticmethod
@@ -112,7 +112,7 @@ class _ChannelWindow:
             block.copy_(computed)
 
     def buffer(self, block: Tensor) -> Tensor:
-        """Where to write what ``sum_into`` is to add up."""
+        """Return where to write what ``sum_into`` is to add up."""
         return self._padded[: block.shape[0]].narrow(1, self.size // 2, self.channels)
 
     def sum_into(self, block: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ class _ChannelWindow:
 
 
 def _wide(x: Tensor) -> torch.dtype:
-    """The numbers to compute in."""
+    """Return the numbers to compute in."""
     return torch.promote_types(x.dtype, torch.float32)
 
 

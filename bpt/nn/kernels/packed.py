@@ -37,7 +37,7 @@ class PackedConvolution:
     group: int
 
     def __call__(self, x: Tensor, other: Tensor | None = None, over: bool = False) -> Tensor:
-        """The top of ``x``, ``(N, channels, height, width)``, plus ``other``, if any.
+        """Return the top of ``x``, ``(N, channels, height, width)``, plus ``other``, if any.
 
         Args:
             over: the top may have the memory of ``other``, which need not be written anew then.
@@ -76,7 +76,7 @@ class PackedProduct:
     rows: int
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The top of ``x``, ``(rows, inputs)``."""
+        """Return the top of ``x``, ``(rows, inputs)``."""
         top: Tensor = torch.ops.mkldnn._linear_pointwise.default(x.contiguous(), self.weight, self.bias, "none", [], "")
         return top
 
@@ -90,7 +90,7 @@ def pack(
     dilation: Sequence[int],
     group: int,
 ) -> PackedConvolution | None:
-    """For bottoms like ``x``; ``None`` where there are no such operators.
+    """Return for bottoms like ``x``; ``None`` where there are no such operators.
 
     Args:
         x: ``(N, channels, height, width)``, float32, on the CPU.
@@ -117,7 +117,7 @@ def _pack(
 
 
 def pack_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> PackedProduct | None:
-    """For bottoms like ``x``; ``None`` where there are no such operators, or they cost more than they save.
+    """Return for bottoms like ``x``; ``None`` where there are no such operators, or they cost more than they save.
 
     Args:
         x: ``(rows, inputs)``, float32, on the CPU.
@@ -136,7 +136,7 @@ def _pack_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> PackedProdu
 
 @cache
 def works() -> bool:
-    """Whether this torch has the operators for convolutions, and they compute the right thing."""
+    """Return whether this torch has the operators for convolutions, and they compute the right thing."""
     x = torch.arange(2 * 3 * 25.0).reshape(2, 3, 5, 5).contiguous(memory_format=torch.channels_last)
     filters = torch.arange(4 * 27.0).reshape(4, 3, 3, 3) - 60
     bias = torch.arange(4.0)
@@ -153,7 +153,7 @@ def works() -> bool:
 
 @cache
 def multiplies() -> bool:
-    """Whether this torch has the operators for products, and they compute the right thing."""
+    """Return whether this torch has the operators for products, and they compute the right thing."""
     x = torch.arange(6.0).reshape(2, 3)
     weight = torch.arange(12.0).reshape(4, 3) - 6
     bias = torch.arange(4.0)

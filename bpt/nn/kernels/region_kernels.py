@@ -43,7 +43,7 @@ def bins_along(start: Tensor, size: Tensor, bins: int, cells: int, *, whole: boo
 
 
 def max_of_bins(planes: Tensor, images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """The largest number of each bin, ``(regions, channels, bins, bins)``, 0 for an empty one.
+    """Return the largest number of each bin, ``(regions, channels, bins, bins)``, 0 for an empty one.
 
     Of equal numbers the first one in the plane gets the diff, as in Caffe.
     """
@@ -57,7 +57,8 @@ def max_of_bins(planes: Tensor, images: Tensor, rows: Tensor, columns: Tensor) -
 
 
 def _places(planes: Tensor, images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Where in planes ``(N, H, W, channels)`` the largest number of each bin is: ``(regions, bins, bins, channels)``;
+    """Return where in planes ``(N, H, W, channels)`` the largest number of each bin is: ``(regions, bins, bins,
+    channels)``;
     or -1.
 
     A window is covered by four, which may overlap, of sides that are powers of two; the largest numbers of all windows
@@ -107,7 +108,7 @@ def _larger(one: Peaks, other: Peaks) -> Peaks:
 
 
 def mean_of_bins(planes: Tensor, images: Tensor, channels: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """The mean of each bin, 0 for an empty one: ``(regions, outputs, bins, bins)``.
+    """Return the mean of each bin, 0 for an empty one: ``(regions, outputs, bins, bins)``.
 
     By the table of sums over all cells above and left of each (Crow, *Summed-Area Tables for Texture Mapping*, 1984),
     in double precision, so that differences of large sums are exact enough.
@@ -130,7 +131,8 @@ def mean_of_bins(planes: Tensor, images: Tensor, channels: Tensor, rows: Tensor,
 
 
 def weights_along(points: Tensor, cells: int, beyond: float) -> Tensor:
-    """The factors by which points on an axis take the numbers of its cells, linearly between the two next to them.
+    """Return the factors by which points on an axis take the numbers of its cells, linearly between the two next to
+    them.
 
     Args:
         points: of any shape, 0 for the first cell.
@@ -145,7 +147,8 @@ def weights_along(points: Tensor, cells: int, beyond: float) -> Tensor:
 
 
 def weighted(planes: Tensor, images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Sums of the planes of each region's image by factors of rows and of columns: ``(regions, channels, bins, bins)``.
+    """Return sums of the planes of each region's image by factors of rows and of columns: ``(regions, channels, bins,
+    bins)``.
 
     Args:
         rows, columns: ``(regions, bins, cells)``.

@@ -105,6 +105,6 @@ class Accuracy(Classifying, Layer):
 
 
 def _per_class(labels: Tensor, values: Tensor, scores: Tensor) -> Tensor:
-    """For each class the sum of ``values`` over its labels."""
+    """Return for each class the sum of ``values`` over its labels."""
     sums = scores.new_zeros(scores.shape[1])
     return sums.scatter_add_(0, labels.flatten(), values.flatten().to(sums.dtype))

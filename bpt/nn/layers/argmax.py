@@ -82,7 +82,7 @@ class ArgMax(Layer):
 
 
 def _largest(x: Tensor, axis: int, number: int) -> tuple[Tensor, Tensor]:
-    """Indices and values of so many of the largest elements along ``axis``."""
+    """Return indices and values of so many of the largest elements along ``axis``."""
     # torch finds the first of equal elements, Caffe the last.
     turned = x.flip(axis)
     if number == 1:

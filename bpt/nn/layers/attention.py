@@ -80,7 +80,7 @@ class Attention(Layer):
 
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        """For each pair of a query and a key: both products, and four for the softmax as in Softmax."""
+        """Return for each pair of a query and a key: both products, and four for the softmax as in Softmax."""
         query, key, value = bottoms
         pairs = query[0] * count(query[2:]) * count(key[2:])
         return pairs * (2 * query[1] + 4 + 2 * value[1])
@@ -97,7 +97,7 @@ def _named(spec: LayerSpec, bottoms: Sequence[Shape], position: int) -> str:
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-    """The values weighted by the softmax over the keys of ``scale · query · key``.
+    """Return the values weighted by the softmax over the keys of ``scale · query · key``.
 
     On a CPU by this file's blocks, which at the sizes of convolutional nets are as fast as torch's kernels, and
     need less memory (torch's keep no weights only where keys have as many channels as values). Elsewhere by
@@ -151,12 +151,12 @@ class _Attend(torch.autograd.Function):
 
 
 def _weights(query: Tensor, key: Tensor, scale: float) -> Tensor:
-    """How much of each place each query takes: ``(samples, queries, places)``, rows that sum to 1."""
+    """Return how much of each place each query takes: ``(samples, queries, places)``, rows that sum to 1."""
     return torch.softmax(torch.bmm(query.transpose(1, 2), key).mul_(scale), -1)
 
 
 def _blocks(query: Tensor, key: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Which samples and which of their queries are worked on together: at most BLOCK pairs, or one query."""
+    """Yield which samples and which of their queries are worked on together: at most BLOCK pairs, or one query."""
     number, queries, places = query.shape[0], query.shape[2], key.shape[2]
     together = max(1, BLOCK // max(1, queries * places))
     rows = queries if queries * places <= BLOCK else max(1, BLOCK // places)
@@ -166,7 +166,7 @@ def _blocks(query: Tensor, key: Tensor) -> Iterator[tuple[slice, slice]]:
 
 
 def _like(matrix: Tensor, places: int | None = None) -> Tensor:
-    """An empty matrix laid out like ``matrix``, ``(N, channels, places)``; on demand with other places."""
+    """Return an empty matrix laid out like ``matrix``, ``(N, channels, places)``; on demand with other places."""
     number, channels, own = matrix.shape
     places = own if places is None else places
     if matrix.stride(1) == 1 < channels and not matrix.is_contiguous():

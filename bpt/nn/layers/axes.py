@@ -31,7 +31,7 @@ def canonical_axis(spec: LayerSpec, axis: int, shape: Shape, *path: str) -> int:
 
 
 def axis_or_dim(spec: LayerSpec, shape: Shape, group: str, old: str) -> int:
-    """The axis that ``group { axis }`` or its old form ``group { <old> }`` names.
+    """Return the axis that ``group { axis }`` or its old form ``group { <old> }`` names.
 
     Raises:
         LayerError: both are given, or the first bottom (of ``shape``) has no such axis.

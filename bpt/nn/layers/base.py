@@ -153,7 +153,7 @@ class Layer(nn.Module):
 
     @classmethod
     def keeps(cls, spec: LayerSpec) -> float:
-        """For each number of its tops, how many training keeps for it until it has run backward.
+        """Return for each number of its tops, how many training keeps for it until it has run backward.
 
         By default 1, the top itself, which the layer behind reads again. A layer that can write its top over a
         bottom, or is folded into the layer before, keeps none of its own (``bpt.nn.fusion``).
@@ -170,7 +170,7 @@ class Layer(nn.Module):
 
     @classmethod
     def allow_force_backward(cls, bottom: int) -> bool:
-        """Whether this bottom can get a diff, be it asked for by layers before it or by ``force_backward``.
+        """Return whether this bottom can get a diff, be it asked for by layers before it or by ``force_backward``.
 
         Asked by its place from the front (0, 1, …) and by that from the end (-1, -2, …): one no is enough.
         """
@@ -178,7 +178,7 @@ class Layer(nn.Module):
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
-        """Why the samples of these bottoms (axis 0) cannot be on different ranks; empty if they can.
+        """Return why the samples of these bottoms (axis 0) cannot be on different ranks; empty if they can.
 
         BatchNorm is let pass: it normalises by a rank's own samples, as Caffe does, unless it is told to ``sync``.
 
@@ -196,7 +196,7 @@ class Layer(nn.Module):
 
     @classmethod
     def counts_by_data(cls, spec: LayerSpec) -> str:
-        """Why the samples of a batch cannot come in micro-batches, one behind the other; empty if they can.
+        """Return why the samples of a batch cannot come in micro-batches, one behind the other; empty if they can.
 
         ``of_whole_batch`` of a number that depends on the data needs all samples at the same time.
 
@@ -207,7 +207,7 @@ class Layer(nn.Module):
 
     @classmethod
     def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
-        """What is worth saying of its settings in a drawing, the most telling first.
+        """Return what is worth saying of its settings in a drawing, the most telling first.
 
         Args:
             axes: spatial ones of its top.
@@ -216,17 +216,17 @@ class Layer(nn.Module):
 
     @classmethod
     def gives_constants(cls, spec: LayerSpec) -> bool:
-        """Whether its tops are the same in each pass, without bottoms, as long as its parameters are."""
+        """Return whether its tops are the same in each pass, without bottoms, as long as its parameters are."""
         return False
 
     @classmethod
     def normalises_by_batch(cls, spec: LayerSpec) -> bool:
-        """Whether it normalises by statistics of the samples that it sees, so that it makes a difference which."""
+        """Return whether it normalises by statistics of the samples that it sees, so that it makes a difference which."""
         return False
 
     @classmethod
     def syncs(cls, spec: LayerSpec, by_default: bool) -> bool:
-        """Whether these are the statistics of the whole batch. ``by_default``: as ``parallel_param`` says."""
+        """Return whether these are the statistics of the whole batch. ``by_default``: as ``parallel_param`` says."""
         return False
 
     @property
@@ -259,27 +259,27 @@ class Layer(nn.Module):
         return values if values.shape == shape else values.view(shape)
 
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
-        """The tops: a tensor if there is one, else a tuple of them in order."""
+        """Return the tops: a tensor if there is one, else a tuple of them in order."""
         raise NotImplementedError
 
     def overwrite(self, place: int, *bottoms: Tensor) -> Tensor:
-        """What ``forward`` gives, in the memory of bottom ``place``, one of ``overwrites``."""
+        """Return what ``forward`` gives, in the memory of bottom ``place``, one of ``overwrites``."""
         raise NotImplementedError
 
     def channel_affine(self) -> ChannelAffine | None:
-        """What it does to its one bottom, if that is factors and summands by channel as things are now."""
+        """Return what it does to its one bottom, if that is factors and summands by channel as things are now."""
         return None
 
     def folded(self, affine: ChannelAffine) -> Weights:
-        """The weights by which ``forward_by`` does what this layer, which ``folds_affine``, and one behind it do."""
+        """Return the weights by which ``forward_by`` does what this layer, which ``folds_affine``, and one behind it do."""
         raise NotImplementedError
 
     def forward_by(self, weights: Weights, bottom: Tensor) -> Tensor:
-        """The top by ``folded`` weights."""
+        """Return the top by ``folded`` weights."""
         raise NotImplementedError
 
     def share_of(self, bottom: Tensor) -> Share:
-        """Which samples of the whole batch ``bottom``, this layer's first, has on this rank."""
+        """Return which samples of the whole batch ``bottom``, this layer's first, has on this rank."""
         if not self.context.is_divided:
             return whole_batch(bottom.shape[0] if bottom.shape else 1)
         share = self.context.share(self.samples)
@@ -287,7 +287,7 @@ class Layer(nn.Module):
         return share
 
     def of_whole_batch(self, number: Tensor | int) -> Tensor | int:
-        """What ``number`` is for the whole batch.
+        """Return what ``number`` is for the whole batch.
 
         Args:
             number: an int, that each of this rank's samples has an equal part in, is scaled (and stays 0 without
@@ -329,17 +329,18 @@ class DataLayer(Layer):
 
     @classmethod
     def sample_shape(cls, spec: LayerSpec) -> Shape:
-        """The shape of a sample of the first top, if the text alone tells it, wherever the data are; else ()."""
+        """Return the shape of a sample of the first top, if the text alone tells it, wherever the data are; else ()."""
         return ()
 
     @classmethod
     def label_shape(cls, batch: int) -> Shape:
-        """The shape of each top but the first, as far as the text tells it: one number a sample of the ``batch``."""
+        """Return the shape of each top but the first, as far as the text tells it: one number a sample of the ``batch``."""
         return (batch,)
 
     @classmethod
     def preprocessing(cls, spec: LayerSpec) -> pb.ImagePreprocessing | None:
-        """How an image file becomes a sample; ``None`` if samples are not made of images. A look at the data tells.
+        """Return how an image file becomes a sample; ``None`` if samples are not made of images. A look at the data
+        tells.
 
         Raises:
             BptError: the data cannot be read.
@@ -352,7 +353,8 @@ class DataLayer(Layer):
         raise NotImplementedError
 
     def content(self) -> tuple[str, str]:
-        """A digest of some of what it reads, to compare with other ranks' copies, and its path; two empty texts: there
+        """Return a digest of some of what it reads, to compare with other ranks' copies, and its path; two empty
+        texts: there
         is nothing to compare.
         """
         return "", ""
@@ -388,7 +390,10 @@ LAYERS: Registry[type[Layer]] = Registry(
 
 
 def batch_of(graph: LayerGraph) -> int:
-    """The batch size that the text of a net says: that of its first data layer, or of what stands for one; 0: none."""
+    """Return the batch size that the text of a net says: that of its first data layer, or of what stands for one.
+
+    0: none.
+    """
     sources = [node for node in graph.nodes if not node.bottoms and node.tops]
     sources.sort(key=lambda node: not issubclass(LAYERS[node.type], DataLayer))
     shapes = [graph.edges[node.tops[0]].shape for node in sources]

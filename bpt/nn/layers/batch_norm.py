@@ -19,13 +19,16 @@ from bpt.nn.pass_context import PassContext
 
 
 def is_nvidias(param: pb.BatchNormParameter) -> bool:
-    """Whether a layer scales as NVIDIA's Caffe does; ``bias_filler`` is Intel's beside another field of Intel's."""
+    """Return whether a layer scales as NVIDIA's Caffe does.
+
+    ``bias_filler`` is Intel's beside another field of Intel's.
+    """
     intels = any(map(param.HasField, ("use_weight_bias", "bias_term", "filler", "stats_batch_size")))
     return param.scale_bias or param.HasField("scale_filler") or (param.HasField("bias_filler") and not intels)
 
 
 def scale_fillers(spec: LayerSpec) -> tuple[pb.FillerParameter, ...]:
-    """Those of the scale and the bias of each channel, in two forks; none: the layer does not scale."""
+    """Return those of the scale and the bias of each channel, in two forks; none: the layer does not scale."""
     param = spec.param.batch_norm_param
     if is_nvidias(param):
         if param.HasField("use_weight_bias"):
@@ -41,7 +44,7 @@ def scale_fillers(spec: LayerSpec) -> tuple[pb.FillerParameter, ...]:
 
 
 def _or(param: pb.BatchNormParameter, field: str, value: float) -> pb.FillerParameter:
-    """The filler that the text has, or a constant."""
+    """Return the filler that the text has, or a constant."""
     if param.HasField(field):
         filler: pb.FillerParameter = getattr(param, field)
         return filler
@@ -147,11 +150,11 @@ class BatchNorm(Layer):
         return both.factors, both.summands
 
     def _scale(self) -> ChannelAffine:
-        """What the fork's further blobs do."""
+        """Return what the fork's further blobs do."""
         return ChannelAffine(*(self.blob(3 + index) for index in range(self.scale_blobs)))
 
     def forward_by(self, weights: Weights, bottom: Tensor) -> Tensor:
-        """The bottom normalised, then times the first of ``weights`` plus the second, each by channel."""
+        """Return the bottom normalised, then times the first of ``weights`` plus the second, each by channel."""
         x = bottom if bottom.dim() > 1 else bottom.unsqueeze(1)
         y = self._by_stored(x, *weights) if self.uses_stored else self._by_batch(x, *weights)
         return y if y.dim() == bottom.dim() else y.view(bottom.shape)

@@ -153,7 +153,7 @@ class BN(Layer):
 
 
 def _keeps_statistics(spec: LayerSpec) -> bool:
-    """Whether it is PSPNet's BN.
+    """Return whether it is PSPNet's BN.
 
     Raises:
         LayerError: the text does not tell.

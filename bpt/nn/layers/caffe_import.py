@@ -83,7 +83,7 @@ def _face(name: str) -> str:
 
 
 def _imported() -> dict[str, ModuleType]:
-    """What stands for ``caffe`` now."""
+    """Return what stands for ``caffe`` now."""
     return {name: module for name, module in sys.modules.items() if _is_caffe(name)}
 
 

@@ -66,7 +66,7 @@ class BaseConvolution(Layer):
 
     @classmethod
     def _too_small(cls, window: ConvolutionWindow, bottom: Shape) -> str:
-        """Why there are no places."""
+        """Return why there are no places."""
         if cls.transposed:
             return f"pad {window.pad} takes away all that the windows of a bottom of shape {bottom} reach over"
         return too_small(window, bottom)
@@ -151,14 +151,14 @@ def check_bottoms(spec: LayerSpec, bottoms: Sequence[Shape], axis: int) -> None:
 
 
 def too_small(window: ConvolutionWindow, bottom: Shape) -> str:
-    """Why no window stands on ``bottom``."""
+    """Return why no window stands on ``bottom``."""
     return (
         f"a kernel that reaches over {window.extent} is bigger than the bottom of shape {bottom} with pad {window.pad}"
     )
 
 
 def channels_of_samples(spec: LayerSpec, bottom: Shape) -> str:
-    """Why samples cannot be on different ranks if the channels' axis is theirs; empty if it is not."""
+    """Return why samples cannot be on different ranks if the channels' axis is theirs; empty if it is not."""
     axis = canonical_axis(spec, spec.param.convolution_param.axis, bottom, FIELD, "axis")
     return "" if axis else "it takes axis 0, the samples, for channels"
 

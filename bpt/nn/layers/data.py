@@ -82,13 +82,13 @@ class Data(PrefetchingDataLayer):
         return preprocessing_of(spec, channels, size)
 
     def shipment(self) -> RecordStream:
-        """The records of the data set, to send them to nodes that cannot reach it."""
+        """Return the records of the data set, to send them to nodes that cannot reach it."""
         param = self.spec.param
         return RecordStream(param.data_param.source, self._batches.sampler, param.transform_param.mean_file)
 
 
 def shipment_of(layer: DataLayer) -> RecordStream:
-    """The records that a layer reads, for ``ship_data``.
+    """Return the records that a layer reads, for ``ship_data``.
 
     Raises:
         LayerError: it is no Data layer.

@@ -18,7 +18,7 @@ COLUMNS = 7
 
 
 def detected(boxes: Tensor, scores: Tensor, background: int, least: float, nms: Suppression, keep: int) -> Tensor:
-    """The rows of DetectionOutput: (1, 1, found, 7); a row of -1 for each image if nothing is found in any.
+    """Return the rows of DetectionOutput: (1, 1, found, 7); a row of -1 for each image if nothing is found in any.
 
     Args:
         boxes: (N, P, 4), or (N, P, classes, 4).

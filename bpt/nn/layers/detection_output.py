@@ -97,7 +97,7 @@ class DetectionOutput(Layer):
 
 
 def check_predictions(spec: LayerSpec, bottoms: Sequence[Shape], field: str, classes: int, shared: bool) -> int:
-    """How many prior boxes there are, by bottoms that tell offsets, scores and prior boxes.
+    """Return how many prior boxes there are, by bottoms that tell offsets, scores and prior boxes.
 
     Raises:
         LayerError: ``num_classes`` is not given, or the bottoms do not fit together.

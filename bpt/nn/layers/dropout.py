@@ -66,7 +66,7 @@ class Dropout(Neuron):
         return self.ratio > 0 and (self.training or not self.scales_training)
 
     def _factor(self, x: Tensor) -> Tensor | float:
-        """What ``x`` is multiplied by: the mask when training, else a number."""
+        """Return what ``x`` is multiplied by: the mask when training, else a number."""
         return self._mask(x) if self.training else 1 - self.ratio
 
     def _mask(self, x: Tensor) -> Tensor:

@@ -85,7 +85,7 @@ class DummyData(Layer):
         return values
 
     def _share(self, top: int) -> Share:
-        """This rank's rows of a top that has any."""
+        """Return this rank's rows of a top that has any."""
         return self.context.split(self._shapes[top][0])
 
     def _filler(self, top: int) -> pb.FillerParameter:
@@ -117,7 +117,7 @@ class DummyData(Layer):
 
 
 def _for_top(given: Sequence[T], top: int) -> T:
-    """The entry for ``top`` of a list that has one for all tops or one for each."""
+    """Return the entry for ``top`` of a list that has one for all tops or one for each."""
     return given[0] if len(given) == 1 else given[top]
 
 

@@ -16,7 +16,7 @@ E = -1.0  # how a text says that the base is e
 
 
 def _log_base(spec: LayerSpec, field: str) -> float:
-    """The natural logarithm of ``field { base }``.
+    """Return the natural logarithm of ``field { base }``.
 
     Raises:
         LayerError: the base is no number above 0.

@@ -105,7 +105,7 @@ def _generator_of_block(number: int, generator: torch.Generator) -> torch.Genera
 
 @FILLERS.register("constant")
 def constant(filler: pb.FillerParameter, shape: Shape) -> Draw:
-    """All elements ``value``."""
+    """Return all elements ``value``."""
 
     def draw(rows: Tensor, generator: torch.Generator) -> None:
         rows.fill_(filler.value)
@@ -125,7 +125,7 @@ def uniform(filler: pb.FillerParameter, shape: Shape) -> Draw:
 
 @FILLERS.register("gaussian")
 def gaussian(filler: pb.FillerParameter, shape: Shape) -> Draw:
-    """Normal with ``mean`` and ``std``.
+    """Return normal with ``mean`` and ``std``.
 
     With ``sparse`` each element stays with probability ``sparse / shape[0]`` and is else 0: about
     ``sparse`` stay in each column, whichever axis counts the outputs.
@@ -160,7 +160,7 @@ def xavier(filler: pb.FillerParameter, shape: Shape) -> Draw:
 
 @FILLERS.register("msra")
 def msra(filler: pb.FillerParameter, shape: Shape) -> Draw:
-    """Normal with variance 2 / n, n as ``variance_norm`` says (He, Zhang, Ren and Sun 2015)."""
+    """Return normal with variance 2 / n, n as ``variance_norm`` says (He, Zhang, Ren and Sun 2015)."""
     return _normal(0, math.sqrt(2 / _fan(filler, shape)))
 
 
@@ -179,7 +179,7 @@ def positive_unitball(filler: pb.FillerParameter, shape: Shape) -> Draw:
 
 @FILLERS.register("bilinear")
 def bilinear(filler: pb.FillerParameter, shape: Shape) -> Draw:
-    """The kernel with which a Deconvolution of stride f, kernel 2 f - f % 2 enlarges by interpolation."""
+    """Return the kernel with which a Deconvolution of stride f, kernel 2 f - f % 2 enlarges by interpolation."""
     if len(shape) != 4 or shape[2] != shape[3]:
         raise _error(filler, f"needs a blob with 4 axes and a square kernel, not shape {shape}")
     side = shape[3]

@@ -57,7 +57,7 @@ class Filter(Layer):
 
 
 def behind_filters(graph: LayerGraph) -> frozenset[int]:
-    """The layers whose bottoms may come in other shapes than the graph says, by index."""
+    """Return the layers whose bottoms may come in other shapes than the graph says, by index."""
     layers: set[int] = set()
     edges: set[int] = set()
     for node in graph.nodes:

@@ -15,13 +15,15 @@ T = TypeVar("T")
 
 
 def is_traced() -> bool:
-    """Whether ``torch.jit.trace`` is writing down what happens, which it does for one input only."""
+    """Return whether ``torch.jit.trace`` is writing down what happens, which it does for one input only."""
     return bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
 
 
 def plain_shape(tensor: Tensor) -> tuple[int, ...]:
-    """The shape in numbers, also where a trace has tensors for them and warns of each that is looked at: a trace is for
-    one shape."""
+    """Return the shape in numbers, also where a trace has tensors for them and warns of each that is looked at: a
+    trace is for
+    one shape.
+    """
     if torch.compiler.is_compiling() or not is_traced():
         return tuple(tensor.shape)
     with warnings.catch_warnings():
@@ -30,17 +32,17 @@ def plain_shape(tensor: Tensor) -> tuple[int, ...]:
 
 
 def is_written_down() -> bool:
-    """Whether ``torch.compile``, ``torch.export`` or ``torch.jit.trace`` is."""
+    """Return whether ``torch.compile``, ``torch.export`` or ``torch.jit.trace`` is."""
     return torch.compiler.is_compiling() or is_traced()
 
 
 def is_exported() -> bool:
-    """Whether ``torch.export`` is, whose programs nobody goes backward."""
+    """Return whether ``torch.export`` is, whose programs nobody goes backward."""
     return torch.compiler.is_compiling() and bool(torch.compiler.is_exporting())
 
 
 def not_compiled(function: Callable[P, T]) -> Callable[P, T]:
-    """A decorator: ``torch.compile`` calls the function as it is, instead of compiling it.
+    """Return a decorator: ``torch.compile`` calls the function as it is, instead of compiling it.
 
     As ``torch.compiler.disable``, which loads the compiler, though: two seconds at the start of every process. Here
     only those wait for it who compile.

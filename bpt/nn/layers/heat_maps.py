@@ -78,12 +78,12 @@ class ImResize(Layer):
 
 
 def _cut(cells: int, image: int, start: float, gap: float) -> int:
-    """How many of an axis' ``cells`` are cut off at each end of a map."""
+    """Return how many of an axis' ``cells`` are cut off at each end of a map."""
     return math.floor(cells // 2 * (1 - start + image * gap))
 
 
 def _curves(cells: int, cut: int, size: int) -> Tensor:
-    """What each of ``cells`` of an axis has of each of ``size`` new ones: (size, cells), float64."""
+    """Return what each of ``cells`` of an axis has of each of ``size`` new ones: (size, cells), float64."""
     kept = cells - 2 * cut
     places = (torch.arange(size, dtype=torch.float64) - (size / kept / 2 - 0.5)) * (kept / size)
     first = (places + _NEAR).long().clamp(min=0)

@@ -123,7 +123,7 @@ class InfogainLoss(Loss):
 
 
 def _axis(spec: LayerSpec, scores: Shape) -> int:
-    """The axis of the classes, counted from 0."""
+    """Return the axis of the classes, counted from 0."""
     axis = canonical_axis(spec, spec.param.infogain_loss_param.axis, scores, FIELD, "axis")
     if softmax_axis(spec, scores) != axis:
         # Caffe takes the softmax along one axis and sums along another, and then its gradient is wrong.
@@ -137,7 +137,7 @@ def _axis(spec: LayerSpec, scores: Shape) -> int:
 
 
 def _read(spec: LayerSpec) -> FloatArray:
-    """The numbers in the file that ``source`` names."""
+    """Return the numbers in the file that ``source`` names."""
     if not spec.param.infogain_loss_param.source:
         raise spec.error("needs the infogain matrix: as a third bottom, or as source, a BlobProto file", FIELD)
     source = spec.param.infogain_loss_param.source

@@ -81,6 +81,6 @@ class InnerProduct(Layer):
         return pack_product(bottom, weight, bias)
 
     def weights_for(self, bottom: Tensor) -> Weights:
-        """Its weights ``(num_output, inputs)``, and bias if any, in the numbers of bottoms like this one."""
+        """Return its weights ``(num_output, inputs)``, and bias if any, in the numbers of bottoms like this one."""
         weight, *bias = (narrowed(self.blob(index), bottom) for index in range(1 + self.bias_term))
         return weight.t() if self.transpose else weight, bias[0] if bias else None

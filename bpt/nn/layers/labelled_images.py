@@ -52,7 +52,7 @@ class LabelledImages(PrefetchingDataLayer):
 
     @classmethod
     def labels(cls, spec: LayerSpec) -> LabelsOf:
-        """What a line of the list holds behind the path of an image."""
+        """Return what a line of the list holds behind the path of an image."""
         return LabelsOf.PIXELS
 
     @classmethod
@@ -122,7 +122,7 @@ class LabelledImages(PrefetchingDataLayer):
 
     @classmethod
     def padding(cls, spec: LayerSpec) -> int | None:
-        """The label of what is put around an image that is smaller than the crop; ``None``: that is refused."""
+        """Return the label of what is put around an image that is smaller than the crop; ``None``: that is refused."""
         return None
 
 

@@ -35,7 +35,7 @@ def row_indices(spec: LayerSpec, indices: Tensor, bottom: int, rows: int, table:
 
 
 def are_within(indices: Tensor, number: int) -> bool:
-    """Whether all of these integers are in [0, ``number``).
+    """Return whether all of these integers are in [0, ``number``).
 
     By one look at the least and the greatest; on a GPU, the host waits for these two. A program that is being written
     down cannot branch on data: there the answer is yes, and torch refuses others when it runs.
@@ -82,7 +82,7 @@ def by_class(scores: Tensor, axis: int) -> Tensor:
 
 
 def places_of(scores: Tensor, labels: Tensor) -> Tensor:
-    """How many other classes have a score at least as good as the label's, in the shape of ``labels``.
+    """Return how many other classes have a score at least as good as the label's, in the shape of ``labels``.
 
     So ties count against a net, and one that tells nothing apart is never right. Where the label's score is NaN, that
     is more than there are others: as many as there are classes.
@@ -97,7 +97,7 @@ def places_of(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def class_indices(spec: LayerSpec, labels: Tensor, scores: Tensor, ignore_label: int | None) -> Tensor:
-    """The labels as int64, truncated as in Caffe, in the shape of ``scores`` without its axis 1.
+    """Return the labels as int64, truncated as in Caffe, in the shape of ``scores`` without its axis 1.
 
     Args:
         labels: of any shape with the right count.

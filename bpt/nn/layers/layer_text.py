@@ -31,7 +31,7 @@ _OF_ALL = frozenset({"parallel_param"})
 
 @cache
 def settings_of(type_name: str) -> str | None:
-    """The field of LayerParameter that holds the settings of a layer type; None if it has none.
+    """Return the field of LayerParameter that holds the settings of a layer type; None if it has none.
 
     That is the one whose message is named after the type (InnerProduct → inner_product_param), or that its class names.
     """
@@ -51,7 +51,8 @@ def notice_unused_settings(layer: Layer) -> None:
 
 
 def blobs_in_text(spec: LayerSpec, shapes: Sequence[Shape]) -> list[Tensor]:
-    """The values of ``blobs { … }`` for parameters of these shapes, which take the place of fillers; none if not given.
+    """Return the values of ``blobs { … }`` for parameters of these shapes, which take the place of fillers; none if
+    not given.
 
     Raises:
         LayerError: there are not as many, or one has another shape or not as many numbers as that takes.

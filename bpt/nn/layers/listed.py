@@ -7,11 +7,11 @@ from bpt.nn.layers.base import LAYERS
 
 
 def is_listed(graph: LayerGraph, edge: Edge) -> bool:
-    """Whether a blob has as many rows as the data say, each of which names its sample."""
+    """Return whether a blob has as many rows as the data say, each of which names its sample."""
     node = graph.nodes[edge.producer]
     return node.tops.index(edge.index) in LAYERS[node.type].listed
 
 
 def is_evaluated(graph: LayerGraph, edge: Edge) -> bool:
-    """Whether a blob tells which detections are right."""
+    """Return whether a blob tells which detections are right."""
     return graph.nodes[edge.producer].type == "DetectionEvaluate"

@@ -97,7 +97,7 @@ class Loss(Layer):
         return "loss_param { ignore_label } leaves labels out of the normaliser" if left_out else ""
 
     def normalizer(self, samples: int, labels: int, valid: Tensor | int) -> Tensor | float:
-        """What the sum is divided by under the text's ``normalization`` (Caffe: ``GetNormalizer``).
+        """Return what the sum is divided by under the text's ``normalization`` (Caffe: ``GetNormalizer``).
 
         Args:
             samples: the batch size.

@@ -135,7 +135,7 @@ class MultiBoxLoss(Loss):
         return loss / self.normalizer(images, images * len(priors.boxes), (matches >= 0).sum())
 
     def _match(self, offsets: Tensor, priors: _Priors, objects: Sequence[Objects]) -> tuple[Tensor, Tensor]:
-        """The object of each box, by its number in its image, and the overlap with it: two (N, classes, priors)."""
+        """Return the object of each box, by its number in its image, and the overlap with it: two (N, classes, priors)."""
         shape = (len(objects), self.boxes_of, len(priors.boxes))
         matches = torch.full(shape, NOTHING, device=offsets.device)
         overlaps = priors.boxes.new_zeros(shape)
@@ -163,7 +163,7 @@ class MultiBoxLoss(Loss):
         return decode(self.code, offsets, priors.boxes, None if in_target else priors.variances)
 
     def _labels(self, rows: Tensor, objects: Sequence[Objects], matches: Tensor) -> Tensor:
-        """The class that each box's scores should tell: (images, priors)."""
+        """Return the class that each box's scores should tell: (images, priors)."""
         labels = torch.full((len(objects), matches.shape[2]), self.background, device=matches.device)
         for image, (own, _, _) in enumerate(objects):
             told = torch.full_like(own, self.background + 1) if self.param.map_object_to_agnostic else own
@@ -189,7 +189,7 @@ class MultiBoxLoss(Loss):
         overlaps: Tensor,
         labels: Tensor,
     ) -> tuple[Tensor, Tensor | None]:
-        """The matches that count, and which other boxes: a mask (images, priors), ``None``: all."""
+        """Return the matches that count, and which other boxes: a mask (images, priors), ``None``: all."""
         if self.mining == P.NONE:
             return matches, None
         losses = self._losses_by_box(scores, labels)
@@ -254,7 +254,7 @@ class MultiBoxLoss(Loss):
         return functional.binary_cross_entropy_with_logits(scores, wanted, reduction="sum")
 
     def _losses_by_box(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """How far ``scores`` (…, classes) are from telling ``labels`` (…): (…)."""
+        """Return how far ``scores`` (…, classes) are from telling ``labels`` (…): (…)."""
         if self.param.conf_loss_type == P.SOFTMAX:
             log_p = functional.log_softmax(scores, -1).gather(-1, labels[..., None])[..., 0]
             return -clip_forward(log_p, LEAST)

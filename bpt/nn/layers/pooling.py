@@ -98,13 +98,13 @@ class Pooling(Layer):
         return max_pool(x, window, self.wants_places)
 
     def is_plain_max(self, sizes: Shape) -> bool:
-        """Whether it gives nothing but maxima, each of a window with elements, of a bottom with these spatial axes."""
+        """Return whether it gives nothing but maxima, each of a window with elements, of a bottom with these spatial axes."""
         window = self.window.expand(sizes)
         axes = zip(window.places(sizes), window.stride, window.pad, sizes, strict=True)
         filled = all((places - 1) * stride - pad < size for places, stride, pad, size in axes)
         return self.method == pb.PoolingParameter.MAX and not self.wants_places and filled
 
     def _draw(self, x: Tensor, window: PoolingWindow) -> Tensor:
-        """A number in [0, 1) for each element of the top."""
+        """Return a number in [0, 1) for each element of the top."""
         shape = (*x.shape[:2], *window.places(x.shape[2:]))
         return draw_uniform(self.context, self.share_of(x), shape, x.device, "pooling", self.name).to(x.dtype)

@@ -26,7 +26,7 @@ AVERAGE_POOL = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functiona
 
 
 def max_pool(x: Tensor, window: PoolingWindow, with_places: bool) -> Tensor | tuple[Tensor, Tensor]:
-    """The maximum of each window, and on demand its flat index in the plane as a float.
+    """Return the maximum of each window, and on demand its flat index in the plane as a float.
 
     Of equal maxima the first counts. A window without elements gives ``-FLT_MAX`` and -1.
     """
@@ -43,7 +43,7 @@ def max_pool(x: Tensor, window: PoolingWindow, with_places: bool) -> Tensor | tu
 
 
 def average_pool(x: Tensor, window: PoolingWindow, counts_pad: bool = True) -> Tensor:
-    """The sum of each window over its size, of which what lies beyond the far pad is not counted.
+    """Return the sum of each window over its size, of which what lies beyond the far pad is not counted.
 
     A window without elements gives 0 (Caffe: 0 / 0).
 
@@ -64,7 +64,7 @@ def average_pool(x: Tensor, window: PoolingWindow, counts_pad: bool = True) -> T
 
 
 def stochastic_pool(x: Tensor, window: PoolingWindow, draw: Tensor | None) -> Tensor:
-    """A random element of each window, or the average weighted by the elements themselves.
+    """Return a random element of each window, or the average weighted by the elements themselves.
 
     Args:
         draw: a number in [0, 1) for each element of the top: the first element is picked at which the
@@ -103,7 +103,7 @@ def _widen(x: Tensor, window: PoolingWindow, value: float) -> tuple[Tensor, tupl
 
 
 def _within_pads(window: PoolingWindow, sizes: Sequence[int]) -> PoolingWindow:
-    """The same, with kernels that reach over both pads cut down to them: each is alone on its axis."""
+    """Return the same, with kernels that reach over both pads cut down to them: each is alone on its axis."""
     axes = zip(window.kernel, sizes, window.pad, strict=True)
     return replace(window, kernel=tuple(min(kernel, size + 2 * pad) for kernel, size, pad in axes))
 

@@ -25,7 +25,7 @@ class PoolingWindow:
 
     @classmethod
     def read(cls, spec: LayerSpec) -> PoolingWindow:
-        """The window as written in ``spec``; ``check`` tells whether it can be."""
+        """Return the window as written in ``spec``; ``check`` tells whether it can be."""
         param = spec.param.pooling_param
         return cls(
             kernel=_values(spec, "kernel_size", "kernel_h", "kernel_w"),
@@ -73,7 +73,7 @@ class PoolingWindow:
             )
 
     def expand(self, sizes: Sequence[int]) -> PoolingWindow:
-        """The window with one number for each of the spatial axes of these ``sizes``."""
+        """Return the window with one number for each of the spatial axes of these ``sizes``."""
         axes = len(sizes)
         kernel, stride, pad = (
             values * axes if len(values) == 1 else values for values in (self.kernel, self.stride, self.pad)
@@ -81,7 +81,7 @@ class PoolingWindow:
         return replace(self, kernel=kernel or tuple(sizes), stride=stride, pad=pad)
 
     def places(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        """How many windows stand on each axis; for an expanded window.
+        """Return how many windows stand on each axis; for an expanded window.
 
         CEIL lets the last window overhang. With a pad anywhere, a last window that would start in the far
         pad is dropped; without one it stays, though it holds no element (``PoolingLayer::Reshape``).

@@ -182,7 +182,7 @@ def source_of(spec: LayerSpec, field: str) -> str:
 
 
 def prefetch_of(spec: LayerSpec) -> int:
-    """How many batches are read ahead: ``data_param { prefetch }``, as Caffe has it for all layers that do so."""
+    """Return how many batches are read ahead: ``data_param { prefetch }``, as Caffe has it for all layers that do so."""
     prefetch: int = spec.param.data_param.prefetch
     if prefetch < 1:
         raise spec.error("prefetch must be at least 1", "data_param", "prefetch")
@@ -190,5 +190,5 @@ def prefetch_of(spec: LayerSpec) -> int:
 
 
 def seed_of(spec: LayerSpec, context: PassContext) -> int:
-    """The seed of everything random in this layer's data."""
+    """Return the seed of everything random in this layer's data."""
     return derive_seed(context.seed, "data", spec.name)

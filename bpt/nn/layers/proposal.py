@@ -92,7 +92,7 @@ class Proposal(Layer):
         return (rows, scores[image, place].unsqueeze(1)) if len(self.spec.tops) == 2 else rows
 
     def _candidates(self, scores: Tensor, moves: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-        """All boxes (N, K, 4), clipped, and their scores (N, K); -inf for boxes that are too small."""
+        """Return all boxes (N, K, 4), clipped, and their scores (N, K); -inf for boxes that are too small."""
         images, number = scores.shape[0], len(self.anchors)
         moves = moves.reshape(images, number, 4, *moves.shape[2:]).movedim(2, 4).reshape(images, -1, 4)
         sizes = sizes.reshape(images, -1)
@@ -105,14 +105,14 @@ class Proposal(Layer):
         return boxes, torch.where(large, scores[:, number:].reshape(images, -1), -math.inf)
 
     def _chosen(self, boxes: Tensor, scores: Tensor) -> Tensor:
-        """Which boxes of one image are proposed, the best first."""
+        """Return which boxes of one image are proposed, the best first."""
         rules = self.rules
         order = best_of_equals_last(scores)
         order = torch.cat((order[: rules.before], self._rest(order)))
         return order[apart(boxes[order], rules.overlap, rules.most)]
 
     def _rest(self, order: Tensor) -> Tensor:
-        """What the first family's Caffe goes on with: what its partial sort leaves, each time the least so far."""
+        """Return what the first family's Caffe goes on with: what its partial sort leaves, each time the least so far."""
         number = self.rules.before
         if not self.rules.goes_on or len(order) <= number:
             return order[:0]
@@ -167,7 +167,7 @@ class _Rules(NamedTuple):
 
     @classmethod
     def read(cls, spec: LayerSpec) -> _Rules:
-        """Raises a LayerError if the fields are of both families, or one makes no sense."""
+        """Raise a LayerError if the fields are of both families, or one makes no sense."""
         param = spec.param.proposal_param
         given = {field.name for field, _ in param.ListFields()}
         first, second = ([name for name in names if name in given] for names in (FIRST, SECOND))

@@ -139,7 +139,7 @@ class OwnBlob(LegacyAxes):
         self._gradient = np.zeros_like(self.data)
 
     def end_backward(self) -> Array:
-        """The gradient that the layer has left."""
+        """Return the gradient that the layer has left."""
         assert self._gradient is not None
         gradient, self._gradient = self._gradient, None
         return gradient

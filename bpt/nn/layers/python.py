@@ -200,7 +200,7 @@ def _members(module: nn.Module) -> Sequence[_Member | _OwnMember]:
 
 
 def _make(spec: LayerSpec) -> nn.Module:
-    """The user's class, made for this layer."""
+    """Return the user's class, made for this layer."""
     param = spec.param.python_param
     kind = find_class(spec)
     if is_pycaffe(kind) and not issubclass(kind, nn.Module):
@@ -221,7 +221,7 @@ def _make(spec: LayerSpec) -> nn.Module:
 
 
 def _infer_module(spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
-    """The shapes that a module finds for zeros, on the device that is the default now."""
+    """Return the shapes that a module finds for zeros, on the device that is the default now."""
     with setting_up(spec, "__init__"):
         module = _make(spec).train(spec.param.phase == pb.TRAIN)
     check_forward(spec, module)
@@ -250,7 +250,7 @@ def _infer_pycaffe(spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
 
 
 def _tops(spec: LayerSpec, number: int, result: object, dtype: torch.dtype) -> tuple[Tensor, ...]:
-    """What ``forward`` has returned as so many tops, all of floating point: numbers of other kinds become ``dtype``."""
+    """Return what ``forward`` has returned as so many tops, all of floating point: numbers of other kinds become ``dtype``."""
     listed = () if result is None else (result,) if isinstance(result, Tensor) else result
     if not isinstance(listed, tuple | list) or not all(isinstance(top, Tensor) for top in listed):
         kind = spec.param.python_param.layer

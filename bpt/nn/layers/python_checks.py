@@ -50,7 +50,7 @@ def notice_cut(spec: LayerSpec, bottoms: Sequence[Tensor], tops: Sequence[Tensor
 
 
 def _reached(bottoms: Sequence[Tensor], tops: Sequence[Tensor]) -> list[bool]:
-    """For each bottom whether going backward from the tops leads to it; False without ``requires_grad``."""
+    """Return for each bottom whether going backward from the tops leads to it; False without ``requires_grad``."""
     wanted = [_edge(bottom) if bottom.requires_grad else None for bottom in bottoms]
     waiting = [_edge(top) for top in tops if top.requires_grad]
     seen = set(waiting)
@@ -65,6 +65,6 @@ def _reached(bottoms: Sequence[Tensor], tops: Sequence[Tensor]) -> list[bool]:
 
 
 def _edge(tensor: Tensor) -> tuple[Node, int]:
-    """What has made the tensor, and which of its results it is."""
+    """Return what has made the tensor, and which of its results it is."""
     edge = get_gradient_edge(tensor)
     return edge.node, edge.output_nr

@@ -19,7 +19,7 @@ REFUSED = "BPT_NO_PYTHON_LAYERS"
 
 
 def find_class(spec: LayerSpec) -> type:
-    """The class that ``python_param { module layer }`` names.
+    """Return the class that ``python_param { module layer }`` names.
 
     The module is searched where Python searches (``PYTHONPATH`` among it), then in the folder of the net's file, then
     in the working folder: so a file there never takes the place of an installed package or of the standard library.
@@ -54,7 +54,7 @@ def find_class(spec: LayerSpec) -> type:
 
 
 def _folders(spec: LayerSpec) -> list[Path]:
-    """The folder of the net's file, if it has one, and the working folder."""
+    """Return the folder of the net's file, if it has one, and the working folder."""
     origin = spec.origin()
     return [*([Path(origin.path).resolve().parent] if origin else []), Path.cwd()]
 

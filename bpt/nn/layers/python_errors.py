@@ -49,7 +49,10 @@ class CodeError(RunError):
 
 @contextmanager
 def running(spec: LayerSpec, doing: str) -> Iterator[None]:
-    """What the user's code raises inside becomes a CodeError; ``doing`` ("forward") tells where it was called."""
+    """Return what the user's code raises inside becomes a CodeError.
+
+    ``doing`` ("forward") tells where it was called.
+    """
     try:
         yield
     except BptError:
@@ -62,7 +65,7 @@ def running(spec: LayerSpec, doing: str) -> Iterator[None]:
 
 @contextmanager
 def setting_up(spec: LayerSpec, doing: str) -> Iterator[None]:
-    """The same before the run, as a SetupError."""
+    """Return the same before the run, as a SetupError."""
     try:
         yield
     except BptError:

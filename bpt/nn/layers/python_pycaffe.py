@@ -34,7 +34,7 @@ class PycaffeLayer:
 
 
 def is_pycaffe(found: type) -> bool:
-    """Whether a class derives from ``caffe.Layer``, or has what pycaffe asks of a layer."""
+    """Return whether a class derives from ``caffe.Layer``, or has what pycaffe asks of a layer."""
     asked = ("setup", "reshape", "forward")
     return issubclass(found, PycaffeLayer) or all(callable(getattr(found, name, None)) for name in asked)
 

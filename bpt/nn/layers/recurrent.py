@@ -89,7 +89,7 @@ class Recurrent(Layer):
 
     @classmethod
     def _exposed(cls, spec: LayerSpec) -> int:
-        """How many states are bottoms and tops."""
+        """Return how many states are bottoms and tops."""
         return cls.states if spec.param.recurrent_param.expose_hidden else 0
 
     @classmethod
@@ -175,7 +175,7 @@ class Recurrent(Layer):
         self._kept = {}
 
     def _first(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        """The states that the last pass has left, or 0."""
+        """Return the states that the last pass has left, or 0."""
         shape = (inputs.shape[1], self.size)
         kept = () if _is_exported() else self._kept.get(self.context.micro_batch, ())
         if kept and kept[0].shape == shape:
@@ -193,5 +193,5 @@ def arity_of(states: int) -> Arity:
 
 
 def _is_exported() -> bool:
-    """Whether the pass is being written down as a program, which can keep nothing from pass to pass."""
+    """Return whether the pass is being written down as a program, which can keep nothing from pass to pass."""
     return is_exported() or is_traced()

@@ -17,7 +17,7 @@ Bins = tuple[int, int]
 
 
 def pooled(features: Tensor, images: Tensor, corners: Tensor, bins: Bins, scale: float) -> Tensor:
-    """What ROIPooling makes of regions; see there."""
+    """Return what ROIPooling makes of regions; see there."""
     cells = round_away(corners * scale)
     sizes = (cells[:, 2:] - cells[:, :2] + 1).clamp_(min=1)
     rows = bins_along(cells[:, 1], sizes[:, 1], bins[0], features.shape[2], whole=True)
@@ -26,7 +26,7 @@ def pooled(features: Tensor, images: Tensor, corners: Tensor, bins: Bins, scale:
 
 
 def aligned(features: Tensor, images: Tensor, corners: Tensor, bins: Bins, sampling: int) -> Tensor:
-    """What ROIAlign with ``sampling_ratio`` makes of regions in cells; see there."""
+    """Return what ROIAlign with ``sampling_ratio`` makes of regions in cells; see there."""
     weights = []
     for axis in (1, 0):  # rows, columns
         start, number, cells = corners[:, axis], bins[1 - axis], features.shape[3 - axis]

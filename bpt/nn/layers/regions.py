@@ -32,7 +32,7 @@ class RegionLayer(Layer):
         return bottom != 1
 
     def regions(self, bottom: Tensor, images: int) -> Regions:
-        """The second bottom's.
+        """Return the second bottom's.
 
         Raises:
             DataError: a region is of an image that the batch does not have.

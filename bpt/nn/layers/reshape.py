@@ -88,7 +88,7 @@ class Reshape(Layer):
 
 
 def _range(spec: LayerSpec, bottom: Shape) -> tuple[int, int]:
-    """Which axes ``[start, end)`` of the bottom are replaced."""
+    """Return which axes ``[start, end)`` of the bottom are replaced."""
     param, axes = spec.param.reshape_param, len(bottom)
     if not -axes - 1 <= param.axis <= axes:
         raise spec.error(
@@ -114,7 +114,7 @@ def _range(spec: LayerSpec, bottom: Shape) -> tuple[int, int]:
 
 
 def _written(bottom: Shape, dims: Sequence[int], start: int, end: int) -> list[int]:
-    """The top's shape with dims of 0 copied; -1 still stands."""
+    """Return the top's shape with dims of 0 copied; -1 still stands."""
     copied = [bottom[start + index] if dim == COPY else dim for index, dim in enumerate(dims)]
     return [*bottom[:start], *copied, *bottom[end:]]
 

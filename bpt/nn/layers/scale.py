@@ -57,7 +57,7 @@ def coefficient_shape(spec: LayerSpec, bottoms: Sequence[Shape], field: str) -> 
 
 
 def coefficients_mix_samples(spec: LayerSpec, bottoms: Sequence[Shape], field: str, bias_term: bool = False) -> str:
-    """The answer of ``Layer.mixes_samples``.
+    """Return the answer of ``Layer.mixes_samples``.
 
     Args:
         field: as above.

@@ -93,7 +93,7 @@ class SegAccuracy(Layer):
         return shaped[0] if len(shaped) == 1 else shaped
 
     def _count(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """How many pixels of each class (row) get which answer (column)."""
+        """Return how many pixels of each class (row) get which answer (column)."""
         classes = max(scores.shape[1], 2)
         answers = (scores > 0.5).long().flatten() if scores.shape[1] == 1 else scores.max(1).indices.flatten()
         truth = labels.long().flatten()

@@ -51,7 +51,7 @@ class Slice(Layer):
 
 
 def _borders(extent: int, points: Sequence[int], parts: int) -> list[int]:
-    """Where the parts begin and end: one number more than parts."""
+    """Return where the parts begin and end: one number more than parts."""
     return [0, *(points or [extent // parts * part for part in range(1, parts)]), extent]
 
 

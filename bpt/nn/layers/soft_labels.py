@@ -11,13 +11,14 @@ from bpt.nn.layers.axes import show_bottoms
 
 
 def are_distributions(scores: Sequence[int], labels: Sequence[int], axis: int) -> bool:
-    """Whether labels have the shape of scores: at each position a distribution over the classes, along ``axis``."""
+    """Return whether labels have the shape of scores: at each position a distribution over the classes, along ``axis``."""
     return tuple(scores) == tuple(labels) and count(labels) > 0 and scores[axis] > 1
 
 
 def check_settings(spec: LayerSpec, bottoms: Sequence[Shape], axis: int) -> None:
     """Raise a LayerError if settings of ``loss_param`` make no sense for scores of this shape, or a third bottom has no
-    weight for each position."""
+    weight for each position.
+    """
     param, classes = spec.param.loss_param, bottoms[0][axis]
     if not 0 <= param.label_smoothing < 1:
         raise spec.error(

@@ -70,7 +70,7 @@ class SpatialTransformer(Layer):
         return functional.grid_sample(images, grid, padding_mode="zeros", align_corners=False)
 
     def _theta(self, given: Tensor) -> Tensor:
-        """The whole transforms (N, 2, 3)."""
+        """Return the whole transforms (N, 2, 3)."""
         given = given.flatten(1)
         numbers, place = [], 0
         for name in NUMBERS:

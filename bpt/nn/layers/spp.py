@@ -90,13 +90,13 @@ class SPP(Layer):
         return top
 
     def _draw(self, x: Tensor, window: PoolingWindow, grid: int) -> Tensor:
-        """A number in [0, 1) for each bin."""
+        """Return a number in [0, 1) for each bin."""
         shape = (*x.shape[:2], *window.places(x.shape[2:]))
         return draw_uniform(self.context, self.share_of(x), shape, x.device, "spp", self.name, str(grid)).to(x.dtype)
 
 
 def _window(grid: int, sizes: Sequence[int]) -> PoolingWindow:
-    """The bins of one grid (Caffe: ``SPPLayer::GetPoolingParam``)."""
+    """Return the bins of one grid (Caffe: ``SPPLayer::GetPoolingParam``)."""
     bins = 2**grid
     kernel = tuple(-(-size // bins) for size in sizes)
     pad = tuple((side * bins - size + 1) // 2 for side, size in zip(kernel, sizes, strict=True))

@@ -21,7 +21,7 @@ _OLD_FIELDS = ("scale", "mean_file", "crop_size", "mirror")
 
 
 def transform_of(spec: LayerSpec, seed: int = 0, *, augments: bool = False, frames: int = 0) -> Transform:
-    """The Transform that ``transform_param`` describes; a LayerError if it cannot be made.
+    """Return the Transform that ``transform_param`` describes; a LayerError if it cannot be made.
 
     Args:
         augments: the layer also does what ``augment_param`` says.
@@ -41,7 +41,10 @@ def transform_of(spec: LayerSpec, seed: int = 0, *, augments: bool = False, fram
 
 
 def augment_of(spec: LayerSpec, seed: int = 0) -> Augment | None:
-    """What ``augment_param`` asks for; ``None``: nothing, or the net is only tested. Raises a LayerError as above."""
+    """Return what ``augment_param`` asks for.
+
+    ``None``: nothing, or the net is only tested. Raises a LayerError as above.
+    """
     param = spec.param.transform_param
     if not param.HasField("augment_param"):
         return None
@@ -68,7 +71,7 @@ def shapes_of(
 
 
 def preprocessing_of(spec: LayerSpec, channels: int, size: Shape) -> pb.ImagePreprocessing:
-    """How images become samples: resized to ``size`` (height, width), unless that is (), and as the layer says."""
+    """Return how images become samples: resized to ``size`` (height, width), unless that is (), and as the layer says."""
     found = pb.ImagePreprocessing(channels=channels)
     if size:
         found.height, found.width = size
@@ -97,7 +100,10 @@ def notice_old_fields(spec: LayerSpec, field: str, but: tuple[str, ...] = ()) ->
 
 
 def workers_of(spec: LayerSpec, *, decoding: bool = True) -> Workers:
-    """The workers that ``transform_param`` asks for; ``ALONE`` if nothing has to be decoded, as one is quicker then."""
+    """Return the workers that ``transform_param`` asks for.
+
+    ``ALONE`` if nothing has to be decoded, as one is quicker then.
+    """
     wanted = spec.param.transform_param.num_workers
     if decoding:
         return Workers(how_many(wanted))

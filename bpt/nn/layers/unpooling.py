@@ -78,7 +78,7 @@ class Unpooling(Layer):
         return unpool(self.spec, x, (rows[:, None] * size[1] + columns).expand_as(x), size)
 
     def _spread(self, x: Tensor, size: Sequence[int]) -> Tensor:
-        """Each element over its window: as a product from both sides, rows and columns apart."""
+        """Return each element over its window: as a product from both sides, rows and columns apart."""
         rows, columns = (
             _covers(cells, kernel, stride, limit, x)
             for cells, kernel, stride, limit in zip(x.shape[2:], *self.windows[:2], size, strict=True)
@@ -89,7 +89,7 @@ class Unpooling(Layer):
 
 
 def _covers(cells: int, kernel: int, stride: int, limit: int, like: Tensor) -> Tensor:
-    """Which of ``limit`` places the window of each of so many cells covers: ``(cells, limit)`` of 0 and 1."""
+    """Return which of ``limit`` places the window of each of so many cells covers: ``(cells, limit)`` of 0 and 1."""
     start = torch.arange(cells, device=like.device).unsqueeze(1) * stride
     place = torch.arange(limit, device=like.device)
     return ((place >= start) & (place < start + kernel)).to(like.dtype)
@@ -104,7 +104,7 @@ class _Windows(NamedTuple):
 
     @classmethod
     def read(cls, spec: LayerSpec) -> _Windows:
-        """Raises a LayerError if the text does not say what Caffe wants to be said."""
+        """Raise a LayerError if the text does not say what Caffe wants to be said."""
         param = spec.param.unpooling_param
         if param.pad or param.pad_h or param.pad_w:
             raise spec.error("padding cannot be taken back, as in Caffe: pad must be 0", FIELD)

@@ -80,7 +80,8 @@ class Upsample(Layer):
 
 
 def unpool(spec: LayerSpec, x: Tensor, mask: Tensor, sizes: Sequence[int]) -> Tensor:
-    """The elements of ``x`` at the places of planes of ``sizes`` that ``mask``, of its shape, names; 0 elsewhere.
+    """Return the elements of ``x`` at the places of planes of ``sizes`` that ``mask``, of its shape, names; 0
+    elsewhere.
 
     Raises:
         RunError: it names places beyond.
@@ -158,7 +159,7 @@ class _Size:
         )
 
     def of_top(self, bottom: Sequence[int]) -> tuple[int, ...]:
-        """The spatial sizes for those of a bottom."""
+        """Return the spatial sizes for those of a bottom."""
         axes = len(bottom)
         scale = self.scale * axes if len(self.scale) == 1 else self.scale
         less = self.less if axes == 2 else (0,) * axes

@@ -71,7 +71,7 @@ class VideoData(PrefetchingDataLayer):
 
 
 def _transform_of(spec: LayerSpec, seed: int = 0) -> Transform:
-    """What is done to a clip as an image with a channel for each frame of each colour."""
+    """Return what is done to a clip as an image with a channel for each frame of each colour."""
     param = spec.param.transform_param
     for name in ("force_color", "force_gray"):
         if param.HasField(name):

@@ -82,7 +82,7 @@ class WindowData(PrefetchingDataLayer):
 
 
 def _foreground(spec: LayerSpec) -> int:
-    """How many windows of a batch are foreground."""
+    """Return how many windows of a batch are foreground."""
     param = spec.param.window_data_param
     return int(np.float32(param.batch_size) * np.float32(param.fg_fraction))
 
@@ -97,7 +97,7 @@ def _crop(spec: LayerSpec) -> WindowCrop:
 
 
 def _mean(spec: LayerSpec) -> NDArray[np.float32]:
-    """What is subtracted from each crop: the centre of the mean image, or one number for each channel."""
+    """Return what is subtracted from each crop: the centre of the mean image, or one number for each channel."""
     param = spec.param.transform_param
     size: int = param.crop_size
     if not param.HasField("mean_file"):

@@ -25,7 +25,7 @@ class ConvolutionWindow:
 
     @classmethod
     def read(cls, spec: LayerSpec) -> ConvolutionWindow:
-        """The window as written in ``spec``.
+        """Return the window as written in ``spec``.
 
         Raises:
             LayerError: no kernel, a zero, or a value given both ways (``kernel_size`` and ``kernel_h``).
@@ -44,7 +44,7 @@ class ConvolutionWindow:
         return window
 
     def expand(self, spec: LayerSpec, bottom: Shape, first: int) -> ConvolutionWindow:
-        """The window with one number for each axis of ``bottom`` from axis ``first`` on.
+        """Return the window with one number for each axis of ``bottom`` from axis ``first`` on.
 
         Raises:
             LayerError: a value is given neither once nor once an axis.
@@ -68,12 +68,12 @@ class ConvolutionWindow:
         return ConvolutionWindow(*(values * axes if len(values) == 1 else values for values in given.values()))
 
     def places(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        """How many windows stand on each axis of these sizes; below 1: none fits. For an expanded window."""
+        """Return how many windows stand on each axis of these sizes; below 1: none fits. For an expanded window."""
         axes = zip(sizes, self.pad, self.extent, self.stride, strict=True)
         return tuple((size + 2 * pad - extent) // stride + 1 for size, pad, extent, stride in axes)
 
     def spread(self, places: Sequence[int]) -> tuple[int, ...]:
-        """The least sizes on which so many windows stand; below 1: they are all pad. For an expanded window."""
+        """Return the least sizes on which so many windows stand; below 1: they are all pad. For an expanded window."""
         axes = zip(places, self.pad, self.extent, self.stride, strict=True)
         return tuple(stride * (place - 1) + extent - 2 * pad for place, pad, extent, stride in axes)
 
@@ -88,7 +88,7 @@ def _values(spec: LayerSpec, field: str) -> tuple[int, ...]:
 
 
 def _per_side(spec: LayerSpec, both: str, *sides: str) -> tuple[int, ...]:
-    """The values of ``sides`` (``kernel_h``, ``kernel_w``); empty if neither is set."""
+    """Return the values of ``sides`` (``kernel_h``, ``kernel_w``); empty if neither is set."""
     param = spec.param.convolution_param
     given = [side for side in sides if param.HasField(side)]
     if not given:
@@ -118,7 +118,7 @@ def steps_in_words(param: pb.ConvolutionParameter | pb.PoolingParameter) -> list
 
 
 def _sizes(param: pb.ConvolutionParameter | pb.PoolingParameter, field: str, short: str) -> list[int]:
-    """The sizes along the axes; [] if the text has none, or one of 0."""
+    """Return the sizes along the axes; [] if the text has none, or one of 0."""
     if getattr(param, f"{short}_h", 0) or getattr(param, f"{short}_w", 0):
         return [getattr(param, f"{short}_h"), getattr(param, f"{short}_w")]
     value = getattr(param, field, ())

@@ -18,7 +18,7 @@ BALANCE, PARAM = (PARALLEL, "balance"), "balance_param"
 
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
-    """Why ``plan`` cannot balance as it says."""
+    """Yield why ``plan`` cannot balance as it says."""
     parallel = plan.parallel_param
     if plan.is_outer:
         if parallel.balance in (STATIC, DYNAMIC):
@@ -52,7 +52,7 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
 
 
 def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
-    """What is set of a balance that is not the plan's."""
+    """Yield what is set of a balance that is not the plan's."""
     parallel = plan.parallel_param
     outer = f"with exchange: {_Exchange.Name(parallel.exchange)}" if plan.is_outer else ""
     without = {

@@ -25,7 +25,7 @@ class Balance(Protocol):
     """Divides a batch among the ranks that share it."""
 
     def shares(self, total: int, ranks: int) -> tuple[Share, ...]:
-        """The share of each rank of a batch of ``total`` samples, in order; they tile ``[0, total)``.
+        """Return the share of each rank of a batch of ``total`` samples, in order; they tile ``[0, total)``.
 
         A share may be empty. The same on every rank, and every time.
         """
@@ -93,18 +93,18 @@ class Static:
         return [each[first : first + self._group] for first in range(0, len(each), self._group)]
 
     def without_caps(self) -> Static:
-        """The same without limits of memory: they were measured for training, and a test needs far less."""
+        """Return the same without limits of memory: they were measured for training, and a test needs far less."""
         functions = [replace(function, cap=None) for function in self.functions]
         return Static(functions, self.names, self._group, self._split)
 
     def predicted_seconds(self, shares: Sequence[Share]) -> tuple[float, ...]:
-        """The time that each rank computes for its share."""
+        """Return the time that each rank computes for its share."""
         counts = self._groups([share.count for share in shares])
         groups = zip(self._groups(self.functions), counts, strict=True)
         return tuple(seconds for each in groups for seconds in peer_seconds(*each, self._split))
 
     def remarks(self, shares: Sequence[Share]) -> list[str]:
-        """What to know of the predictions for ``shares``, a line each: those beyond what was measured."""
+        """Return what to know of the predictions for ``shares``, a line each: those beyond what was measured."""
         return [
             f"{name}: {share.count} samples are more than the {function.largest} that were measured; "
             "their time is an extrapolation"
@@ -157,7 +157,7 @@ def _check_fits(functions: Sequence[SpeedFunction], total: int, names: Sequence[
 
 
 def imbalance(seconds: Sequence[float]) -> float:
-    """How much longer the slowest rank takes than the mean: max / mean - 1; 0 if all are equal."""
+    """Return how much longer the slowest rank takes than the mean: max / mean - 1; 0 if all are equal."""
     mean = fmean(seconds)
     return max(seconds) / mean - 1 if mean else 0.0
 
@@ -168,7 +168,7 @@ def lines(
     seen: Sequence[float] | None = None,
     ranks: Sequence[int] | None = None,
 ) -> list[str]:
-    """A line a rank, and one about the imbalance, max / mean - 1 of the times.
+    """Return a line a rank, and one about the imbalance, max / mean - 1 of the times.
 
     Args:
         predicted: seconds of an iteration on each rank; ``None``: nothing is known (balance UNIFORM).

@@ -47,12 +47,12 @@ class Division:
         ]
 
     def sharer_of(self, rank: int) -> int:
-        """Which of ``sharers`` has the samples that a rank works on; a slave's are its master's."""
+        """Return which of ``sharers`` has the samples that a rank works on; a slave's are its master's."""
         replica, shard = rank // (len(self.parts) * self.shards), rank % self.shards
         return replica * self.group + (0 if self.masters else shard)
 
     def functions(self, ranks: Sequence[SpeedFunction]) -> list[SpeedFunction]:
-        """The time of each of ``sharers``, from those of all ranks with the whole net."""
+        """Return the time of each of ``sharers``, from those of all ranks with the whole net."""
         return [self._of(ranks, each) for each in self.sharers]
 
     def _of(self, ranks: Sequence[SpeedFunction], each: Sequence[int]) -> SpeedFunction:
@@ -69,7 +69,7 @@ def pipelined(
     split: Sequence[float] = (),
     slaves: Sequence[Sequence[SpeedFunction]] = (),
 ) -> SpeedFunction:
-    """The time of a pipeline: that of its slowest stage, which the others wait for.
+    """Return the time of a pipeline: that of its slowest stage, which the others wait for.
 
     Args:
         functions: of each stage's rank with the whole net.
@@ -97,7 +97,8 @@ def pipelined(
 def sharing(
     functions: Sequence[SpeedFunction], split: float, divide: Callable[[Sequence[SpeedFunction], int], Sequence[int]]
 ) -> SpeedFunction:
-    """The time of ranks that have samples of their own and share split layers, which wait for all of them (PEER).
+    """Return the time of ranks that have samples of their own and share split layers, which wait for all of them
+    (PEER).
 
     Args:
         functions: of each rank with the whole net.
@@ -118,7 +119,7 @@ def sharing(
 def peer_seconds(
     functions: Sequence[SpeedFunction], counts: Sequence[int], split: float, apart: bool = False
 ) -> list[float]:
-    """How long each of ranks that share split layers computes, with so many samples of its own.
+    """Return how long each of ranks that share split layers computes, with so many samples of its own.
 
     Args:
         split: see ``sharing``.
@@ -130,6 +131,6 @@ def peer_seconds(
 
 
 def _through(sizes: Iterable[int], seconds: Callable[[int], float], cap: int | None) -> SpeedFunction:
-    """The function straight between ``sizes``, 0 among them."""
+    """Return the function straight between ``sizes``, 0 among them."""
     ordered = sorted(sizes)
     return SpeedFunction(tuple(ordered), tuple(map(seconds, ordered)), cap)

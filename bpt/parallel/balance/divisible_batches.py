@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def is_dividable(graph: LayerGraph) -> bool:
-    """Whether the samples of a batch (axis 0 of blobs) may be on different ranks."""
+    """Return whether the samples of a batch (axis 0 of blobs) may be on different ranks."""
     return not _mixing(graph)
 
 
 def samples_together(graph: LayerGraph) -> int:
-    """How many samples of a data set workers of the outer layer must get together: a whole batch, or 1.
+    """Return how many samples of a data set workers of the outer layer must get together: a whole batch, or 1.
 
     A batch whose samples belong together is only of use as the data set has it.
     """
@@ -34,7 +34,7 @@ def samples_together(graph: LayerGraph) -> int:
 
 
 def violations_of_data_set(graph: LayerGraph, samples: int) -> Iterator[Violation]:
-    """Why so many samples cannot be dealt out to workers in whole batches, if a net wants these."""
+    """Yield why so many samples cannot be dealt out to workers in whole batches, if a net wants these."""
     together = samples_together(graph)
     if samples % together:
         node, reason = next((node, why) for node, why in _mixing(graph) if LAYERS[node.type].within_batch)
@@ -48,7 +48,7 @@ def violations_of_data_set(graph: LayerGraph, samples: int) -> Iterator[Violatio
 
 
 def violations_dealt_out(plan: RunPlan, graph: LayerGraph) -> Iterator[Violation]:
-    """Why workers of the outer layer cannot get whole batches of a net that wants them."""
+    """Yield why workers of the outer layer cannot get whole batches of a net that wants them."""
     parallel = plan.parallel_param
     if parallel.node_ranks > parallel.replica_ranks:
         for node, reason in _mixing(graph):
@@ -60,7 +60,7 @@ def violations_dealt_out(plan: RunPlan, graph: LayerGraph) -> Iterator[Violation
 
 
 def violations_measured(graph: LayerGraph) -> Iterator[Violation]:
-    """Why a net cannot be measured by batches of several sizes: they must stay whole."""
+    """Yield why a net cannot be measured by batches of several sizes: they must stay whole."""
     for node, reason in _mixing(graph):
         yield _of_layer(
             node, f"{reason}, so batches have one size, and there is nothing to balance: no profile is needed"
@@ -97,7 +97,7 @@ def violations_on_stages(plan: RunPlan, graph: LayerGraph) -> Iterator[Violation
 
 
 def gathering(graph: LayerGraph, param: PipelineSpec) -> frozenset[int]:
-    """The layers of a training net that run once for all micro-batches of a pass: they need all samples at once.
+    """Return the layers of a training net that run once for all micro-batches of a pass: they need all samples at once.
 
     These are those whose samples belong together, those that count something in the data before they divide by it and,
     if that is asked for, those that normalise by the batch. None where batches travel whole.
@@ -114,7 +114,7 @@ def gathering(graph: LayerGraph, param: PipelineSpec) -> frozenset[int]:
 
 
 def _within_replica(parallel: ParallelSpec) -> list[str]:
-    """What to do about the settings by which the ranks of a replica divide a batch; nothing if they do not."""
+    """Return what to do about the settings by which the ranks of a replica divide a batch; nothing if they do not."""
     splits = parallel.num_shards > 1 and parallel.fc_param.scheme == pb.FcParameter.PEER
     return ["set fc_param { scheme: MASTER_SLAVE }"] if splits else []
 
@@ -142,7 +142,7 @@ def _of_layer(node: LayerNode, why: str, remedy: str = "") -> Violation:
 
 @lru_cache(maxsize=8)  # a search for a plan asks for each of hundreds of candidates
 def _mixing(graph: LayerGraph) -> tuple[tuple[LayerNode, str], ...]:
-    """The layers that want whole batches, and why."""
+    """Return the layers that want whole batches, and why."""
     found = []
     for node in graph.nodes:
         shapes = [graph.edges[edge].shape for edge in node.bottoms]

@@ -47,7 +47,7 @@ class Dynamic:
         return tile(self._counts[total])
 
     def without_caps(self) -> Dynamic:
-        """The same without limits of memory: a test needs far less than training."""
+        """Return the same without limits of memory: a test needs far less than training."""
         other = Dynamic(len(self._seen))
         other.functions = tuple(replace(function, cap=None) for function in self.functions)
         return other
@@ -58,7 +58,7 @@ class Dynamic:
         self._counts = {sum(counts): list(counts)}
 
     def predicted_seconds(self, shares: Sequence[Share]) -> tuple[float, ...]:
-        """The time that each is expected to compute for its share."""
+        """Return the time that each is expected to compute for its share."""
         return tuple(f.seconds(share.count) for f, share in zip(self.functions, shares, strict=True))
 
     def follow(self, total: int, seconds: Sequence[float], caps: Sequence[int]) -> bool:
@@ -100,12 +100,12 @@ def _learn(points: dict[int, float], size: int, seconds: float) -> None:
 
 
 def longest(functions: Sequence[SpeedFunction], counts: Sequence[int]) -> float:
-    """What the slowest takes."""
+    """Return what the slowest takes."""
     return max(function.seconds(count) for function, count in zip(functions, counts, strict=True))
 
 
 def divided(functions: Sequence[SpeedFunction], total: int, ranks: int) -> list[int]:
-    """How many samples each gets: by the functions, one at least; without functions alike."""
+    """Return how many samples each gets: by the functions, one at least; without functions alike."""
     if not functions:
         return [stop - start for start, stop in slice_bounds(total, ranks)]
     counts = fastest(functions, total)

@@ -63,7 +63,7 @@ class DynamicLoadBalancer:
         return self._parallel.balance
 
     def state(self) -> tuple[int, ...]:
-        """The samples that each has of a batch now."""
+        """Return the samples that each has of a batch now."""
         return tuple(share.count for share in self._parallel.shares(self._batch))
 
     def load(self, counts: Sequence[int]) -> None:
@@ -109,7 +109,7 @@ class DynamicLoadBalancer:
             self._tell(iteration, before, seconds)
 
     def _room(self) -> int:
-        """How many samples more this rank has room for."""
+        """Return how many samples more this rank has room for."""
         return min(int(MARGIN * self._memory.room / self._per_sample), MOST) if self._per_sample else MOST
 
     def _tell(self, iteration: int, before: Sequence[int], seconds: Sequence[float]) -> None:
@@ -124,7 +124,7 @@ class DynamicLoadBalancer:
 
 
 def _blob_bytes(net: Net) -> int:
-    """Bytes of the blobs that this rank's layers make of a whole batch."""
+    """Return bytes of the blobs that this rank's layers make of a whole batch."""
     graph, itemsizes = net.graph, blob_itemsizes(net.graph, net.context.precision)
     own = (edge for edge in graph.edges if net.part.runs(edge.producer))
     return sum(count(edge.shape) * itemsizes[edge.index] for edge in own)

@@ -70,7 +70,7 @@ def static_balance(
 
 
 def division_of(plan: RunPlan, graph: LayerGraph, grid: ProcessGrid, staging: Staging | None = None) -> Division:
-    """How the ranks divide the training net.
+    """Return how the ranks divide the training net.
 
     Args:
         staging: which stage runs which layers; without it all stages count alike.

@@ -156,7 +156,7 @@ def check_spares(profile: Profile, ranks: int, spares: int, path: str, solver: s
 
 
 def remedy(path: str, solver: str, ranks: int) -> str:
-    """How to make the profile at ``path``."""
+    """Return how to make the profile at ``path``."""
     command = f"mpirun -n {ranks} … bpt time --solver {solver} --profile {path}"
     return f"Measure on these hosts, with the same --set: {command}"
 
@@ -209,7 +209,7 @@ def _listed(words: Sequence[object]) -> str:
 
 
 def other_threads(profile: Profile, now: SpeedFacts) -> str:
-    """Which ranks have another number of threads ``now``, in words; empty: none."""
+    """Return which ranks have another number of threads ``now``, in words; empty: none."""
     words = [
         f"rank {number} (host {rank.host}) with {rank.threads}, now {today.threads}"
         for number, (rank, today) in enumerate(zip(profile.facts.ranks, now.ranks, strict=True))
@@ -234,7 +234,7 @@ def write_profile(profile: Profile, path: str) -> None:
 
 
 def read_profile(path: str) -> Profile:
-    """The profile in the file at ``path``.
+    """Return the profile in the file at ``path``.
 
     Raises:
         FileError: it is missing, of another format, or damaged; it says where.

@@ -15,7 +15,7 @@ from bpt.system.comm.base import Communicator
 
 
 def facts(plan: RunPlan, graph: LayerGraph, device: torch.device, world: Communicator) -> SpeedFacts:
-    """What the speeds of this run depend on; a collective call.
+    """Return what the speeds of this run depend on; a collective call.
 
     Args:
         graph: the training net.
@@ -31,7 +31,7 @@ def facts(plan: RunPlan, graph: LayerGraph, device: torch.device, world: Communi
 
 
 def model_of(device: torch.device) -> str:
-    """The kind of a device and its model: a host may have got another one under its old name."""
+    """Return the kind of a device and its model: a host may have got another one under its old name."""
     if device.type == "cuda":
         return f"cuda ({torch.cuda.get_device_name(device)})"
     return f"cpu ({_processor()})"

@@ -54,7 +54,7 @@ class Estimate:
 
 
 def estimate(samples: Sequence[float]) -> Estimate:
-    """The trimmed mean of ``samples``, with Student's 95 % interval for it (Tukey and McLaughlin, 1963).
+    """Return the trimmed mean of ``samples``, with Student's 95 % interval for it (Tukey and McLaughlin, 1963).
 
     The lowest and the highest fifth are left out, so that what happens once, such as another program's burst, does
     not count, while the rest is averaged, unlike by a median. Of 3 or 4 samples the median is taken, with the
@@ -73,7 +73,7 @@ def estimate(samples: Sequence[float]) -> Estimate:
 
 
 def estimate_runs(runs: Sequence[float]) -> Estimate:
-    """The estimate from ``runs``, each the mean of equally many iterations, one behind the other.
+    """Return the estimate from ``runs``, each the mean of equally many iterations, one behind the other.
 
     Neighbours are also taken together, by 2, 4, …, as long as 5 remain, and the narrowest interval counts: what stops
     a process every now and then, such as a quota of processor time, hits some runs and not others, but longer runs
@@ -88,7 +88,7 @@ def estimate_runs(runs: Sequence[float]) -> Estimate:
 
 
 def student(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t; beyond the table within 0.2 %."""
+    """Return the 97.5 % quantile of Student's t; beyond the table within 0.2 %."""
     return _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else 1.96 + 2.4 / freedom
 
 
@@ -113,7 +113,7 @@ class SpeedFunction:
     def fitted(
         cls, points: Iterable[tuple[int, float]], cap: int | None = None, weights: Mapping[int, float] | None = None
     ) -> SpeedFunction:
-        """The function nearest to measured ``(size, seconds)``; sizes from 1, in any order; at least one.
+        """Return the function nearest to measured ``(size, seconds)``; sizes from 1, in any order; at least one.
 
         Where times fall though the size rises, the least change that mends this (in the sum of squares) is made,
         by pooling neighbours. Taking the highest time so far instead would let one measurement that came out too
@@ -151,7 +151,7 @@ class SpeedFunction:
         return self.sizes[-1]
 
     def scaled(self, factor: float) -> SpeedFunction:
-        """The same with ``factor`` times the seconds."""
+        """Return the same with ``factor`` times the seconds."""
         return replace(self, times=tuple(factor * time for time in self.times))
 
     @cached_property
@@ -163,7 +163,7 @@ class SpeedFunction:
 
 
 def pooled(values: Sequence[float], weights: Sequence[float] | None = None) -> list[float]:
-    """The never falling sequence with the least weighted sum of squared distances from ``values``.
+    """Return the never falling sequence with the least weighted sum of squared distances from ``values``.
 
     By the pool-adjacent-violators algorithm: runs that fall are replaced by their mean.
     """
@@ -214,7 +214,7 @@ class MemoryExtrapolation:
         return max(*slopes, self._least)
 
     def cap(self, room: int) -> int:
-        """The largest batch that fits if ``room`` bytes are free besides what the largest one so far took."""
+        """Return the largest batch that fits if ``room`` bytes are free besides what the largest one so far took."""
         return min(self.largest + max(0, int(MARGIN * room / self.per_sample)), MOST)
 
 

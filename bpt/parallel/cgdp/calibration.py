@@ -79,7 +79,7 @@ class IterationSample(NamedTuple):
 
 
 def whole_net(layers: int) -> IterationKind:
-    """The net as one chunk."""
+    """Return the net as one chunk."""
     return IterationKind((layers,))
 
 
@@ -94,13 +94,13 @@ def middle(layers: int) -> IterationKind:
 
 
 def kinds_of(layers: int) -> tuple[IterationKind, ...]:
-    """What the cost model needs of a net with so many layers, at least one."""
+    """Return what the cost model needs of a net with so many layers, at least one."""
     kinds = whole_net(layers), one_by_one(layers, apart=True), one_by_one(layers), middle(layers)
     return tuple(dict.fromkeys(kinds))
 
 
 def places_of(parallel: CutNet, net: Net, layers: Sequence[int]) -> tuple[ChunkSegment, ...]:
-    """The segments of ``net``, cut into single layers, from the top down.
+    """Return the segments of ``net``, cut into single layers, from the top down.
 
     Args:
         layers: those with trained parameters, by their number, from the top down.
@@ -125,7 +125,7 @@ def places_of(parallel: CutNet, net: Net, layers: Sequence[int]) -> tuple[ChunkS
 
 
 def layers_of_all(ranks: Sequence[Sequence[ChunkSegment]]) -> list[Layers]:
-    """The layers of each place, with the elements of the rank that holds most of them."""
+    """Return the layers of each place, with the elements of the rank that holds most of them."""
     return [
         tuple((of_ranks[0][0], max(elements for _, elements in of_ranks)) for of_ranks in zip(*layers, strict=True))
         for layers in zip(*([place.layers for place in places] for places in ranks), strict=True)
@@ -187,7 +187,7 @@ class Calibration:
 
 
 def lap_of(totals: Mapping[Key, Traffic], places: Sequence[ChunkSegment] = ()) -> IterationSample:
-    """The times of an iteration.
+    """Return the times of an iteration.
 
     Args:
         places: whose exchange is to be told apart, if any.

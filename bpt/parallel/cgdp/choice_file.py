@@ -53,7 +53,7 @@ class Setting:
 
     @classmethod
     def of(cls, plan: RunPlan, graph: LayerGraph, layers: int, grid: ProcessGrid, device: torch.device) -> Setting:
-        """That of a run; a collective call.
+        """Return that of a run; a collective call.
 
         Args:
             graph: the training net.
@@ -61,7 +61,7 @@ class Setting:
         return cls(net_digest(graph), layers, str(grid), facts(plan, graph, device, grid.world).ranks)
 
     def differences(self, now: Setting) -> Iterator[str]:
-        """What is not the same ``now``, in words."""
+        """Yield what is not the same ``now``, in words."""
         if (self.net, self.layers) != (now.net, now.layers):
             yield "it is of another network or batch"
         if self.grid != now.grid:
@@ -92,7 +92,8 @@ class ChoiceFile:
         self._world = grid.world
 
     def read(self) -> tuple[int, ...] | None:
-        """The chunks that were chosen for this setting; ``None`` if there is no file, or one for another setting.
+        """Return the chunks that were chosen for this setting; ``None`` if there is no file, or one for another
+        setting.
 
         Raises:
             FileError: the file is damaged, or there is no folder for it.

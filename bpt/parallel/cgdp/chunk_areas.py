@@ -46,12 +46,12 @@ class Layout:
         return self.elements * self.dtype.itemsize
 
     def view(self, area: Tensor, parameter: nn.Parameter) -> Tensor:
-        """The place of ``parameter``'s gradient in an area, in the parameter's shape."""
+        """Return the place of ``parameter``'s gradient in an area, in the parameter's shape."""
         start = self._starts[id(parameter)]
         return area[start : start + parameter.numel()].view(parameter.shape)
 
     def runs(self, parameters: Sequence[nn.Parameter]) -> tuple[ElementRange, ...]:
-        """Where the gradients of ``parameters`` stand, in as few runs as can be."""
+        """Return where the gradients of ``parameters`` stand, in as few runs as can be."""
         step = ALIGNMENT // self.dtype.itemsize
         runs: list[ElementRange] = []
         for parameter in sorted(parameters, key=lambda p: self._starts[id(p)]):
@@ -79,7 +79,7 @@ class HostCopies:
         self._event.wait()
 
     def elements(self, run: ElementRange) -> Tensor:
-        """The elements of ``run``, once all copies are done."""
+        """Return the elements of ``run``, once all copies are done."""
         assert any(written.start <= run.start and run.stop <= written.stop for written in self._runs)
         self.wait()
         return self._memory[run.start : run.stop]
@@ -117,5 +117,5 @@ class GuardedArea:
 
 
 def tensor_of(memory: object, dtype: torch.dtype) -> Tensor:
-    """A flat tensor of ``dtype`` on the bytes of a window."""
+    """Return a flat tensor of ``dtype`` on the bytes of a window."""
     return torch.frombuffer(memory, dtype=dtype) if len(memory) else torch.empty(0, dtype=dtype)  # type: ignore[arg-type]

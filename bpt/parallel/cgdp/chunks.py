@@ -39,7 +39,7 @@ def chunks(layers: int, size: int) -> tuple[int, ...]:
 
 
 def describe(lengths: Sequence[int]) -> str:
-    """A cut in a few characters: ``14x10 12x1`` is 14 chunks of 10 layers, and then 12 of one."""
+    """Return a cut in a few characters: ``14x10 12x1`` is 14 chunks of 10 layers, and then 12 of one."""
     return " ".join(f"{len(list(alike))}x{length}" for length, alike in groupby(lengths)) or "none"
 
 
@@ -61,7 +61,7 @@ class Trial:
     lengths: tuple[int, ...]
 
     def __str__(self) -> str:
-        """How a log tells of it, without the time: ``chunk size 9``, or ``chunks 14x10 12x1``."""
+        """Return how a log tells of it, without the time: ``chunk size 9``, or ``chunks 14x10 12x1``."""
         return f"chunks {describe(self.lengths)}" if self.size is None else f"chunk size {self.size}"
 
 

@@ -88,7 +88,7 @@ class ChunkCosts:
         return self.per_chunk + self.per_element * elements
 
     def chunked(self, lengths: Sequence[int]) -> Iterator[TrainedLayerCost]:
-        """The chunks of a cut, from the top down: times and elements of a chunk are the sums of its layers' (4.1)."""
+        """Yield the chunks of a cut, from the top down: times and elements of a chunk are the sums of its layers' (4.1)."""
         assert sum(lengths) == len(self.layers) and all(length >= 1 for length in lengths), lengths
         start = 0
         for length in lengths:
@@ -97,7 +97,7 @@ class ChunkCosts:
             yield group[0] if length == 1 else _together(group)
 
     def scaled(self, backward: float = 1.0, synchronisation: float = 1.0, exchange: float = 1.0) -> ChunkCosts:
-        """The same net where computing, t_as, or the exchange take this many times as long."""
+        """Return the same net where computing, t_as, or the exchange take this many times as long."""
         layers = (
             replace(
                 layer,
@@ -113,7 +113,7 @@ class ChunkCosts:
 
 
 def _together(layers: Sequence[TrainedLayerCost]) -> TrainedLayerCost:
-    """The layers as one."""
+    """Return the layers as one."""
     return TrainedLayerCost(
         name=f"{layers[0].name}..{layers[-1].name}",
         elements=sum([layer.elements for layer in layers]),
@@ -202,7 +202,7 @@ ROUNDING = 1e-12  # relative; times that differ by less are equal
 
 
 def candidates(costs: ChunkCosts, count: int) -> list[Cut]:
-    """The proposal, then other cuts that may turn out faster than predicted; at most ``count``, no two alike.
+    """Return the proposal, then other cuts that may turn out faster than predicted; at most ``count``, no two alike.
 
     The proposal is the cut with the least ``serial_backward_time``; of equal ones, the one with fewer chunks. Never
     predicted to be slower than any size of the paper's rule. The least of all cuts is found by dynamic programming
@@ -232,7 +232,7 @@ def candidates(costs: ChunkCosts, count: int) -> list[Cut]:
 
 
 def _uniform(costs: ChunkCosts) -> list[tuple[Cut, float]]:
-    """The different cuts of the paper's rule and their predicted times, the fastest first, then the fewest chunks."""
+    """Return the different cuts of the paper's rule and their predicted times, the fastest first, then the fewest chunks."""
     cuts = dict.fromkeys(chunks(len(costs.layers), size) for size in range(1, len(costs.layers) + 2))
     times = ((cut, serial_backward_time(costs, cut)) for cut in cuts)
     return sorted(times, key=lambda item: (item[1], len(item[0])))
@@ -264,7 +264,7 @@ class _Table:
         self._times: list[float] = []  # of the best cut of all layers into 1, 2, … chunks
 
     def best(self) -> tuple[Cut, float]:
-        """The cut with the least time, of equal ones the one with the fewest chunks; and its time."""
+        """Return the cut with the least time, of equal ones the one with the fewest chunks; and its time."""
         best = 1
         while len(self._times) < min(best + MOST_WITHOUT_GAIN, self._layers):
             floor = self._computed[-1] + self._per_chunk * (len(self._times) + 1) + self._tail
@@ -276,7 +276,7 @@ class _Table:
         return self.cut(best), self._times[best - 1]
 
     def cut(self, number: int) -> Cut:
-        """The best cut of all layers into ``number`` chunks."""
+        """Return the best cut of all layers into ``number`` chunks."""
         while len(self._times) < number:
             self._add_row()
         lengths = []

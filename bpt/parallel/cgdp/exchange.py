@@ -157,7 +157,7 @@ class Cgdp(Exchange):
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor:
-    """Where the sum is to come to."""
+    """Return where the sum is to come to."""
     if parameter.grad is None:
         parameter.grad = torch.empty_like(parameter)
     return parameter.grad

@@ -101,7 +101,7 @@ class HostSum:
         self.area = GuardedArea(mine, self.layout)
 
     def piece(self, parameters: Sequence[nn.Parameter], name: str, names: tuple[str, ...] = ()) -> ChunkPiece:
-        """The gradients of ``parameters`` as one piece."""
+        """Return the gradients of ``parameters`` as one piece."""
         slot = min(self._slots[id(parameter)] for parameter in parameters)
         return ChunkPiece(self, tuple(parameters), self.layout.runs(parameters), slot, name, names)
 
@@ -128,7 +128,7 @@ class HostSum:
         self._tell(self._TOTAL, piece, turn)
 
     def totals(self, piece: ChunkPiece, turn: int) -> list[Tensor]:
-        """The sums of ``piece``, in its parameters' shapes, as soon as they are there."""
+        """Return the sums of ``piece``, in its parameters' shapes, as soon as they are there."""
         if self.hosts > 1:
             self.window.wait(lambda: bool(self._flags[0][self._TOTAL, piece.slot] >= turn))
         else:
@@ -146,7 +146,7 @@ class HostSum:
         self.host.Free()
 
     def _slices(self, piece: ChunkPiece) -> Iterator[ElementRange]:
-        """This rank's elements of ``piece``: equal parts, and what is small for one rank, not always the same."""
+        """Yield this rank's elements of ``piece``: equal parts, and what is small for one rank, not always the same."""
         ranks = self.host.size
         for start, stop in piece.runs:
             used = max(1, min(ranks, (stop - start) // SLICE))

@@ -89,7 +89,7 @@ class CalibrationResult:
 
 
 def measured(places: Sequence[Layers], ranks: Sequence[Laps], passes: int = 1) -> CalibrationResult:
-    """The costs of the layers in ``places``, at least one.
+    """Return the costs of the layers in ``places``, at least one.
 
     Args:
         places: the layers in each segment of the net, cut into single layers, from the top down; see Place.
@@ -118,14 +118,14 @@ def measured(places: Sequence[Layers], ranks: Sequence[Laps], passes: int = 1) -
 
 
 def _seen(iterations: Sequence[Sequence[IterationSample]], others: float) -> ChunkMeasurement:
-    """What was seen of ``iterations``; ``others``: seconds of the passes before the last one."""
+    """Return what was seen of ``iterations``; ``others``: seconds of the passes before the last one."""
     faster = sorted(iterations, key=lambda of_all: math.fsum(lap.total for lap in of_all))[: -(-len(iterations) // 2)]
     laps = [lap for of_all in faster for lap in of_all]
     return ChunkMeasurement(fmean(lap.total for lap in laps) - others, fmean(lap.waited for lap in laps))
 
 
 def _undisturbed(seconds: Sequence[float]) -> float:
-    """The mean of the faster half."""
+    """Return the mean of the faster half."""
     return fmean(sorted(seconds)[: -(-len(seconds) // 2)])
 
 
@@ -135,7 +135,7 @@ def _layers(
     computing: float,
     whole: Sequence[Sequence[IterationSample]],
 ) -> tuple[TrainedLayerCost, ...]:
-    """The layers' times.
+    """Return the layers' times.
 
     Args:
         apart: of each rank, laps with all exchange apart.
@@ -158,8 +158,10 @@ def _layers(
 
 
 def _by_layer(places: Sequence[Layers], seconds: Sequence[float]) -> list[float]:
-    """The seconds of each layer. Layers of one place divide its time by their elements; the time of a place without any
-    goes to the layer below it, or at the bottom of the net to the last one."""
+    """Return the seconds of each layer. Layers of one place divide its time by their elements; the time of a place
+    without any
+    goes to the layer below it, or at the bottom of the net to the last one.
+    """
     result: list[float] = []
     waiting = 0.0
     for layers, time in zip(places, seconds, strict=True):
@@ -201,7 +203,7 @@ class _Equation(NamedTuple):
     total: float
 
     def error(self, per_chunk: float, held: float) -> float:
-        """What is wrong with T, relative."""
+        """Return what is wrong with T, relative."""
         return (per_chunk * self.chunks + held * self.hideable - self.excess) / self.total
 
 

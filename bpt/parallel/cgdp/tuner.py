@@ -118,7 +118,7 @@ class Chunks:
         return self._calibration is None and (self.search is None or self.search.settled)
 
     def state(self) -> tuple[int, ...]:
-        """What a run that goes on takes over: the lengths; nothing before they are settled."""
+        """Return what a run that goes on takes over: the lengths; nothing before they are settled."""
         return self.lengths if self.settled else ()
 
     def load(self, state: Sequence[int]) -> None:

@@ -18,7 +18,8 @@ EXCHANGE = (D2H, HOST, NETWORK, H2D)  # in the order of LayerCost.stages
 
 class SimulatedEvent(NamedTuple):
     """What a stream of a rank did from ``start`` to ``end`` (seconds). Labels begin with the instruction: ``X2
-    D2H``."""
+    D2H``.
+    """
 
     rank: int
     stream: str
@@ -59,7 +60,7 @@ def simulate(
 
     ``Backward(s)`` takes t_bp of its chunk on the default stream, ``ExchangeGradients(s)`` takes t_as there and then
     queues up: for the copy to the host (D2H stream), for the accumulation, which needs the copies of all ranks of the
-    host, for the reduction, which needs the sums of all hosts, and for the way back (H2D stream), which needs all slices of
+    host, for the reduction, which needs the sums of all hosts, and for the way back (H2D stream), which needs all slices
     the result. ``Wait`` ends when the rank's last copy is back.
 
     Args:
@@ -111,7 +112,7 @@ class _Clock:
             self._compute(rank, str(instruction), chunk.bp)
 
     def _of(self, segment: int) -> list[TrainedLayerCost]:
-        """The chunk, as it is on each rank."""
+        """Return the chunk, as it is on each rank."""
         return [chunks[segment] for chunks in self._chunks]
 
     def _exchange(self, instruction: ExchangeGradients) -> None:

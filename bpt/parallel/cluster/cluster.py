@@ -103,7 +103,8 @@ class IntraNodeLink:
 @dataclass(frozen=True)
 class NodeLink:
     """What lies between each node named ``one`` and each named ``other``, both ways; in place of what their own links
-    say. ``latency`` in seconds, ``bandwidth`` in bytes a second."""
+    say. ``latency`` in seconds, ``bandwidth`` in bytes a second.
+    """
 
     one: str
     other: str
@@ -147,11 +148,11 @@ class Cluster:
         return tuple(number for number, node in enumerate(self.nodes) for _ in range(node.ranks))
 
     def of_ranks(self, what: Callable[[Node], float]) -> list[float]:
-        """What is true of the node of each rank, in order."""
+        """Return what is true of the node of each rank, in order."""
         return [what(self.nodes[host]) for host in self.hosts]
 
     def faster(self, bandwidth: float, latency: float = 1.0, within: bool = False) -> Cluster:
-        """The same with so many times the bandwidth between nodes, and so many times as short a latency.
+        """Return the same with so many times the bandwidth between nodes, and so many times as short a latency.
 
         Args:
             within: also between ranks of a node.

@@ -69,7 +69,7 @@ class ClusterSource:
         return self._parsed.path
 
     def cluster(self, flops: float, seed: int, colocated: bool = False) -> Cluster:
-        """The cluster, for a net of which a sample costs so many ``flops`` in training.
+        """Return the cluster, for a net of which a sample costs so many ``flops`` in training.
 
         Args:
             seed: of how nodes of one kind differ.
@@ -204,7 +204,7 @@ class ClusterSource:
 
 
 def cluster_text(cluster: Cluster) -> str:
-    """The nodes, and what lies between them and their ranks, as text that ``ClusterSource`` reads, to 4 digits."""
+    """Return the nodes, and what lies between them and their ranks, as text that ``ClusterSource`` reads, to 4 digits."""
     param = pb.ClusterParameter()
     for node in cluster.nodes:
         of_node = param.node.add(name=node.name, samples_per_second=_rounded(node.speed), ranks=node.ranks)

@@ -73,7 +73,7 @@ def write_costs(costs: MeasuredCosts, path: str) -> None:
 
 
 def read_costs(path: str) -> MeasuredCosts:
-    """The costs in the file at ``path``.
+    """Return the costs in the file at ``path``.
 
     Raises:
         FileError: it is missing, of another format, or damaged; it says where.
@@ -109,7 +109,7 @@ def check_costs(costs: MeasuredCosts, graph: LayerGraph, path: str, solver: str)
 
 
 def _differences(costs: MeasuredCosts, graph: LayerGraph) -> Iterator[str]:
-    """What tells the net of ``costs`` from ``graph``."""
+    """Yield what tells the net of ``costs`` from ``graph``."""
     if costs.net != graph.name:
         yield f'it was net "{costs.net}", this is "{graph.name}"'
     if costs.batch != (batch := batch_of(graph)):

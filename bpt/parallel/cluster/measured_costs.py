@@ -18,7 +18,7 @@ PATH = ("parallel_param", "pipeline_param")
 
 
 def measured_costs(plan: RunPlan, graph: LayerGraph) -> Mapping[str, tuple[float, float]] | None:
-    """Seconds of each layer, forward and backward, for a whole batch, from ``pipeline_param { costs }``.
+    """Return seconds of each layer, forward and backward, for a whole batch, from ``pipeline_param { costs }``.
 
     Layers were timed one by one, which takes longer than the net in one piece; here they are scaled to add up to that.
 
@@ -34,7 +34,7 @@ def measured_costs(plan: RunPlan, graph: LayerGraph) -> Mapping[str, tuple[float
 
 
 def read_costs_of(plan: RunPlan, graph: LayerGraph) -> MeasuredCosts | None:
-    """The whole file of ``pipeline_param { costs }``; see ``measured_costs``."""
+    """Return the whole file of ``pipeline_param { costs }``; see ``measured_costs``."""
     named = plan.parallel_param.pipeline_param.costs
     if not named:
         return None
@@ -61,7 +61,8 @@ def by_layer(costs: MeasuredCosts) -> dict[str, tuple[float, float]]:
 
 
 def file_of(plan: RunPlan, field: str, named: str) -> str:
-    """The file that ``pipeline_param { <field>: "<named>" }`` means, from the current folder or from the solver's.
+    """Return the file that ``pipeline_param { <field>: "<named>" }`` means, from the current folder or from the
+    solver's.
 
     Raises:
         PrototxtError: it is in neither; at the field.

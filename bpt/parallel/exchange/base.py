@@ -101,7 +101,7 @@ class Exchange:
         self._group(buckets)
 
     def updates(self, bucket: Bucket) -> bool:
-        """Whether this rank updates the bucket's parameters."""
+        """Return whether this rank updates the bucket's parameters."""
         raise NotImplementedError
 
     def start(self, segment: int) -> None:
@@ -139,7 +139,10 @@ class Exchange:
         yield
 
     def state(self) -> Mapping[str, Tensor]:
-        """What this rank's exchange must know of past iterations to go on, such as residuals; most need nothing."""
+        """Return what this rank's exchange must know of past iterations to go on, such as residuals.
+
+        Most need nothing.
+        """
         return self.codec.state() if self.codec else {}
 
     def load(self, state: Mapping[str, Tensor]) -> None:

@@ -55,7 +55,7 @@ class Bucket:
         self._sent: list[Tensor] = []
 
     def pack_gradients(self) -> list[Message]:
-        """The gradients as messages, to be summed in place. A parameter without one counts as having zeros."""
+        """Return the gradients as messages, to be summed in place. A parameter without one counts as having zeros."""
         if self._packed is None:
             self._packed = self._room()
         return self._pack(self._packed, [p.grad for p in self._small], [p.grad for p in self._large])
@@ -80,7 +80,7 @@ class Bucket:
         self._sent = []
 
     def pack_weights(self) -> list[Message]:
-        """The weights as messages, to be overwritten on ranks that take them over."""
+        """Return the weights as messages, to be overwritten on ranks that take them over."""
         # In memory of its own: the update rule may still need that of the gradients.
         return self._pack(self._room(), [p.detach() for p in self._small], [p.detach() for p in self._large])
 
@@ -119,6 +119,6 @@ class Bucket:
         yield from zip(self._large, sent, strict=True)
 
     def _runs(self, packed: Tensor) -> list[Tensor]:
-        """The small parameters' parts of the message that they share."""
+        """Return the small parameters' parts of the message that they share."""
         runs = torch.split(packed, [p.numel() for p in self._small])
         return [run.view(p.shape) for p, run in zip(self._small, runs, strict=True)]

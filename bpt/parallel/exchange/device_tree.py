@@ -134,7 +134,7 @@ def _on_one_host(comm: Communicator) -> bool:
 
 
 def _holds(tensor: Tensor, value: float) -> bool:
-    """Whether it can be read, and what stands there is what its owner has written."""
+    """Return whether it can be read, and what stands there is what its owner has written."""
     try:
         return bool((tensor == value).all().item())
     except RuntimeError:

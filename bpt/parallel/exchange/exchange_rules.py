@@ -16,7 +16,7 @@ PARAM = "cgdp_param"
 
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
-    """Why ``plan`` cannot exchange gradients as it says."""
+    """Yield why ``plan`` cannot exchange gradients as it says."""
     parallel, chunks = plan.parallel_param, plan.parallel_param.cgdp_param
     if plan.is_outer and parallel.gradient_exchange != CGDP:
         return
@@ -38,7 +38,7 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
 
 
 def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
-    """What is set of chunks that are not made, or not searched, and of trees."""
+    """Yield what is set of chunks that are not made, or not searched, and of trees."""
     parallel, chunks = plan.parallel_param, plan.parallel_param.cgdp_param
     in_step = not plan.is_outer or parallel.node_ranks > parallel.num_stages
     if (parallel.gradient_exchange != TREE or not in_step) and plan.given(PARALLEL, "tree_param"):

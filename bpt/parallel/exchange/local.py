@@ -67,7 +67,7 @@ class Local(Allreduce):
             self.local = LocalSteps(self._settings.steps, self._settings.start_iter)
 
     def _group_of(self, comm: Communicator) -> _Group:
-        """This rank's; a collective call of ``comm``."""
+        """Return this rank's; a collective call of ``comm``."""
         own = comm.Split_type_shared() if self._settings.sum_within_hosts else comm.Split(self.replicas.own)
         replicas = tuple(dict.fromkeys(own.allgather(self.replicas.own)))
         return _Group(own, replicas, own.size == comm.size)
@@ -130,7 +130,10 @@ class Local(Allreduce):
             self.load(kept)
 
     def state(self) -> Mapping[str, Tensor]:
-        """What this rank has for itself: weights and moments between averages; moments that are kept, at any time."""
+        """Return what this rank has for itself: weights and moments between averages.
+
+        Moments that are kept, at any time.
+        """
         return self._kept if self._kept is not None else dict(self._own())
 
     @torch.no_grad()
@@ -152,7 +155,7 @@ class Local(Allreduce):
         return [each for group in self.buckets for each in group if not self._groups[each.comm].is_all]
 
     def _own(self) -> Iterator[tuple[str, Tensor]]:
-        """What not all ranks have alike now, by parameter."""
+        """Yield what not all ranks have alike now, by parameter."""
         apart, keeps = self.apart, self._settings.momentum == _Momentum.KEEP
         if self.local is None or not (apart or (keeps and self._run.iterations() > self.local.start)):
             return
@@ -195,7 +198,7 @@ class Local(Allreduce):
             comm.Allreduce(row.numpy())
 
     def _averaged(self, bucket: Bucket, weights: bool, moments: bool) -> Iterator[tuple[str, list[Tensor]]]:
-        """What is averaged of a bucket's parameters, in one message each; see ``_average``."""
+        """Yield what is averaged of a bucket's parameters, in one message each; see ``_average``."""
         if weights:
             yield "weights", [parameter.detach() for parameter in bucket.parameters]
         remembered = [self._run.remembered(parameter) for parameter in bucket.parameters]

@@ -18,7 +18,7 @@ _FORGETTING = ("SGD", "Nesterov")
 
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
-    """Why replicas of ``plan`` cannot update by themselves."""
+    """Yield why replicas of ``plan`` cannot update by themselves."""
     parallel, local = plan.parallel_param, plan.parallel_param.local_param
     if parallel.exchange != LOCAL:
         return
@@ -53,6 +53,6 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
 
 
 def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
-    """What is set of averages that are not made."""
+    """Yield what is set of averages that are not made."""
     if plan.parallel_param.exchange != LOCAL and plan.given(PARALLEL, PARAM):
         yield IgnoredSetting((PARALLEL, PARAM), "without exchange: LOCAL")

@@ -30,15 +30,15 @@ class LocalSteps:
     start: int = 0
 
     def is_local(self, iteration: int) -> bool:
-        """Whether replicas update by their own gradients in it."""
+        """Return whether replicas update by their own gradients in it."""
         return iteration >= self.start
 
     def averages(self, done: int) -> bool:
-        """Whether weights are averaged when so many iterations are done."""
+        """Return whether weights are averaged when so many iterations are done."""
         return done > self.start and (done - self.start) % self.steps == 0
 
     def apart(self, done: int) -> bool:
-        """Whether replicas have weights of their own then."""
+        """Return whether replicas have weights of their own then."""
         return done > self.start and not self.averages(done)
 
 

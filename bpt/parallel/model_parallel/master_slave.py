@@ -71,12 +71,12 @@ class MasterSlave:
             self._serve_backward(call)
 
     def _runs_backward(self, block: SplitBlock) -> bool:
-        """Whether a diff comes to the block's top: slaves must know without seeing it."""
+        """Return whether a diff comes to the block's top: slaves must know without seeing it."""
         needs = self._graph.nodes[block.start].needs_backward
         return needs and (wants_diff(self._graph, block.top) or bool(self._graph.edges[block.top].loss_weight))
 
     def _bounds(self, block: SplitBlock) -> Bounds:
-        """The slices of the block's top; the master's is empty."""
+        """Return the slices of the block's top; the master's is empty."""
         return [(0, 0), *slice_bounds(block.features, self._shards.size - 1)]
 
     def _lead_forward(self, block: SplitBlock, bottom: Tensor) -> Tensor:

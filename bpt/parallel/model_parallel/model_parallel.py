@@ -20,7 +20,7 @@ _NUM_SHARDS = (PARALLEL, "num_shards")
 
 
 def split_layers(graph: LayerGraph) -> tuple[LayerNode, ...]:
-    """The layers that are split if there are several shards: all InnerProducts but those with ``mode: DATA``.
+    """Return the layers that are split if there are several shards: all InnerProducts but those with ``mode: DATA``.
 
     And, unless they say ``mode: MODEL``, those along another axis than 1, as behind a recurrent layer (T, N, …).
     """
@@ -29,7 +29,7 @@ def split_layers(graph: LayerGraph) -> tuple[LayerNode, ...]:
 
 
 def _along_features(graph: LayerGraph, node: LayerNode) -> bool:
-    """Whether outputs of an InnerProduct stand behind the samples."""
+    """Return whether outputs of an InnerProduct stand behind the samples."""
     return node.spec.param.inner_product_param.axis % len(graph.edges[node.bottoms[0]].shape) == 1
 
 
@@ -39,7 +39,7 @@ def _mode(node: LayerNode) -> int | None:
 
 
 def violations(graph: LayerGraph) -> Iterator[Violation]:
-    """Why the net cannot be divided over shards."""
+    """Yield why the net cannot be divided over shards."""
     remedy = "keep it whole by parallel_param { mode: DATA }"
     for node in graph.nodes:
         if node.type != "InnerProduct" and _mode(node) == _Mode.MODEL:
@@ -72,7 +72,7 @@ def _of_layer(node: LayerNode, why: str, remedy: str, *field: str | int) -> Viol
 
 
 def blocks(graph: LayerGraph, scheme: int, stages: Sequence[int] = ()) -> tuple[SplitBlock, ...]:
-    """The blocks of a net under an ``fc_param { scheme }``, in order.
+    """Return the blocks of a net under an ``fc_param { scheme }``, in order.
 
     Args:
         stages: of each layer, in a pipeline; a block is on one of them.
@@ -103,7 +103,7 @@ def _on_one_stage(stages: Sequence[int], layer: int, other: int | None) -> bool:
 
 
 def _end(graph: LayerGraph, head: int, stages: Sequence[int]) -> int:
-    """Where the chain of element-wise layers behind layer ``head`` ends."""
+    """Return where the chain of element-wise layers behind layer ``head`` ends."""
     end = head + 1
     while graph.edges[graph.nodes[end - 1].tops[0]].consumer == end and graph.nodes[end].layer_type.elementwise:
         if not _on_one_stage(stages, head, end):
@@ -113,18 +113,19 @@ def _end(graph: LayerGraph, head: int, stages: Sequence[int]) -> int:
 
 
 def starts(graph: LayerGraph, scheme: int, stages: Sequence[int] = ()) -> tuple[int, ...]:
-    """Where to cut the graph so that each block is a segment of its own; ascending, the first is 0."""
+    """Return where to cut the graph so that each block is a segment of its own; ascending, the first is 0."""
     edges = {edge for block in blocks(graph, scheme, stages) for edge in (block.start, block.end)}
     return tuple(sorted({0} | edges - {len(graph)}))
 
 
 def inside(graph: LayerGraph, scheme: int, stages: Sequence[int] = ()) -> set[int]:
-    """The layers before which the graph must not be cut: those of each block but its first."""
+    """Return the layers before which the graph must not be cut: those of each block but its first."""
     return {layer for block in blocks(graph, scheme, stages) for layer in range(block.start + 1, block.end)}
 
 
 def parts(graph: LayerGraph, scheme: int, num_shards: int, within: Part = WHOLE) -> tuple[Part, ...]:
-    """What each shard holds of a net, or of a stage of it. A slice is empty where there are more shards than outputs.
+    """Return what each shard holds of a net, or of a stage of it. A slice is empty where there are more shards than
+    outputs.
 
     PEER: all layers, and a slice of those that are split. MASTER_SLAVE: shard 0, the master, all layers but those
     that are split; the others, its slaves, nothing but their slices.

@@ -85,7 +85,7 @@ class Peer:
             call.state.diffs[edge] = total
 
     def _parts(self, samples: int, context: PassContext) -> list[Share]:
-        """What each rank of the group has now of a batch whose text says so many samples."""
+        """Return what each rank of the group has now of a batch whose text says so many samples."""
         return [context.part_of(share) for share in self._shares_of(samples)]
 
     def _rows(self, block: SplitBlock, context: PassContext) -> list[int]:

@@ -15,7 +15,10 @@ Bounds = Sequence[tuple[int, int]]  # of each shard's slice of the features
 
 
 def message(blob: Tensor) -> NDArray[Any]:
-    """The elements of ``blob`` in their logical order, whatever its layout, on the host; a copy only if need be."""
+    """Return the elements of ``blob`` in their logical order, whatever its layout, on the host.
+
+    A copy only if need be.
+    """
     return array_of(blob.detach().contiguous().cpu()).reshape(-1)
 
 
@@ -36,7 +39,7 @@ def pack_columns(blob: Tensor, bounds: Bounds) -> Tensor:
 
 
 def unpack_columns(flat: Tensor, rows: int, bounds: Bounds) -> Tensor:
-    """The inverse of ``pack_columns``."""
+    """Return the inverse of ``pack_columns``."""
     slices = [flat[rows * start : rows * stop].view(rows, stop - start) for start, stop in bounds if stop > start]
     return slices[0] if len(slices) == 1 else torch.cat(slices, 1)
 

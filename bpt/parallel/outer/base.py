@@ -62,7 +62,7 @@ class WorkerRecord:
     end: Fraction | None = None
 
     def pace(self) -> float | None:
-        """The newest knowledge of its seconds a sample: of this pass if enough of it is done, or if it is the first."""
+        """Return the newest knowledge of its seconds a sample: of this pass if enough of it is done, or if it is the first."""
         seconds, samples = (told + taken for told, taken in zip(self.hint, self.taken, strict=True))
         known = seconds > 0 and samples > 0
         if self.state is WorkerState.TRAINING and known and (self.time is None or samples >= ENOUGH * self.samples):
@@ -111,7 +111,7 @@ class OuterSchedule(ABC):
         return self._wake()
 
     def submitted(self, report: SubmissionReport) -> list[Instruction]:
-        """A worker has submitted."""
+        """Return a worker has submitted."""
         node = self.nodes[report.worker]
         assert node.state is WorkerState.TRAINING, (report, node)
         seconds, samples = node.taken
@@ -136,7 +136,7 @@ class OuterSchedule(ABC):
         self.nodes[worker].hint = seconds, samples
 
     def hands_out(self, worker: int) -> bool:
-        """Whether a submission of ``worker`` that ends its pass would hand out the next batch, by all that is known."""
+        """Return whether a submission of ``worker`` that ends its pass would hand out the next batch, by all that is known."""
         return self._needs_batch(self.nodes[worker].passes // 1 + 1)
 
     def lost(self, *workers: int) -> list[Instruction]:
@@ -190,32 +190,32 @@ class OuterSchedule(ABC):
         return Fraction(trained * parts + through * total, samples * total) if samples else Fraction(0)
 
     def share(self, worker: int) -> float:
-        """The samples of a worker as a multiple of what a worker has in the mean; 1 if there are none."""
+        """Return the samples of a worker as a multiple of what a worker has in the mean; 1 if there are none."""
         samples, _, _, holders = self._sums
         return self.nodes[worker].samples * holders / samples if samples else 1.0
 
     def workers(self, *states: WorkerState) -> tuple[int, ...]:
-        """The workers in one of ``states``."""
+        """Return the workers in one of ``states``."""
         return tuple(worker for worker, node in enumerate(self.nodes) if node.state in states)
 
     @abstractmethod
     def _exchange(self, report: SubmissionReport) -> list[Instruction]:
-        """What becomes of what a worker has submitted."""
+        """Return what becomes of what a worker has submitted."""
 
     @abstractmethod
     def _without(self, gone: Sequence[int]) -> list[Instruction]:
-        """What becomes of those that are left, when workers have been lost."""
+        """Return what becomes of those that are left, when workers have been lost."""
 
     @abstractmethod
     def _joins(self, worker: int) -> int:
-        """A worker starts; returns the version that it trains from."""
+        """Return a worker starts; returns the version that it trains from."""
 
     @abstractmethod
     def _leaves(self, worker: int) -> None:
         """A worker has done all its passes."""
 
     def _needs_batch(self, passes: Fraction | int) -> bool:
-        """Whether a worker that has done so many passes needs another batch."""
+        """Return whether a worker that has done so many passes needs another batch."""
         return not self.idpa.done and not self._stopping and passes >= self.idpa.batch
 
     def _hand_out(self) -> None:
@@ -299,7 +299,7 @@ class OuterSchedule(ABC):
         return SendOrder(Order(worker, 0, weights=False, stop=True))
 
     def _send(self, worker: int, version: int, weights: bool = True) -> SendOrder:
-        """The next order of a worker that has trained, or has joined."""
+        """Return the next order of a worker that has trained, or has joined."""
         node = self.nodes[worker]
         begun = math.floor(node.passes)
         until = Fraction(begun + (self._local_epochs if self.idpa.done else 1))

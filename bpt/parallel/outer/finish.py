@@ -21,11 +21,11 @@ class Finish:
         self._owed = 0.0  # samples that nodes which have settled do not train of what was theirs, or train for others
 
     def __len__(self) -> int:
-        """The nodes that have not settled yet, of those that are known."""
+        """Return the nodes that have not settled yet, of those that are known."""
         return len(self._terms)
 
     def __contains__(self, node: int) -> bool:
-        """Whether the node is known, and has not settled."""
+        """Return whether the node is known, and has not settled."""
         return node in self._terms
 
     def note(self, node: int, seconds_per_sample: float, clock: float, left: float) -> None:
@@ -47,7 +47,7 @@ class Finish:
             self._sums = [total - term for total, term in zip(self._sums, terms, strict=True)]
 
     def samples(self, node: int) -> float:
-        """How many samples the node trains until the moment when all end; 0 if that is over for it."""
+        """Return how many samples the node trains until the moment when all end; 0 if that is over for it."""
         rate, at, _ = self._terms[node]
         speed, clocks, left = self._sums
         moment = (left + self._owed + clocks) / speed

@@ -57,11 +57,11 @@ class Versions:
         return self._bases[worker]
 
     def staleness(self, worker: int) -> int:
-        """How many versions there are by now that ``worker`` has not seen."""
+        """Return how many versions there are by now that ``worker`` has not seen."""
         return self.newest - self._bases[worker]
 
     def may_submit(self, worker: int) -> bool:
-        """Whether the weights of ``worker`` may be applied now; always, if staleness is unbounded."""
+        """Return whether the weights of ``worker`` may be applied now; always, if staleness is unbounded."""
         if not self._max_staleness:
             return True
         # Those with older bases, submitting one after the other from the oldest on, must all stay within the bound. The
@@ -149,7 +149,7 @@ class _Recencies:
         self._powers = [a - b for a, b in zip(self._powers, _powers(base), strict=True)]
 
     def at(self, newest: int) -> float:
-        """The sum for n = ``newest``; k/n counts as 0 at n = 0."""
+        """Return the sum for n = ``newest``; k/n counts as 0 at n = 0."""
         if not newest:
             return float(self._powers[0])
         parts = zip(self._powers, _powers(newest), self._factorials, strict=True)

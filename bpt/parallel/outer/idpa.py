@@ -83,7 +83,7 @@ class Idpa:
         return tuple(self._present)
 
     def has(self, node: int) -> bool:
-        """Whether it has neither left nor retired."""
+        """Return whether it has neither left nor retired."""
         return node in self._present
 
     def first(self, frequencies: Sequence[float | None]) -> Allocation:
@@ -170,7 +170,7 @@ class Idpa:
         return self._allocate([(start, self._handed_out())], divide, powers)
 
     def _handed_out(self) -> int:
-        """The samples of the batches so far."""
+        """Return the samples of the batches so far."""
         return self.samples if self.done else self.samples // self.grain // self.batches * self.batch * self.grain
 
     def _allocate(self, runs: Iterable[Run], divide: Divide, powers: Sequence[float]) -> Allocation:
@@ -234,7 +234,8 @@ def total_iterations(iterations: int, batches: int) -> int:
 
 
 def work(passes: Fraction, batches: int) -> Fraction:
-    """How often the samples of the whole data set have been trained, in the mean, after so many passes of every node.
+    """Return how often the samples of the whole data set have been trained, in the mean, after so many passes of every
+    node.
 
     Pass a is over a of A parts while the data are handed out, then over all of them: Σ min(a, A) / A, as in Eq. 6.
     """

@@ -172,7 +172,7 @@ def to_line(instruction: Instruction) -> str:
 
 
 def from_line(line: str) -> Instruction:
-    """What ``to_line`` has written.
+    """Return what ``to_line`` has written.
 
     Raises:
         UserError: it is something else; the message does not say where.

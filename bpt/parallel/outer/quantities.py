@@ -13,7 +13,8 @@ Durations: TypeAlias = Sequence[Sequence[float | None]]
 
 
 def passes_between(begin: float, end: float) -> Iterator[tuple[int, float, float]]:
-    """Which passes a node was at between ``begin`` and ``end``, counted in passes; of each the part of the time, and of
+    """Yield which passes a node was at between ``begin`` and ``end``, counted in passes; of each the part of the time,
+    and of
     the pass.
 
     >>> list(passes_between(1, 3)), list(passes_between(0.5, 1)), list(passes_between(2, 2))
@@ -72,7 +73,8 @@ class NodePassTimes:
 
 
 def waiting_times(durations: Durations) -> tuple[float, ...]:
-    """How long each node waits for the slowest, over all iterations: Σ_i (max_j' t_j'^(i) - t_j^(i)), in seconds.
+    """Return how long each node waits for the slowest, over all iterations: Σ_i (max_j' t_j'^(i) - t_j^(i)), in
+    seconds.
 
     Under SGWU that is what happens; of an asynchronous run, it tells what SGWU would have waited.
     """
@@ -86,12 +88,13 @@ def waiting_times(durations: Durations) -> tuple[float, ...]:
 
 
 def waiting_time(durations: Durations) -> float:
-    """The waiting time of the whole cluster under SGWU, in seconds (Eq. 8)."""
+    """Return the waiting time of the whole cluster under SGWU, in seconds (Eq. 8)."""
     return math.fsum(waiting_times(durations))
 
 
 def balance_index(durations: Durations) -> float:
-    """The part of the nodes' time that is no waiting, if all wait for the slowest in each iteration; 1: none waits.
+    """Return the part of the nodes' time that is no waiting, if all wait for the slowest in each iteration; 1: none
+    waits.
 
     The paper shows an index (Fig. 15 b) and does not define it. Of one iteration this is mean / max of the times, so
     1 / (1 + imbalance); with Eq. 8, it is 1 - waiting time / (m · Σ_i max_j t_j^(i)). It is 1 if nothing took time.

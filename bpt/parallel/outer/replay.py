@@ -23,7 +23,7 @@ from bpt.parallel.outer.outer_instructions import (
 
 
 def _as_it_went(instructions: Iterable[Instruction]) -> list[Instruction]:
-    """The instructions, with orders that end where workers have submitted."""
+    """Return the instructions, with orders that end where workers have submitted."""
     cuts: dict[int, CutShort] = {}
     backward: list[Instruction] = []
     for instruction in reversed(list(instructions)):
@@ -77,11 +77,11 @@ class Replay:
         self._workers = workers
 
     def begin(self, frequencies: Sequence[float | None]) -> list[Instruction]:
-        """The first orders; what the nodes measure does not count."""
+        """Return the first orders; what the nodes measure does not count."""
         return self._advance()
 
     def submitted(self, report: SubmissionReport) -> list[Instruction]:
-        """A worker has submitted."""
+        """Return a worker has submitted."""
         self._passes[report.worker] = report.passes
         self._submitted.add(report.worker)
         self._waiting.add(report.worker)
@@ -131,7 +131,7 @@ class Replay:
         return instructions
 
     def _ready(self, instruction: Instruction) -> bool:
-        """Whether its workers have submitted; to have an order, it is enough to wait for one."""
+        """Return whether its workers have submitted; to have an order, it is enough to wait for one."""
         there = self._waiting if isinstance(instruction, SendOrder) else self._submitted
         return self._needs(instruction) <= there
 

@@ -41,7 +41,7 @@ class Sgwu(OuterSchedule):
         return self._complete()
 
     def _complete(self) -> list[Instruction]:
-        """The new version, once all have submitted."""
+        """Return the new version, once all have submitted."""
         if self._counts[WorkerState.TRAINING] or not self._reports:
             return []
         workers = tuple(sorted(self._reports))

@@ -35,7 +35,8 @@ class Flow(Protocol):
 
 class StageBlock(NamedTuple):
     """A maximal run of consecutive segments on one stage; they run one right after the other. A segment that gathers
-    micro-batches is a block alone."""
+    micro-batches is a block alone.
+    """
 
     stage: int
     segments: range
@@ -99,11 +100,11 @@ class Pipeline:
         return tuple(blocks)
 
     def parts(self, block: int) -> int:
-        """How many micro-batches a block runs at a time."""
+        """Return how many micro-batches a block runs at a time."""
         return self.micro_batches if self.blocks[block].segments[0] in self.gathers else 1
 
     def blocks_on(self, stage: int) -> tuple[int, ...]:
-        """The numbers of the blocks of ``stage``."""
+        """Return the numbers of the blocks of ``stage``."""
         return tuple(number for number, block in enumerate(self.blocks) if block.stage == stage)
 
     @cached_property
@@ -112,5 +113,5 @@ class Pipeline:
         return tuple(number for number, block in enumerate(self.blocks) for _ in block.segments)
 
     def delay(self, block: int) -> int:
-        """Iterations between a batch's forward and its backward there, under DELAYED: how many blocks are behind it."""
+        """Return iterations between a batch's forward and its backward there, under DELAYED: how many blocks are behind it."""
         return len(self.blocks) - 1 - block

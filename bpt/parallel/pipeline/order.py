@@ -83,7 +83,7 @@ class OrderProgress:
         return self.forward[block] - self.backward[block]
 
     def next(self, stage: int) -> list[StageTask]:
-        """What a stage that is idle could run as far as data go, except that the batch may still have to be drawn."""
+        """Return what a stage that is idle could run as far as data go, except that the batch may still have to be drawn."""
         return [
             StageTask(block, self.backward[block] if backward else self.forward[block], backward)
             for block, backward in sorted(self._ready[stage])
@@ -102,7 +102,7 @@ class OrderProgress:
             ready.add((block, True))
 
     def undrawn(self, task: StageTask) -> bool:
-        """Whether ``task`` needs a batch that is not drawn yet."""
+        """Return whether ``task`` needs a batch that is not drawn yet."""
         return task.micro >= self.drawn
 
     def complete(self, task: StageTask) -> None:
@@ -124,11 +124,11 @@ class OrderRule(Protocol):
     looks_around: bool
 
     def allows(self, task: StageTask, progress: OrderProgress) -> bool:
-        """Whether ``task`` may run now, as far as the policy goes."""
+        """Return whether ``task`` may run now, as far as the policy goes."""
         ...
 
     def rank(self, task: StageTask) -> tuple[int, ...]:
-        """The order of preference."""
+        """Return the order of preference."""
         ...
 
 
@@ -205,7 +205,7 @@ Order = list[StageTask | DrawTask]
 
 
 def orders(rule: OrderRule, pipeline: Pipeline) -> list[Order]:
-    """What each stage does in an iteration, in order.
+    """Return what each stage does in an iteration, in order.
 
     A batch is drawn when the first stage that needs it would begin; if stage 0 is at work then, before that.
     """
@@ -259,7 +259,7 @@ class _Choices:
 
 
 def _awaits_draw(progress: OrderProgress, chosen: Iterable[StageTask | None]) -> bool:
-    """Whether a stage that is idle would begin with a batch that is not drawn yet."""
+    """Return whether a stage that is idle would begin with a batch that is not drawn yet."""
     if progress.drawn == progress.pipeline.micros:
         return False
     return any(task is not None and progress.undrawn(task) for task in chosen)

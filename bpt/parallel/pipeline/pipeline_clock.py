@@ -90,7 +90,10 @@ class StageTimes:
 
 
 def size_of(transfer: Transfer, itemsizes: Sequence[int]) -> int:
-    """Bytes of a transfer for the whole batch of the net, one way; ``itemsizes`` of an element of each edge's blob."""
+    """Return bytes of a transfer for the whole batch of the net, one way.
+
+    ``itemsizes`` of an element of each edge's blob.
+    """
     return itemsizes[transfer.edges[0]] * count(transfer.shape)
 
 
@@ -163,7 +166,7 @@ class Clock:
 
 
 def clock_of(plan: RunPlan, graph: LayerGraph, problem: Problem) -> Clock:
-    """The clock that a solver's allocator decides by; it knows the update's time if costs were measured."""
+    """Return the clock that a solver's allocator decides by; it knows the update's time if costs were measured."""
     costs = read_costs_of(plan, graph)
     update = 0.0 if costs is None else costs.update
     return Clock(graph, problem, min(plan.optim.iter_size, PASSES), update, plan.precision)

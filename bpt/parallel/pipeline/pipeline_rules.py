@@ -17,13 +17,13 @@ PARAM = "pipeline_param"
 
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
-    """Why there cannot be such a pipeline; none if there are no stages."""
+    """Yield why there cannot be such a pipeline; none if there are no stages."""
     if plan.parallel_param.num_stages > 1:
         yield from violations_in_pipeline(plan)
 
 
 def violations_in_pipeline(plan: RunPlan) -> Iterator[Violation]:
-    """The same, also of a pipeline of one stage, as it is planned for one device."""
+    """Yield the same, also of a pipeline of one stage, as it is planned for one device."""
     yield from _numbers(plan)
     yield from _combinations(plan)
     if plan.parallel_param.pipeline_param.schedule == _Pipeline.DELAYED:
@@ -76,7 +76,7 @@ def _delayed(plan: RunPlan) -> Iterator[Violation]:
 
 
 def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
-    """What is set of pipelines that does nothing."""
+    """Yield what is set of pipelines that does nothing."""
     parallel, param = plan.parallel_param, plan.parallel_param.pipeline_param
     name = _Pipeline.Allocator.Name(param.allocator)
     if parallel.num_stages == 1:

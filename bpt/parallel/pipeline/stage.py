@@ -86,11 +86,11 @@ class Stage:
         self.links.expect(count(shape_now(transfer.shape)), *self._channel(transfer, diff), dtype)
 
     def expected(self, transfer: Transfer, diff: bool) -> int:
-        """How many blobs of a transfer are awaited."""
+        """Return how many blobs of a transfer are awaited."""
         return self.links.expected(*self._channel(transfer, diff))
 
     def receive(self, transfer: Transfer, diff: bool, shape_now: ShapeNow) -> Tensor:
-        """The first blob of a transfer that was expected; waits for it."""
+        """Return the first blob of a transfer that was expected; waits for it."""
         return self.links.receive(*self._channel(transfer, diff)).view(shape_now(transfer.shape))
 
     def tell_rotation(self, rotation: float, micro: int) -> None:
@@ -103,13 +103,13 @@ class Stage:
             self.links.send(torch.tensor([rotation], dtype=torch.float64), stage, ROTATION, LoadBatch(micro))
 
     def learn_rotation(self) -> float:
-        """What stage 0 tells of the next pass."""
+        """Return what stage 0 tells of the next pass."""
         self.links.expect(1, 0, ROTATION, torch.float64)
         return self.links.receive(0, ROTATION).item()
 
     @staticmethod
     def _channel(transfer: Transfer, diff: bool) -> tuple[int, int]:
-        """Where a transfer's blobs come from, and their tag."""
+        """Return where a transfer's blobs come from, and their tag."""
         return (transfer.to_stage if diff else transfer.from_stage), _tag(transfer, diff)
 
 

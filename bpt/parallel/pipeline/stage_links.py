@@ -61,11 +61,11 @@ class StageLinks:
         self._coming.setdefault((stage, tag), []).append(_Coming(request, buffer))
 
     def expected(self, stage: int, tag: int) -> int:
-        """How many blobs of this channel are awaited."""
+        """Return how many blobs of this channel are awaited."""
         return len(self._coming.get((stage, tag), ()))
 
     def receive(self, stage: int, tag: int) -> Tensor:
-        """The elements of the first blob of this channel that was expected; waits for them."""
+        """Return the elements of the first blob of this channel that was expected; waits for them."""
         coming = self._coming[stage, tag].pop(0)
         coming.request.Wait()
         return coming.buffer

@@ -30,7 +30,7 @@ DELAYED = pb.PipelineParameter.DELAYED
 
 
 def stage(plan: RunPlan, graph: LayerGraph, replicas: int = 1, warn: bool = True) -> Staging | None:
-    """The stages of the run whose training net is ``graph``; ``None``: it has one, which runs everything.
+    """Return the stages of the run whose training net is ``graph``; ``None``: it has one, which runs everything.
 
     A stage with next to no work is warned of in the log.
 
@@ -55,7 +55,7 @@ def stage(plan: RunPlan, graph: LayerGraph, replicas: int = 1, warn: bool = True
 
 
 def place(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> tuple[Problem, Placement]:
-    """What the allocator of ``pipeline_param`` makes of the training net, and what it was asked.
+    """Return what the allocator of ``pipeline_param`` makes of the training net, and what it was asked.
 
     Args:
         replicas: how many pipelines there are. They divide the net's batch, unless ``batch_scope`` is REPLICA.
@@ -95,7 +95,7 @@ def place(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> tuple[Problem,
 
 
 def _of_devices(plan: RunPlan, error: PrototxtError) -> PrototxtError | FileError:
-    """The same of the file of devices, at the field that names it."""
+    """Return the same of the file of devices, at the field that names it."""
     named = plan.parallel_param.pipeline_param.devices
     if (*PATH, "devices") not in plan.origins:  # a flag's
         return FileError(named, str(error))
@@ -103,13 +103,13 @@ def _of_devices(plan: RunPlan, error: PrototxtError) -> PrototxtError | FileErro
 
 
 def manual_stages(graph: LayerGraph) -> list[int | None]:
-    """The stage that each layer's text names."""
+    """Return the stage that each layer's text names."""
     params = (node.spec.param.parallel_param for node in graph.nodes)
     return [param.stage if param.HasField("stage") else None for param in params]
 
 
 def described(staging: Staging, devices: Sequence[str] = ()) -> Iterator[str]:
-    """A line a stage: its first and last layer, and their number; and one for what the log shows late."""
+    """Yield a line a stage: its first and last layer, and their number; and one for what the log shows late."""
     for number in range(max(staging.of_layers) + 1):
         names = [name for name, stage in zip(staging.layers, staging.of_layers, strict=True) if stage == number]
         device = f" ({devices[number]})" if devices else ""

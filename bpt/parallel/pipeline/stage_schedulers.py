@@ -80,7 +80,8 @@ def staged(pipeline: Pipeline, stage: int, rule: int) -> Scheduler:
 
 
 def forward_only(pipeline: Pipeline, stage: int, first: int = 0) -> Iterator[Instruction]:
-    """A pass of one stage without backward: micro-batch by micro-batch through its blocks, in the order of the net;
+    """Yield a pass of one stage without backward: micro-batch by micro-batch through its blocks, in the order of the
+    net;
     block by block where one of them gathers micro-batches.
 
     Args:

@@ -62,7 +62,7 @@ class Steps:
             self._out_of[flow.source].append(flow)
 
     def draw(self, micros: range) -> Iterator[Instruction]:
-        """A batch is drawn, and its parts are sent to the other stages that read it."""
+        """Yield a batch is drawn, and its parts are sent to the other stages that read it."""
         yield LoadBatch(micros.start)
         for micro in micros:
             yield from (Send(flow.index, micro) for flow in self._out_of[None])
@@ -99,7 +99,7 @@ class Steps:
                 yield ExchangeGradients(segment)
 
     def expect(self, segments: Iterable[int], sent: Callable[[Flow], int], first: int) -> Iterator[Instruction]:
-        """The diffs that the stages above have begun to send.
+        """Yield the diffs that the stages above have begun to send.
 
         Args:
             sent: the last batch whose diff has left, of a flow.
@@ -111,7 +111,7 @@ class Steps:
                     yield PostRecv(flow.index, sent(flow))
 
     def exchange(self, segments: Iterable[int]) -> Iterator[Instruction]:
-        """The exchanges that follow all backward passes, where they do not overlap."""
+        """Yield the exchanges that follow all backward passes, where they do not overlap."""
         if not self._overlap:
             yield from map(ExchangeGradients, sorted(segments, reverse=True))
 
@@ -130,7 +130,7 @@ def instructions(rule: int, pipeline: Pipeline, stage: int) -> list[Instruction]
 
 
 def streams(rule: int, pipeline: Pipeline, iterations: int = 1) -> list[list[Instruction]]:
-    """What each stage does in ``iterations`` iterations from the start of a run on, by any rule of the schema."""
+    """Return what each stage does in ``iterations`` iterations from the start of a run on, by any rule of the schema."""
     stages = range(pipeline.depth)
     if rule == pb.PipelineParameter.DELAYED:
         return [[step for number in range(iterations) for step in delayed(pipeline, stage, number)] for stage in stages]
@@ -201,7 +201,8 @@ def _yield_delayed(pipeline: Pipeline, stage: int, iteration: int, first: int) -
 
 
 def applied(pipeline: Pipeline, stage: int, iteration: int, first: int) -> list[tuple[int, StageBlock]]:
-    """The blocks of a stage whose gradients are there at the end of an iteration, and the batch of each; see
-    ``delayed``."""
+    """Return the blocks of a stage whose gradients are there at the end of an iteration, and the batch of each; see
+    ``delayed``.
+    """
     batches = [(iteration - pipeline.delay(number), pipeline.blocks[number]) for number in pipeline.blocks_on(stage)]
     return [(batch, block) for batch, block in batches if batch >= first]

@@ -58,8 +58,10 @@ Grid = tuple[int, ...]  # into how many spans each axis is cut
 
 
 def span(axis: Axis, first: int, last: int) -> AreaSpan:
-    """What places ``[first, last)`` of the top are computed from (Eq. 14: ``r_begin = i S``, ``r_end = r_begin + H_f``,
-    here counted from the first place of the bottom, not of its pad)."""
+    """Return what places ``[first, last)`` of the top are computed from (Eq. 14: ``r_begin = i S``, ``r_end = r_begin
+    + H_f``,
+    here counted from the first place of the bottom, not of its pad).
+    """
     assert 0 <= first < last <= axis.places, (axis, first, last)
     begin = first * axis.stride - axis.pad
     end = (last - 1) * axis.stride - axis.pad + axis.extent
@@ -70,7 +72,7 @@ def span(axis: Axis, first: int, last: int) -> AreaSpan:
 
 
 def decompose(axes: Sequence[Axis], grid: Grid) -> list[Area]:
-    """The convolution in as many tasks as ``grid`` has cells, of nearly as many places each (Algorithm 4.1)."""
+    """Return the convolution in as many tasks as ``grid`` has cells, of nearly as many places each (Algorithm 4.1)."""
     return list(product(*(_spans(axis, parts) for axis, parts in zip(axes, grid, strict=True))))
 
 
@@ -81,7 +83,7 @@ def _spans(axis: Axis, parts: int) -> list[AreaSpan]:
 
 
 def grid_of(axes: Sequence[Axis], parts: int) -> Grid:
-    """How to cut the axes so that there are at most ``parts`` tasks, and the longest one is short (Eq. 15).
+    """Return how to cut the axes so that there are at most ``parts`` tasks, and the longest one is short (Eq. 15).
 
     That is the one that computes the most places and, of grids alike in this, reads the most: areas overlap by what the
     filters reach over. Of grids alike in both that with the fewest columns, whose memory lies in shorter runs.

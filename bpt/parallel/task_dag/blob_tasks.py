@@ -27,7 +27,7 @@ class TaskList:
         self.works: list[Work] = []
 
     def add(self, name: str, cost: float, needs: Sequence[int], work: Work, pinned: bool = False) -> int:
-        """Returns the task's index."""
+        """Return the task's index."""
         self.tasks.append(Task(name, cost, tuple(sorted(set(needs))), pinned))
         self.works.append(work)
         return len(self.tasks) - 1
@@ -70,7 +70,7 @@ class BlobTasks:
         self._made[edge] = Made(bounds, tuple(map(tuple, tasks)))
 
     def read(self, edge: int, bounds: tuple[int, ...], part: int, alone: bool = True) -> tuple[list[int], Read]:
-        """The tasks to wait for, and how to get at part ``part`` of ``edge`` under ``bounds``, or at the whole.
+        """Return the tasks to wait for, and how to get at part ``part`` of ``edge`` under ``bounds``, or at the whole.
 
         Args:
             alone: whether no other task reads the same piece, so that it can go.
@@ -94,7 +94,7 @@ class BlobTasks:
         return needs, view
 
     def _join(self, edge: int) -> int:
-        """The task that puts the parts of ``edge`` together."""
+        """Return the task that puts the parts of ``edge`` together."""
         if edge not in self._joined:
             made, store = self._made[edge], self._store
             parts, keep = range(len(made.tasks)), edge in self._keep

@@ -45,7 +45,7 @@ class TaskBlock:
         return any(node.needs_backward for node in self.nodes)
 
     def part_name(self, part: int) -> str:
-        """The name of one of its tasks."""
+        """Return the name of one of its tasks."""
         return (
             self.name
             if self.strategy.parts == 1
@@ -57,7 +57,7 @@ def group(
     graph: LayerGraph, nodes: Sequence[LayerNode], strategies: Mapping[int, SplitStrategy],
     seconds: Mapping[int, float], outputs: Collection[int], in_half: Collection[int] = (),
 ) -> list[TaskBlock]:  # fmt: skip
-    """The blocks of a segment, in an order in which they can run.
+    """Return the blocks of a segment, in an order in which they can run.
 
     A layer joins the block that makes its only bottom if it is split alike: its tasks could only run after those of the
     block, each after one. Branches stay apart, so that they can run side by side.
@@ -92,7 +92,7 @@ def group(
 
 
 def _leads(block: TaskBlock, node: LayerNode, strategy: SplitStrategy, in_half: Collection[int]) -> bool:
-    """Whether a block of element-wise layers can be the beginning of one that is split by neurons."""
+    """Return whether a block of element-wise layers can be the beginning of one that is split by neurons."""
     if any(inner.index in in_half for inner in block.nodes):
         return False
     if (

@@ -36,14 +36,14 @@ def _areas(block: TaskBlock, draft: Draft) -> list[Area]:
 
 
 def _of_bottom(blob: Tensor, area: Area) -> Tensor:
-    """The places of a bottom, or of its diff, that an area reads."""
+    """Return the places of a bottom, or of its diff, that an area reads."""
     for axis, span in enumerate(area, ROWS):
         blob = blob.narrow(axis, span.begin, span.end - span.begin)
     return blob
 
 
 def _of_top(blob: Tensor, area: Area) -> Tensor:
-    """The places of a top, or of its diff, that are computed from an area."""
+    """Return the places of a top, or of its diff, that are computed from an area."""
     for axis, span in enumerate(area, ROWS):
         blob = blob.narrow(axis, span.first, span.last - span.first)
     return blob
@@ -92,7 +92,7 @@ def _forward(block: TaskBlock, draft: Draft, read: Read, part: int, area: Area) 
 
 
 def convolve(layer: Convolution, x: Tensor, area: Area) -> Tensor:
-    """The places of the layer's top that ``area`` tells of.
+    """Return the places of the layer's top that ``area`` tells of.
 
     Args:
         x: the area of the bottom, ``(N, channels, rows of the area, columns of the area, …)``.

@@ -57,14 +57,14 @@ class DagState(SegmentState):
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def room(self, key: tuple[str | int, ...], make: Callable[[], Tensor]) -> Tensor:
-        """The memory that several tasks fill together; the first one makes it."""
+        """Return the memory that several tasks fill together; the first one makes it."""
         with self._lock:
             if key not in self._rooms:
                 self._rooms[key] = make()
             return self._rooms[key]
 
     def used(self, parameter: nn.Parameter) -> nn.Parameter:
-        """What the layers compute by in the place of ``parameter``."""
+        """Return what the layers compute by in the place of ``parameter``."""
         return self.weights.get(id(parameter), parameter)
 
     def leave(self, key: Key, grad: Tensor | None) -> None:

@@ -82,7 +82,7 @@ class Draft:
         return needs, both
 
     def slots(self, nodes: Sequence[LayerNode]) -> dict[int, Key]:
-        """Where a task leaves what it adds to the gradients of the parameters of ``nodes``, by owner."""
+        """Return where a task leaves what it adds to the gradients of the parameters of ``nodes``, by owner."""
         graph = self.net.graph
         owners = dict.fromkeys(graph.params[index].owner for node in nodes for index in node.params)
         self._slots += 1
@@ -103,8 +103,9 @@ class Draft:
             self._last[shared] = [task for tasks in made for task in tasks]
 
     def _shared(self, block: TaskBlock) -> list[int | None]:
-        """What others must not use at the same time: the calling thread (``None``), and statistics that a pass
-        changes."""
+        """Return what others must not use at the same time: the calling thread (``None``), and statistics that a pass
+        changes.
+        """
         graph = self.net.graph
         params = [graph.params[index] for node in block.nodes for index in node.params]
         return [*([None] if block.strategy.pinned else []), *(param.owner for param in params if not param.learnable)]

@@ -17,7 +17,7 @@ Call = Callable[..., Tensor | tuple[Tensor, ...]]  # what makes a layer's tops f
 
 
 def run_layer(net: Net, call: Call, node: LayerNode, values: Mapping[int, Tensor], grad: bool) -> tuple[Tensor, ...]:
-    """The layer's tops, as ``Net.run`` computes them.
+    """Return the layer's tops, as ``Net.run`` computes them.
 
     Args:
         call: the layer, or what gives the same numbers.
@@ -64,10 +64,10 @@ def differentiate(
 
 
 def forward_error(node: LayerNode, error: BaseException, bottoms: Sequence[Tensor]) -> RunError:
-    """What torch raised in the forward pass of a layer."""
+    """Return what torch raised in the forward pass of a layer."""
     return kernel_error(f'layer "{node.name}"', error, bottoms)
 
 
 def backward_error(where: str, error: BaseException) -> RunError:
-    """What torch raised in the backward pass of the layers ``where``."""
+    """Return what torch raised in the backward pass of the layers ``where``."""
     return RunError(f"backward pass, {kernel_error(where, error)}")

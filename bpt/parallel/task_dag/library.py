@@ -19,7 +19,7 @@ _SOFT = 1  # omp_pause_soft of omp.h
 
 @contextmanager
 def library_threads_as_before() -> Iterator[None]:
-    """What threads tell the library inside does not hold for the caller, and for threads that start later."""
+    """Return what threads tell the library inside does not hold for the caller, and for threads that start later."""
     before = torch.get_num_threads()
     try:
         yield

@@ -43,7 +43,7 @@ def _layer(block: TaskBlock, draft: Draft) -> InnerProduct:
 
 
 def _leading(block: TaskBlock, draft: Draft) -> list[Layer]:
-    """The element-wise layers before the fully connected one."""
+    """Return the element-wise layers before the fully connected one."""
     return [draft.net.layer(node) for node in block.nodes[:-1]]
 
 

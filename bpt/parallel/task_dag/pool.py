@@ -89,7 +89,7 @@ class _Run:
         self._begin = time.perf_counter()
 
     def lead(self) -> Timeline:
-        """What the caller does."""
+        """Return what the caller does."""
         index: int | None = None
         begun = False
         while True:

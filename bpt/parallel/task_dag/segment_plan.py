@@ -122,7 +122,7 @@ def make_plan(net: Net, segment: Segment, threads: int, grain: float) -> Segment
 
 
 def _joined(forward: TaskDag, backward: TaskDag, after: Sequence[Sequence[int]]) -> TaskDag:
-    """The tasks of ``forward`` and, behind them in the list, those of ``backward``, which need these, too.
+    """Return the tasks of ``forward`` and, behind them in the list, those of ``backward``, which need these, too.
 
     Args:
         after: the tasks of ``forward`` that each task of ``backward`` needs.
@@ -140,14 +140,14 @@ def _uses(net: Net, block: TaskBlock, parameters: Mapping[int, nn.Parameter]) ->
 
 
 def batches(net: Net) -> tuple[tuple[int, int], ...]:
-    """The numbers of samples that layers without bottoms hand out: in the whole batch, and to this rank."""
+    """Return the numbers of samples that layers without bottoms hand out: in the whole batch, and to this rank."""
     edges = [net.graph.edges[edge] for node in net.graph.nodes if not node.bottoms for edge in node.tops]
     wholes = sorted({edge.shape[0] for edge in edges if edge.shape})
     return tuple((whole, net.context.own_shape((whole,))[0]) for whole in wholes)
 
 
 def _own_shapes(net: Net) -> dict[int, Shape]:
-    """The shapes of this rank's blobs, by edge."""
+    """Return the shapes of this rank's blobs, by edge."""
     own = dict(batches(net))
     return {
         edge.index: (own.get(edge.shape[0], edge.shape[0]), *edge.shape[1:]) if edge.shape else ()
@@ -156,14 +156,14 @@ def _own_shapes(net: Net) -> dict[int, Shape]:
 
 
 def _in_half(net: Net, node: LayerNode) -> bool:
-    """Whether the layer computes in half precision, or has its bottoms cast from it."""
+    """Return whether the layer computes in half precision, or has its bottoms cast from it."""
     return net.in_half.layers[node.index] or any(net.in_half.edges[edge] for edge in node.bottoms)
 
 
 def _strategies(
     net: Net, nodes: list[LayerNode], threads: int, grain: float
 ) -> tuple[dict[int, SplitStrategy], dict[int, float]]:
-    """How each layer is split, and what its forward may take on one core, by layer."""
+    """Return how each layer is split, and what its forward may take on one core, by layer."""
     graph = net.graph
     shapes = _own_shapes(net)
     maker: dict[int, SplitStrategy] = {}

@@ -64,7 +64,7 @@ def choose(
     threads: int,
     grain: float,
 ) -> SplitStrategy:
-    """How ``layer`` is to be split.
+    """Return how ``layer`` is to be split.
 
     Args:
         shapes: of this rank's blobs, by edge.
@@ -112,7 +112,7 @@ def _split(
 
 
 def _heavy(layer: Convolution, node: LayerNode, shapes: Mapping[int, Shape]) -> bool:
-    """Whether going through all weights, in every part of the samples, would cost more than splitting the filters."""
+    """Return whether going through all weights, in every part of the samples, would cost more than splitting the filters."""
     if layer.group != 1 or layer.axis != 1 or len(node.bottoms) != 1:
         return False
     bottom, top = shapes[node.bottoms[0]], shapes[node.tops[0]]
@@ -121,7 +121,7 @@ def _heavy(layer: Convolution, node: LayerNode, shapes: Mapping[int, Shape]) -> 
 
 
 def samples_of(node: LayerNode, layer: Layer, shapes: Mapping[int, Shape]) -> int:
-    """How many samples the layer computes independently of each other; 0 if it must see them together."""
+    """Return how many samples the layer computes independently of each other; 0 if it must see them together."""
     blobs = [shapes[edge] for edge in (*node.bottoms, *node.tops)]
     if not all(blobs) or len({shape[0] for shape in blobs}) > 1:
         return 0
@@ -130,12 +130,12 @@ def samples_of(node: LayerNode, layer: Layer, shapes: Mapping[int, Shape]) -> in
 
 
 def talks(layer: Layer) -> bool:
-    """Whether the layer may call the other ranks, which must then hear its calls in one order."""
+    """Return whether the layer may call the other ranks, which must then hear its calls in one order."""
     return layer.context.ranks > 1 and not (layer.sample_independent or layer.no_collectives)
 
 
 def axes_of(layer: Convolution, bottom: Shape) -> list[Axis]:
-    """The first spatial axes, at most two, of a convolution whose channels stand on axis 1."""
+    """Return the first spatial axes, at most two, of a convolution whose channels stand on axis 1."""
     window, sizes = layer.window, bottom[2:]
     axes = []
     for axis, size in enumerate(sizes[:CUT]):

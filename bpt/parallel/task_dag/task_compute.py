@@ -72,7 +72,7 @@ class TaskDagCompute:
         self.timelines.clear()
 
     def plan(self, segment: Segment) -> SegmentPlan:
-        """The tasks of a segment, for the blobs' shapes as they are now."""
+        """Return the tasks of a segment, for the blobs' shapes as they are now."""
         net = self._net
         key = (segment.index, net.graph, net.in_half, batches(net) if net.context.is_divided else ())
         if key not in self._plans:
@@ -158,7 +158,7 @@ class TaskDagCompute:
 
 
 def _handed_back(run: DagState) -> dict[int, Tensor]:
-    """The diffs of the segment's inputs."""
+    """Return the diffs of the segment's inputs."""
     handed_back = {}
     for edge, leaf in run.leaves.items():
         if leaf.requires_grad:

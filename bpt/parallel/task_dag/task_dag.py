@@ -73,7 +73,7 @@ class TaskDag:
         return sum(task.cost for task in self.tasks)
 
     def critical_path(self, seconds: Sequence[float] | None = None) -> tuple[float, tuple[int, ...]]:
-        """The longest chain of tasks that need each other: how long it takes, and which tasks these are.
+        """Return the longest chain of tasks that need each other: how long it takes, and which tasks these are.
 
         Args:
             seconds: what each task takes; by default its cost.
@@ -133,7 +133,7 @@ class Dispatcher:
             heapq.heappush(self._queues[lane], (-priorities[index], index))
 
     def next(self, lane: int) -> int | None:
-        """The task that ``lane`` is to run now; ``None`` if there is none for it."""
+        """Return the task that ``lane`` is to run now; ``None`` if there is none for it."""
         if self._queues[lane]:
             return heapq.heappop(self._queues[lane])[1]
         if lane == self.threads:

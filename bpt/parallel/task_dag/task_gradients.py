@@ -44,7 +44,7 @@ def gradient_tasks(draft: Draft) -> dict[int, list[int]]:
 
 
 def layer_of(draft: Draft, owner: int) -> str:
-    """The name of the layer that has a parameter."""
+    """Return the name of the layer that has a parameter."""
     graph = draft.net.graph
     return graph.nodes[graph.params[owner].layer].name
 
@@ -80,7 +80,7 @@ def _some_filters(owner: int, value: nn.Parameter, slots: Sequence[Slot], first:
 
 
 def _left(run: DagState, slots: Sequence[Slot], pop: bool = True) -> list[Tensor]:
-    """What the tasks have left, in the order in which it is summed; nothing where nothing flowed."""
+    """Return what the tasks have left, in the order in which it is summed; nothing where nothing flowed."""
     grads = [run.grads.pop(slot.key) if pop else run.grads[slot.key] for slot in slots]
     return [grad for grad in grads if grad is not None]
 

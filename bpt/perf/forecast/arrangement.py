@@ -126,7 +126,8 @@ class Arrangement:
     @cached_property
     def borders(self) -> tuple[Floats, Floats]:
         """(ranks,) each: seconds that a sample of a pass takes for each segment beside the first, and a pass whatever
-        its samples."""
+        its samples.
+        """
         return self._of_nodes(lambda node: node.border), self._of_nodes(lambda node: node.border_overhead)
 
     @cached_property
@@ -161,7 +162,8 @@ class Arrangement:
     @cached_property
     def coding(self) -> Floats:
         """(ranks,) seconds in which each codes a number of its gradients: as nodes say, else by what its update takes,
-        as both wait for memory."""
+        as both wait for memory.
+        """
         param = self.plan.parallel_param.compression_param
         nodes = self._of_nodes(lambda node: dict(node.coding).get(param.codec, 0.0))
         numbers = sum(cost.trained for cost in self.costs.layers) / self.plan.precision.master.itemsize
@@ -207,13 +209,15 @@ class Arrangement:
     @cached_property
     def moving(self) -> Floats:
         """(ranks,) seconds of a pass in which all parameters are read forward and backward, and their gradients are
-        written, whatever the samples: as memory has it that the update waits for."""
+        written, whatever the samples: as memory has it that the update waits for.
+        """
         return np.minimum(self.pace[0], self.update * MOVED / self._moved_by_update)
 
     @property
     def _moved_by_update(self) -> int:
         """How often it goes through memory as large as all parameters: it reads all of it, and writes all but the
-        gradient."""
+        gradient.
+        """
         return 3 + 2 * num_moments(self.plan.optim)
 
     def of_stages(self, parts: Floats) -> Floats:
@@ -392,7 +396,7 @@ def _one_at_least(counts: Ints) -> Ints:
 
 
 def arranged(plan: RunPlan, costs: NetCosts, cluster: Cluster) -> Arrangement:
-    """The ranks of a plan on a cluster, with stages placed as training places them.
+    """Return the ranks of a plan on a cluster, with stages placed as training places them.
 
     Raises:
         PrototxtError: the net cannot be placed on so many stages.

@@ -58,7 +58,7 @@ class Drift:
         self._told = 1.0
 
     def predicted(self, shares: Sequence[int]) -> list[Predicted] | None:
-        """What each rank was to do.
+        """Return what each rank was to do.
 
         Args:
             shares: samples of a pass that each sharer has now; ``balance: DYNAMIC`` changes them.
@@ -80,7 +80,7 @@ class Drift:
         return found
 
     def lines(self, loads: Sequence[RankLoad], shares: Sequence[int]) -> Iterator[str]:
-        """What the log says of an interval.
+        """Yield what the log says of an interval.
 
         Args:
             loads: of all ranks.
@@ -114,7 +114,7 @@ class Drift:
             )
 
     def _reason(self, loads: Sequence[RankLoad], computing: Sequence[float], exchange: float, is_slow: bool) -> str:
-        """What differs most, of what makes the iteration longer, or shorter."""
+        """Return what differs most, of what makes the iteration longer, or shorter."""
         made, sign = self._made, 1 if is_slow else -1
         found = [(sign * (exchange - made.exposed), f"exchange adds {as_ms(exchange)}, not {as_ms(made.exposed)}")]
         for rank, (load, own) in enumerate(zip(loads, computing, strict=True)):
@@ -125,7 +125,7 @@ class Drift:
         return max(found, key=lambda each: each[0])[1]
 
     def _outlook(self, loads: Sequence[RankLoad], computing: Sequence[float], exchange: float) -> str:
-        """What a new plan would give."""
+        """Return what a new plan would give."""
         basis = self._basis
         if len(loads) > SEARCHED:
             return ""
@@ -144,7 +144,7 @@ class Drift:
         )
 
     def _corrected(self, loads: Sequence[RankLoad], computing: Sequence[float], exchange: float) -> Cluster:
-        """The cluster with speeds as they are seen, and with links by which as much of the exchange is not hidden."""
+        """Return the cluster with speeds as they are seen, and with links by which as much of the exchange is not hidden."""
         basis, cluster = self._basis, self._basis.cluster
         slower: list[list[float]] = [[] for _ in cluster.nodes]
         for rank, (load, own) in enumerate(zip(loads, computing, strict=True)):

@@ -38,7 +38,7 @@ class Earliest:
     issued: tuple[tuple[tuple[int, Floats], ...], ...]
 
     def shifted(self, later: Floats) -> Earliest:
-        """The same, so much later."""
+        """Return the same, so much later."""
         issued = (tuple((number, moment + later) for number, moment in own) for own in self.issued)
         return Earliest(tuple(moment + later for moment in self.ready), tuple(issued))
 

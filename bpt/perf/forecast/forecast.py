@@ -103,7 +103,7 @@ class Forecast:
 
 
 def forecast(plan: RunPlan, costs: NetCosts, cluster: Cluster, bars: bool = False) -> Forecast:
-    """What an iteration of ``plan``, in which ranks go in step, takes on all ranks of ``cluster``.
+    """Return what an iteration of ``plan``, in which ranks go in step, takes on all ranks of ``cluster``.
 
     Args:
         bars: keep a timeline.
@@ -115,7 +115,7 @@ def forecast(plan: RunPlan, costs: NetCosts, cluster: Cluster, bars: bool = Fals
 
 
 def forecast_of(arrangement: Arrangement, bars: bool = False) -> Forecast:
-    """The same of ranks that are arranged already."""
+    """Return the same of ranks that are arranged already."""
     return Iteration(arrangement).forecast(bars)
 
 
@@ -207,7 +207,7 @@ class Iteration:
         return streams(a.staging.rule, pipeline, 2 * WARM * len(pipeline.blocks) if self._delayed else 1)
 
     def forecast(self, bars: bool = False) -> Forecast:
-        """All that follows of a play."""
+        """Return all that follows of a play."""
         a = self._a
         number = len(self._stages[0].updates) - self._from
         ready = [np.broadcast_to(stage.waited[-1], a.shares.shape) for stage in self._stages]
@@ -239,7 +239,7 @@ class Iteration:
         )
 
     def _together(self, summing: Sequence[_Summing]) -> float:
-        """When all gradients are summed, and all ranks know of each other."""
+        """Return when all gradients are summed, and all ranks know of each other."""
         a = self._a
         status = self._links.group(range(a.size)).summed(_Exchange.ALLREDUCE, STATUS)
         known = max(own.ready for own in summing) + (a.cluster.waking + status if a.size > 1 else 0.0)
@@ -260,7 +260,7 @@ class Iteration:
         )
 
     def _took(self, stage: int, segment: int) -> float:
-        """Seconds of the exchange of a segment."""
+        """Return seconds of the exchange of a segment."""
         what = self._a.exchanged.get(segment)
         if what is None:
             return 0.0
@@ -272,7 +272,7 @@ class Iteration:
         return own + slices.summed(self._exchange, *of_slices, self._everywhere) + self._coding(stage, segment)
 
     def _coding(self, stage: int, segment: int) -> float:
-        """Seconds of these in which the slowest writes gradients as its codec has them, and reads those of others."""
+        """Return seconds of these in which the slowest writes gradients as its codec has them, and reads those of others."""
         a, what = self._a, self._a.exchanged.get(segment)
         if what is None or what.coded is None:
             return 0.0
@@ -283,7 +283,8 @@ class Iteration:
     @property
     def _averaging(self) -> float:
         """Tensors of a parameter's size that averages send, by iteration: weights, and moments that are averaged.
-        0: gradients are summed."""
+        0: gradients are summed.
+        """
         parallel, optim = self._a.plan.parallel_param, self._a.plan.optim
         if self._exchange != _Exchange.LOCAL or self._a.replicas == 1:
             return 0.0
@@ -292,14 +293,14 @@ class Iteration:
         return (1 + moments) / parallel.local_param.steps
 
     def _averaged(self, stage: int, what: Exchanged) -> float:
-        """Seconds of LOCAL, once replicas update by themselves: of averages by iteration, and what is summed within."""
+        """Return seconds of LOCAL, once replicas update by themselves: of averages by iteration, and what is summed within."""
         whole, slices = self._groups[stage]
         averaged = whole.summed(_Exchange.ALLREDUCE, what.whole) + slices.summed(_Exchange.ALLREDUCE, what.slices)
         within = self._within(stage).summed(_Exchange.ALLREDUCE, what.whole, what.messages)
         return averaged * self._averaging + within
 
     def _within(self, stage: int) -> Group:
-        """The ranks that sum whole gradients in each iteration of LOCAL: the peers of a replica, or a host."""
+        """Return the ranks that sum whole gradients in each iteration of LOCAL: the peers of a replica, or a host."""
         a = self._a
         if a.plan.parallel_param.local_param.sum_within_hosts:
             host = Counter(self._links.hosts[a.sharers[stage]].tolist()).most_common(1)[0][0]
@@ -323,7 +324,7 @@ class Iteration:
         return max(spent)
 
     def _summing(self, stage: int, ready: Floats, issued: Issued, bound: bool = False) -> _Summing:
-        """What a stage sums, and from when until when.
+        """Return what a stage sums, and from when until when.
 
         Who sends is asleep before the first, or still sends what came before; and while backward goes on, each message
         has to get a core, and takes some of what computing had. Where no core is left for it, backward stands still
@@ -358,7 +359,7 @@ class Iteration:
         return _Summing(alone, done, tuple(exchanges))
 
     def _through(self, start: float, took: float, done: float) -> tuple[float, float]:
-        """When a sum is through, and the part of it that goes on while ranks compute, which they do until ``done``."""
+        """Return when a sum is through, and the part of it that goes on while ranks compute, which they do until ``done``."""
         slowly = took / self._a.cluster.busy_efficiency
         if start >= done:
             return start + took, 0.0
@@ -378,15 +379,17 @@ class Iteration:
         return [(event.instruction.segment, np.asarray(event.start)) for event in own]  # type: ignore[union-attr]
 
     def _overlaps(self, stage: int) -> bool:
-        """Whether gradients travel beside computing: not by a tree, nor on a host whose cores all compute, since there
-        they are copied by cores."""
+        """Return whether gradients travel beside computing: not by a tree, nor on a host whose cores all compute,
+        since there
+        they are copied by cores.
+        """
         if self._exchange == _Exchange.TREE or self._averaging:
             return False
         whole, _ = self._groups[stage]
         return whole.hosts > 1 or self._has_cores(stage)
 
     def _has_cores(self, stage: int) -> bool:
-        """Whether each rank has a core beside those that compute."""
+        """Return whether each rank has a core beside those that compute."""
         a = self._a
         nodes = [a.cluster.nodes[host] for host in {a.cluster.hosts[rank] for rank in a.sharers[stage]}]
         return all(not node.cores or node.cores >= 2 * node.ranks for node in nodes)
@@ -412,7 +415,7 @@ class Iteration:
         return float(found[0]), float(found[1])
 
     def _summed_within(self, stage: int, what: Exchanged) -> Floats:
-        """Bytes on hosts and between them of what LOCAL sums in each iteration."""
+        """Return bytes on hosts and between them of what LOCAL sums in each iteration."""
         group = self._within(stage)
         each = np.array(group.travelling(_Exchange.ALLREDUCE, what.whole))
         found: Floats = each * (len(self._a.sharers[stage]) / group.size)

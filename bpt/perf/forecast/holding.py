@@ -83,8 +83,10 @@ def _layers(a: Arrangement, stage: int) -> Iterator[_Layer]:
 
 
 def _crossing(a: Arrangement, stage: int, peaks: Mapping[int, int]) -> float:
-    """Bytes of a sample: of values that came and are kept, and of the next ones that may come; of the diff that comes,
-    and the next; and of what leaves, since it is laid out for that."""
+    """Return bytes of a sample: of values that came and are kept, and of the next ones that may come; of the diff that
+    comes,
+    and the next; and of what leaves, since it is laid out for that.
+    """
     found, itemsizes = 0.0, blob_itemsizes(a.graph, a.plan.precision)
     several = a.micro_batches * a.passes > 1
     for flow in a.flows:
@@ -108,7 +110,8 @@ def _filters(a: Arrangement, index: int) -> float:
 
 def _copies(a: Arrangement, stage: int, layers: Sequence[_Layer], adds_up: bool) -> float:
     """Beside values and gradients: filters laid out anew, the gradient that is added, those that are packed or in areas
-    of CGDP, what the library's all-reduce has room for, two of P pieces of a message, and what a codec has left out."""
+    of CGDP, what the library's all-reduce has room for, two of P pieces of a message, and what a codec has left out.
+    """
     found = LAID_OUT * sum(layer.filters for layer in layers)
     if adds_up:
         found += max((layer.largest for layer in layers), default=0.0)

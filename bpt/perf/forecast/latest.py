@@ -12,7 +12,7 @@ _STEPS = 64  # of the integral
 
 
 def expected_max(moments: Floats, noise: Floats) -> float:
-    """The mean of the latest of independent, normally distributed moments.
+    """Return the mean of the latest of independent, normally distributed moments.
 
     The mean of a maximum is its upper bound less the integral of its distribution, which is the product of theirs.
 

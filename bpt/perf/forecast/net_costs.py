@@ -69,8 +69,9 @@ class NetCosts:
         return found
 
     def nominal_speed(self) -> float:
-        """Samples a second of a node of which nothing is known: as on the machine that measured, else of NOMINAL
-        operations."""
+        """Return samples a second of a node of which nothing is known: as on the machine that measured, else of NOMINAL
+        operations.
+        """
         return self.batch / self.work * (1.0 if self.measured else NOMINAL)
 
 

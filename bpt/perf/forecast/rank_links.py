@@ -58,7 +58,8 @@ class RankLinks:
         self, senders: NDArray[np.int64], receivers: NDArray[np.int64], nbytes: Floats
     ) -> tuple[Floats, Floats]:
         """(k,) how long messages of ``nbytes`` (k,) keep the links busy from each of ``senders`` (k,) to its receiver,
-        and how much later they are there."""
+        and how much later they are there.
+        """
         a, b = self.hosts[senders], self.hosts[receivers]
         latency, bandwidth = self._between(a, b)
         bandwidth = np.minimum(bandwidth, self._shared / max(int((a != b).sum()), 1))
@@ -131,7 +132,7 @@ class Group:
         return replace(self, size=self.hosts, on_one=1, within=_NONE)
 
     def _allreduce(self, size: int, nbytes: float, hop: tuple[float, float], messages: int) -> float:
-        """Seconds of the library's."""
+        """Return seconds of the library's."""
         if size == 1:
             return 0.0
         slower = hop[0], hop[1] * self.efficiency
@@ -140,7 +141,7 @@ class Group:
     def summed(
         self, exchange: int, nbytes: float, messages: int = 1, coded: float | None = None, everywhere: bool = False
     ) -> float:
-        """Seconds until the sum of ``nbytes`` on each rank is where ``exchange`` has it, in so many messages.
+        """Return seconds until the sum of ``nbytes`` on each rank is where ``exchange`` has it, in so many messages.
 
         Args:
             coded: bytes that stand for them between hosts; ``None``: there is no codec.
@@ -171,7 +172,7 @@ class Group:
         return _ring(self.size, coded, self._hop, messages) if by_ring else self.spread(coded, messages)
 
     def spread(self, nbytes: float, messages: int = 1) -> float:
-        """Seconds of a broadcast, or a reduction, along a tree."""
+        """Return seconds of a broadcast, or a reduction, along a tree."""
         if self.size == 1 or not nbytes:
             return 0.0
         return _steps(self.size, nbytes, _slower(self.on_tree, self.within), messages)
@@ -184,7 +185,7 @@ class Group:
     def travelling(
         self, exchange: int, nbytes: float, coded: float | None = None, everywhere: bool = False
     ) -> tuple[float, float]:
-        """Bytes that the sum of ``nbytes`` sends over all hops on hosts, and between them; see ``summed``."""
+        """Return bytes that the sum of ``nbytes`` sends over all hops on hosts, and between them; see ``summed``."""
         if self.size == 1:
             return 0.0, 0.0
         if coded is not None and (everywhere or self.hosts > 1):

@@ -62,7 +62,7 @@ class SearchResult:
 def search(
     plan: RunPlan, costs: NetCosts, cluster: Cluster, top: int = 5, tests: Sequence[LayerGraph] = ()
 ) -> SearchResult:
-    """The ``top`` plans that take least time for an iteration on all ranks of ``cluster``.
+    """Return the ``top`` plans that take least time for an iteration on all ranks of ``cluster``.
 
     Args:
         tests: of the nets that are tested beside the one of ``costs``.
@@ -115,7 +115,8 @@ class _OnCluster:
 
     def run(self, allowed: Sequence[RunPlan], top: int) -> SearchResult:
         """Look at what is allowed, the least bound first. The first bound of a plan knows nothing of stages, the second
-        all but the order in which these work; it is played if both are below what was found."""
+        all but the order in which these work; it is played if both are below what was found.
+        """
         if not allowed:
             raise UserError(self._why_none())
         queue: list[tuple[float, int, Iteration | None]] = [
@@ -155,7 +156,7 @@ class _OnCluster:
         return self._costs.batch
 
     def allowed(self) -> Iterator[RunPlan]:
-        """The candidates that the strategies' own rules let pass; links do not matter."""
+        """Yield the candidates that the strategies' own rules let pass; links do not matter."""
         for candidate in self._candidates():
             graph = self._costs.graph
             if violations_in_step(candidate) or violations_of_ranks(candidate, self._ranks):
@@ -175,7 +176,7 @@ class _OnCluster:
         return f"nothing that {self._ranks} ranks could do is allowed with what the solver sets{why}"
 
     def _candidates(self) -> Iterator[RunPlan]:
-        """All that is worth a thought, of what the text leaves open."""
+        """Yield all that is worth a thought, of what the text leaves open."""
         plan = self._plan
         # A batch of each replica's own makes the curve one of the number of replicas, so that this stands.
         fixed = plan.parallel_param.batch_scope == _Parallel.REPLICA
@@ -217,7 +218,7 @@ class _OnCluster:
                 yield plan.with_pipeline(schedule=schedule, micro_batches=micro, batch_norm_over=over)
 
     def _either(self, field: str, values: Sequence[int]) -> Sequence[int]:
-        """What the text sets, or all of these."""
+        """Return what the text sets, or all of these."""
         if self._plan.given("parallel_param", field):
             return [getattr(self._plan.parallel_param, field)]
         return values
@@ -226,7 +227,7 @@ class _OnCluster:
         return self._plan.given("parallel_param", "pipeline_param", field)
 
     def _bound(self, plan: RunPlan) -> float:
-        """Seconds that an iteration of a plan takes at least, wherever its stages are."""
+        """Return seconds that an iteration of a plan takes at least, wherever its stages are."""
         parallel, passes = plan.parallel_param, max(plan.optim.iter_size, 1)
         multiplies = parallel.batch_scope == _Parallel.REPLICA
         batch = self._batch * (self._ranks // parallel.replica_ranks if multiplies else 1)
@@ -270,7 +271,7 @@ def _divisors(number: int, most: int) -> list[int]:
 
 
 def _is_plain(plan: RunPlan) -> bool:
-    """Whether it is plain data parallelism."""
+    """Return whether it is plain data parallelism."""
     parallel = plan.parallel_param
     chosen = parallel.exchange, parallel.balance
     return parallel.replica_ranks == 1 and chosen == (_Parallel.ALLREDUCE, _Parallel.UNIFORM)

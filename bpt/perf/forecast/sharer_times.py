@@ -93,7 +93,7 @@ class SharerTimes:
         return self._split(stage, computing, moving) + self._traded(stage, segment)
 
     def _border(self, stage: int, segment: int) -> Floats | float:
-        """What it takes that the segment behind this one, if it is of the same stage, is another."""
+        """Return what it takes that the segment behind this one, if it is of the same stage, is another."""
         a, behind = self._a, segment + 1
         if behind == len(a.segments) or a.stage_of[behind] != stage:
             return 0.0
@@ -104,7 +104,8 @@ class SharerTimes:
 
     def _split(self, stage: int, computing: Floats, moving: Floats) -> Floats:
         """Split layers: among peers each does a slice for all of its group's samples, as much as if it did its own
-        whole, but by a slice of the parameters; slaves do both in the master's place."""
+        whole, but by a slice of the parameters; slaves do both in the master's place.
+        """
         a = self._a
         if a.is_peer:
             return computing + moving / a.shards
@@ -113,7 +114,7 @@ class SharerTimes:
         return found
 
     def _traded(self, stage: int, segment: int) -> Floats:
-        """What shards send each other of a block's bottom and top, one way."""
+        """Return what shards send each other of a block's bottom and top, one way."""
         a, block = self._a, self._a.blocks[segment]
         bottom = count(a.graph.edges[block.bottom].shape[1:]) * (not block.takes_slices)
         top = block.features * (not block.keeps_slices)

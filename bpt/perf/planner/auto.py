@@ -1,5 +1,6 @@
 """``bpt plan --auto``: the plan that takes least time on a cluster, as text to paste, and why; ``--dry-run``: the
-solver's own plan, forecast for all ranks in one process."""
+solver's own plan, forecast for all ranks in one process.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ class PlanningTask:
 
 
 def subject(plan: RunPlan, cluster: str, shape: Shape = ()) -> PlanningTask:
-    """What to plan.
+    """Return what to plan.
 
     Args:
         cluster: a file, or a number of ranks that are alike; "": as many as the solver's own plan needs.
@@ -83,7 +84,7 @@ def auto_lines(what: PlanningTask, top: int) -> tuple[SearchResult, list[str]]:
 
 
 def dry_run(what: PlanningTask) -> Forecast:
-    """The solver's own plan on all ranks.
+    """Return the solver's own plan on all ranks.
 
     Raises:
         PrototxtError: these ranks cannot run it.
@@ -159,7 +160,7 @@ def _by(other: Forecast, best: Forecast) -> str:
 
 
 def _other_links(what: PlanningTask, search: PlanSearch, best: Forecast) -> Iterator[str]:
-    """What would change the choice."""
+    """Yield what would change the choice."""
     if len(what.cluster.nodes) == 1 or not np.isfinite([node.bandwidth for node in what.cluster.nodes]).all():
         return
     for factor, words in LINKS:
@@ -170,7 +171,7 @@ def _other_links(what: PlanningTask, search: PlanSearch, best: Forecast) -> Iter
 
 
 def dry_lines(what: PlanningTask, made: Forecast) -> Iterator[str]:
-    """The forecast of one plan, rank by rank."""
+    """Yield the forecast of one plan, rank by rank."""
     yield from _title(what)
     yield text_of(made.plan)
     yield ""

@@ -115,7 +115,7 @@ def draw_convergence(axes: Axes, plan: PlacementPlan) -> None:
 
 
 def bars(plan: PlacementPlan) -> Iterable[FigureBar]:
-    """What each stage computes; segments of one pass that run one right after the other are one bar."""
+    """Yield what each stage computes; segments of one pass that run one right after the other are one bar."""
     for stage in range(len(plan.problem.devices)):
         last: FigureBar | None = None
         for event in plan.chosen.trace.events:
@@ -133,7 +133,7 @@ def bars(plan: PlacementPlan) -> Iterable[FigureBar]:
 
 
 def _apart(layers: list[int], count: int) -> list[int]:
-    """Those of ``layers`` (ascending, of ``count``) whose names do not hide each other."""
+    """Return those of ``layers`` (ascending, of ``count``) whose names do not hide each other."""
     kept: list[int] = []
     for layer in layers:
         if not kept or layer - kept[-1] >= count / NAMED:

@@ -88,19 +88,22 @@ def rehearse(run: RunPlan) -> None:
 
 
 def measured_on(costs: MeasuredCosts, micro_batches: int) -> str:
-    """The machine and, if the batch travels in others, the micro-batches of the measurement."""
+    """Return the machine and, if the batch travels in others, the micro-batches of the measurement."""
     if costs.micro_batches == micro_batches:
         return costs.machine
     return f"{costs.machine}, in {costs.micro_batches} micro-batch{'es' * (costs.micro_batches != 1)}"
 
 
 def shown(fitness: Sequence[float], objective: int) -> list[float]:
-    """The fitness of chromosomes in the units of OBJECTIVES: under STEP_TIME it is 1 / seconds."""
+    """Return the fitness of chromosomes in the units of OBJECTIVES: under STEP_TIME it is 1 / seconds."""
     return list(fitness) if objective == _Pipeline.PROFIT else [1e3 / value for value in fitness]
 
 
 def seen_block(problem: Problem, seen: Callable[[Placement], PlacementForecast]) -> PlacementForecast | None:
-    """What becomes of BLOCK's placement; ``None``: none fits, where allocators with more freedom may find one."""
+    """Return what becomes of BLOCK's placement.
+
+    ``None``: none fits, where allocators with more freedom may find one.
+    """
     try:
         return seen(allocate(problem, _BLOCK))
     except PrototxtError:
@@ -108,14 +111,14 @@ def seen_block(problem: Problem, seen: Callable[[Placement], PlacementForecast])
 
 
 def even_split(problem: Problem) -> Placement:
-    """What BLOCK finds if nothing is known of the devices but their number."""
+    """Return what BLOCK finds if nothing is known of the devices but their number."""
     speed = math.fsum(device.speed for device in problem.devices) / len(problem.devices)
     alike = replace(problem, devices=tuple(Device(device.name, speed) for device in problem.devices))
     return allocate(alike, _BLOCK)
 
 
 def alone(problem: Problem, passes: int, update: float) -> BestSingleDevice:
-    """The fastest device with the whole net."""
+    """Return the fastest device with the whole net."""
     number = max(range(len(problem.devices)), key=lambda index: problem.devices[index].speed)
     device = problem.devices[number]
     needed = sum(cost.parameters + cost.activations for cost in problem.costs)

@@ -129,7 +129,7 @@ def milliseconds(seconds: float) -> str:
 
 
 def outlook(clock: Clock, starts: Sequence[int], stages: Sequence[int]) -> PlacementForecast:
-    """What becomes of a placement.
+    """Return what becomes of a placement.
 
     Args:
         starts: the first layer of each partition, and
@@ -153,7 +153,7 @@ def outlook(clock: Clock, starts: Sequence[int], stages: Sequence[int]) -> Place
 def _memory(
     problem: Problem, starts: Sequence[int], stages: Sequence[int]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Bytes of parameters, and of blobs, of each stage, as the allocator counts them."""
+    """Return bytes of parameters, and of blobs, of each stage, as the allocator counts them."""
     loads = Loads(problem, starts)
     genes = np.array([stages], dtype=np.int64)
     return tuple(loads.weights(genes)[0].tolist()), tuple(loads.blobs(genes)[0].tolist())

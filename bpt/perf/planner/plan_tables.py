@@ -18,7 +18,7 @@ _GENERATIONS = 8  # of GABRA that are shown
 
 
 def lines(plan: PlacementPlan) -> Iterator[str]:
-    """The whole report."""
+    """Yield the whole report."""
     graph, problem = plan.graph, plan.problem
     passes = f" x {plan.passes} passes" if plan.passes > 1 else ""
     yield f"{plan.title}; {len(graph)} layers, {graph.num_parameters:,} parameters, batch {plan.batch}{passes}"
@@ -43,7 +43,7 @@ def lines(plan: PlacementPlan) -> Iterator[str]:
 
 
 def _assumed(plan: PlacementPlan) -> Iterator[str]:
-    """What stands for devices of which nothing is known."""
+    """Yield what stands for devices of which nothing is known."""
     if plan.measured:
         yield "Nothing is known of the devices: each counts as the machine that measured, links as of 10 Gbit/s."
         return
@@ -53,7 +53,7 @@ def _assumed(plan: PlacementPlan) -> Iterator[str]:
 
 
 def _placement(plan: PlacementPlan) -> Iterator[str]:
-    """A line for each run of layers on a device, the device's numbers in its first one."""
+    """Yield a line for each run of layers on a device, the device's numbers in its first one."""
     chosen = plan.chosen
     head = ("stage", "device", "layers", "partitions", "load", "ms", "parameters MiB", "blobs MiB", "of MiB")
     capped = any(device.capacity < math.inf for device in plan.problem.devices)
@@ -88,7 +88,7 @@ def _work(plan: PlacementPlan) -> list[float]:
 
 
 def _transfers(plan: PlacementPlan) -> Iterator[str]:
-    """A line for each blob that travels, and their sum."""
+    """Yield a line for each blob that travels, and their sum."""
     chosen = plan.chosen
     if not chosen.transfers:
         yield "Nothing travels between devices."
@@ -112,7 +112,7 @@ def _transfers(plan: PlacementPlan) -> Iterator[str]:
 
 
 def _times(plan: PlacementPlan) -> Iterator[str]:
-    """A line for the placement, the even split and one device alone."""
+    """Yield a line for the placement, the even split and one device alone."""
     alone, samples = plan.alone, plan.batch * plan.passes
     fastest = plan.problem.devices[alone.device].name
 
@@ -136,7 +136,7 @@ def _times(plan: PlacementPlan) -> Iterator[str]:
 
 
 def _better_alone(plan: PlacementPlan) -> Iterator[str]:
-    """That a pipeline does not pay, and what else may."""
+    """Yield that a pipeline does not pay, and what else may."""
     seconds = min(each.seconds for each in (plan.chosen, plan.even, plan.block) if each)
     if not plan.alone.fits or plan.alone.seconds >= seconds:
         return
@@ -151,14 +151,14 @@ def _better_alone(plan: PlacementPlan) -> Iterator[str]:
 
 
 def _convergence(plan: PlacementPlan) -> Iterator[str]:
-    """The best chromosome of the first generation, of some, and of the last."""
+    """Yield the best chromosome of the first generation, of some, and of the last."""
     rows = [("GABRA: generation", plan.objective)]
     rows += [(str(generation), f"{value:.6g}") for generation, value in milestones(plan.convergence)]
     yield from columns(rows, left=0)
 
 
 def milestones(convergence: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """The first point, the last one, and those between that lie nearest to equal steps of the logarithm."""
+    """Return the first point, the last one, and those between that lie nearest to equal steps of the logarithm."""
     last = len(convergence) - 1
     wanted = {0, last} | {round(last ** (step / (_GENERATIONS - 2))) for step in range(_GENERATIONS - 1) if last > 0}
     return [convergence[index] for index in sorted(wanted)]
@@ -171,7 +171,7 @@ def span(graph: LayerGraph, start: int, end: int) -> str:
 
 
 def starts_of(graph: LayerGraph, outlook: PlacementForecast) -> str:
-    """Where stages begin, without the first: ``conv2, ip1``."""
+    """Return where stages begin, without the first: ``conv2, ip1``."""
     return ", ".join(graph.nodes[segment.start].name for segment in outlook.segments[1:])
 
 

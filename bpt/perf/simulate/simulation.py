@@ -55,7 +55,7 @@ class Simulated:
 
 
 def strategies_of(text: str) -> tuple[Strategy, ...]:
-    """The strategies that ``--strategies`` names; none for an empty text: that of the solver.
+    """Return the strategies that ``--strategies`` names; none for an empty text: that of the solver.
 
     Raises:
         UsageError: there is no such strategy.
@@ -114,7 +114,7 @@ def simulate_solver(
 
 
 def _own_strategy(plan: RunPlan) -> Strategy:
-    """What ``parallel_param`` says."""
+    """Return what ``parallel_param`` says."""
     parallel = plan.parallel_param
     exchange, balance = _EXCHANGE.Name(parallel.exchange), _BALANCE.Name(parallel.balance)
     if not plan.is_outer:
@@ -135,12 +135,12 @@ def _check(plan: RunPlan, strategy: Strategy) -> None:
 
 
 def _chosen(plan: RunPlan, strategy: Strategy) -> RunPlan:
-    """The plan with the strategy's exchange and balance."""
+    """Return the plan with the strategy's exchange and balance."""
     return plan.with_parallel(exchange=_EXCHANGE.Value(strategy.exchange), balance=_BALANCE.Value(strategy.balance))
 
 
 def _unused(plans: Sequence[RunPlan]) -> Iterator[str]:
-    """What has no effect in any of several runs."""
+    """Yield what has no effect in any of several runs."""
     found = [{remark.field: remark for remark in ignored_settings(plan)} for plan in plans]
     for field, remark in found[0].items():
         if all(field in of_plan for of_plan in found):

@@ -50,7 +50,7 @@ class NetWorkload:
 
 
 def facts_of(run: RunPlan, samples: int = 0, shape: Shape = ()) -> NetWorkload:
-    """The facts of the training net.
+    """Return the facts of the training net.
 
     Args:
         samples: N; 0: as many as its data layer reads.
@@ -88,7 +88,8 @@ def facts_of(run: RunPlan, samples: int = 0, shape: Shape = ()) -> NetWorkload:
 
 
 def _look_at_data(graph: LayerGraph, ships: bool) -> tuple[int, int]:
-    """The samples of the net's data set, and the bytes of its first record if the server sends them; 0: there is none.
+    """Return the samples of the net's data set, and the bytes of its first record if the server sends them; 0: there
+    is none.
 
     Several data layers have the same number of samples, or a real run would refuse them; their records add up.
     """
@@ -110,7 +111,7 @@ def _look_at_data(graph: LayerGraph, ships: bool) -> tuple[int, int]:
 
 
 def without_data(plan: NetPlan, shape: Shape) -> NetPlan:
-    """The same net with Input layers in place of its data layers; each top but the first is one number a sample.
+    """Return the same net with Input layers in place of its data layers; each top but the first is one number a sample.
 
     Raises:
         UsageError: a layer reads images, and the shape is not that of one.

@@ -33,7 +33,7 @@ _NODES = (
 
 
 def lines(simulated: Simulated) -> Iterator[str]:
-    """The whole report: what was simulated, a line a strategy, and for a single one a line a kind of node."""
+    """Yield the whole report: what was simulated, a line a strategy, and for a single one a line a kind of node."""
     facts, nodes = simulated.facts, len(simulated.cluster.nodes)
     yield (
         f"{facts.name}: {facts.parameters:,} parameters ({facts.weights / _MB:.4g} MB), {facts.flops / 1e6:.4g} MFLOP "
@@ -55,7 +55,7 @@ def lines(simulated: Simulated) -> Iterator[str]:
 
 
 def kind_lines(outcome: SimulationOutcome) -> Iterator[str]:
-    """A line for each kind of node."""
+    """Yield a line for each kind of node."""
     kinds: dict[str, list[NodeOutcome]] = {}
     for node in outcome.nodes:
         kinds.setdefault(node.name, []).append(node)
@@ -64,7 +64,7 @@ def kind_lines(outcome: SimulationOutcome) -> Iterator[str]:
 
 
 def strategy_rows(simulated: Simulated) -> Iterator[tuple[object, ...]]:
-    """A row for each strategy, head first; all parts are of the nodes' time."""
+    """Yield a row for each strategy, head first; all parts are of the nodes' time."""
     yield _STRATEGIES
     for name, outcome in simulated.outcomes.items():
         yield (
@@ -75,7 +75,7 @@ def strategy_rows(simulated: Simulated) -> Iterator[tuple[object, ...]]:
 
 
 def node_rows(simulated: Simulated) -> Iterator[tuple[object, ...]]:
-    """A row for each strategy and node, head first."""
+    """Yield a row for each strategy and node, head first."""
     yield _NODES
     for name, outcome in simulated.outcomes.items():
         for number, node in enumerate(outcome.nodes):

@@ -32,7 +32,7 @@ Message = dict[str, Tensor]
 
 
 def with_coding(cluster: Cluster, plan: RunPlan, graph: LayerGraph, world: Communicator) -> Cluster:
-    """The same ranks with what the codec of ``plan`` takes on each, while all code; a collective call."""
+    """Return the same ranks with what the codec of ``plan`` takes on each, while all code; a collective call."""
     codings = world.allgather(_coding_here(plan, graph, world))
     nodes = []
     for number, node in enumerate(cluster.nodes):

@@ -187,7 +187,10 @@ class _Summing:
         ]
 
     def run(self, work: StepBenchmark) -> tuple[list[float], float]:
-        """Each after an iteration of its own, and some during others; seconds of the former, and of their updates."""
+        """Return each after an iteration of its own, and some during others.
+
+        Seconds of the former, and of their updates.
+        """
         found, updates = [], []
         for call, seconds in self._calls:
             found.append(work.run())
@@ -201,7 +204,7 @@ class _Summing:
         return found, median(updates)
 
     def _interference(self, work: StepBenchmark, alone: float) -> float:
-        """Seconds that an iteration is longer than ``alone`` for each byte that is summed meanwhile."""
+        """Return seconds that an iteration is longer than ``alone`` for each byte that is summed meanwhile."""
         if self._world.size == 1:
             return 0.0
         part, most = _SUMMING
@@ -240,7 +243,7 @@ def _note(call: Callable[[], None], seconds: list[float], number: int = 1) -> No
 
 
 def _timed(work: StepBenchmark, summing: _Summing, world: Communicator) -> tuple[list[float], float]:
-    """The seconds of iterations, and the median of their updates; a collective call."""
+    """Return the seconds of iterations, and the median of their updates; a collective call."""
     work.run()
     longest = max(world.allgather(work.run()))
     number = min(max(int(SECONDS / longest / _EACH), _FEWEST), _MOST)
@@ -249,7 +252,8 @@ def _timed(work: StepBenchmark, summing: _Summing, world: Communicator) -> tuple
 
 
 def _border(work: StepBenchmark, whole: float, summing: _Summing, world: Communicator) -> float:
-    """Seconds of an iteration for each segment beside the first, if it takes ``whole`` in one; a collective call.
+    """Return seconds of an iteration for each segment beside the first, if it takes ``whole`` in one; a collective
+    call.
 
     A short sum begins behind each, since who sends takes cores from those that compute, however few bytes it sends.
     """
@@ -269,7 +273,8 @@ def _border(work: StepBenchmark, whole: float, summing: _Summing, world: Communi
 def cluster_of(
     hosts: Sequence[str], ranks: Sequence[MeasuredRank], links: MeasuredLinks, on_gpu: bool = False
 ) -> Cluster:
-    """The cluster that was measured. Neighbours on one host are ranks of one node, as fast as they are in the mean.
+    """Return the cluster that was measured. Neighbours on one host are ranks of one node, as fast as they are in the
+    mean.
 
     Args:
         hosts: of each rank.
@@ -315,7 +320,7 @@ def cluster_of(
 
 
 def _border_of(borders: Mapping[int, float]) -> tuple[float, float]:
-    """Seconds of a border for each sample, and whatever their number: the line through both, neither below 0."""
+    """Return seconds of a border for each sample, and whatever their number: the line through both, neither below 0."""
     if len(borders) < 2:
         return sum(seconds / size for size, seconds in borders.items()), 0.0
     (large, longer), (small, shorter) = borders.items()
@@ -330,7 +335,7 @@ def _apart_from_all(courses: Sequence[Sequence[float]]) -> NDArray[np.float64]:
 
 
 def _noise(apart: NDArray[np.float64], size: int) -> float:
-    """The standard deviation, as a part of an iteration's time, that ranks of a node seem to have by themselves.
+    """Return the standard deviation, as a part of an iteration's time, that ranks of a node seem to have by themselves.
 
     Of several it is that by which the last of them would be as late as it is in the median, since they may share cores
     and vary against each other; of one it is by quartiles. So what something else of the machine holds up once does
@@ -351,7 +356,8 @@ def _noise(apart: NDArray[np.float64], size: int) -> float:
 
 
 def _at_once(hosts: Sequence[str], ranks: Sequence[MeasuredRank], alone: float) -> float:
-    """Bytes a second that all hosts have together while they sum after iterations, by a ring, whose slowest hops are
+    """Return bytes a second that all hosts have together while they sum after iterations, by a ring, whose slowest
+    hops are
     those between hosts.
 
     A host may have no cores to send and receive at once as fast as a link can. Infinite: each has as much as ``alone``.
@@ -364,7 +370,7 @@ def _at_once(hosts: Sequence[str], ranks: Sequence[MeasuredRank], alone: float) 
 
 
 def _ring_of(ranks: Sequence[MeasuredRank]) -> float:
-    """Bytes a second over each hop of a ring of all ranks after an iteration; 0: none was measured."""
+    """Return bytes a second over each hop of a ring of all ranks after an iteration; 0: none was measured."""
     seconds = _last(ranks, "ring") - _last(ranks, "short")
     return 2 * (len(ranks) - 1) / len(ranks) * ranks[0].sums.nbytes / seconds if seconds > 0 else 0.0
 
@@ -383,19 +389,21 @@ def _busy_efficiency(ranks: Sequence[MeasuredRank]) -> float:
 
 
 def _waking(ranks: Sequence[MeasuredRank], kind: str, links: MeasuredLinks) -> float:
-    """What short sums of this kind, "short" or "busy", take beside the latencies of their steps."""
+    """Return what short sums of this kind, "short" or "busy", take beside the latencies of their steps."""
     return max(0.0, _last(ranks, kind) - math.ceil(math.log2(len(ranks))) * links.latency)
 
 
 def _last(ranks: Sequence[MeasuredRank], kind: str) -> float:
-    """The median of what sums of a kind, a field of Sums, take on the rank that comes last, who waits for nobody; 0:
-    there were none."""
+    """Return the median of what sums of a kind, a field of Sums, take on the rank that comes last, who waits for
+    nobody; 0:
+    there were none.
+    """
     found = [min(each) for each in zip(*(getattr(rank.sums, kind) for rank in ranks), strict=True)]
     return median(found) if found else 0.0
 
 
 def _by_pair(hosts: Sequence[str], nodes: Sequence[Node], links: MeasuredLinks) -> tuple[NodeLink, ...]:
-    """What was measured between hosts, where their nodes' own links say something else."""
+    """Return what was measured between hosts, where their nodes' own links say something else."""
     named, found = {node.name: node for node in nodes}, dict[tuple[str, str], list[MeasuredLink]]()
     for link in links.links:
         one, other = sorted((hosts[link.one], hosts[link.other]))
@@ -427,8 +435,10 @@ def _within(hosts: Sequence[str], ranks: Sequence[MeasuredRank], links: Measured
 
 
 def speed_of(times: Mapping[int, float]) -> tuple[float, float]:
-    """Samples a second, and the seconds of a pass beside them: the line that is nearest to all times, relatively to
-    these; but no pass takes less than nothing, nor less for more samples than for fewer."""
+    """Return samples a second, and the seconds of a pass beside them: the line that is nearest to all times,
+    relatively to
+    these; but no pass takes less than nothing, nor less for more samples than for fewer.
+    """
     (large, longest), *_ = times.items()
     if len(times) == 1:
         return large / longest, 0.0

@@ -76,8 +76,10 @@ def measure(world: Communicator, hosts: Sequence[str], seconds: float = SECONDS)
 
 
 def pairs(hosts: Sequence[str]) -> list[tuple[int, int]]:
-    """Who is measured with whom: few ranks each with each; of many, rank 0 with the first of each other host, the
-    first ranks of few hosts each with each, and rank 0 with another of its host."""
+    """Return who is measured with whom: few ranks each with each; of many, rank 0 with the first of each other host,
+    the
+    first ranks of few hosts each with each, and rank 0 with another of its host.
+    """
     size, by_host = len(hosts), members(hosts)
     if size <= _FEW:
         return list(combinations(range(size), 2))
@@ -105,13 +107,13 @@ def _shared(world: Communicator, heads: Sequence[int], seconds: float) -> float:
 
 
 def shared_by(together: Sequence[float], alone: Sequence[float]) -> float:
-    """What pairs have together, from the bandwidth of each at once with the others, and of some alone."""
+    """Return what pairs have together, from the bandwidth of each at once with the others, and of some alone."""
     lacks = statistics.fmean(together) < AS_ALONE * statistics.fmean(alone)
     return math.fsum(together) if lacks else math.inf
 
 
 def _bandwidths(world: Communicator, chosen: Sequence[tuple[int, int]], seconds: float) -> list[float]:
-    """Bytes a second of each of some pairs, all at once; a collective call."""
+    """Return bytes a second of each of some pairs, all at once; a collective call."""
     world.Barrier()
     own = None
     for one, other in chosen:
@@ -146,7 +148,7 @@ def _pong(comm: Communicator, other: int) -> None:
 
 
 def _round_trips(comm: Communicator, other: int, nbytes: int, seconds: float, fewest: int, most: int) -> float:
-    """The median seconds of round trips; the first does not count."""
+    """Return the median seconds of round trips; the first does not count."""
     comm.Send(np.array([nbytes], np.int64), other)
     message: NDArray[np.uint8] = np.ones(nbytes, np.uint8)
     times: list[float] = []
@@ -162,7 +164,7 @@ def _round_trips(comm: Communicator, other: int, nbytes: int, seconds: float, fe
 
 
 def _time_allreduce(comm: Communicator, seconds: float = 0.3) -> float:
-    """The median seconds a byte of an Allreduce; a collective call."""
+    """Return the median seconds a byte of an Allreduce; a collective call."""
     numbers = np.zeros(ALLREDUCE // np.dtype(np.float32).itemsize, np.float32)
     times: list[float] = []
     wanted = 2  # all ranks do as many as rank 0 says

@@ -82,7 +82,7 @@ def profile(
 
 
 def whole_batch(graph: LayerGraph, parallel: ParallelSpec, ranks: int) -> int:
-    """The samples of a batch of the training net ``graph``, of all ranks together."""
+    """Return the samples of a batch of the training net ``graph``, of all ranks together."""
     if parallel.batch_scope == pb.ParallelParameter.REPLICA:
         return batch_of(graph) * (ranks // (parallel.num_stages * parallel.num_shards))
     return batch_of(graph)
@@ -111,7 +111,10 @@ def _log_prospects(result: Profile) -> None:
 
 
 def no_place_for(path: str) -> str:
-    """Why no file can be written at ``path``; empty if it can. Better known before a long measurement than after."""
+    """Return why no file can be written at ``path``.
+
+    Empty if it can. Better known before a long measurement than after.
+    """
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         return f'cannot be written: there is no folder "{folder}"'
@@ -123,7 +126,7 @@ def no_place_for(path: str) -> str:
 
 
 def _memory_of(device: torch.device, world: Communicator) -> tuple[str, str]:
-    """A name for the memory that this rank computes in."""
+    """Return a name for the memory that this rank computes in."""
     if device.type == "cuda":
         return world.host, str(getattr(torch.cuda.get_device_properties(device), "uuid", device.index))
     return world.host, "main"

@@ -170,7 +170,7 @@ class StepBenchmark:
         self._close_net()
 
     def _split(self, samples: int) -> Share:
-        """All of a batch that is as much smaller, of whatever data layer, as the rank's is."""
+        """Return all of a batch that is as much smaller, of whatever data layer, as the rank's is."""
         own = -(-samples * self.samples // self._batch)
         return Share(0, own, own)
 

@@ -143,7 +143,7 @@ class _Survey:
             self._step(sizes[self._comm.rank] or self._growth.largest, self._limits.rough)
 
     def _next(self, slowest: float) -> int:
-        """The next larger size that is worth a measurement, or 0; once 0, always 0."""
+        """Return the next larger size that is worth a measurement, or 0; once 0, always 0."""
         largest = self._growth.largest
         size = min(2 * largest, self._batch)
         wanted = largest < self._batch and self._points[largest].seconds < slowest and self._fits(size)
@@ -243,7 +243,7 @@ class _Runs:
         self.spent = 0.0
 
     def are_enough(self, limits: SurveyLimits, late: bool) -> bool:
-        """Whether ``limits`` are met, or the runs must do because it is ``late``."""
+        """Return whether ``limits`` are met, or the runs must do because it is ``late``."""
         count = len(self.means)
         if late and count >= limits.repeats:
             return True

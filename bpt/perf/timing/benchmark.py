@@ -116,7 +116,7 @@ def _time(
 
 
 def _wait(waits: RepetitionTimes, passes: RepetitionTimes) -> str:
-    """How long a pass of the whole net waits for its batches, which are made meanwhile."""
+    """Return how long a pass of the whole net waits for its batches, which are made meanwhile."""
     median, spread = waits.median * 1e3, waits.spread * 1e3
     return f"Wait for data: {median:.3f} ± {spread:.3f} ms of a pass, {waits.median / passes.median:.1%} of its time."
 
@@ -141,7 +141,7 @@ def _itemsizes(net: Net) -> Itemsizes:
 
 
 def _unit(device: torch.device) -> str:
-    """What computes, in words."""
+    """Return what computes, in words."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()

@@ -89,7 +89,7 @@ def time_cgdp(runtime: Runtime, iterations: int) -> CgdpTimes | None:
 def time_original(
     plan: RunPlan, times: CgdpTimes, device: torch.device, world: Communicator, iterations: int
 ) -> Phases | None:
-    """The phases of an iteration under OrigDP, of which T' is made; a collective call.
+    """Return the phases of an iteration under OrigDP, of which T' is made; a collective call.
 
     ``None``: this plan does not go together with ``exchange: TREE``.
     """
@@ -146,7 +146,7 @@ def log_cgdp_times(times: CgdpTimes, original: Phases | None) -> None:
 
 
 def phase_table(cgdp: Phases, original: Phases) -> Iterator[str]:
-    """A line a way to train, with the paper's columns (Table 2)."""
+    """Yield a line a way to train, with the paper's columns (Table 2)."""
     rows = [["", *TABLE_2.values(), "total time"]]
     for name, phases in (("OrigDP", original), ("CGDP", cgdp)):
         rows.append([name, *(_ms(phases[phase]) for phase in TABLE_2), _ms(math.fsum(phases.values()))])
@@ -156,14 +156,14 @@ def phase_table(cgdp: Phases, original: Phases) -> Iterator[str]:
 
 
 def cuts(layers: int, used: Lengths) -> dict[str, Lengths]:
-    """The chunks that are looked at, each with its name: those in use, and those of some sizes."""
+    """Return the chunks that are looked at, each with its name: those in use, and those of some sizes."""
     sizes = [*(size for size in SIZES if size <= layers), layers + 1]
     named = {"all layers" if size > layers else f"size {size}": chunks(layers, size) for size in sizes}
     return {"in use": used, **named}
 
 
 def layer_table(measured: CalibrationResult, used: Lengths) -> Iterator[str]:
-    """A line a layer, from the top down: parameters and times (Table 3).
+    """Yield a line a layer, from the top down: parameters and times (Table 3).
 
     The last layer of each chunk has the chunk's t_as and T_BP^i.
     """
@@ -189,7 +189,7 @@ def layer_table(measured: CalibrationResult, used: Lengths) -> Iterator[str]:
 def total_table(
     measured: CalibrationResult, rows: Mapping[str, Lengths], original: float | None = None
 ) -> Iterator[str]:
-    """A line for each of the chunks in ``rows``: T and its overhead T_O, predicted and measured; one for OrigDP.
+    """Yield a line for each of the chunks in ``rows``: T and its overhead T_O, predicted and measured; one for OrigDP.
 
     Args:
         original: T' as measured, in seconds, if it was.
@@ -209,7 +209,7 @@ def total_table(
 
 
 def summary(measured: CalibrationResult, used: Lengths) -> Iterator[str]:
-    """What of the exchange is hidden with the chunks in use, and what holds backward up."""
+    """Yield what of the exchange is hidden with the chunks in use, and what holds backward up."""
     exchange = measured.exchange
     seen = measured.seen[IterationKind(used)].total - computing_time(measured.costs)
     predicted = overhead(measured.costs, used)
@@ -230,7 +230,7 @@ def summary(measured: CalibrationResult, used: Lengths) -> Iterator[str]:
 
 
 def _hidden(added: float, exchange: float) -> str:
-    """The share of ``exchange`` seconds that backward and exchange together do not take longer."""
+    """Return the share of ``exchange`` seconds that backward and exchange together do not take longer."""
     share = 1 - added / exchange if exchange else 1.0
     return f"{share:.1%}" if share > 0 else "nothing"
 
@@ -241,7 +241,7 @@ def _stages(seconds: Sequence[float], reduces: bool) -> list[str]:
 
 
 def _cells(predicted: float, seen: float | None, computing: float, final: float | None = None) -> Sequence[str]:
-    """The cells of a line in ``total_table``; what is ``None`` is left empty."""
+    """Return the cells of a line in ``total_table``; what is ``None`` is left empty."""
     ratio = f"{predicted / seen:.3f}" if seen else ""
     end = ["" if final is None else _ms(final), "" if seen is None else _ms(seen - computing)]
     return [_ms(predicted), "" if seen is None else _ms(seen), ratio, _ms(predicted - computing), *end]

@@ -112,12 +112,12 @@ def _measure(runtime: Runtime, compute: TaskDagCompute, iterations: int) -> Engi
 
 
 def pass_of(timelines: Mapping[tuple[int, str], Timeline], direction: str) -> Pass:
-    """The last pass in a ``direction``, from the segments' timelines."""
+    """Return the last pass in a ``direction``, from the segments' timelines."""
     return Pass(tuple(timeline for (_, other), timeline in sorted(timelines.items()) if other == direction))
 
 
 def side_by_side(seconds: Mapping[int, Sequence[tuple[float, float]]], alike: bool = False) -> Iterator[str]:
-    """A line an engine: median ± half the distance of the quartiles of its times; and TASK_DAG's over LIBRARY's.
+    """Yield a line an engine: median ± half the distance of the quartiles of its times; and TASK_DAG's over LIBRARY's.
 
     Args:
         alike: TASK_DAG has run the net as LIBRARY does, so that a ratio would say nothing.
@@ -137,7 +137,7 @@ def side_by_side(seconds: Mapping[int, Sequence[tuple[float, float]]], alike: bo
 
 
 def task_tables(passes: Mapping[str, Sequence[Pass]]) -> Iterator[str]:
-    """What the threads of TASK_DAG did, and the critical path of the pass of the median time."""
+    """Yield what the threads of TASK_DAG did, and the critical path of the pass of the median time."""
     if not any(each.timelines for each in passes["forward"]):
         yield "TASK_DAG finds nothing to run side by side here, so it runs the net as LIBRARY does."
         return

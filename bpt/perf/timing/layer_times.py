@@ -81,7 +81,7 @@ class Stopwatch:
             self._marks.append(time.perf_counter())
 
     def laps(self) -> list[float]:
-        """Seconds between consecutive marks; the stopwatch starts anew."""
+        """Return seconds between consecutive marks; the stopwatch starts anew."""
         marks, self._marks = self._marks, []
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
@@ -163,8 +163,10 @@ def choose_layout(operator: Operator, choice: LayoutChoice, update: Callable[[],
 
 
 def one_stage(operator: Operator) -> list[Forward | Backward]:
-    """A pass in micro-batches on the one stage that there is: each forward and at once backward, unless layers gather
-    them."""
+    """Return a pass in micro-batches on the one stage that there is: each forward and at once backward, unless layers
+    gather
+    them.
+    """
     stages = (0,) * len(operator.segments)
     pipeline = Pipeline(stages, (), 1, operator.micro_batches, gathers=operator.gathers)
     rule = pb.PipelineParameter.GPIPE if operator.gathers else pb.PipelineParameter.SEQUENTIAL
@@ -177,7 +179,7 @@ def repeat(
     iterations: int,
     each: Callable[[int, float], object] = lambda number, seconds: None,
 ) -> list[tuple[float, ...]]:
-    """Seconds of each step in each of ``iterations`` rounds. Gradients are dropped after every round."""
+    """Return seconds of each step in each of ``iterations`` rounds. Gradients are dropped after every round."""
     stopwatch = Stopwatch(operator.device)
     rounds = []
     for number in range(1 - WARM_UP, iterations + 1):

@@ -108,7 +108,7 @@ class PeakMeter:
             self._rounds.append((products, self._streams()))
 
     def peaks(self) -> Peaks:
-        """What was measured so far."""
+        """Return what was measured so far."""
         assert self._rounds, "call measure() first"
         products, streams = zip(*self._rounds, strict=True)
         tf32 = " in TF32" if _tf32(self._device) and self._dtype == torch.float32 else ""
@@ -156,7 +156,7 @@ class PeakMeter:
         return rates[self._stream]
 
     def _time(self, step: Callable[[], object], repetitions: int) -> list[float]:
-        """Seconds of each repetition, after one that does not count."""
+        """Return seconds of each repetition, after one that does not count."""
         stopwatch = Stopwatch(self._device)
         step()
         stopwatch.mark()
@@ -171,7 +171,7 @@ def _as_layers_multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _array_bytes(device: torch.device) -> int:
-    """Bytes of an array that caches hold a small part of, if there is that much memory."""
+    """Return bytes of an array that caches hold a small part of, if there is that much memory."""
     if device.type == "cuda":
         caches = torch.cuda.get_device_properties(device).L2_cache_size
         free, _ = torch.cuda.mem_get_info(device)
@@ -181,7 +181,7 @@ def _array_bytes(device: torch.device) -> int:
 
 
 def _last_caches() -> int:
-    """Bytes of the last caches of all cores that this process may run on; 0 if the system does not tell."""
+    """Return bytes of the last caches of all cores that this process may run on; 0 if the system does not tell."""
     found: dict[str, int] = {}
     try:
         for core in os.sched_getaffinity(0):

@@ -109,7 +109,7 @@ def time_phases(runtime: Runtime, iterations: int) -> list[RankTimes]:
 
 
 def phase_table(ranks: Sequence[RankTimes], iterations: int) -> Iterator[str]:
-    """A line a rank: milliseconds of each phase of an iteration (CGDP, Table 2), and of computing alone."""
+    """Yield a line a rank: milliseconds of each phase of an iteration (CGDP, Table 2), and of computing alone."""
     staged = any(times.phases.get("pipeline") for times in ranks)
     names = [name for name in PHASES if name != "pipeline" or staged]
     rows = [("rank", "host", *names, "total", "computing")]
@@ -133,7 +133,7 @@ def traffic_table(
     packed: Mapping[str, Mapping[str, int]] | None = None,
     crossing: Sequence[Transfer] = (),
 ) -> Iterator[str]:
-    """A line for each instruction and method that sent something: layers, calls, bytes, time.
+    """Yield a line for each instruction and method that sent something: layers, calls, bytes, time.
 
     Args:
         packed: message name → the elements of each parameter in it; a line each, with its part of bytes and time.
@@ -168,7 +168,7 @@ def traffic_table(
 
 
 def link_table(ranks: Sequence[RankTimes], iterations: int) -> Iterator[str]:
-    """A line for each two ranks of which one sends messages to the other; nothing if there are none."""
+    """Yield a line for each two ranks of which one sends messages to the other; nothing if there are none."""
     links = [(source, to, sent) for source, times in enumerate(ranks) for to, sent in sorted(times.links.items())]
     if links:
         yield "Messages from one rank to another, mean of an iteration:"
@@ -183,7 +183,7 @@ def _order(key: Key) -> tuple[int, int, str, str]:
 
 
 def _what(graph: LayerGraph, segments: Sequence[Segment], crossing: Sequence[Transfer], step: InstructionStep) -> str:
-    """What something was sent for: a blob with its stages, or layers."""
+    """Return what something was sent for: a blob with its stages, or layers."""
     if step.number is None:
         return "all"
     if step.kind in (do.Send, do.Recv):

@@ -39,7 +39,7 @@ class LayerWork:
         return max(self.flops / peaks.flops, self.bytes / peaks.bandwidth)
 
     def computes(self, peaks: Peaks) -> bool:
-        """Whether the roof of computing binds it, and not that of memory."""
+        """Return whether the roof of computing binds it, and not that of memory."""
         return self.flops / peaks.flops > self.bytes / peaks.bandwidth
 
 
@@ -110,7 +110,8 @@ def backward_work(graph: LayerGraph, node: LayerNode, sizes: Itemsizes) -> Layer
 
 
 def points(graph: LayerGraph, layers: Sequence[LayerTimes], sizes: Itemsizes, peaks: Peaks) -> list[Point]:
-    """All layers that have bottoms, forward, and backward where they go back; those farthest above the roof first.
+    """Return all layers that have bottoms, forward, and backward where they go back; those farthest above the roof
+    first.
 
     How long a layer without bottoms waits, or what it reads and draws, is no matter of these roofs.
     """

@@ -18,7 +18,7 @@ NET_HEAD: tuple[str, ...] = ("", *TIMES, "GFLOP/s", "GB/s")
 def roofline_lines(
     points: Sequence[Point], peaks: Peaks, passes: PassTimes, precision: str, unit: str, left_out: Sequence[str] = ()
 ) -> Iterator[str]:
-    """All lines.
+    """Yield all lines.
 
     Args:
         points: those farthest above the roof first.
@@ -38,7 +38,7 @@ def roofline_lines(
 
 
 def roof_lines(peaks: Peaks) -> Iterator[str]:
-    """The two roofs, where they meet, and whether they stood still."""
+    """Yield the two roofs, where they meet, and whether they stood still."""
     compute, memory = peaks.compute, peaks.memory
     yield f"Compute roof: {compute.rate / 1e9:.1f} ± {compute.spread / 1e9:.1f} GFLOP/s, {compute.what}."
     yield f"Memory roof: {memory.rate / 1e9:.2f} ± {memory.spread / 1e9:.2f} GB/s, {memory.what}."
@@ -65,7 +65,7 @@ def _row(point: Point, total: float) -> tuple[str, ...]:
 
 
 def _net_rows(points: Sequence[Point], passes: PassTimes, total: float) -> Iterator[tuple[str, ...]]:
-    """Each pass that there is work for, and an iteration: the layers one by one, and the net as it runs."""
+    """Yield each pass that there is work for, and an iteration: the layers one by one, and the net as it runs."""
     whole = {Direction.FORWARD: passes.forward.median, Direction.BACKWARD: passes.backward.median}
     worked = [direction for direction in Direction if any(point.direction is direction for point in points)]
     for direction in worked:

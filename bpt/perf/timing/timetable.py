@@ -30,7 +30,7 @@ def caffe_lines(layers: Sequence[LayerTimes], passes: PassTimes) -> Iterator[str
 def table(
     graph: LayerGraph, layers: Sequence[LayerTimes], passes: PassTimes, readers: Sequence[str] = ()
 ) -> Iterator[str]:
-    """A line a layer: median ± spread of its times, parameters, work and speed; then the whole net.
+    """Yield a line a layer: median ± spread of its times, parameters, work and speed; then the whole net.
 
     Args:
         readers: names of the layers that read a data set.

@@ -27,7 +27,7 @@ class Offset(NamedTuple):
     error: float
 
     def beside(self, other: Offset) -> Offset:
-        """What the clock shows more than that of the rank with ``other``, at about the same time."""
+        """Return what the clock shows more than that of the rank with ``other``, at about the same time."""
         return Offset(self.at, self.seconds - other.seconds, self.error + other.error)
 
 
@@ -36,7 +36,7 @@ SAME = Offset(0.0, 0.0, 0.0)
 
 
 def ask(comm: Communicator, rank: int, clock: Clock = time.perf_counter) -> Offset:
-    """The offset of ``rank``, which ``answer``s meanwhile.
+    """Return the offset of ``rank``, which ``answer``s meanwhile.
 
     A message goes there and another one back, with that rank's time, which lies between those of leaving and arriving
     here: so it is known to half of the round trip. Of ROUNDS of them the shortest counts (Cristian, 1989).
@@ -63,7 +63,7 @@ def answer(comm: Communicator, clock: Clock = time.perf_counter) -> None:
 
 
 def to_first(offsets: Sequence[Offset], at: float) -> float:
-    """The time of the first rank's clock when that of a rank with these ``offsets`` shows ``at``.
+    """Return the time of the first rank's clock when that of a rank with these ``offsets`` shows ``at``.
 
     Between two offsets a clock is taken to drift evenly.
     """

@@ -74,7 +74,10 @@ class Recorder:
             self._write()
 
     def finish(self) -> tuple[IO[bytes], int]:
-        """All that was kept: a file, at its start, and its length in bytes; see ``read``. Nothing may come after it."""
+        """Return all that was kept: a file, at its start, and its length in bytes.
+
+        See ``read``. Nothing may come after it.
+        """
         self._write()
         self._file.seek(0)
         return self._file, self._length
@@ -104,14 +107,14 @@ class Recorder:
 
 
 def read(file: IO[bytes], length: int) -> Iterator[TraceSpan]:
-    """The spans in the first ``length`` bytes of a recorder's file, in the order in which they have ended."""
+    """Yield the spans in the first ``length`` bytes of a recorder's file, in the order in which they have ended."""
     while file.tell() < length:
         for fields in marshal.load(file):
             yield TraceSpan(*fields)
 
 
 def span_of(event: Event) -> TraceSpan:
-    """What a trace shows of ``event``."""
+    """Return what a trace shows of ``event``."""
     show = _call if event.method else _itself
     kind, name, details = show(event)
     if event.layers:

@@ -161,7 +161,7 @@ def _send(comm: Communicator, recorder: Recorder) -> None:
 
 @contextmanager
 def _receive(comm: Communicator, place: int, rank: int, host: str, first: Offset) -> Iterator[Rank]:
-    """What ``rank``, at ``place`` of those that are left, sends."""
+    """Return what ``rank``, at ``place`` of those that are left, sends."""
     last = clock_offset.ask(comm, place)
     head = np.zeros(2, np.int64)
     comm.Recv(head, place)

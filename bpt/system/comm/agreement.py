@@ -35,7 +35,7 @@ def check_same(world: Communicator, facts: Mapping[str, str] | None) -> None:
 
 
 def outcome_of_first(world: Communicator, work: Callable[[], T] | None) -> T:
-    """What ``work`` returns on rank 0, on all ranks; a collective call.
+    """Return what ``work`` returns on rank 0, on all ranks; a collective call.
 
     Args:
         work: called on the ranks that have some. Ranks but the first may have a part in it, whose result counts for

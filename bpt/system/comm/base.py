@@ -48,7 +48,7 @@ class Request(Protocol):
         """Return when the buffer may be used again (sent) or read (received)."""
 
     def Test(self) -> bool:
-        """Whether ``Wait`` would return at once."""
+        """Return whether ``Wait`` would return at once."""
 
 
 class CountedRequest:
@@ -127,8 +127,10 @@ class Communicator(ABC):
         return False
 
     def describe(self) -> dict[str, str]:
-        """What carries messages: "library", "standard", "threads" (what it allows), "fault tolerance", and of which
-        kinds of "device memory" it takes buffers."""
+        """Return what carries messages: "library", "standard", "threads" (what it allows), "fault tolerance", and of
+        which
+        kinds of "device memory" it takes buffers.
+        """
         return {
             "library": "none",
             "standard": "none",
@@ -145,7 +147,10 @@ class Communicator(ABC):
     # A collective of the ranks that live
 
     def Agree(self, flag: int) -> int:
-        """The bits that are set in the ``flag`` of all ranks, equal on all; a rank that dies disturbs nobody here."""
+        """Return the bits that are set in the ``flag`` of all ranks, equal on all.
+
+        A rank that dies disturbs nobody here.
+        """
         with self._call("Agree"):
             return self._Agree(flag)
 
@@ -255,11 +260,11 @@ class Communicator(ABC):
 
     @abstractmethod
     def bcast(self, value: Any, root: int = 0) -> Any:
-        """The ``value`` of ``root``, on all ranks."""
+        """Return the ``value`` of ``root``, on all ranks."""
 
     @abstractmethod
     def allgather(self, value: Any) -> list[Any]:
-        """The ``value`` of every rank, in order of rank."""
+        """Return the ``value`` of every rank, in order of rank."""
 
     # New communicators, which share the events
 
@@ -269,7 +274,7 @@ class Communicator(ABC):
 
     @abstractmethod
     def Dup(self) -> Communicator:
-        """The same ranks once more, for another thread or purpose."""
+        """Return the same ranks once more, for another thread or purpose."""
 
     @abstractmethod
     def Free(self) -> None:
@@ -279,7 +284,7 @@ class Communicator(ABC):
         """
 
     def Shrink(self) -> Communicator:
-        """The ranks that live, in order of their rank; a collective of those.
+        """Return the ranks that live, in order of their rank; a collective of those.
 
         Ranks may come to it from anywhere: what somebody waits for in this communicator ends with a LostRankError, and
         so does all that is called here afterwards, but for ``Agree`` and ``Shrink``. Without fault tolerance a ``Dup``.
@@ -289,7 +294,7 @@ class Communicator(ABC):
         return shrunk
 
     def loss(self) -> LostRankError | None:
-        """Why nobody need wait here any more, if that is so: ranks are lost, or it was revoked."""
+        """Return why nobody need wait here any more, if that is so: ranks are lost, or it was revoked."""
         return None
 
     def forget(self, made: Communicator) -> None:
@@ -308,13 +313,16 @@ class Communicator(ABC):
 
     @abstractmethod
     def Create_cart(self, dims: Sequence[int]) -> Cartesian:
-        """These ranks as a grid, the last axis fastest; ``dims`` multiply to ``size``."""
+        """Return these ranks as a grid, the last axis fastest; ``dims`` multiply to ``size``."""
 
     # Memory that ranks share
 
     @abstractmethod
     def Split_type_shared(self) -> Communicator:
-        """The ranks that can share memory with this one, those of its host, in order of their rank; a collective."""
+        """Return the ranks that can share memory with this one, those of its host, in order of their rank.
+
+        A collective.
+        """
 
     @abstractmethod
     def Allocate_shared(self, nbytes: int) -> Window:
@@ -384,7 +392,7 @@ class Communicator(ABC):
             yield
 
     def _flow(self, source: int, dest: int, tag: int) -> int:
-        """A number for the next message of this kind: messages arrive in order, so it is the same at both ends.
+        """Return a number for the next message of this kind: messages arrive in order, so it is the same at both ends.
 
         Hashes of integers are alike in all processes.
         """
@@ -415,7 +423,7 @@ class Cartesian(Protocol):
         """This rank's place."""
 
     def Sub(self, remain_dims: Sequence[bool]) -> Communicator:
-        """The ranks that differ from this one in the remaining axes only."""
+        """Return the ranks that differ from this one in the remaining axes only."""
 
     def Free(self) -> None:
         """Give the grid back, not what was made of it; a collective call."""

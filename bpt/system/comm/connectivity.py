@@ -91,7 +91,7 @@ def _meet(world: Communicator, others: Sequence[int], seconds: float) -> Buffer:
 
 
 def _missing(requests: Mapping[K, Request], seconds: float) -> list[K]:
-    """The keys of the requests that are not done after so many seconds."""
+    """Return the keys of the requests that are not done after so many seconds."""
     waiting = dict(requests)
     deadline = time.monotonic() + seconds
     while True:
@@ -102,7 +102,7 @@ def _missing(requests: Mapping[K, Request], seconds: float) -> list[K]:
 
 
 def _heads(hosts: Sequence[str]) -> list[int]:
-    """The first rank of each host."""
+    """Return the first rank of each host."""
     return sorted({host: rank for rank, host in reversed(list(enumerate(hosts)))}.values())
 
 
@@ -111,7 +111,7 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 def _as_message(host: str) -> Buffer:
-    """A host's name, in fixed length."""
+    """Return a host's name, in fixed length."""
     padded = host.encode("ascii", "replace")[:_NAME].ljust(_NAME, b"\0")
     return np.array(list(padded), np.uint8)
 
@@ -121,7 +121,7 @@ def _as_hosts(names: Buffer) -> tuple[str, ...]:
 
 
 def lost_rank_error(method: str, ranks: Sequence[int], names: Iterable[str]) -> LostRankError:
-    """The error of a call that cannot be completed any more.
+    """Return the error of a call that cannot be completed any more.
 
     Args:
         method: in which it was noticed.
@@ -137,5 +137,5 @@ def lost_rank_error(method: str, ranks: Sequence[int], names: Iterable[str]) -> 
 
 
 def name_of(rank: int, host: str) -> str:
-    """A rank of the world, for a message."""
+    """Return a rank of the world, for a message."""
     return f"rank {rank} (host {host})"

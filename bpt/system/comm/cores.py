@@ -41,19 +41,19 @@ def share_cores(comm: Communicator, environment: Mapping[str, str] = os.environ)
 
 
 def are_scarce(ranks: int) -> bool:
-    """Whether ``ranks`` on this node have so little CPU time that none may be spent on waiting."""
+    """Return whether ``ranks`` on this node have so little CPU time that none may be spent on waiting."""
     return cpu_time() < len(allowed()) or ranks > len(allowed())
 
 
 def allowed() -> frozenset[int]:
-    """The logical CPUs that this process may run on."""
+    """Return the logical CPUs that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return frozenset(os.sched_getaffinity(0))
     return frozenset(range(os.cpu_count() or 1))
 
 
 def physical(cpus: Set[int], root: Path = ROOT) -> int:
-    """The number of cores that ``cpus`` belong to: two hardware threads of one core compute no faster than one."""
+    """Return the number of cores that ``cpus`` belong to: two hardware threads of one core compute no faster than one."""
     return len({_siblings(cpu, root) for cpu in cpus})
 
 
@@ -65,7 +65,10 @@ def _siblings(cpu: int, root: Path) -> str:
 
 
 def cpu_time(root: Path = ROOT) -> float:
-    """How many CPUs' time this process's control groups grant it and its neighbours there; infinite without a limit."""
+    """Return how many CPUs' time this process's control groups grant it and its neighbours there.
+
+    Infinite without a limit.
+    """
     try:
         mounts = (root / "proc/self/mountinfo").read_text().splitlines()
         groups = (root / "proc/self/cgroup").read_text().splitlines()
@@ -87,7 +90,7 @@ def cpu_time(root: Path = ROOT) -> float:
 
 
 def _groups(root: Path, at: str, on: str, path: str) -> list[Path]:
-    """The folders of a group and those around it, as far as this mount shows them."""
+    """Return the folders of a group and those around it, as far as this mount shows them."""
     mount = root / on.lstrip("/")
     inner = Path(path).relative_to(at) if Path(path).is_relative_to(at) else Path()
     return [mount / inner, *(mount / parent for parent in inner.parents)]
@@ -110,7 +113,7 @@ def _version_2(folder: Path) -> float:
 
 
 def wanted_threads(environment: Mapping[str, str]) -> int:
-    """The number of threads that the user asks for by OMP_NUM_THREADS; 0: does not say.
+    """Return the number of threads that the user asks for by OMP_NUM_THREADS; 0: does not say.
 
     Raises:
         UserError: it is no number.
@@ -140,7 +143,7 @@ def unbind_affinity() -> None:
 
 
 def _bound_by_default() -> bool:
-    """Whether Open MPI says that it has bound this process to a core just because it had no other order.
+    """Return whether Open MPI says that it has bound this process to a core just because it had no other order.
 
     It tells so nowhere in the environment, but to those who ask PMIx, its launcher's interface.
     """
@@ -181,7 +184,7 @@ def power(
     environment: Mapping[str, str] = os.environ,
     root: Path = ROOT,
 ) -> float | None:
-    """This rank's power: MHz of its cores × the number of cores that it may use, which may be a fraction.
+    """Return this rank's power: MHz of its cores × the number of cores that it may use, which may be a fraction.
 
     A rank has the physical cores that it may run on, divided by the ranks that may run there too, and no more than its
     part of the CPU time that the control groups of its node grant, and than OMP_NUM_THREADS.
@@ -210,7 +213,7 @@ def power(
 def powers(
     comm: Communicator, device: float | None = None, environment: Mapping[str, str] = os.environ, root: Path = ROOT
 ) -> list[float | None]:
-    """The power of every rank, in order of rank; a collective call. Arguments and errors as of ``power``."""
+    """Return the power of every rank, in order of rank; a collective call. Arguments and errors as of ``power``."""
     mine = allowed()
     here = [cpus for host, cpus in comm.allgather((comm.host, mine)) if host == comm.host]
     sharing = sum(1 for cpus in here if cpus & mine)
@@ -218,7 +221,7 @@ def powers(
 
 
 def frequency(cpus: Set[int], root: Path = ROOT) -> float | None:
-    """The mean frequency of ``cpus`` in MHz; ``None``: that of one cannot be read, or is told as 0."""
+    """Return the mean frequency of ``cpus`` in MHz; ``None``: that of one cannot be read, or is told as 0."""
     told = _told(root)
     found = [_of_driver(cpu, root) or told.get(cpu, 0.0) for cpu in sorted(cpus)]
     return sum(found) / len(found) if found and all(found) else None

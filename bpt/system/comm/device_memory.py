@@ -8,7 +8,7 @@ _KINDS = {"cuda": "CUDA", "rocm": "ROCm"}
 
 
 def device_memory(extension: str, memory_kinds: str | None) -> str:
-    """The kinds of device memory that a library takes: ``CUDA``, ``ROCm`` or both, ``none``, or ``unknown``.
+    """Return the kinds of device memory that a library takes: ``CUDA``, ``ROCm`` or both, ``none``, or ``unknown``.
 
     Args:
         extension: the file of the module that is linked to the library.

@@ -74,7 +74,7 @@ class ProcessGrid:
 
     @classmethod
     def alone(cls) -> ProcessGrid:
-        """The grid of one process."""
+        """Return the grid of one process."""
         return cls.make(SerialCommunicator())
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ def arrangement(ranks: int, stages: int, shards: int) -> str:
 
 
 def indivisible(ranks: int, stages: int, shards: int) -> str:
-    """Why so many ranks do not divide into replicas of ``stages`` × ``shards``; "": they do."""
+    """Return why so many ranks do not divide into replicas of ``stages`` × ``shards``; "": they do."""
     group = stages * shards
     if not ranks % group:
         return ""

@@ -39,17 +39,17 @@ _PR_SET_PDEATHSIG = 1
 
 
 def launched(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a launcher has started this process. A batch job that only *could* start ranks does not count."""
+    """Return whether a launcher has started this process. A batch job that only *could* start ranks does not count."""
     return any(rank in environment and (not size or size in environment) for size, rank in _LAUNCHERS)
 
 
 def launchers_rank(environment: Mapping[str, str] = os.environ) -> int:
-    """This process's rank by the launcher's environment, for those who cannot ask MPI; 0 without a launcher."""
+    """Return this process's rank by the launcher's environment, for those who cannot ask MPI; 0 without a launcher."""
     return next((int(environment[rank]) for _, rank in _LAUNCHERS if rank in environment), 0)
 
 
 def world() -> Communicator:
-    """All ranks that were started together with this process; it alone, if there was no launcher.
+    """Return all ranks that were started together with this process; it alone, if there was no launcher.
 
     Starts MPI, undoes bindings to cores that nobody asked for, and lets the process die with its launcher.
 
@@ -92,13 +92,13 @@ def world() -> Communicator:
 
 
 def find_mpirun() -> str | None:
-    """The mpirun that pip has put beside this Python or, on a cluster, that of the module that is loaded."""
+    """Return the mpirun that pip has put beside this Python or, on a cluster, that of the module that is loaded."""
     beside = Path(sys.executable).with_name("mpirun")
     return str(beside) if beside.exists() else shutil.which("mpirun")
 
 
 def local_ranks(comm: Communicator, environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
-    """This process's rank among those of ``comm`` on its node, and their number. May be a collective call."""
+    """Return this process's rank among those of ``comm`` on its node, and their number. May be a collective call."""
     for rank, size in _LOCAL:
         if rank in environment and size in environment:
             return int(environment[rank]), int(environment[size])
@@ -137,7 +137,7 @@ def _name(process: int) -> str:
 
 
 def _refuse_tasks_without_mpi(environment: Mapping[str, str]) -> None:
-    """srun without PMI starts tasks that know nothing of each other; each would train the whole by itself."""
+    """Srun without PMI starts tasks that know nothing of each other; each would train the whole by itself."""
     tasks = environment.get("SLURM_STEP_NUM_TASKS", "1")
     if tasks != "1" and "SLURM_PROCID" in environment:
         raise UserError(

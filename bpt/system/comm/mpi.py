@@ -144,7 +144,7 @@ class MpiCommunicator(Communicator):
         return ProcessWindow(parts, self._call, win, peers, self._loss_in_window)
 
     def _loss_in_window(self, gone: Sequence[int]) -> LostRankError | None:
-        """Why a wait is in vain: these ranks are gone, or nobody may wait here any more."""
+        """Return why a wait is in vain: these ranks are gone, or nobody may wait here any more."""
         return self._loss("wait", gone) if gone else self.loss()
 
     def loss(self) -> LostRankError | None:
@@ -156,7 +156,10 @@ class MpiCommunicator(Communicator):
         return None
 
     def _allocate(self, sizes: Sequence[int]) -> MPI.Win:
-        """A window with so many bytes, and SLACK, for each rank; where Open MPI has no room, some ranks would hang."""
+        """Return a window with so many bytes, and SLACK, for each rank.
+
+        Where Open MPI has no room, some ranks would hang.
+        """
         place = room.folder()
         lack = self.bcast(room.shortage(sum(sizes), self.host, place))
         if lack:
@@ -340,7 +343,7 @@ class MpiCommunicator(Communicator):
         )
 
     def _failed(self) -> list[int]:
-        """The ranks here that are known to have failed; none, too, if the library cannot tell."""
+        """Return the ranks here that are known to have failed; none, too, if the library cannot tell."""
         try:
             return self._mpi.Get_failed().Translate_ranks(None, self._mpi.Get_group())
         except (MPI.Exception, NotImplementedError):
@@ -386,7 +389,7 @@ class _Cartesian:
 
 
 def world() -> MpiCommunicator:
-    """All ranks that the launcher has started; a collective call.
+    """Return all ranks that the launcher has started; a collective call.
 
     Raises:
         RunError: they do not reach each other.
@@ -406,7 +409,7 @@ def _is_loss(error: MPI.Exception) -> bool:
 
 
 def _spec(buffer: Buffer | None, counts: Counts | None = None) -> Any:
-    """A buffer as mpi4py takes it: memory and MPI's type of an element."""
+    """Return a buffer as mpi4py takes it: memory and MPI's type of an element."""
     assert buffer is not None
     return [flat(buffer), counts, _type(buffer.dtype)] if counts is not None else [flat(buffer), _type(buffer.dtype)]
 

@@ -43,7 +43,7 @@ class CpuTime:
 
     @classmethod
     def now(cls, root: Path = ROOT) -> CpuTime | None:
-        """Those up to now; ``None`` where the system does not tell."""
+        """Return those up to now; ``None`` where the system does not tell."""
         try:
             # cpu  user nice system idle iowait irq softirq …
             user, nice, system, _, _, irq, softirq = map(int, (root / "proc/stat").read_text().split()[1:8])
@@ -78,7 +78,10 @@ class MachineLoad:
 
 
 def load_since(start: CpuTime | None, host: str, threads: int) -> MachineLoad:
-    """The load of this process's host since ``start``; if that is too short ago, as if nobody had done anything."""
+    """Return the load of this process's host since ``start``.
+
+    If that is too short ago, as if nobody had done anything.
+    """
     now, busy, own = CpuTime.now(), 0.0, 0.0
     if start is not None and now is not None and (seconds := now.moment - start.moment) >= SHORTEST:
         busy, own = (now.machine - start.machine) / seconds, (now.own - start.own) / seconds
@@ -130,7 +133,7 @@ def host_loads(loads: Sequence[MachineLoad]) -> list[HostLoad]:
 
 
 def remarks(loads: Sequence[MachineLoad]) -> Iterator[str]:
-    """A line for each host whose ranks hinder each other, or are hindered."""
+    """Yield a line for each host whose ranks hinder each other, or are hindered."""
     for host in dict.fromkeys(load.host for load in loads):
         here = [load for load in loads if load.host == host]
         cores, threads = max(load.cores for load in here), sum(load.threads for load in here)

@@ -21,19 +21,19 @@ WORTH_MESSAGES = 2**16  # bytes
 
 
 def flat(buffer: Buffer) -> Buffer:
-    """All elements in one row, without a copy."""
+    """Return all elements in one row, without a copy."""
     assert buffer.flags.c_contiguous
     return buffer.reshape(-1)
 
 
 def runs(buffer: Buffer | None, counts: Counts) -> list[Buffer]:
-    """The runs of ``counts`` elements that ``buffer`` consists of."""
+    """Return the runs of ``counts`` elements that ``buffer`` consists of."""
     assert buffer is not None and buffer.size == sum(counts)
     return np.split(flat(buffer), np.cumsum(counts)[:-1])
 
 
 def pieces(buffer: Buffer) -> Iterator[Buffer]:
-    """The buffer in runs of at most PIECE bytes; an empty one is one piece."""
+    """Yield the buffer in runs of at most PIECE bytes; an empty one is one piece."""
     whole = flat(buffer)
     step = max(1, PIECE // whole.itemsize)
     for start in range(0, max(1, whole.size), step):
@@ -41,12 +41,12 @@ def pieces(buffer: Buffer) -> Iterator[Buffer]:
 
 
 def is_long(counts: Counts, dtype: np.dtype[Any]) -> bool:
-    """Whether runs of ``counts`` elements do not go in one message."""
+    """Return whether runs of ``counts`` elements do not go in one message."""
     return sum(counts) * dtype.itemsize > PIECE
 
 
 def is_worth_messages(buffer: Buffer) -> bool:
-    """Whether a collective that sleeps while it waits is better made of messages than left to a library."""
+    """Return whether a collective that sleeps while it waits is better made of messages than left to a library."""
     return buffer.nbytes >= WORTH_MESSAGES
 
 
@@ -54,7 +54,7 @@ class MessagePiece(Protocol):
     """A library's request."""
 
     def Test(self) -> bool:
-        """Whether it is done."""
+        """Return whether it is done."""
 
     def Wait(self) -> object:
         """Return when it is done; the library may use up the core until then."""

@@ -27,13 +27,14 @@ _OWN = 2**20  # bytes that the library wants for itself
 
 
 def folder(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Where the files of windows are; None: that is not known."""
+    """Return where the files of windows are; None: that is not known."""
     named = environment.get(_FOLDER)
     return Path(named) if named else _USUAL if _USUAL.is_dir() else None
 
 
 def shortage(nbytes: int, host: str, place: Path | None, free: int | None = None) -> str:
-    """Why there cannot be ``nbytes`` bytes of shared memory on ``host``, and what to do; "": as far as known there can.
+    """Return why there cannot be ``nbytes`` bytes of shared memory on ``host``, and what to do; "": as far as known
+    there can.
 
     Args:
         place: see ``folder``.
@@ -133,7 +134,7 @@ class ProcessWindow(Window):
 
 
 def identity() -> tuple[int, int]:
-    """This process: its id, and in which namespace that holds (0: the system has but one)."""
+    """Return this process: its id, and in which namespace that holds (0: the system has but one)."""
     try:
         return os.getpid(), os.stat("/proc/self/ns/pid").st_ino
     except OSError:
@@ -159,7 +160,7 @@ class Peers:
                     self._handles[rank] = os.pidfd_open(process)
 
     def gone(self) -> list[int]:
-        """The ranks whose processes have ended."""
+        """Return the ranks whose processes have ended."""
         return [rank for rank in self._processes if self._has_ended(rank)]
 
     def close(self) -> None:

@@ -59,7 +59,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        """What there is to tell of ``error``."""
+        """Return what there is to tell of ``error``."""
         if isinstance(error, BptError):
             return cls(str(error), error.exit_status, loss=isinstance(error, LostRankError))
         if isinstance(error, KeyboardInterrupt):
@@ -78,7 +78,7 @@ class Failure:
         say(f"{self.trace}error: {who}{self.message}\n")
 
     def grace(self, took: float) -> float:
-        """Seconds that other ranks may take to fail in the same way, where this one ``took`` so many to come here."""
+        """Return seconds that other ranks may take to fail in the same way, where this one ``took`` so many to come here."""
         least, most = GRACE_WITH_USERS
         return min(max(least, took), most) if self.status == UserError.exit_status else GRACE
 
@@ -164,7 +164,10 @@ def _is_tolerant(comm: Communicator) -> bool:
 
 
 def nobody_reads() -> bool:
-    """Whether standard output is a pipe whose reader is gone; then what is still to be written is thrown away."""
+    """Return whether standard output is a pipe whose reader is gone.
+
+    Then what is still to be written is thrown away.
+    """
     try:
         number = sys.stdout.fileno()
         pipe = select.poll()
@@ -239,7 +242,7 @@ class _Notices:
         return min(self._failed, key=lambda rank: (int(self._failed[rank][2]), rank))
 
     def _all_within(self, seconds: float) -> bool:
-        """Whether all ranks that live are at their end when so much time has passed."""
+        """Return whether all ranks that live are at their end when so much time has passed."""
         end = time.monotonic() + seconds
         while self._awaited and time.monotonic() < end:
             self._look()

@@ -24,7 +24,7 @@ def parent_of(rank: int) -> int | None:
 
 
 def children_of(rank: int, size: int) -> tuple[int, ...]:
-    """Who sends their sums to a rank, of so many ranks: the smallest subtree first, which is ready first."""
+    """Return who sends their sums to a rank, of so many ranks: the smallest subtree first, which is ready first."""
     steps = (1 << bit for bit in range(size.bit_length()))
     return tuple(rank + step for step in steps if rank % (2 * step) == 0 and rank + step < size)
 

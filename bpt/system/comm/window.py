@@ -44,7 +44,7 @@ class Window(ABC):
         self._call = call
 
     def Shared_query(self, rank: int) -> Memory:
-        """The part of ``rank``: flat, shared by all, zeros at first; it starts at a multiple of 64 bytes."""
+        """Return the part of ``rank``: flat, shared by all, zeros at first; it starts at a multiple of 64 bytes."""
         return self._parts[rank]
 
     @abstractmethod
@@ -98,7 +98,7 @@ class Window(ABC):
         return True
 
     def _lost(self) -> LostRankError | None:
-        """Why nobody need be waited for any more; ``None``: there is no such reason."""
+        """Return why nobody need be waited for any more; ``None``: there is no such reason."""
         return None
 
 

@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 
 def choose_device(plan: RunPlan | None = None, gpu: str = "", local_rank: int = 0, local_size: int = 1) -> torch.device:
-    """The device that ``--gpu`` or else the solver asks for.
+    """Return the device that ``--gpu`` or else the solver asks for.
 
     As in ``caffe train`` a GPU is used if ``--gpu`` is given or the solver *sets* ``solver_mode: GPU``
     (the field's default does not count); ``device_id`` then tells which. Ranks on one machine take the devices in
@@ -59,7 +59,7 @@ def choose_device(plan: RunPlan | None = None, gpu: str = "", local_rank: int = 
 
 
 def _numbers(wanted: str, available: int) -> list[int]:
-    """The device numbers that the flag names, each once."""
+    """Return the device numbers that the flag names, each once."""
     if wanted == "all":
         return list(range(available))
     try:
@@ -69,7 +69,7 @@ def _numbers(wanted: str, available: int) -> list[int]:
 
 
 def use_line(device: torch.device) -> str:
-    """The line in which Caffe logs what it computes on."""
+    """Return the line in which Caffe logs what it computes on."""
     return "Use CPU." if device.type == "cpu" else f"Use GPU with device ID {device.index}"
 
 
@@ -83,7 +83,7 @@ def clock_of(device: torch.device) -> float | None:
 
 
 def memory_of(device: torch.device) -> int:
-    """Bytes of memory that the device has, used or not."""
+    """Return bytes of memory that the device has, used or not."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -125,7 +125,7 @@ def _why_no_cuda() -> str:
 
 
 def computing_stream(device: torch.device) -> Stream:
-    """The stream on which ``device`` computes for the calling thread.
+    """Return the stream on which ``device`` computes for the calling thread.
 
     On a CPU that is the caller itself: work is done at once, events are reached when recorded, ``after`` waits. On CUDA
     it is torch's current stream: work enqueues, and ``after`` lets the device wait, not the caller. In both cases
@@ -135,7 +135,7 @@ def computing_stream(device: torch.device) -> Stream:
 
 
 def new_stream(device: torch.device, name: str) -> Stream:
-    """A stream beside the one on which ``device`` computes.
+    """Return a stream beside the one on which ``device`` computes.
 
     A thread, started at the first ``run`` or ``after``, does the work, without recording for gradients. On CUDA it
     enqueues to a stream of the device that is the stream's own, so copies go on while the device computes.

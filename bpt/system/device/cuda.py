@@ -30,7 +30,7 @@ class CudaEvent:
         self._event.synchronize()
 
     def done(self) -> bool:
-        """Whether ``wait`` would return, or raise, at once."""
+        """Return whether ``wait`` would return, or raise, at once."""
         return self._recorded.done() and bool(self._event.query())  # type: ignore[no-untyped-call]
 
     def hold(self, stream: torch.cuda.Stream) -> None:
@@ -66,7 +66,7 @@ class CurrentStream:
         _hold(torch.cuda.current_stream(self._device), event)
 
     def record(self) -> StreamEvent:
-        """An event that is reached when the device has done what is enqueued so far."""
+        """Return an event that is reached when the device has done what is enqueued so far."""
         event = CudaEvent(reached())
         event.mark(torch.cuda.current_stream(self._device))
         return event
@@ -110,7 +110,7 @@ class SideStream:
         self._worker.submit(functools.partial(_hold, self._stream, event))
 
     def record(self) -> StreamEvent:
-        """An event that is reached when the device has done what the thread was given so far."""
+        """Return an event that is reached when the device has done what the thread was given so far."""
         if self._worker.untouched:
             return reached()
         mark = Mark()
@@ -125,7 +125,7 @@ class SideStream:
 
 @contextmanager
 def _feeding(stream: torch.cuda.Stream) -> Iterator[None]:
-    """Settings of the thread: ``stream`` and its device are current, and nothing is recorded for gradients."""
+    """Return settings of the thread: ``stream`` and its device are current, and nothing is recorded for gradients."""
     with torch.no_grad(), torch.cuda.stream(stream):
         yield
 

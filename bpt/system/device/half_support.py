@@ -20,7 +20,7 @@ CHANNELS = 32
 
 
 def without_half(device: torch.device, dtype: torch.dtype) -> str:
-    """Why ``device`` cannot compute in ``dtype``, bfloat16 or float16; empty if it can."""
+    """Return why ``device`` cannot compute in ``dtype``, bfloat16 or float16; empty if it can."""
     if device.type == "cpu" and dtype == torch.float16:
         return "CPUs multiply no float16; BFLOAT16 is for them"
     if device.type == "cpu" and not has_instructions():
@@ -31,7 +31,7 @@ def without_half(device: torch.device, dtype: torch.dtype) -> str:
 
 
 def has_instructions() -> bool:
-    """Whether this CPU multiplies bfloat16. Where Linux does not tell, it is taken for granted."""
+    """Return whether this CPU multiplies bfloat16. Where Linux does not tell, it is taken for granted."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -41,7 +41,7 @@ def has_instructions() -> bool:
 
 @cache
 def disagreement(device: torch.device, dtype: torch.dtype) -> str:
-    """Which kernels do not compute in ``dtype`` what they compute in float32; empty if all do."""
+    """Return which kernels do not compute in ``dtype`` what they compute in float32; empty if all do."""
     for name, half, single in _trials(device, dtype):
         apart = (half.float() - single).abs().max().item()
         if not apart <= AGREE * single.abs().max().item():  # NaN is no agreement
@@ -50,7 +50,7 @@ def disagreement(device: torch.device, dtype: torch.dtype) -> str:
 
 
 def _trials(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """What is computed, in half precision, and in float32 from the same numbers: tops, diffs and gradients."""
+    """Yield what is computed, in half precision, and in float32 from the same numbers: tops, diffs and gradients."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(*shape: int) -> Tensor:

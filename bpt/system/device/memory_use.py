@@ -54,7 +54,7 @@ class Memory:
 
 
 def available() -> int:
-    """Bytes of main memory that processes here can still get: of the machine, and of the cgroups they are in."""
+    """Return bytes of main memory that processes here can still get: of the machine, and of the cgroups they are in."""
     machine = _field(_PROC / "meminfo", "MemAvailable")
     if machine is None:
         machine = memory_of(torch.device("cpu")) // 2  # an old or another system does not tell
@@ -62,7 +62,7 @@ def available() -> int:
 
 
 def obtainable(device: torch.device) -> int:
-    """Bytes of the device's memory that this process can have, what it has already counted."""
+    """Return bytes of the device's memory that this process can have, what it has already counted."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device)
@@ -70,12 +70,12 @@ def obtainable(device: torch.device) -> int:
 
 
 def installed() -> int:
-    """Bytes of main memory for processes here, used or not: of the machine, or what a cgroup they are in may have."""
+    """Return bytes of main memory for processes here, used or not: of the machine, or what a cgroup they are in may have."""
     return min([memory_of(torch.device("cpu")), *(limit for _, _, limit in _cgroup_limits())])
 
 
 def _field(path: Path, name: str) -> int | None:
-    """Bytes that a line ``name:  123 kB`` of a file tells; ``None`` if there is none."""
+    """Return bytes that a line ``name:  123 kB`` of a file tells; ``None`` if there is none."""
     with contextlib.suppress(OSError):
         for line in path.read_text().splitlines():
             if line.startswith(f"{name}:"):
@@ -84,14 +84,14 @@ def _field(path: Path, name: str) -> int | None:
 
 
 def _cgroup_rooms() -> Iterator[int]:
-    """What is left of each memory limit that this process is under."""
+    """Yield what is left of each memory limit that this process is under."""
     for folder, usage, limit in _cgroup_limits():
         with contextlib.suppress(OSError, ValueError):
             yield max(0, limit - int((folder / usage).read_text()) + _reclaimable(folder))
 
 
 def _cgroup_limits() -> Iterator[tuple[Path, str, int]]:
-    """The folder of each cgroup of this process that has a limit, its file of the usage, and the limit."""
+    """Yield the folder of each cgroup of this process that has a limit, its file of the usage, and the limit."""
     for folder, limit, usage in _cgroup_files():
         with contextlib.suppress(OSError, ValueError):  # "max": no limit
             size = int((folder / limit).read_text())
@@ -100,7 +100,7 @@ def _cgroup_limits() -> Iterator[tuple[Path, str, int]]:
 
 
 def _cgroup_files() -> Iterator[tuple[Path, str, str]]:
-    """The folder of each cgroup of this process up to the root, and its files of the limit and the usage."""
+    """Yield the folder of each cgroup of this process up to the root, and its files of the limit and the usage."""
     try:
         lines = (_PROC / "self/cgroup").read_text().splitlines()
     except OSError:
@@ -120,6 +120,6 @@ def _cgroup_files() -> Iterator[tuple[Path, str, str]]:
 
 
 def _reclaimable(folder: Path) -> int:
-    """Bytes of cached files, which count as used but are given up when memory is wanted."""
+    """Return bytes of cached files, which count as used but are given up when memory is wanted."""
     sizes = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
     return int(sizes.get("total_inactive_file", sizes.get("inactive_file", 0)))

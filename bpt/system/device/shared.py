@@ -26,7 +26,10 @@ class Handle:
 
 
 def share(tensor: Tensor) -> Handle | None:
-    """A handle of ``tensor``, which must live as long as somebody has it open; ``None``: this cannot be done here."""
+    """Return a handle of ``tensor``, which must live as long as somebody has it open.
+
+    ``None``: this cannot be done here.
+    """
     if tensor.device.type != "cuda":
         return None
     try:
@@ -37,7 +40,7 @@ def share(tensor: Tensor) -> Handle | None:
 
 
 def open_shared(handle: Handle | None) -> Tensor | None:
-    """The tensor of another process; ``None``: it cannot be reached from here."""
+    """Return the tensor of another process; ``None``: it cannot be reached from here."""
     try:
         if handle is None or _device_of(handle.device[0]) != handle.device:
             return None

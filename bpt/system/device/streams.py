@@ -22,7 +22,7 @@ class StreamEvent(Protocol):
         """
 
     def done(self) -> bool:
-        """Whether ``wait`` would return, or raise, at once."""
+        """Return whether ``wait`` would return, or raise, at once."""
 
 
 class Stream(Protocol):
@@ -49,7 +49,7 @@ class Stream(Protocol):
         """What is submitted from now on starts when ``event``, of any stream, is reached."""
 
     def record(self) -> StreamEvent:
-        """An event that is reached when all that was submitted so far is done."""
+        """Return an event that is reached when all that was submitted so far is done."""
 
     def close(self) -> None:
         """End the stream once what it is at is done, without waiting for that.
@@ -76,7 +76,7 @@ class NullStream:
         event.wait()
 
     def record(self) -> StreamEvent:
-        """An event that is reached."""
+        """Return an event that is reached."""
         return reached()
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class ThreadStream:
         self._worker.submit(event.wait)
 
     def record(self) -> StreamEvent:
-        """An event that the thread reaches."""
+        """Return an event that the thread reaches."""
         if self._worker.untouched:
             return reached()
         mark = Mark()
@@ -124,7 +124,7 @@ class ThreadStream:
 
 
 def reached() -> Mark:
-    """An event that is reached."""
+    """Return an event that is reached."""
     mark = Mark()
     mark.reach()
     return mark

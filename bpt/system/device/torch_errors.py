@@ -14,14 +14,14 @@ _NO_MEMORY = ("can't allocate memory", "not enough memory", "Storage size calcul
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether ``error`` says that there is not enough memory, on whatever device."""
+    """Return whether ``error`` says that there is not enough memory, on whatever device."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
 
 
 def kernel_error(where: str, error: BaseException, bottoms: Sequence[Tensor] = ()) -> RunError:
-    """The RunError for what torch raised at ``where`` in the net, in one line.
+    """Return the RunError for what torch raised at ``where`` in the net, in one line.
 
     Args:
         bottoms: what the layer computed from; their shapes are shown.

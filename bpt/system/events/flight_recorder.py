@@ -139,7 +139,7 @@ class FlightRecorder:
         return _NO_WORDS if self.iteration < 0 else f"iteration {self.iteration}, between two instructions"
 
     def _number_of(self, entry: RecorderEntry) -> int:
-        """That of the instruction which an entry is, or belongs to: another thread may have come to it later."""
+        """Return that of the instruction which an entry is, or belongs to: another thread may have come to it later."""
         if not entry.method:
             return entry.number
         for each in reversed(self.entries()):
@@ -149,11 +149,11 @@ class FlightRecorder:
         return entry.number
 
     def entries(self) -> list[RecorderEntry]:
-        """All that are kept, in the order in which they began."""
+        """Return all that are kept, in the order in which they began."""
         return sorted((each for each in list(self._entries) if each is not None), key=lambda each: each.start)
 
     def words(self, entry: RecorderEntry) -> str:
-        """What an entry is, such as ``Allreduce in X2 (conv2) of iteration 57``."""
+        """Return what an entry is, such as ``Allreduce in X2 (conv2) of iteration 57``."""
         layers_of, segment = self._layers_of(), getattr(entry.what, "segment", None)
         layers = "" if layers_of is None or segment is None else f" ({layers_of(segment)})"
         what = "" if entry.what is None else f"{entry.what}{layers}"
@@ -162,7 +162,7 @@ class FlightRecorder:
         return f"{words or _NO_WORDS} in iteration {entry.iteration}" if entry.iteration >= 0 else words or _NO_WORDS
 
     def lines(self) -> Iterator[str]:
-        """What is kept, oldest first: begin and length in ms, thread, and what."""
+        """Yield what is kept, oldest first: begin and length in ms, thread, and what."""
         now = time.perf_counter()
         yield f"{'ms ago':>12}  {'took ms':>10}  {'thread':<24}  what"
         for entry in self.entries():

@@ -66,7 +66,7 @@ class Totals:
             total.seconds += event.end - event.start
 
     def take(self) -> dict[Key, Traffic]:
-        """All since the last call; for what has no method, ``seconds`` alone."""
+        """Return all since the last call; for what has no method, ``seconds`` alone."""
         with self._lock:
             totals, self._totals = self._totals, {}
         return totals
@@ -101,12 +101,12 @@ def phase_seconds(totals: Mapping[Key, Traffic]) -> dict[str, float]:
 
 
 def traffic_of(totals: Mapping[Key, Traffic]) -> dict[Key, Traffic]:
-    """The calls alone."""
+    """Return the calls alone."""
     return {key: total for key, total in totals.items() if key.method}
 
 
 def computing(phases: Mapping[str, float], traffic: Mapping[Key, Traffic]) -> float:
-    """Seconds of forward, backward and update in ``phases``, without those in calls to other ranks."""
+    """Return seconds of forward, backward and update in ``phases``, without those in calls to other ranks."""
     own = ("forward", "backward", "update")
     waiting = sum(
         total.seconds for (step, _, method), total in traffic.items() if method and step and step.phase in own
@@ -115,5 +115,5 @@ def computing(phases: Mapping[str, float], traffic: Mapping[Key, Traffic]) -> fl
 
 
 def seconds_computing(totals: Mapping[Key, Traffic]) -> float:
-    """Seconds of forward, backward and update, without those in calls to other ranks."""
+    """Return seconds of forward, backward and update, without those in calls to other ranks."""
     return computing(phase_seconds(totals), totals)

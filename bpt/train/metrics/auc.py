@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 
 def macro_auc(scores: npt.NDArray[np.floating], labels: npt.NDArray[np.integer]) -> float:
-    """The mean, over the classes, of the area under the ROC curve of that class against all others.
+    """Return the mean, over the classes, of the area under the ROC curve of that class against all others.
 
     Each class has the same weight, however many samples it has. BPT-CNN reports an AUC (section 5.2) and does not say
     how it is made of many classes; this is scikit-learn's ``roc_auc_score(multi_class="ovr", average="macro")``.
@@ -40,7 +40,7 @@ def _areas(scores: npt.NDArray[np.floating], labels: npt.NDArray[np.integer]) ->
 
 
 def _area(positives: npt.NDArray[np.floating], negatives: npt.NDArray[np.floating]) -> float:
-    """The chance that a positive has a better score than a negative, where equal ones count half.
+    """Return the chance that a positive has a better score than a negative, where equal ones count half.
 
     That is the area under the ROC curve (Mann and Whitney's U over the number of pairs, ties having mid-ranks).
     """

@@ -31,7 +31,7 @@ class Predictions:
     counts: Tensor | None
 
     def right(self) -> Tensor:
-        """Which predictions are correct: bool, in the shape of the labels.
+        """Return which predictions are correct: bool, in the shape of the labels.
 
         As the Accuracy layer has it: the label's score must be better than all others, so a net that tells nothing
         apart, or gives NaN, is never right.
@@ -67,14 +67,14 @@ class ClassifierLayer:
 
     @torch.no_grad()
     def predictions(self, bottoms: Sequence[Tensor]) -> Predictions:
-        """What ``bottoms``, those of its forward, say. The layer itself has refused labels that are no classes."""
+        """Return what ``bottoms``, those of its forward, say. The layer itself has refused labels that are no classes."""
         scores = by_class(bottoms[0].detach(), self.axis)
         labels = bottoms[1].detach().long().reshape(scores.shape[:1] + scores.shape[2:])
         return Predictions(scores, labels, None if self.ignore_label is None else labels != self.ignore_label)
 
 
 def classifying_node(graph: LayerGraph) -> LayerNode | None:
-    """The layer that tells how well a net classifies; ``None`` if none compares scores of classes with labels.
+    """Return the layer that tells how well a net classifies; ``None`` if none compares scores of classes with labels.
 
     Of several losses it is that with the greatest ``loss_weight``, and of equal ones the last: GoogLeNet's auxiliary
     losses (0.3) stand before the one that counts (1), and only the last classifier remains in deployment. Without a
@@ -89,7 +89,7 @@ def classifying_node(graph: LayerGraph) -> LayerNode | None:
 
 
 def find_classifier(net: Net) -> ClassifierLayer | None:
-    """The ``classifying_node`` of ``net``; ``None`` if there is none, or if it runs on another rank."""
+    """Return the ``classifying_node`` of ``net``; ``None`` if there is none, or if it runs on another rank."""
     node = classifying_node(net.graph)
     if node is None or not net.part.runs(node.index):
         return None
@@ -99,7 +99,10 @@ def find_classifier(net: Net) -> ClassifierLayer | None:
 
 
 def _from_softmax(graph: LayerGraph, node: LayerNode) -> bool:
-    """Whether a Softmax layer has made the scores that ``node`` reads; a loss makes probabilities of them itself."""
+    """Return whether a Softmax layer has made the scores that ``node`` reads.
+
+    A loss makes probabilities of them itself.
+    """
     if node.layer_type.is_loss:
         return False
     source = graph.nodes[graph.edges[node.bottoms[0]].producer]

@@ -39,7 +39,7 @@ class Confusion:
         return counts
 
     def top(self, k: int) -> float:
-        """The share of labels among the ``k`` best scores, as the Accuracy layer has it; NaN without labels."""
+        """Return the share of labels among the ``k`` best scores, as the Accuracy layer has it; NaN without labels."""
         counted = int(self.labels.sum())
         return int(self.places[:k].sum()) / counted if counted else math.nan
 
@@ -65,7 +65,10 @@ class ConfusionWatch(ClassifierWatch):
         self._places: Tensor | None = None
 
     def result(self, samples: Communicator) -> Confusion | None:
-        """The counts of all ranks that share the batches; a collective call. ``None``: the net does not classify."""
+        """Return the counts of all ranks that share the batches.
+
+        A collective call. ``None``: the net does not classify.
+        """
         matrix, places = self._matrix, self._places
         classes = max(samples.allgather(0 if places is None else len(places)))
         if not classes:

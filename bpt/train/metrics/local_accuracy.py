@@ -53,7 +53,7 @@ class LocalAccuracy:
         self._hook = self._classifier.layer.register_forward_hook(self._look) if self._classifier else None
 
     def take(self) -> CorrectCount:
-        """What was counted since the last call. The host waits for the device."""
+        """Return what was counted since the last call. The host waits for the device."""
         correct, counted = self._correct, self._counted
         self._correct, self._counted = None, 0
         return CorrectCount(0 if correct is None else int(correct), int(counted), self.classifies)

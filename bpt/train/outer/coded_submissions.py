@@ -50,7 +50,7 @@ class Coding:
         return self.code.size(self._front()) + (self.elements - self.trained) * self.dtype.itemsize
 
     def encode(self, values: Buffer, base: Buffer | None, rest: Tensor) -> Buffer:
-        """The bytes of ``values``.
+        """Return the bytes of ``values``.
 
         Args:
             base: the version that they were trained from, if that counts.
@@ -66,7 +66,7 @@ class Coding:
         return np.concatenate([code.numpy(), values[self.trained :].view(np.uint8)])
 
     def decode(self, received: Buffer, base: Buffer | None) -> Buffer:
-        """What ``encode`` has told of the values."""
+        """Return what ``encode`` has told of the values."""
         values = np.empty(self.elements, self.dtype)
         front = torch.from_numpy(values)[: self.trained]
         size = self.code.size(front)
@@ -86,7 +86,7 @@ Coded = Callable[[int, int, slice], Coding | None]
 
 
 def codings(param: ParallelSpec, hosts: Sequence[str], trained: int, dtype: np.dtype[np.generic]) -> Coded:
-    """How submissions travel between ranks on these ``hosts``, by ``compression_param``.
+    """Return how submissions travel between ranks on these ``hosts``, by ``compression_param``.
 
     Args:
         trained: how many elements at the front of all weights are trained.

@@ -12,7 +12,7 @@ _Exchange = pb.ParallelParameter.Exchange
 
 
 def dealt_layers(net: Net) -> tuple[PrefetchingDataLayer, ...]:
-    """The layers of ``net`` that read a data set, of which each worker gets some samples.
+    """Return the layers of ``net`` that read a data set, of which each worker gets some samples.
 
     Raises:
         LayerError: a data layer's samples cannot be dealt out.

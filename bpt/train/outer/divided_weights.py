@@ -35,7 +35,7 @@ class _Piece:
     gives: bool
 
     def of(self, whole: Buffer) -> Buffer:
-        """The piece's elements; shares memory with ``whole``."""
+        """Return the piece's elements; shares memory with ``whole``."""
         blob = whole[self.span].reshape(self.shape)
         return blob[self.slice.index(blob.ndim)] if self.slice else blob
 
@@ -81,7 +81,7 @@ class DividedWeights:
         self._given = [sum(piece.size for piece in each if piece.gives) for each in self._pieces]
 
     def scatter(self, whole: Buffer | None) -> Buffer:
-        """This rank's part of the leader's ``whole``, which other ranks need not have."""
+        """Return this rank's part of the leader's ``whole``, which other ranks need not have."""
         part = np.empty(self._elements[self._replica.rank], self._dtype)
         with self._replica.events.part_of(Activity.WITHIN):
             if self._in_first:
@@ -91,7 +91,7 @@ class DividedWeights:
         return part
 
     def gather(self, part: Buffer) -> Buffer:
-        """The whole, on the leader, of what the ranks have; an empty buffer on the others."""
+        """Return the whole, on the leader, of what the ranks have; an empty buffer on the others."""
         if not self._in_first:
             return np.empty(0, self._dtype)
         leads = self._replica.rank == 0
@@ -109,7 +109,7 @@ class DividedWeights:
         return whole
 
     def _cut(self, whole: Buffer | None) -> Buffer | None:
-        """What the ranks of a replica hold, one behind the other; ``None``, but on the leader."""
+        """Return what the ranks of a replica hold, one behind the other; ``None``, but on the leader."""
         if self._replica.rank:
             return None
         assert whole is not None and whole.shape == (self.size,) and whole.dtype == self._dtype
@@ -117,7 +117,7 @@ class DividedWeights:
         return np.concatenate([piece.of(whole).reshape(-1) for piece in pieces] or [whole])
 
     def _runs(self, part: Buffer) -> Iterator[tuple[Buffer, _Piece]]:
-        """This rank's pieces in its buffer."""
+        """Yield this rank's pieces in its buffer."""
         start = 0
         for piece in self._pieces[self._replica.rank]:
             yield part[start : start + piece.size], piece

@@ -42,11 +42,11 @@ class FlatWeights:
         self.dtype = array_type(net.context.precision.master)
 
     def nothing(self) -> Buffer:
-        """A new buffer of zeros."""
+        """Return a new buffer of zeros."""
         return np.zeros(self.size, self.dtype)
 
     def pack(self) -> Buffer:
-        """The blobs, in a new buffer."""
+        """Return the blobs, in a new buffer."""
         return self._packed([value.detach() for value in self._values])
 
     def load(self, buffer: Buffer) -> None:
@@ -82,6 +82,6 @@ class FlatWeights:
         return buffer
 
     def _cut(self, buffer: Buffer) -> list[Tensor]:
-        """Each blob's part of ``buffer``, flat; shares its memory."""
+        """Return each blob's part of ``buffer``, flat; shares its memory."""
         whole = torch.from_numpy(buffer)
         return [whole[end - value.numel() : end] for value, end in zip(self._values, self._ends, strict=True)]

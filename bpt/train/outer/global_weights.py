@@ -30,12 +30,12 @@ class GlobalWeights:
         self._submitted: dict[int, Buffer] = {}
 
     def fetch(self, worker: int) -> Buffer:
-        """The newest version, which the worker trains from henceforth."""
+        """Return the newest version, which the worker trains from henceforth."""
         self._bases[worker] = self.newest
         return self.newest
 
     def base_of(self, worker: int) -> Buffer:
-        """The version that the worker trains from."""
+        """Return the version that the worker trains from."""
         return self._bases[worker]
 
     def submit(self, worker: int, weights: Buffer | None) -> None:
@@ -44,7 +44,7 @@ class GlobalWeights:
         self._submitted[worker] = weights
 
     def take(self, worker: int) -> Buffer:
-        """What a worker has submitted; it is not kept any more."""
+        """Return what a worker has submitted; it is not kept any more."""
         return self._submitted.pop(worker)
 
     def forget(self, worker: int) -> None:

@@ -52,7 +52,7 @@ class WorkerProgress:
 
 
 def head() -> Buffer:
-    """An empty head."""
+    """Return an empty head."""
     return np.zeros(LENGTH)
 
 
@@ -63,23 +63,23 @@ def progress_head(progress: WorkerProgress) -> Buffer:
 
 
 def read_progress(numbers: Buffer, worker: int) -> WorkerProgress:
-    """What ``progress_head`` has written."""
+    """Return what ``progress_head`` has written."""
     samples, seconds, loss, action, terminated = numbers[1:6].tolist()
     return WorkerProgress(worker, int(samples), seconds, loss, _ACTIONS[int(action)], bool(terminated))
 
 
 def settled_head(settled: Settled) -> Buffer:
-    """How a worker computes, as a head."""
+    """Return how a worker computes, as a head."""
     return _head(MessageKind.SETTLED, settled.engine, settled.inner)
 
 
 def read_settled(numbers: Buffer, worker: int) -> Settled:
-    """What ``settled_head`` has written."""
+    """Return what ``settled_head`` has written."""
     return Settled(worker, int(numbers[1]), int(numbers[2]))
 
 
 def report_head(report: SubmissionReport) -> Buffer:
-    """A report as a head."""
+    """Return a report as a head."""
     passes = report.passes
     return _head(
         MessageKind.SUBMIT, passes.numerator, passes.denominator, report.iterations, report.samples,
@@ -88,13 +88,13 @@ def report_head(report: SubmissionReport) -> Buffer:
 
 
 def read_report(numbers: Buffer, worker: int) -> SubmissionReport:
-    """What ``report_head`` has written."""
+    """Return what ``report_head`` has written."""
     over, under, iterations, samples, *rest = numbers[1:9].tolist()
     return SubmissionReport(worker, Fraction(int(over), int(under)), int(iterations), int(samples), *rest)
 
 
 def order_head(order: Order) -> Buffer:
-    """An order, but for its samples, as a head."""
+    """Return an order, but for its samples, as a head."""
     until, passes = order.until, order.passes
     return _head(
         MessageKind.ORDER, len(order.runs), order.version, until.numerator, until.denominator,
@@ -103,12 +103,12 @@ def order_head(order: Order) -> Buffer:
 
 
 def number_of_runs(numbers: Buffer) -> int:
-    """How many runs an order's head announces."""
+    """Return how many runs an order's head announces."""
     return int(numbers[1])
 
 
 def read_order(numbers: Buffer, worker: int, runs: Buffer) -> Order:
-    """What ``order_head`` has written; ``runs`` as from ``runs_buffer``."""
+    """Return what ``order_head`` has written; ``runs`` as from ``runs_buffer``."""
     version, until, until_under, passes, passes_under, iterations, weights, stop = map(int, numbers[2:10])
     return Order(
         worker, version, Fraction(until, until_under), Fraction(passes, passes_under),
@@ -117,17 +117,17 @@ def read_order(numbers: Buffer, worker: int, runs: Buffer) -> Order:
 
 
 def runs_buffer(order: Order) -> Buffer:
-    """The samples of an order: (runs, 2)."""
+    """Return the samples of an order: (runs, 2)."""
     return np.array(order.runs, np.int64).reshape(-1, 2)
 
 
 def finished_head(outcome: RunOutcome) -> Buffer:
-    """How the run has ended, as a head."""
+    """Return how the run has ended, as a head."""
     return _head(MessageKind.FINISHED, outcome.iterations, outcome.terminated, outcome.short)
 
 
 def read_finished(numbers: Buffer) -> RunOutcome:
-    """What ``finished_head`` has written."""
+    """Return what ``finished_head`` has written."""
     return RunOutcome(int(numbers[1]), bool(numbers[2]), bool(numbers[3]))
 
 
@@ -137,7 +137,7 @@ def hurry_head() -> Buffer:
 
 
 def kind_of(numbers: Buffer) -> MessageKind:
-    """What a head is about."""
+    """Return what a head is about."""
     return MessageKind(int(numbers[0]))
 
 

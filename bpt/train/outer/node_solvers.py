@@ -78,7 +78,8 @@ def worker_runtime(
 
 
 def node_lines(plan: RunPlan, graph: LayerGraph) -> Iterator[str]:
-    """Which layers of the training net each stage of a worker runs, line by line; none if workers are no pipelines.
+    """Yield which layers of the training net each stage of a worker runs, line by line; none if workers are no
+    pipelines.
 
     Raises:
         PrototxtError, FileError: the net cannot be placed, or divided over the ranks of a worker.
@@ -93,7 +94,7 @@ def node_lines(plan: RunPlan, graph: LayerGraph) -> Iterator[str]:
 
 
 def _redirected(plan: RunPlan, spools: Mapping[str, RecordCache]) -> RunPlan:
-    """The plan whose training net's data layers read from ``spools``."""
+    """Return the plan whose training net's data layers read from ``spools``."""
     net = pb.NetParameter()
     net.CopyFrom(plan.train.source.param)
     for spec in filter_layers(layer_specs(net, plan.train.source.origins), plan.train.state):

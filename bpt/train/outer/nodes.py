@@ -22,7 +22,7 @@ class NodeFacts:
 
     @classmethod
     def joined(cls, ranks: Sequence[NodeFacts]) -> NodeFacts:
-        """Those of a computing node of these ranks, which share its work."""
+        """Return those of a computing node of these ranks, which share its work."""
         return cls(
             "+".join(dict.fromkeys(rank.host for rank in ranks)),
             joined_power([rank.frequency for rank in ranks]),
@@ -31,6 +31,6 @@ class NodeFacts:
 
 
 def joined_power(ranks: Sequence[float | None]) -> float | None:
-    """The power of a computing node of ranks with such powers; ``None``: that of one is unknown."""
+    """Return the power of a computing node of ranks with such powers; ``None``: that of one is unknown."""
     known = [power for power in ranks if power is not None]
     return sum(known) if len(known) == len(ranks) else None

@@ -149,14 +149,14 @@ def _trainer(
     signals: SignalActions | None = None,
     spools: tuple[RecordCache, ...] = (),
 ) -> Trainer | WorkerRanks:
-    """The net of this rank's worker; of one of several ranks, a collective call of these."""
+    """Return the net of this rank's worker; of one of several ranks, a collective call of these."""
     if roles.ranks == 1:
         return Trainer(runtime, assignment.gradients)
     return WorkerRanks(runtime, assignment.gradients, ranks.Dup(), signals, spools)
 
 
 def _ranks_of_worker(roles: Roles, world: Communicator) -> Communicator:
-    """The ranks that go in step with this one, in order; a collective call."""
+    """Return the ranks that go in step with this one, in order; a collective call."""
     if roles.ranks == 1:
         return SerialCommunicator(world.events)
     return world.Split(0 if roles.worker is None else 1 + roles.worker)

@@ -63,7 +63,10 @@ class ServerPart:
 
 
 def parts_of(size: int, ranks: Sequence[int]) -> list[ServerPart]:
-    """The flat weights in parts as equal as can be, one for each of ``ranks``; rank 0's whole if there are none."""
+    """Return the flat weights in parts as equal as can be, one for each of ``ranks``.
+
+    Rank 0's whole if there are none.
+    """
     if not ranks:
         return [ServerPart(SERVER, slice(0, size))]
     ends = [size * number // len(ranks) for number in range(len(ranks) + 1)]
@@ -132,7 +135,7 @@ class ShardedWeightsClient:
         raise AssertionError(worker)
 
     def reports(self) -> list[tuple[ServerPart, Buffer]]:
-        """What each parameter server reports at the end, REPORTED."""
+        """Return what each parameter server reports at the end, REPORTED."""
         self._tell(_Kind.END)
         reports = []
         for part in self._parts:
@@ -279,7 +282,7 @@ class ParameterServer:
 
 
 def _over(request: Request) -> bool:
-    """Whether a message has gone, or never will."""
+    """Return whether a message has gone, or never will."""
     try:
         return request.Test()
     except LostRankError:

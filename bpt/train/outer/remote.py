@@ -164,7 +164,7 @@ class RemoteWorker:
     def _arrived(
         self, report: SubmissionReport, weights: Buffer | None, requests: Sequence[Request], words: Sequence[Buffer]
     ) -> Event | None:
-        """The submission, once all of it is here, or with the parameter servers."""
+        """Return the submission, once all of it is here, or with the parameter servers."""
         if sum(request.Test() for request in requests) < len(requests):
             return None
         if not all(word[0] for word in words):  # it died on the way

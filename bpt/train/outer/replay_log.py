@@ -82,7 +82,7 @@ class ReplayLog:
 
 @contextmanager
 def writing(path: str) -> Iterator[ReplayLog]:
-    """A new log at ``path``.
+    """Return a new log at ``path``.
 
     Raises:
         WriteError: it cannot be written.
@@ -97,7 +97,7 @@ def writing(path: str) -> Iterator[ReplayLog]:
 
 
 def read_log(path: str) -> RecordedRun:
-    """The log at ``path``.
+    """Return the log at ``path``.
 
     Raises:
         FileError: it cannot be read or is no replay log; it says which line.
@@ -138,7 +138,7 @@ def check_replay(recorded: RecordedRun, now: RunFacts) -> None:
 
 
 def remarks(recorded: RecordedRun, threads: Sequence[int]) -> Iterator[str]:
-    """What may make the repeated run differ, where workers have so many ``threads``."""
+    """Yield what may make the repeated run differ, where workers have so many ``threads``."""
     for worker, (before, after) in enumerate(zip(recorded.facts.threads, threads, strict=True)):
         if before != after:
             yield f"worker {worker} computed with {before} threads, and has {after} now: roundings may differ"

@@ -36,7 +36,7 @@ class Roles:
 
     @classmethod
     def of(cls, param: ParallelSpec, world: Communicator) -> Roles:
-        """The roles in ``world``, which has passed ``violations_of_ranks``; a process that is alone has both."""
+        """Return the roles in ``world``, which has passed ``violations_of_ranks``; a process that is alone has both."""
         colocated = param.server == pb.ParallelParameter.COLOCATED or world.size == 1
         ranks = param.node_ranks
         first = SERVER + 1 + param.servers + (ranks - 1) * colocated
@@ -71,13 +71,13 @@ class Roles:
         return self.rank in self.workers
 
     def ranks_of(self, worker: int) -> tuple[int, ...]:
-        """The ranks of a worker, its leader first; those of the server's own follow the parameter servers'."""
+        """Return the ranks of a worker, its leader first; those of the server's own follow the parameter servers'."""
         leader = self.workers[worker]
         second = leader + 1 + (self.servers if leader == SERVER else 0)
         return (leader, *range(second, second + self.ranks - 1))
 
     def readers_of(self, worker: int) -> tuple[int, ...]:
-        """Those of them that read data: the first stages, without slaves."""
+        """Return those of them that read data: the first stages, without slaves."""
         ranks, replica = self.ranks_of(worker), self.stages * self.shards
         each = self.shards if self.peers else 1
         return tuple(ranks[start + shard] for start in range(0, self.ranks, replica) for shard in range(each))

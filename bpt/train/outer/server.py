@@ -136,7 +136,7 @@ class MainServer:
                 self._weights.forget(worker)
 
     def _lost(self, worker: int) -> list[Instruction]:
-        """What follows from the loss of a worker."""
+        """Return what follows from the loss of a worker."""
         try:
             instructions = self._schedule.lost(worker)
         except RunError:

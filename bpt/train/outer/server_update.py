@@ -20,7 +20,7 @@ class ServerUpdate:
         self._flat = FlatWeights(runtime.net)
 
     def apply(self, weights: Buffer, gradients: Buffer, iteration: int) -> Buffer:
-        """The weights after an update.
+        """Return the weights after an update.
 
         Args:
             weights: before it.

@@ -151,7 +151,7 @@ class ServerSession:
         return plan.with_parallel(balance_param=replace(parallel.balance_param, num_batches=most))
 
     def _ship(self) -> dict[str, RecordStream]:
-        """The records of each data layer."""
+        """Return the records of each data layer."""
         return {name: shipment_of(layer) for name, layer in self.solver.net.data_layers().items()}
 
     @property
@@ -247,7 +247,7 @@ class ServerSession:
         return outcome
 
     def _hold(self, weights: Buffer, comm: Communicator) -> GlobalWeights | ShardedWeightsClient:
-        """The global weights, here or on parameter servers."""
+        """Return the global weights, here or on parameter servers."""
         if not self._roles.servers:
             return GlobalWeights(weights, self._flat.trained)
         return ShardedWeightsClient(comm, parts_of(self._flat.size, self._roles.holders), weights, self._roles.workers)
@@ -285,7 +285,7 @@ class ServerSession:
         return f"worker {worker} ({self._roles.place(worker)}, host {nodes[worker].host})"
 
     def _facts_now(self) -> RunFacts:
-        """What this run has to have in common with one that it repeats, before the workers are known."""
+        """Return what this run has to have in common with one that it repeats, before the workers are known."""
         return RunFacts(
             self._plan.shared_text,
             net_digest(self.solver.net.graph),

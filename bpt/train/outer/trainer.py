@@ -89,11 +89,11 @@ class Trainer:
         runtime.net.kept = states
 
     def tally(self) -> CorrectCount:
-        """The predictions since the last call."""
+        """Return the predictions since the last call."""
         return self._accuracy.take()
 
     def trained(self) -> Buffer:
-        """What to submit: the weights, or the sum of the gradients since the last call. The buffer is the caller's."""
+        """Return what to submit: the weights, or the sum of the gradients since the last call. The buffer is the caller's."""
         if self._sums is None:
             return self._flat.pack()
         sums, self._sums = self._sums, self._flat.nothing()

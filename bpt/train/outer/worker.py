@@ -138,5 +138,5 @@ class Worker:
         return self._trainer.step(self._assignment.iteration(self._done))
 
     def _trained(self) -> Buffer:
-        """What to submit."""
+        """Return what to submit."""
         return self._trainer.trained()

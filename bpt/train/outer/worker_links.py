@@ -33,7 +33,7 @@ class ToWorker(Protocol):
     """The server's end. Nothing here waits for the worker."""
 
     def poll(self) -> Event | None:
-        """What has come from the worker since the last call, if anything."""
+        """Return what has come from the worker since the last call, if anything."""
 
     def send(self, order: Order, weights: Buffer | None) -> None:
         """Send an order; neither it nor the weights may change afterwards."""

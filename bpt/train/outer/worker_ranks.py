@@ -77,7 +77,10 @@ class WorkerRanks(Trainer):
         self._allocated = False
 
     def take(self) -> SignalAction:
-        """The action that a signal to any rank has asked for since the last call, one at a time; see SignalActions."""
+        """Return the action that a signal to any rank has asked for since the last call, one at a time.
+
+        See SignalActions.
+        """
         return self._asked.pop(0) if self._asked else SignalAction.NONE
 
     # The leader's calls; see Trainer
@@ -164,7 +167,7 @@ class WorkerRanks(Trainer):
         self._allocated = True
 
     def _tally(self) -> CorrectCount:
-        """The predictions of all ranks that have the classifier; right on the leader only."""
+        """Return the predictions of all ranks that have the classifier; right on the leader only."""
         own = super().tally()
         counts = np.array([own.correct, own.counted])
         with self._ranks.events.part_of(Activity.WITHIN):
@@ -176,7 +179,7 @@ class WorkerRanks(Trainer):
         self._meet(np.array([command, number], np.float64))
 
     def _meet(self, words: Buffer) -> tuple[int, ...]:
-        """The leader's words, on all ranks."""
+        """Return the leader's words, on all ranks."""
         asked = self._signals.take() if self._signals else SignalAction.NONE
         terminated = self._signals is not None and self._signals.terminated
         sums = np.array([*words, terminated, *(asked is action for action in _ACTIONS)], np.float64)

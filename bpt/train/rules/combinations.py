@@ -73,7 +73,7 @@ class Combination(NamedTuple):
 
 
 def page() -> str:
-    """The whole text."""
+    """Return the whole text."""
     reasons: dict[Violation, dict[str, None]] = {}  # → the exchanges of which it is said, in order
 
     def cell(combination: Combination) -> str:

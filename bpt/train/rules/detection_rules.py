@@ -17,7 +17,7 @@ EVAL_TYPES = ("classification", "detection")
 
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
-    """Why tests of ``plan`` cannot be judged as it says."""
+    """Yield why tests of ``plan`` cannot be judged as it says."""
     if plan.eval_type not in EVAL_TYPES:
         yield Violation(("eval_type",), f'eval_type is "{plan.eval_type}"; it must be {_words(EVAL_TYPES)}')
     if plan.ap_version not in AP_VERSIONS:
@@ -25,7 +25,7 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
 
 
 def violations_of_test(plan: RunPlan, test: LayerGraph) -> Iterator[Violation]:
-    """Why this net cannot be tested for its detections, if that is asked for."""
+    """Yield why this net cannot be tested for its detections, if that is asked for."""
     others = [edge.blob for edge in test.outputs if not is_evaluated(test, edge)]
     if plan.eval_type == "detection" and others:
         yield Violation(

@@ -14,7 +14,7 @@ PARAM = "fault_param"
 
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
-    """Why ``plan`` cannot go on without a rank as it says."""
+    """Yield why ``plan`` cannot go on without a rank as it says."""
     fault = plan.parallel_param.fault_param
     for field in ("copies", "timeout", "spares", "memory_snapshot"):
         yield from check_range(fault, field, PARALLEL, PARAM, least=0)
@@ -29,7 +29,7 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
 
 
 def violations_of_spares(plan: RunPlan, ranks: int, tolerant: bool) -> Iterator[Violation]:
-    """Why ``spares`` of so many ranks cannot wait to take over.
+    """Yield why ``spares`` of so many ranks cannot wait to take over.
 
     Args:
         tolerant: whether the job outlives its ranks.
@@ -51,7 +51,7 @@ def violations_of_spares(plan: RunPlan, ranks: int, tolerant: bool) -> Iterator[
 
 
 def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
-    """What is set of healing where nothing heals."""
+    """Yield what is set of healing where nothing heals."""
     fault = plan.parallel_param.fault_param
     if plan.is_outer:
         for field in ("on_loss", "min_ranks", "copies", "copy_interval", "memory_snapshot", "spares"):

@@ -14,12 +14,12 @@ PARAM = "early_stopping_param"
 
 
 def field_of(plan: RunPlan) -> tuple[str, ...]:
-    """The field that names the output."""
+    """Return the field that names the output."""
     return (PARAM, "output") if plan.stops_early and plan.early_stopping_param.output else ("snapshot_best",)
 
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
-    """What is missing or makes no sense, whatever the nets."""
+    """Yield what is missing or makes no sense, whatever the nets."""
     param = plan.early_stopping_param
     yield from check_range(plan, "max_snapshots", least=0)
     if plan.stops_early:
@@ -36,7 +36,7 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
 
 
 def violations_of_net(plan: RunPlan, tests: Sequence[LayerGraph]) -> Iterator[Violation]:
-    """Why the test nets do not have the output."""
+    """Yield why the test nets do not have the output."""
     if not plan.judged_by:
         return
     edge = judged(plan, tests)
@@ -50,12 +50,12 @@ def violations_of_net(plan: RunPlan, tests: Sequence[LayerGraph]) -> Iterator[Vi
 
 
 def judged(plan: RunPlan, tests: Sequence[LayerGraph]) -> Edge | None:
-    """The output, of the first test net that has it; ``None``: none has."""
+    """Return the output, of the first test net that has it; ``None``: none has."""
     return next((edge for test in tests for edge in test.outputs if edge.blob == plan.judged_by), None)
 
 
 def higher_is_better(plan: RunPlan, tests: Sequence[LayerGraph]) -> bool:
-    """Whether higher values of the output are better: if the text does not say, of all but losses."""
+    """Return whether higher values of the output are better: if the text does not say, of all but losses."""
     better = plan.early_stopping_param.better
     if better == pb.EarlyStoppingParameter.AUTO:
         edge = judged(plan, tests)

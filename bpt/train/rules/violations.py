@@ -28,7 +28,7 @@ from bpt.train.rules import detection_rules, fault_rules, test_output_rules
 
 
 def violations(plan: RunPlan) -> list[Violation]:
-    """Why nobody can run ``plan``, whatever its nets, ranks and devices; no file is looked at."""
+    """Return why nobody can run ``plan``, whatever its nets, ranks and devices; no file is looked at."""
     return [
         *_loop(plan),
         *detection_rules.violations(plan),
@@ -64,7 +64,7 @@ def _loop(plan: RunPlan) -> Iterator[Violation]:
 
 
 def _tests(plan: RunPlan) -> bool:
-    """Whether tests are ever due."""
+    """Return whether tests are ever due."""
     before_first = plan.test_initialization and plan.test_interval
     return plan.is_outer or bool(before_first or 0 < plan.test_interval <= plan.max_iter)
 
@@ -75,17 +75,17 @@ def _topology(plan: RunPlan) -> Iterator[Violation]:
 
 
 def violations_here(plan: RunPlan) -> list[Violation]:
-    """Why this machine cannot write the snapshots of ``plan``; folders are looked at."""
+    """Return why this machine cannot write the snapshots of ``plan``; folders are looked at."""
     return list(state.violations(plan))
 
 
 def violations_in_step(plan: RunPlan) -> list[Violation]:
-    """Those of a run whose ranks go in step: all but ``bpt train`` and ``bpt simulate`` know no others."""
+    """Return those of a run whose ranks go in step: all but ``bpt train`` and ``bpt simulate`` know no others."""
     return [*outer_rules.violations_in_step(plan), *violations(plan)]
 
 
 def violations_of_ranks(plan: RunPlan, ranks: int, on_gpu: bool = False) -> list[Violation]:
-    """Why so many ranks cannot run ``plan``.
+    """Return why so many ranks cannot run ``plan``.
 
     Args:
         on_gpu: this rank computes on one.
@@ -102,7 +102,7 @@ def violations_of_ranks(plan: RunPlan, ranks: int, on_gpu: bool = False) -> list
 def violations_of_net(
     plan: RunPlan, graph: LayerGraph, tests: Sequence[LayerGraph] = (), ranks: int = 2
 ) -> list[Violation]:
-    """Why so many ranks cannot run ``plan`` with these nets.
+    """Return why so many ranks cannot run ``plan`` with these nets.
 
     Args:
         graph: of the net that is trained, or of one that is only tested.
@@ -127,7 +127,7 @@ def violations_of_net(
 
 
 def ignored_settings(plan: RunPlan, on_gpu: bool = False, graph: LayerGraph | None = None) -> list[IgnoredSetting]:
-    """What is set but has no effect.
+    """Return what is set but has no effect.
 
     Args:
         on_gpu: this rank computes on one.

@@ -18,7 +18,7 @@ LOG = logging.getLogger("bpt")
 def make_grid(
     plan: RunPlan, graph: LayerGraph, world: Communicator, tests: Sequence[LayerGraph] = (), on_gpu: bool = False
 ) -> ProcessGrid:
-    """The ranks of ``world`` as ``parallel_param`` wants them; a collective call.
+    """Return the ranks of ``world`` as ``parallel_param`` wants them; a collective call.
 
     Args:
         graph: of the net of the run.

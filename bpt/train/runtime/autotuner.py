@@ -47,7 +47,7 @@ class Autotuner:
         self._start = time.perf_counter()
 
     def end(self) -> bool:
-        """An iteration has ended; whether this settled the last trial. A collective call until then."""
+        """Return an iteration has ended; whether this settled the last trial. A collective call until then."""
         if self.settled:
             return False
         synchronize(self._device)

@@ -77,7 +77,7 @@ class Builder:
         make_operator: MakeOperator | None = None,
         filled: bool = True,
     ) -> Built:
-        """The net of ``plan``, whose graph is ``graph``; see Net for ``shared`` and ``filled``.
+        """Return the net of ``plan``, whose graph is ``graph``; see Net for ``shared`` and ``filled``.
 
         Args:
             make_operator: of this net, instead of that of all.

@@ -72,7 +72,7 @@ class Checkpoint:
         self.parallel.agree(self.net)
 
     def is_due_in_memory(self, iteration: int) -> bool:
-        """Whether a snapshot is to be written in memory after so many iterations."""
+        """Return whether a snapshot is to be written in memory after so many iterations."""
         every = self.plan.parallel_param.fault_param.memory_snapshot
         return every > 0 and iteration % every == 0 and self._has_room
 
@@ -181,7 +181,7 @@ class Checkpoint:
             LOG.warning("How images are prepared is not recorded beside the snapshots: %s", error)
 
     def read(self, path: str, state: TrainState) -> TrainState:
-        """What this rank holds of the snapshot with the solver state at ``path``. A collective call.
+        """Return what this rank holds of the snapshot with the solver state at ``path``. A collective call.
 
         Args:
             state: as it is now. Its seed stays; its tensors, the net's and the rule's own, take the file's values.
@@ -231,7 +231,7 @@ class Checkpoint:
 
 
 def _forgotten(plan: RunPlan) -> str:
-    """What becomes of the memory of ranks that are others now."""
+    """Return what becomes of the memory of ranks that are others now."""
     if plan.parallel_param.exchange == pb.ParallelParameter.LOCAL:
         return "all of these go on from the average of those' weights"
     return "what each of them had left out of its gradients is not known here, and residuals begin anew"

@@ -23,7 +23,7 @@ def segments_of(
     chunks: Sequence[int] = (),
     size: int = SEGMENT,
 ) -> tuple[Segment, ...]:
-    """How a net is cut: between stages, at split layers and, to ``overlap`` the exchange, at enough parameters.
+    """Return how a net is cut: between stages, at split layers and, to ``overlap`` the exchange, at enough parameters.
 
     Args:
         param: how many shards there are.
@@ -44,7 +44,7 @@ def segments_of(
 
 
 def gathered(graph: LayerGraph, staging: Staging | None) -> frozenset[int]:
-    """The layers of a net that run once for all micro-batches of a pass."""
+    """Return the layers of a net that run once for all micro-batches of a pass."""
     return staging.gathers if staging and graph.phase == pb.TRAIN else frozenset()
 
 

@@ -78,7 +78,7 @@ def check_weights(iteration: int, net: Net, world: Communicator) -> None:
 
 
 def _first(world: Communicator, own: NonFinitePlace | None) -> NonFinitePlace | None:
-    """The first place on any rank."""
+    """Return the first place on any rank."""
     return min((place for place in world.allgather(own) if place is not None), default=None)
 
 
@@ -93,7 +93,7 @@ def _of_weights(net: Net) -> NonFinitePlace | None:
 
 @contextmanager
 def _watched(net: Net) -> Iterator[list[NonFinitePlace]]:
-    """The places where layers make numbers that are not finite, of all passes inside."""
+    """Return the places where layers make numbers that are not finite, of all passes inside."""
     seen: list[NonFinitePlace] = []
 
     def look(index: int, layer: nn.Module, bottoms: Any, made: Any) -> None:

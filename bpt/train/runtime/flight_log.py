@@ -40,7 +40,7 @@ class FlightLog:
 
     @classmethod
     def of(cls, world: Communicator, prefix: str) -> FlightLog | None:
-        """That of this rank of ``world``; ``None``: it has no flight recorder."""
+        """Return that of this rank of ``world``; ``None``: it has no flight recorder."""
         flight = world.events.flight
         return cls(world, prefix, flight) if flight else None
 

@@ -38,7 +38,8 @@ Seconds = tuple[float, float]
 
 
 def precision_here(plan: RunPlan, world: Communicator, device: torch.device, log: logging.Logger = LOG) -> Precision:
-    """What the ranks of ``world`` compute in; a collective call. AUTO is FLOAT32 where one of them knows no bfloat16.
+    """Return what the ranks of ``world`` compute in; a collective call. AUTO is FLOAT32 where one of them knows no
+    bfloat16.
 
     So is what only the net's text asks for, where a rank cannot: that text has been written for a GPU.
 
@@ -59,7 +60,7 @@ def precision_here(plan: RunPlan, world: Communicator, device: torch.device, log
 
 
 def _why_not(precision: Precision, world: Communicator, device: torch.device) -> str:
-    """Why a rank of ``world`` cannot compute in it; empty if all can. A collective call."""
+    """Return why a rank of ``world`` cannot compute in it; empty if all can. A collective call."""
     if precision.half is None:
         return ""
     answers = world.allgather((world.host, without_half(device, precision.half)))
@@ -75,7 +76,7 @@ def net_in(
     context: PassContext | None = None,
     world: Communicator | None = None,
 ) -> Net:
-    """The net of ``graph`` on ``device``, outside of a run, in the precision of this name; a collective call.
+    """Return the net of ``graph`` on ``device``, outside of a run, in the precision of this name; a collective call.
 
     Args:
         context: of the net, but for its precision.
@@ -142,7 +143,10 @@ class HalfLayers:
         )
 
     def state(self) -> tuple[int, ...]:
-        """What a run that goes on takes over: 1 or 0 for each layer that could be; nothing before it is settled."""
+        """Return what a run that goes on takes over: 1 or 0 for each layer that could be.
+
+        Nothing before it is settled.
+        """
         return tuple(int(name in self._chosen) for name in self._candidates) if self.settled else ()
 
     def load(self, state: Sequence[int]) -> None:
@@ -164,7 +168,7 @@ class HalfLayers:
 
 
 def times_of(net: Net, device: torch.device) -> dict[str, Seconds]:
-    """How long the candidates that this rank runs take, by name. Equal ones are measured once."""
+    """Return how long the candidates that this rank runs take, by name. Equal ones are measured once."""
     known: dict[object, Seconds] = {}
     found: dict[str, Seconds] = {}
     for node in filter(lambda node: net.part.runs(node.index), choosable(net.graph)):

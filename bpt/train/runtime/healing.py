@@ -38,7 +38,7 @@ class Rebind(Protocol):
     def __call__(
         self, plan: RunPlan, state: TrainState | None, world: Communicator, *, crew: RankGroup | None = None
     ) -> Runtime:
-        """A collective call of those that train."""
+        """Return a collective call of those that train."""
 
 
 _HELD = "; what it held nobody else has"
@@ -47,7 +47,7 @@ _NO_COPY = f"{_HELD}: the rank with its copy is lost, too; --snapshot auto goes 
 
 
 def start(plan: RunPlan, everyone: Communicator, bind: Rebind) -> Runtime | SpareRank:
-    """The run of ``plan``, or a rank that waits, if there are to be spares; a collective call of all ranks."""
+    """Return the run of ``plan``, or a rank that waits, if there are to be spares; a collective call of all ranks."""
     return _take_place(plan, None, RankGroup.of_job(plan, everyone), bind)
 
 
@@ -100,14 +100,14 @@ def run_with_recovery(
 
 
 def hosts_of(world: Communicator) -> dict[int, str]:
-    """The hosts of the ranks of the job that are in ``world``; a collective call."""
+    """Return the hosts of the ranks of the job that are in ``world``; a collective call."""
     return dict(zip(world.world_ranks, world.allgather(world.host), strict=True))
 
 
 def heal(
     run: Runtime | SpareRank, loss: LostRankError, hosts: Mapping[int, str], rebind: Rebind, agreed: bool = False
 ) -> Runtime | SpareRank:
-    """The run on the ranks that are left; a collective call of these.
+    """Return the run on the ranks that are left; a collective call of these.
 
     Args:
         run: of before; it is closed.
@@ -171,7 +171,8 @@ def _tell(plan: RunPlan, lost: Sequence[int], hosts: Mapping[int, str], iteratio
 
 
 def _arranged(plan: RunPlan, graph: LayerGraph, ranks: int) -> RunPlan:
-    """The plan on as many ranks as there are: in the largest grid into which they divide, none of its sides longer.
+    """Return the plan on as many ranks as there are: in the largest grid into which they divide, none of its sides
+    longer.
 
     What a rank has to hold grows as little as can be. Layers that name their stages cannot have others: then the net is
     not cut.

@@ -263,7 +263,7 @@ def _patience_after_sigterm() -> float:
 
 
 def watched_by(hosts: Sequence[str], watcher: int) -> dict[int, float]:
-    """The ranks that a rank watches, and for how many timeouts it lets them be silent.
+    """Return the ranks that a rank watches, and for how many timeouts it lets them be silent.
 
     Those before it, and those before it on its own host: whoever is on the host of a silent rank can end it, and comes
     first.

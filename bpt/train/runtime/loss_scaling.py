@@ -16,7 +16,7 @@ from bpt.train.runtime.parallel import Parallel
 
 
 def loss_scale(plan: RunPlan, precision: Precision, parallel: Parallel, log: logging.Logger) -> LossScale:
-    """That of ``global_grad_scale`` and ``global_grad_scale_adaptive``, else a dynamic one under FLOAT16.
+    """Return that of ``global_grad_scale`` and ``global_grad_scale_adaptive``, else a dynamic one under FLOAT16.
 
     Raises:
         PrototxtError: the text's is no scale, or it changes while coded gradients of several batches are under way.

@@ -27,7 +27,7 @@ def make_net(
     part: Part = WHOLE,
     filled: bool = True,
 ) -> Net:
-    """The net of ``graph`` on ``device``; see Net for ``context``, ``shared``, ``part`` and ``filled``.
+    """Return the net of ``graph`` on ``device``; see Net for ``context``, ``shared``, ``part`` and ``filled``.
 
     Raises:
         RunError: the device has not enough memory.
@@ -46,7 +46,6 @@ def make_net(
 
 def _check_fits(graph: LayerGraph, part: Part, context: PassContext, memory: int) -> None:
     """Refuse what cannot fit: a system that promises more memory than it has would kill the process later on."""
-
     precision = context.precision
 
     def refuse_above(what: str, layer: int, shape: Shape, itemsize: int) -> None:

@@ -29,11 +29,10 @@ class Outputs:
         stages: Communicator | None = None,
         present: bool = True,
     ) -> None:
-        """
-        Args:
-            samples: the ranks that share a batch and run the same layers; by default this one alone.
-            stages: those that run the others; none by default.
-            present: this rank has outputs.
+        """Args:
+        samples: the ranks that share a batch and run the same layers; by default this one alone.
+        stages: those that run the others; none by default.
+        present: this rank has outputs.
         """
         self._net = net
         self._samples = samples or SerialCommunicator()
@@ -74,7 +73,7 @@ class Outputs:
         return whole.view(1, 1, -1, value.shape[-1])
 
     def total(self, loss: float) -> float:
-        """The sum of a loss of this rank and those of the others."""
+        """Return the sum of a loss of this rank and those of the others."""
         if not self._present:
             return 0.0
         sums = torch.tensor([loss], dtype=torch.float64)

@@ -125,7 +125,7 @@ class Parallel(Closeable):
         return tuple(rank + shard for rank in first for shard in range(self._group))
 
     def shares(self, samples: int, phase: int = pb.TRAIN) -> tuple[Share, ...]:
-        """The shares of the ranks that have samples, of a batch whose text says ``samples``.
+        """Return the shares of the ranks that have samples, of a batch whose text says ``samples``.
 
         A test has the text's batch, as in Caffe, and no limits of memory.
         """
@@ -147,7 +147,7 @@ class Parallel(Closeable):
                 layer.share = net.context.split(layer.share.total // factor)
 
     def context(self, seed: int, phase: int = pb.TRAIN, precision: Precision = FLOAT32) -> PassContext:
-        """What the layers of nets in ``phase`` have to know of the run."""
+        """Return what the layers of nets in ``phase`` have to know of the run."""
         return PassContext(
             seed=seed,
             precision=precision,
@@ -178,7 +178,7 @@ class Parallel(Closeable):
         return host.to(tensor.device)
 
     def parts(self, graph: LayerGraph) -> tuple[Part, ...]:
-        """What each rank of a replica holds of a net: each stage, and of it each shard."""
+        """Return what each rank of a replica holds of a net: each stage, and of it each shard."""
         stages = self.staging.stages(graph) if self.staging else ()
         of_stages = [part_of(graph, stages, stage) if stages else WHOLE for stage in range(self.grid.stages)]
         if self.grid.shards == 1:
@@ -187,7 +187,7 @@ class Parallel(Closeable):
         return tuple(part for each in of_stages for part in model_parallel.parts(graph, scheme, shards, each))
 
     def segments(self, graph: LayerGraph, overlap: bool = False, chunks: Sequence[int] = ()) -> tuple[Segment, ...]:
-        """How a net is cut: between stages, at model-parallel layers and, to ``overlap`` the exchange, at enough
+        """Return how a net is cut: between stages, at model-parallel layers and, to ``overlap`` the exchange, at enough
         parameters.
 
         Args:
@@ -196,7 +196,7 @@ class Parallel(Closeable):
         return segments_of(graph, self.param, self.staging, overlap and not self.is_alone, chunks, SEGMENT)
 
     def operator(self, net: Net, segments: Sequence[Segment], device: torch.device) -> Operator:
-        """What executes the segments of ``net`` on this rank; a test's batches are never divided or delayed."""
+        """Return what executes the segments of ``net`` on this rank; a test's batches are never divided or delayed."""
         inner, training = self.param.inner_param, net.graph.phase == pb.TRAIN
         by_tasks = inner.engine != pb.InnerParameter.LIBRARY and device.type == "cpu"
         compute: MakeCompute = LibraryCompute
@@ -228,7 +228,7 @@ class Parallel(Closeable):
         )
 
     def _collectives(self, net: Net, device: torch.device) -> MpiFcOperator | None:
-        """What exchanges blobs of split layers."""
+        """Return what exchanges blobs of split layers."""
         if self.grid.shards == 1:
             return None
         if self.param.fc_param.scheme == PEER:
@@ -236,12 +236,12 @@ class Parallel(Closeable):
         return MasterSlave(net, device, self.grid.across_shards)
 
     def _shares_of_group(self, phase: int, samples: int) -> tuple[Share, ...]:
-        """The shares of the ranks that share this one's model-parallel layers."""
+        """Return the shares of the ranks that share this one's model-parallel layers."""
         first = self.grid.replica * self._group
         return self.shares(samples, phase)[first : first + self._group]
 
     def exchange(self, net: Net, segments: Sequence[Segment], device: torch.device = CPU) -> Exchange:
-        """What sums the gradients of ``net``, cut into ``segments``; a collective call."""
+        """Return what sums the gradients of ``net``, cut into ``segments``; a collective call."""
         way = EXCHANGES[pb.ParallelParameter.Exchange.Name(self.param.exchange)]
         replicas = Replicas(self.grid.replicas, self.grid.replica, partial(self._part, net))
         return way(self.groups(net, segments), self.comm_thread, device, self.param, self.codec, replicas)
@@ -261,7 +261,7 @@ class Parallel(Closeable):
         return CODECS[param.name](param) if param.name else None
 
     def groups(self, net: Net, segments: Sequence[Segment]) -> list[list[Bucket]]:
-        """The parameters of ``net`` whose gradients each of ``segments`` completes."""
+        """Return the parameters of ``net`` whose gradients each of ``segments`` completes."""
         last = last_segments(net.graph, segments)
         return [
             self._buckets(net, [p for p in self._trained(net) if last[p.index] == segment.index])
@@ -290,7 +290,7 @@ class Parallel(Closeable):
         self.agree(net)
 
     def shard_info(self, net: Net, exchange: Exchange) -> ShardInfo:
-        """What the update rule of ``net`` must know of the other ranks; a collective call."""
+        """Return what the update rule of ``net`` must know of the other ranks; a collective call."""
         frozen = frozenset(exchange.frozen())
         names = tuple(param_name(net.graph, param) for param in net.graph.learnable)
         return ShardInfo(
@@ -302,7 +302,7 @@ class Parallel(Closeable):
         )
 
     def _sum_over_shards(self, names: Sequence[str], numbers: Numbers, columns: int) -> Numbers:
-        """Sums over the ranks that share this one's layers, of which each has numbers for some of the parameters."""
+        """Return sums over the ranks that share this one's layers, of which each has numbers for some of the parameters."""
         if self.grid.shards == 1:
             return numbers
         table = torch.zeros(len(names), columns, dtype=torch.float64)
@@ -318,7 +318,7 @@ class Parallel(Closeable):
         return frozenset(id(net.value(p)) for p in params if self.grid.shard == 0 or p.index in net.part.slices)
 
     def updates(self, net: Net, frozen: Set[int]) -> bool:
-        """Whether any rank of this replica updates parameters of ``net``; a collective call.
+        """Return whether any rank of this replica updates parameters of ``net``; a collective call.
 
         Args:
             frozen: ``id`` of the parameters that another rank updates.
@@ -339,7 +339,7 @@ class Parallel(Closeable):
         return [Bucket(values(False), self._for_samples, wire), Bucket(values(True), self._for_slices, wire)]
 
     def status(self, signals: SignalActions | None) -> Status:
-        """What all ranks must know of each iteration before they go on; a collective call."""
+        """Return what all ranks must know of each iteration before they go on; a collective call."""
         if self.is_delayed:
             return DelayedStatus(self.grid.world, signals, self.grid.stages - 1)
         return Status(self.grid.world, self.comm_thread, signals)
@@ -350,7 +350,7 @@ class Parallel(Closeable):
         return self.staging is not None and self.staging.rule == pb.PipelineParameter.DELAYED
 
     def any_in_step(self, own: bool) -> bool:
-        """Whether a matter is so on any of the ranks that update together with this one; a collective call.
+        """Return whether a matter is so on any of the ranks that update together with this one; a collective call.
 
         All of the run or, where stages run ahead of each other, those that hold a stage together: other replicas see
         what is not finite in the gradients that they have summed.
@@ -363,7 +363,7 @@ class Parallel(Closeable):
         return count.item() > 0
 
     def sum_over_replica(self, value: float) -> float:
-        """The sum of a number over the ranks of this replica."""
+        """Return the sum of a number over the ranks of this replica."""
         if self.grid.in_replica.size == 1:
             return value
         total = torch.tensor([value], dtype=torch.float64)

@@ -36,7 +36,8 @@ def setup_parallelism(
     log: logging.Logger = LOG,
     portion: ReplicaShare | None = None,
 ) -> Parallel:
-    """The parallelisation of ``plan``, whose training net is ``graph``, on the ranks of ``world``; a collective call.
+    """Return the parallelisation of ``plan``, whose training net is ``graph``, on the ranks of ``world``; a collective
+    call.
 
     Args:
         batch_factor: see Parallel.

@@ -41,7 +41,7 @@ class RankGroup:
 
     @classmethod
     def of_job(cls, plan: RunPlan, everyone: Communicator) -> RankGroup:
-        """All ranks but the spares; a collective call.
+        """Return all ranks but the spares; a collective call.
 
         Raises:
             PrototxtError: too few would be left to train, or nobody could take over.
@@ -54,11 +54,11 @@ class RankGroup:
 
     @classmethod
     def all_of(cls, world: Communicator) -> RankGroup:
-        """All train."""
+        """Return all train."""
         return cls(world, world, world.size, world.size)
 
     def left(self, plan: RunPlan, everyone: Communicator) -> RankGroup:
-        """Those of ``everyone``, who are left; a collective call of these.
+        """Return those of ``everyone``, who are left; a collective call of these.
 
         With spares, ranks that are not enough for another replica of stages and shards wait, too.
         """
@@ -89,7 +89,7 @@ def heartbeat_of(
     settled: Callable[[], bool] = lambda: True,
     heals: bool = True,
 ) -> Heartbeat | None:
-    """What watches all ranks of a run, if they are processes; a collective call. See Heartbeat."""
+    """Return what watches all ranks of a run, if they are processes; a collective call. See Heartbeat."""
     everyone, timeout = crew.everyone, plan.parallel_param.fault_param.timeout
     apart = everyone.size > 1 and everyone.concurrent and everyone.describe()["library"] != "none"
     if log is None or not apart or not timeout:
@@ -120,7 +120,7 @@ class SpareRank(Closeable):
             self._ending.add(beat.close)
 
     def records(self) -> list[PartRecord]:
-        """What it knows of the state of the run: nothing."""
+        """Return what it knows of the state of the run: nothing."""
         return []
 
     def record(self, error: BaseException) -> None:

@@ -69,7 +69,7 @@ class RankStatusTable:
         self._rows[rank]["gone"] = _LOST if lost else _ENDED
 
     def message(self) -> Buffer:
-        """All that is known, to be sent."""
+        """Return all that is known, to be sent."""
         self._grow_older()
         found: Buffer = self._rows.copy().view(np.uint8)
         return found
@@ -96,7 +96,7 @@ class RankStatusTable:
         self._heard = now
 
     def is_gone(self, rank: int) -> bool:
-        """Whether it has ended, or is lost."""
+        """Return whether it has ended, or is lost."""
         return bool(self._rows[rank]["gone"])
 
     @property
@@ -115,11 +115,11 @@ class RankStatusTable:
         return next((rank for rank, gone in enumerate(self._rows["gone"]) if gone != _LOST), self.own)
 
     def words(self, rank: int) -> str:
-        """Where a rank was when it was last heard of."""
+        """Return where a rank was when it was last heard of."""
         return bytes(self._rows[rank]["words"]).decode(errors="replace") if self._rows[rank]["beat"] else "its start"
 
     def all_wait(self, seconds: float) -> bool:
-        """Whether all ranks have waited for each other for so long, and were heard of in half of that time."""
+        """Return whether all ranks have waited for each other for so long, and were heard of in half of that time."""
         here = self._rows[self._rows["gone"] == 0]
         return bool(
             len(here)
@@ -140,7 +140,7 @@ class RankStatusTable:
         return found[0] if found else None
 
     def lines(self) -> Iterator[str]:
-        """What is known of each rank, and then what that says."""
+        """Yield what is known of each rank, and then what that says."""
         self._grow_older()
         for rank, row in enumerate(self._rows):
             if not row["beat"]:
@@ -153,7 +153,7 @@ class RankStatusTable:
         yield from self.findings()
 
     def findings(self) -> list[str]:
-        """Who holds up whom, most telling first."""
+        """Return who holds up whom, most telling first."""
         return [*self._behind(), *self._awaited(), *self._together()] or ["no rank holds up another, as far as known"]
 
     def _behind(self) -> Iterator[str]:
@@ -186,7 +186,7 @@ class RankStatusTable:
                 )
 
     def _together(self) -> Iterator[str]:
-        """What all ranks of a lane wait in, though all have come to it."""
+        """Yield what all ranks of a lane wait in, though all have come to it."""
         for lane in sorted({lane for lane in self._lanes if lane >= 0}):
             members = [rank for rank, of in enumerate(self._lanes) if of == lane and not self.is_gone(rank)]
             rows = self._rows[members]

@@ -46,11 +46,11 @@ class PartRecord:
     frozen: frozenset[Blob] = frozenset()
 
     def outlined(self) -> PartRecord:
-        """The same without tensors."""
+        """Return the same without tensors."""
         return replace(self, state=replace(self.state, weights={}, moments={}, extras={}))
 
     def in_memory(self) -> PartRecord:
-        """The same, with copies of its tensors in the host's memory."""
+        """Return the same, with copies of its tensors in the host's memory."""
 
         def copied(value: Tensor) -> Tensor:
             return value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
@@ -104,7 +104,7 @@ class StateCopies:
             self._comm.Free()
 
     def _exchanged(self, own: PartRecord) -> PartRecord:
-        """The record of another rank, for this one's."""
+        """Return the record of another rank, for this one's."""
         comm = self._comm
         sent = np.frombuffer(pickle.dumps(_described(own), protocol=pickle.HIGHEST_PROTOCOL), np.uint8)
         length = np.zeros(1, np.int64)
@@ -185,7 +185,7 @@ class RecoveryPoint:
 
 
 def recovered(world: Communicator, graph: LayerGraph, records: Sequence[PartRecord]) -> TrainState | None:
-    """The newest whole state that the records of all ranks together hold, on all ranks; a collective call.
+    """Return the newest whole state that the records of all ranks together hold, on all ranks; a collective call.
 
     ``None``: they do not hold one.
     """
@@ -201,7 +201,7 @@ def recovered(world: Communicator, graph: LayerGraph, records: Sequence[PartReco
 
 
 def _before_test(state: TrainState, offers: Sequence[PartRecord]) -> TrainState:
-    """The state with the data's positions: where some were still in a test, those of before it, which comes again."""
+    """Return the state with the data's positions: where some were still in a test, those of before it, which comes again."""
     states = [known.state for known in offers]
     reading = [each for each in states if each.positions] or states
     least = min(each.tested for each in reading)
@@ -217,7 +217,7 @@ def _fetched(
     records: Sequence[PartRecord],
     chosen: Sequence[tuple[int, int]],
 ) -> list[PartRecord]:
-    """The chosen records, each a rank's and its place there, on all ranks; a collective call.
+    """Return the chosen records, each a rank's and its place there, on all ranks; a collective call.
 
     Nothing is sent if each rank has all of the state itself: updates are the same on all.
     """
@@ -234,7 +234,10 @@ def _fetched(
 
 
 def _broadcast(world: Communicator, record: PartRecord | None, root: int) -> PartRecord:
-    """The record of ``root``, on all ranks; a collective call. Tensors go as they are: they may be most of memory."""
+    """Return the record of ``root``, on all ranks.
+
+    A collective call. Tensors go as they are: they may be most of memory.
+    """
     own = record and _mapped(record, _on_host)
     described = world.bcast(own and _described(own), root)
     found = own or _room_for(described)
@@ -244,7 +247,7 @@ def _broadcast(world: Communicator, record: PartRecord | None, root: int) -> Par
 
 
 def _mapped(record: PartRecord, change: Callable[[Tensor], Tensor]) -> PartRecord:
-    """The same with other tensors, and without what an exchange remembers."""
+    """Return the same with other tensors, and without what an exchange remembers."""
     state = record.state
     weights = {blob: change(value) for blob, value in state.weights.items()}
     moments = {blob: tuple(map(change, values)) for blob, values in state.moments.items()}
@@ -256,7 +259,7 @@ def _on_host(value: Tensor) -> Tensor:
 
 
 def _described(record: PartRecord) -> PartRecord:
-    """All but the numbers."""
+    """Return all but the numbers."""
     return _mapped(record, lambda value: value.to("meta"))
 
 
@@ -266,14 +269,14 @@ def _room_for(described: PartRecord) -> PartRecord:
 
 
 def _contents(record: PartRecord) -> list[Buffer]:
-    """The bytes of its tensors, which lie in the host's memory, one behind the other."""
+    """Return the bytes of its tensors, which lie in the host's memory, one behind the other."""
     state = record.state
     tensors = [*state.weights.values(), *(value for values in state.moments.values() for value in values)]
     return [value.reshape(-1).view(torch.uint8).numpy() for value in tensors if value.numel()]
 
 
 def _providers(graph: LayerGraph, offers: Sequence[PartRecord]) -> list[int] | None:
-    """Which offers together hold all of the net, as few as that takes; ``None``: all of them do not."""
+    """Return which offers together hold all of the net, as few as that takes; ``None``: all of them do not."""
     chosen: dict[int, None] = {}
     for param in graph.learnable:
         blob = blob_of(graph, param)
@@ -302,7 +305,7 @@ def _providers(graph: LayerGraph, offers: Sequence[PartRecord]) -> list[int] | N
 
 
 def _assembled(graph: LayerGraph, records: Sequence[PartRecord]) -> TrainState:
-    """The whole state that records hold together."""
+    """Return the whole state that records hold together."""
     weights: dict[Blob, Tensor] = {}
     moments: dict[Blob, tuple[Tensor, ...]] = {}
     for param in graph.learnable:

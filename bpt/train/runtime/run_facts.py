@@ -32,7 +32,7 @@ def solver_digest(plan: RunPlan) -> str:
 
 
 def facts_of(plan: RunPlan, graph: LayerGraph, *tests: LayerGraph) -> dict[str, str]:
-    """What must be equal on all ranks: versions of what computes, and digests of the texts.
+    """Return what must be equal on all ranks: versions of what computes, and digests of the texts.
 
     Args:
         graph: the training net.
@@ -49,7 +49,7 @@ def facts_of(plan: RunPlan, graph: LayerGraph, *tests: LayerGraph) -> dict[str, 
 
 
 def data_facts(nets: Mapping[str, Net]) -> dict[str, str]:
-    """The size of each data set that ``nets`` read."""
+    """Return the size of each data set that ``nets`` read."""
     layers = ((name, layer, source) for name, net in nets.items() for layer, source in net.data_layers().items())
     return {f'the data of layer "{layer}" of {name}': f"{source.epoch} samples" for name, layer, source in layers}
 

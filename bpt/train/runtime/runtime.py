@@ -74,7 +74,7 @@ def bind(
     portion: ReplicaShare | None = None,
     log: logging.Logger = LOG,
 ) -> Runtime:
-    """The run that ``plan`` describes, on the ranks of ``world``; a collective call.
+    """Return the run that ``plan`` describes, on the ranks of ``world``; a collective call.
 
     Args:
         state: whole, on all ranks: what the run goes on from; by default it starts anew, by the net's fillers.
@@ -218,7 +218,7 @@ class Runtime(Closeable):
             self._ending.add(beat.close)
 
     def _has_settled(self) -> bool:
-        """Whether nothing is tried out any more; not before the run is bound."""
+        """Return whether nothing is tried out any more; not before the run is bound."""
         return hasattr(self, "tuner") and self.tuner.settled
 
     def join(self, signals: SignalActions | None) -> None:
@@ -410,7 +410,7 @@ class Runtime(Closeable):
         return (self._half, *self._tuned, self.chunks, *([self.following] if self.following else []))
 
     def state(self) -> TrainState:
-        """What this rank holds of the state; shares memory with the nets."""
+        """Return what this rank holds of the state; shares memory with the nets."""
         graph, held = self.net.graph, self.net.held
         history, count = self.updater.rule.history, len(held)
         return replace(
@@ -443,7 +443,7 @@ class Runtime(Closeable):
         return type(self.exchange.codec or self.exchange).__name__
 
     def records(self) -> list[PartRecord]:
-        """What this rank knows of the state of the run, without asking others."""
+        """Return what this rank knows of the state of the run, without asking others."""
         return self.recovery.records()
 
     def load(self, state: TrainState) -> None:

@@ -17,7 +17,7 @@ LOG = logging.getLogger("bpt")
 
 
 def start_of(plan: RunPlan, resume: str) -> tuple[str, int]:
-    """The path of the state that a run goes on from ("": it starts anew), and its seed.
+    """Return the path of the state that a run goes on from ("": it starts anew), and its seed.
 
     Args:
         resume: a path, "" or "auto".
@@ -37,7 +37,7 @@ def check_files(plan: RunPlan, resume: str) -> None:
 
 
 def state_to_resume(plan: RunPlan, resume: str) -> str:
-    """The path of the state to resume from, or "" to start anew; "auto" stands for the newest good one."""
+    """Return the path of the state to resume from, or "" to start anew; "auto" stands for the newest good one."""
     if resume != "auto":
         return resume
     newest = newest_of(plan)
@@ -47,12 +47,12 @@ def state_to_resume(plan: RunPlan, resume: str) -> str:
 
 
 def newest_of(plan: RunPlan) -> str:
-    """The path of the newest good solver state of the runs with this plan's ``snapshot_prefix``, or ""."""
+    """Return the path of the newest good solver state of the runs with this plan's ``snapshot_prefix``, or ""."""
     return snapshot.find_newest(*in_memory.prefixes(plan.snapshot_prefix)) or ""
 
 
 def choose_seed(plan: RunPlan, resume: str) -> int:
-    """The solver's ``random_seed``, else that of the resumed run, else one from the system."""
+    """Return the solver's ``random_seed``, else that of the resumed run, else one from the system."""
     if plan.random_seed >= 0:
         return plan.random_seed
     saved = snapshot.read_state(resume) if resume else pb.SolverState()
@@ -65,7 +65,7 @@ def choose_seed(plan: RunPlan, resume: str) -> int:
 
 
 def positions_of(nets: Mapping[str, Net]) -> dict[tuple[str, str], int]:
-    """The position of every data layer of ``nets``, by net and layer."""
+    """Return the position of every data layer of ``nets``, by net and layer."""
     return {(name, layer): source.position for name, net in nets.items() for layer, source in net.data_layers().items()}
 
 

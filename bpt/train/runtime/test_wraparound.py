@@ -9,7 +9,8 @@ from bpt.nn.net import Net
 
 
 def wraparound_of_test_set(net: Net, name: str, batches: int, setting: str = "test_iter") -> tuple[str, str]:
-    """What is to be said of a test that takes samples more than once, and a remedy; two empty texts: it does not.
+    """Return what is to be said of a test that takes samples more than once, and a remedy; two empty texts: it does
+    not.
 
     Data that have no end, or draw their samples, tell nothing.
 

@@ -55,7 +55,7 @@ class TunedSetting:
         return self.settled
 
     def state(self) -> tuple[int, ...]:
-        """What a run that goes on takes over: the engine; nothing before it is settled."""
+        """Return what a run that goes on takes over: the engine; nothing before it is settled."""
         return (self.engine,) if self.settled else ()
 
     def load(self, state: Sequence[int]) -> None:

@@ -66,8 +66,10 @@ class Updater:
             self._parallel.codec.begin(self.scale.value)
 
     def early(self, operator: Operator, iteration: int) -> UpdatePiece | None:
-        """What updates parameters while others still wait for their gradients; ``None`` where all must be there first:
-        to be summed over ranks, divided by a loss scale, clipped, or looked at, or phases are told apart."""
+        """Return what updates parameters while others still wait for their gradients; ``None`` where all must be there
+        first:
+        to be summed over ranks, divided by a loss scale, clipped, or looked at, or phases are told apart.
+        """
         alone = self._parallel.is_alone and len(operator.segments) == 1
         scaled = self.scale.dynamic or self.scale.value != 1
         watched = self.before_update or self._parallel.grid.world.events.listens
@@ -96,7 +98,7 @@ class Updater:
         self.rule.average(iteration + 1)
 
     def _parameters_of(self, layers: Set[int] | None) -> list[int]:
-        """The indices of those parameters that layers have; ``None``: of all."""
+        """Return the indices of those parameters that layers have; ``None``: of all."""
         held = enumerate(self._net.held)
         return [index for index, param in held if layers is None or param.layer in layers]
 

@@ -18,7 +18,7 @@ class DisplayInterval:
         self._iteration, self._start = iteration, time.perf_counter()
 
     def take(self, iteration: int) -> tuple[int, float]:
-        """Iterations and seconds since the last call; the next lap begins."""
+        """Return iterations and seconds since the last call; the next lap begins."""
         now = time.perf_counter()
         lap = iteration - self._iteration, now - self._start
         self._iteration, self._start = iteration, now

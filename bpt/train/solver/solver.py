@@ -353,7 +353,7 @@ class Solver(Closeable):
 
     @contextmanager
     def _without_snapshots(self) -> Iterator[None]:
-        """The weights are not in the nets inside: note whether a snapshot is asked for."""
+        """Return the weights are not in the nets inside: note whether a snapshot is asked for."""
         self._averaged = True
         try:
             yield

@@ -28,7 +28,7 @@ class Best(NamedTuple):
 
 
 def after_test(best: Best | None, score: float, iteration: int, higher: bool, min_delta: float = 0.0) -> Best:
-    """What is the best after a test.
+    """Return what is the best after a test.
 
     Args:
         best: before it; ``None``: it is the first.

@@ -98,7 +98,7 @@ class Gathered:
                     yield index, piece
 
     def _places(self, part: BlobSlice | None) -> Iterator[tuple[Index, slice]]:
-        """The pieces of what one rank holds: place in the blob, and rows of what it holds."""
+        """Yield the pieces of what one rank holds: place in the blob, and rows of what it holds."""
         shape = part.shape(self.shape) if part else self.shape
         if not shape:
             yield (), slice(None)
@@ -146,7 +146,7 @@ Layers = Sequence[tuple[LayerNode, Sequence[BlobValues]]]
 
 
 def layers_of(net: Net, diffs: Diffs | None, comm: Communicator, parts: Sequence[Part]) -> Layers:
-    """Each layer of ``net`` with its parameter blobs; without diffs if ``diffs`` is ``None``."""
+    """Return each layer of ``net`` with its parameter blobs; without diffs if ``diffs`` is ``None``."""
     diff_of = dict(zip((param.index for param in net.held), diffs or (), strict=bool(diffs)))
 
     def gathered(owner: Param, own: Tensor | None, shape: Shape) -> Gathered:
@@ -163,7 +163,7 @@ def layers_of(net: Net, diffs: Diffs | None, comm: Communicator, parts: Sequence
 
 
 def blobs_of(layers: Layers) -> Iterator[Gathered]:
-    """What there is to gather for a file of weights, in order."""
+    """Yield what there is to gather for a file of weights, in order."""
     for _, blobs in layers:
         for blob in blobs:
             yield blob.data
@@ -174,7 +174,7 @@ def blobs_of(layers: Layers) -> Iterator[Gathered]:
 def history_of(
     net: Net, history: Sequence[Tensor], moments: int, comm: Communicator, parts: Sequence[Part]
 ) -> list[Gathered]:
-    """The ``history`` of an update rule of ``net``, whole and in Caffe's order (see UpdateRule)."""
+    """Return the ``history`` of an update rule of ``net``, whole and in Caffe's order (see UpdateRule)."""
     place = {param.index: number for number, param in enumerate(net.held)}
     return [
         Gathered(
@@ -209,6 +209,6 @@ def write_together(comm: Communicator, blobs: Iterable[Gathered], write: Callabl
 
 
 def tensor_to_array(tensor: Tensor) -> Floats:
-    """The values of ``tensor`` in row-major order; shares its memory if it is on the CPU and in that order."""
+    """Return the values of ``tensor`` in row-major order; shares its memory if it is on the CPU and in that order."""
     array: Floats = tensor.detach().cpu().contiguous().numpy()
     return array

@@ -58,7 +58,7 @@ def _to_message(path: str, data: Gathered, diff: Gathered | None = None) -> pb.B
 
 
 def read_weights(path: str) -> StoredLayers:
-    """The layers in the file at ``path``, also those of the old formats V1 and V0.
+    """Return the layers in the file at ``path``, also those of the old formats V1 and V0.
 
     Raises:
         FileError: missing, damaged, or another kind of file.
@@ -106,7 +106,7 @@ class _BlobOfMessage(StoredBlob):
 
 
 def _taken(entry: pb.ExchangeMemory) -> pb.BlobProto:
-    """The values, which are no longer in the entry."""
+    """Return the values, which are no longer in the entry."""
     values = pb.BlobProto()
     values.CopyFrom(entry.values)
     entry.ClearField("values")
@@ -128,7 +128,7 @@ def write_state(
 
 
 def read_state(path: str) -> tuple[pb.SolverState, list[StoredBlob]]:
-    """The solver state at ``path``, and its history, behind which stand the values of ``exchange_memory``.
+    """Return the solver state at ``path``, and its history, behind which stand the values of ``exchange_memory``.
 
     Raises:
         FileError: missing, damaged, or another kind of file.

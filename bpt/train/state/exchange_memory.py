@@ -26,7 +26,7 @@ class Remembered(NamedTuple):
 
 
 def exchange_state_of(extras: Extras, world: Communicator, dtype: torch.dtype) -> list[Remembered]:
-    """What all ranks of ``world`` remember, in one order on all of them; a collective call.
+    """Return what all ranks of ``world`` remember, in one order on all of them; a collective call.
 
     Args:
         extras: of this rank.
@@ -68,7 +68,7 @@ def keep_rank(state: pb.SolverState, stored: Sequence[StoredBlob], rank: int | N
 
 
 def extras_of(state: pb.SolverState) -> dict[str, dict[str, Tensor]]:
-    """What the rank remembers of which ``state`` has it."""
+    """Return what the rank remembers of which ``state`` has it."""
     extras: dict[str, dict[str, Tensor]] = {}
     for entry in state.exchange_memory:
         extras.setdefault(entry.exchange, {})[entry.name] = torch.from_numpy(blob_to_array(entry.values).copy())

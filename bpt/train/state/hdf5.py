@@ -193,7 +193,7 @@ class _Calm(io.RawIOBase):
 
 @contextlib.contextmanager
 def open_weights(path: str) -> Iterator[StoredLayers]:
-    """The layers in the file at ``path``, to be read while it is open.
+    """Return the layers in the file at ``path``, to be read while it is open.
 
     Raises:
         FileError: missing, damaged, or another kind of file.
@@ -244,7 +244,7 @@ class _Groups:
 
 @contextlib.contextmanager
 def open_state(path: str) -> Iterator[tuple[pb.SolverState, list[StoredBlob]]]:
-    """The solver state at ``path`` and its history, to be read while the file is open.
+    """Return the solver state at ``path`` and its history, to be read while the file is open.
 
     Behind the history stand the values of ``exchange_memory``.
 
@@ -274,7 +274,7 @@ def open_state(path: str) -> Iterator[tuple[pb.SolverState, list[StoredBlob]]]:
 
 
 def _whole(path: str, dataset: h5py.Dataset) -> Any:
-    """The content of a small data set, which is never compressed: what is announced but not there would read as 0."""
+    """Return the content of a small data set, which is never compressed: what is announced but not there would read as 0."""
     if dataset.size * dataset.dtype.itemsize > dataset.id.get_storage_size():
         raise FileError(path, f"announces {dataset.size} bytes in {dataset.name}, and does not have them")
     return dataset[()]
@@ -337,12 +337,12 @@ def _explained(path: str) -> Iterator[None]:
 
 
 def available() -> bool:
-    """Whether the package that this module needs is there."""
+    """Return whether the package that this module needs is there."""
     return importlib.util.find_spec("h5py") is not None
 
 
 def _library(path: str) -> Any:
-    """The module h5py, which is optional."""
+    """Return the module h5py, which is optional."""
     try:
         import h5py  # noqa: PLC0415  optional package
     except ImportError:

@@ -52,5 +52,5 @@ class ByForm(StoredLayers):
 
 
 def _form(name: str) -> str:
-    """The path of the group that HDF5 makes for a layer of this name."""
+    """Return the path of the group that HDF5 makes for a layer of this name."""
     return "/".join(part for part in name.split("/") if part not in ("", "."))

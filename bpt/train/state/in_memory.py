@@ -29,7 +29,10 @@ _NAME = "snapshot"
 
 
 def prefix_in_memory(prefix: str) -> str | None:
-    """Where a run with this ``snapshot_prefix`` has its snapshots in memory; ``None``: there is no place for any."""
+    """Return where a run with this ``snapshot_prefix`` has its snapshots in memory.
+
+    ``None``: there is no place for any.
+    """
     place = place_in_memory()
     if place is None or not prefix:
         return None
@@ -79,7 +82,7 @@ def remove(prefix: str) -> None:
 
 @contextmanager
 def on_all_hosts(path: str, world: Communicator) -> Iterator[str]:
-    """Where a rank finds the snapshot with the solver state at ``path``; a collective call.
+    """Return where a rank finds the snapshot with the solver state at ``path``; a collective call.
 
     The first rank's host has it. If it is in memory, the others get its files and have them until the end, each host in
     a folder of its own: what is called a host, a container for one, may share its memory with another.
@@ -121,7 +124,7 @@ def _put(path: Path, content: Buffer) -> None:
 
 
 def is_own(folder: Path) -> bool:
-    """Whether it is this user's folder, which no other can write to: the names in memory are known to all."""
+    """Return whether it is this user's folder, which no other can write to: the names in memory are known to all."""
     try:
         about = folder.lstat()
     except OSError:

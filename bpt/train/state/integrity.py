@@ -33,7 +33,7 @@ def add_checksum(path: str) -> None:
 
 
 def has_checksum(path: str) -> bool:
-    """Whether the state at ``path`` has a checksum, which is right then. Without, if it cannot be read.
+    """Return whether the state at ``path`` has a checksum, which is right then. Without, if it cannot be read.
 
     Raises:
         FileError: it is wrong.

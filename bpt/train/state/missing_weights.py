@@ -44,7 +44,7 @@ class SourceLayer:
     blobs: tuple[StoredBlob, ...]
 
     def fits(self, params: Collection[Param]) -> bool:
-        """Whether its blobs have the shapes of ``params``."""
+        """Return whether its blobs have the shapes of ``params``."""
         return len(self.blobs) == len(params) and all(
             blob.fits(param.shape) for blob, param in zip(self.blobs, params, strict=True)
         )
@@ -157,7 +157,7 @@ class WeightCoverage:
             yield "the net has all layers that the weights have"
 
     def _is_said_by_text(self, node: LayerNode) -> bool:
-        """Whether the layer's numbers are those that its text gives, such as a bilinear kernel, and none is drawn."""
+        """Return whether the layer's numbers are those that its text gives, such as a bilinear kernel, and none is drawn."""
         missing = self._missing_of(node)
         if any(param.filler.type not in _WITHOUT_DRAWS for param in missing):
             return False
@@ -165,7 +165,7 @@ class WeightCoverage:
 
 
 def _nearest(name: str, layers: Iterable[SourceLayer]) -> list[SourceLayer]:
-    """The layers with the names that are most like ``name``, a few of them."""
+    """Return the layers with the names that are most like ``name``, a few of them."""
     return sorted(layers, key=lambda layer: -difflib.SequenceMatcher(None, name, layer.name).ratio())[:_MOST]
 
 

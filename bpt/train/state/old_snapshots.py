@@ -15,7 +15,7 @@ LOG = logging.getLogger("bpt")
 
 
 def of_run(prefix: str, run: str, until: int) -> list[str]:
-    """The solver states under ``prefix`` that the start of training ``run`` wrote, oldest first.
+    """Return the solver states under ``prefix`` that the start of training ``run`` wrote, oldest first.
 
     Args:
         until: only those of so many iterations.
@@ -33,7 +33,8 @@ def of_run(prefix: str, run: str, until: int) -> list[str]:
 
 def remove_all_but(written: list[str], newest: int) -> None:
     """Remove the files of all but the newest of some solver states, which are given oldest first, and these from the
-    list. A file that cannot be removed is told, and stays."""
+    list. A file that cannot be removed is told, and stays.
+    """
     while len(written) > newest:
         for path in files_of(written.pop(0)):  # the state first: it stands for weights that are there
             try:

@@ -28,7 +28,7 @@ _UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 def held_for(plan: RunPlan) -> AbstractContextManager[object]:
-    """The lock that a run of ``plan`` is to hold: none if it writes no snapshots, or could not, which it is told of."""
+    """Return the lock that a run of ``plan`` is to hold: none if it writes no snapshots, or could not, which it is told of."""
     writes = (plan.snapshot or plan.snapshot_after_train) and not any(violations(plan))
     return PrefixLock(plan.snapshot_prefix) if writes else nullcontext()
 

@@ -16,7 +16,7 @@ _HEAD = "# How images became the net's input in training: bpt classify, detect a
 
 
 def path_of(prefix: str) -> str:
-    """The file of the snapshots with this prefix."""
+    """Return the file of the snapshots with this prefix."""
     return f"{prefix}_preprocessing.prototxt"
 
 
@@ -38,7 +38,7 @@ def write_preprocessing(prefix: str, found: pb.ImagePreprocessing) -> None:
 
 
 def read_preprocessing(path: str) -> pb.ImagePreprocessing:
-    """The record at ``path``; its mean file is named as the current folder sees it.
+    """Return the record at ``path``; its mean file is named as the current folder sees it.
 
     Raises:
         PrototxtError: the file is missing, or is no such text.
@@ -51,7 +51,7 @@ def read_preprocessing(path: str) -> pb.ImagePreprocessing:
 
 
 def beside(weights: str) -> str:
-    """The record beside the weights of a snapshot; "": there is none."""
+    """Return the record beside the weights of a snapshot; "": there is none."""
     path = path_of(_SNAPSHOT.sub("", weights))
     return path if _SNAPSHOT.search(weights) and os.path.isfile(path) else ""
 

@@ -61,7 +61,7 @@ def restore(path: str, net: Net, rule: UpdateRule, rank: int | None = None) -> p
 
 
 def read_state(path: str) -> pb.SolverState:
-    """The solver state at ``path``, without its history.
+    """Return the solver state at ``path``, without its history.
 
     Raises:
         FileError: missing, damaged, or another kind of file.
@@ -71,7 +71,7 @@ def read_state(path: str) -> pb.SolverState:
 
 
 def find_newest(*prefixes: str) -> str | None:
-    """The solver state of the newest good snapshot under any of ``prefixes``.
+    """Return the solver state of the newest good snapshot under any of ``prefixes``.
 
     That is, of the run that wrote last, the one after the most iterations; else the next. What is not good, by
     ``verify``, is skipped with a warning.
@@ -106,7 +106,7 @@ def _skip(path: str, error: BptError) -> None:
 
 
 def _states_under(prefix: str) -> Iterator[tuple[int, str]]:
-    """Iteration and path of each solver state."""
+    """Yield iteration and path of each solver state."""
     folder, name = os.path.split(prefix)
     pattern = re.compile(re.escape(name) + r"_iter_(\d+)\.solverstate(\.h5)?")
     try:
@@ -142,7 +142,7 @@ def verify(path: str) -> None:
 
 
 def _are_of(state: pb.SolverState, model: str) -> bool:
-    """Whether these are a state's weights, as far as it tells."""
+    """Return whether these are a state's weights, as far as it tells."""
     try:
         return not state.HasField("weights_digest") or file_digest(model) == state.weights_digest
     except OSError:
@@ -151,7 +151,10 @@ def _are_of(state: pb.SolverState, model: str) -> bool:
 
 @contextlib.contextmanager
 def _open_state(path: str) -> Iterator[tuple[pb.SolverState, list[StoredBlob]]]:
-    """A solver state of either format, to be read while the file is open; its history, and what exchanges remember."""
+    """Return a solver state of either format, to be read while the file is open.
+
+    Its history, and what exchanges remember.
+    """
     kind = kind_of_file(path)
     if kind == "caffemodel":
         raise FileError(path, NO_STATE.format(suffix=""))
@@ -163,7 +166,7 @@ def _open_state(path: str) -> Iterator[tuple[pb.SolverState, list[StoredBlob]]]:
 
 
 def learned_net(state: pb.SolverState, path: str) -> str:
-    """Where the weights of the state at ``path`` are: beside the state, or as written, which is relative.
+    """Return where the weights of the state at ``path`` are: beside the state, or as written, which is relative.
 
     Files are moved and copied, so what is beside the state comes first, unless the other one has its digest.
     """
@@ -189,7 +192,7 @@ def _check_type(state: pb.SolverState, rule: UpdateRule, path: str) -> None:
 
 
 def _match_history(history: list[StoredBlob], net: Net, rule: UpdateRule, path: str, averaged: bool) -> list[Copy]:
-    """Which tensors of the rule's history take which blobs of the file, which holds those of all parameters.
+    """Return which tensors of the rule's history take which blobs of the file, which holds those of all parameters.
 
     Args:
         averaged: the file's last ones are the average of the weights.

@@ -29,12 +29,12 @@ class StoredBlob(ABC):
         self.legacy = legacy
 
     def fits(self, shape: Shape) -> bool:
-        """Whether a blob of ``shape`` can take the values (Caffe: ``Blob::ShapeEquals``)."""
+        """Return whether a blob of ``shape`` can take the values (Caffe: ``Blob::ShapeEquals``)."""
         return fits(self.shape, shape, self.legacy)
 
     @abstractmethod
     def read(self, shape: Shape, part: BlobSlice | None = None) -> FloatArray:
-        """The values of a blob of ``shape``, which fits, or of a slice of it.
+        """Return the values of a blob of ``shape``, which fits, or of a slice of it.
 
         Raises:
             FileError: the values cannot be read.
@@ -61,7 +61,10 @@ StoredLayers = dict[str, dict[int, StoredBlob]]
 
 
 def runs_of_rows(shape: Shape, size: int) -> Iterator[tuple[int, int]]:
-    """Runs ``[start, stop)`` of rows (axis 0) of about ``size`` elements, at least a row; none if there is nothing."""
+    """Yield runs ``[start, stop)`` of rows (axis 0) of about ``size`` elements, at least a row.
+
+    None if there is nothing.
+    """
     row = math.prod(shape[1:])
     if row:
         rows = max(1, size // row)

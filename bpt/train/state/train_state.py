@@ -58,7 +58,7 @@ class TrainState:
     extras: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
 
     def copy(self) -> TrainState:
-        """The same in memory of its own."""
+        """Return the same in memory of its own."""
         return replace(
             self,
             weights={blob: _cloned(value) for blob, value in self.weights.items()},
@@ -69,7 +69,8 @@ class TrainState:
     def gathered(
         self, graph: LayerGraph, comm: Communicator, parts: Sequence[Part], dtype: torch.dtype
     ) -> TrainState | None:
-        """The whole state, on rank 0 of ``comm``, of what each rank has; ``None`` on the others. A collective call.
+        """Return the whole state, on rank 0 of ``comm``, of what each rank has; ``None`` on the others. A collective
+        call.
 
         Args:
             graph: the training net.
@@ -94,7 +95,7 @@ class TrainState:
         return None if comm.rank else replace(self, weights=weights, moments=moments, positions=positions, extras={})
 
     def divided(self, graph: LayerGraph, part: Part = WHOLE) -> TrainState:
-        """What a rank with ``part`` of the net holds of this state, which is whole. Shares its memory."""
+        """Return what a rank with ``part`` of the net holds of this state, which is whole. Shares its memory."""
         held = [param for param in graph.learnable if part.holds(param)]
 
         def own(param: Param, value: Tensor) -> Tensor:
@@ -113,7 +114,7 @@ class TrainState:
 
 
 def blob_of(graph: LayerGraph, param: Param) -> Blob:
-    """The name of a parameter."""
+    """Return the name of a parameter."""
     return graph.nodes[param.layer].name, param.blob
 
 

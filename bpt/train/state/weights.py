@@ -59,7 +59,7 @@ def save_weights(
 
 
 def weight_files(texts: Iterable[str], written_in: str = "") -> list[str]:
-    """The files that ``weights`` names: several in one text are separated by commas (as in Caffe's tools).
+    """Return the files that ``weights`` names: several in one text are separated by commas (as in Caffe's tools).
 
     Args:
         written_in: the solver that says so; what is not found from the current folder is looked for beside it.
@@ -118,7 +118,7 @@ def load_to_run(
 
 @contextlib.contextmanager
 def open_weights(path: str) -> Iterator[StoredLayers]:
-    """The layers in a file of weights of either format, to be read while it is open."""
+    """Return the layers in a file of weights of either format, to be read while it is open."""
     kind = kind_of_file(path)
     if kind == "solverstate":
         raise FileError(path, NO_WEIGHTS.format(suffix=""))
@@ -130,7 +130,10 @@ def open_weights(path: str) -> Iterator[StoredLayers]:
 
 
 def kind_of_file(path: str) -> FileKind:
-    """What the content of the file at ``path`` is; unknown if it cannot be read, which reading it will explain."""
+    """Return what the content of the file at ``path`` is.
+
+    Unknown if it cannot be read, which reading it will explain.
+    """
     try:
         return sniff(path)
     except (OSError, ValueError):  # no name of a file has a null character
@@ -148,7 +151,7 @@ class Copy:
 
 
 def match_layers(net: Net, stored: StoredLayers, path: str, ignored: int = logging.INFO) -> list[Copy]:
-    """Which tensors of ``net`` take which blobs (Caffe: ``Net::CopyTrainedLayersFrom``); all are checked."""
+    """Return which tensors of ``net`` take which blobs (Caffe: ``Net::CopyTrainedLayersFrom``); all are checked."""
     for name, blobs in stored.items():
         if name not in net.graph.index_of:
             LOG.log(ignored if blobs else logging.INFO, "Ignoring source layer %s", name)

@@ -32,7 +32,10 @@ LOG = logging.getLogger("bpt")
 
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
-    """Why snapshots that are due cannot be written here; to be asked before training, so that no hours are lost."""
+    """Yield why snapshots that are due cannot be written here.
+
+    To be asked before training, so that no hours are lost.
+    """
     if not plan.snapshot and not plan.snapshot_after_train:
         return
     folder = os.path.dirname(plan.snapshot_prefix) or "."
@@ -116,22 +119,22 @@ def write(
 
 
 def state_path(plan: RunPlan, iteration: int) -> str:
-    """Where ``write`` puts the solver state after so many iterations."""
+    """Return where ``write`` puts the solver state after so many iterations."""
     return _path(plan, name_after(iteration), "solverstate")
 
 
 def average_path(plan: RunPlan, name: str) -> str:
-    """Where the average of the weights is put beside a snapshot of this name."""
+    """Return where the average of the weights is put beside a snapshot of this name."""
     return _path(plan, f"{name}_average", "caffemodel")
 
 
 def name_after(iteration: int) -> str:
-    """What stands behind ``snapshot_prefix`` in the names of a snapshot after so many iterations."""
+    """Return what stands behind ``snapshot_prefix`` in the names of a snapshot after so many iterations."""
     return f"iter_{iteration}"
 
 
 def files_of(state: str) -> tuple[str, str, str]:
-    """The files of the snapshot with the solver state at this path, which is the first one of them."""
+    """Return the files of the snapshot with the solver state at this path, which is the first one of them."""
     start, ending = state.rsplit(".solverstate", 1)
     return state, f"{start}.caffemodel{ending}", f"{start}_average.caffemodel{ending}"
 

@@ -60,7 +60,7 @@ def _record(path: str, line: int, text: str) -> Record:
 
 
 def view(records: Sequence[Record], width: int = 80) -> Iterator[str]:
-    """The lines that show ``records``, a run's metrics so far."""
+    """Yield the lines that show ``records``, a run's metrics so far."""
     begin = max((place for place, each in enumerate(records) if each["kind"] == "start"), default=None)
     if begin is None:
         yield "nothing is known of the run yet"
@@ -86,7 +86,7 @@ def view(records: Sequence[Record], width: int = 80) -> Iterator[str]:
 
 
 def _rows(ranks: Sequence[Record]) -> list[Sequence[str]]:
-    """A line a rank; what was predicted of a time stands behind it."""
+    """Return a line a rank; what was predicted of a time stands behind it."""
     known = all("predicted" in each for each in ranks)
     head, times = ["rank", "host"], list[tuple[str, bool]]()
     for name in ("computing", "data", "exchange", "pipeline"):
@@ -126,7 +126,7 @@ def _value(value: float | None) -> str:
 
 
 def _spark(values: Sequence[float | None], room: int) -> str:
-    """A column for each of ``values``, or for the last of as many that share one."""
+    """Return a column for each of ``values``, or for the last of as many that share one."""
     count = max(1, min(room, len(values)))
     shown = [values[(place + 1) * len(values) // count - 1] for place in range(count)]
     known = [value for value in shown if value is not None]

@@ -111,7 +111,7 @@ class MetricsFile:
 
 
 def _plain(values: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Outputs as numbers, or lists of them."""
+    """Return outputs as numbers, or lists of them."""
     return {blob: value.item() if value.numel() == 1 else value.flatten().tolist() for blob, value in values.items()}
 
 

@@ -64,7 +64,7 @@ class Predicted:
 
 
 def load_of(totals: Mapping[Key, Traffic], iterations: int, host: str, memory: int) -> RankLoad:
-    """The load that the totals of so many iterations show."""
+    """Return the load that the totals of so many iterations show."""
     phases = phase_seconds(totals)
     data = totals.get(Key(Activity.WAIT_FOR_DATA), Traffic()).seconds
     own = max(0.0, computing(phases, traffic_of(totals)) - data)
@@ -107,7 +107,7 @@ class StragglerScores:
         self._best: dict[int, float] = {}
 
     def of(self, ranks: Sequence[int], loads: Sequence[RankLoad]) -> list[Scored]:
-        """The scores of an interval.
+        """Return the scores of an interval.
 
         Args:
             ranks: numbers in the job of those that train.
@@ -122,7 +122,7 @@ class StragglerScores:
 
 
 def straggler_lines(ranks: Sequence[Scored]) -> Iterator[str]:
-    """What the log says of an interval: the slowest rank and why, and each that is much slower than it was."""
+    """Yield what the log says of an interval: the slowest rank and why, and each that is much slower than it was."""
     slowest = min(ranks, key=lambda each: each.score)
     exchange = [each.load.exchange for each in ranks]
     memory = max(each.load.memory for each in ranks)
@@ -140,7 +140,7 @@ def straggler_lines(ranks: Sequence[Scored]) -> Iterator[str]:
 
 
 def why(load: RankLoad) -> str:
-    """What a rank was busy with."""
+    """Return what a rank was busy with."""
     if load.data > load.computing:
         return f"it waits for data, {as_ms(load.data)}"
     return f"it computes, {as_ms(load.computing)}" + (f", and waits for data, {as_ms(load.data)}" if load.data else "")

@@ -92,7 +92,7 @@ def _dilation(layer: _Layer) -> Iterator[Change]:
 
 
 def _relus(layer: _Layer) -> Iterator[tuple[_Layer, str, Origin | None]]:
-    """A ReLU for each top of a layer with ``relu: true``, in place, in the net whenever the layer is."""
+    """Yield a ReLU for each top of a layer with ``relu: true``, in place, in the net whenever the layer is."""
     message = layer.message
     field = _CONVOLUTION if message.convolution_param.relu else _NORM
     param = getattr(message, field)

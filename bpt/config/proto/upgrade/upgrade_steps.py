@@ -25,7 +25,7 @@ _TRANSFORMATIONS = ("scale", "mean_file", "crop_size", "mirror")
 
 
 def move_transformations(layers: Iterable[Written[pb.V1LayerParameter]]) -> bool:
-    """Moves the old fields to ``transform_param``, where they replace what is there; whether there were any."""
+    """Move the old fields to ``transform_param``, where they replace what is there; whether there were any."""
     found = False
     for layer in layers:
         name = _SOURCES.get(layer.message.type)
@@ -54,7 +54,7 @@ _DIMENSIONS = 4  # that input_dim gives for each input
 def inputs_as_layer(
     net: pb.NetParameter, origins: dict[FieldPath, Origin], path: str | None, where: FieldPath
 ) -> Origin | None:
-    """Turns ``input``, ``input_shape`` and ``input_dim`` into a first layer called "input"; returns where they stand.
+    """Turn ``input``, ``input_shape`` and ``input_dim`` into a first layer called "input"; returns where they stand.
 
     Old files of weights (``path`` None) name inputs without their dimensions; these inputs are dropped, as in Caffe.
     So are those of a text that a layer makes, too.
@@ -80,7 +80,7 @@ def _put_first(
     where: FieldPath,
     place: Origin | None,
 ) -> None:
-    """Puts ``layer``, which stands at ``place``, before the layers of ``net``, whose list is at ``where``."""
+    """Put ``layer``, which stands at ``place``, before the layers of ``net``, whose list is at ``where``."""
     first = Written(layer, {} if place is None else {(): place}, None)
     layers = [first, *take(net.layer, origins, where, None)]
     messages = [each.message for each in layers]
@@ -90,7 +90,7 @@ def _put_first(
 
 
 def _shapes(net: pb.NetParameter, place: Origin | None) -> list[pb.BlobShape]:
-    """The shape of each input; Caffe takes ``input_shape`` if both forms are given."""
+    """Return the shape of each input; Caffe takes ``input_shape`` if both forms are given."""
     count = len(net.input)
     if not count:
         field = "input_shape" if net.input_shape else "input_dim"
@@ -119,7 +119,7 @@ _BATCH_NORM_BLOBS = 3
 
 
 def freeze_batch_norm(net: pb.NetParameter) -> list[int]:
-    """Sets ``lr_mult`` and ``decay_mult`` of BatchNorm layers with three ``param`` to 0.
+    """Set ``lr_mult`` and ``decay_mult`` of BatchNorm layers with three ``param`` to 0.
 
     Returns the numbers of the layers that were changed.
     """
@@ -136,7 +136,7 @@ def freeze_batch_norm(net: pb.NetParameter) -> list[int]:
 
 
 def split_inner_products(net: pb.NetParameter) -> list[int]:
-    """Turns layers of type MpiFc into InnerProducts that are split over shards, unless they say otherwise.
+    """Turn layers of type MpiFc into InnerProducts that are split over shards, unless they say otherwise.
 
     So the MPI-FC paper's program (section 3.2) calls its fully connected layer; it takes ``inner_product_param``.
     Returns the numbers of the layers that were changed.
@@ -158,7 +158,7 @@ _DONE = "Successfully upgraded file specified using deprecated "
 def upgrade_net(
     net: pb.NetParameter, origins: dict[FieldPath, Origin], path: str | None, where: FieldPath = ()
 ) -> list[Note]:
-    """Turns old fields of ``net`` into today's, in place.
+    """Turn old fields of ``net`` into today's, in place.
 
     These are V0 and V1 layers (``layers``), old settings of how data are transformed, ``input`` with ``input_shape``
     or ``input_dim``, ``param`` of BatchNorm layers, layers of type MpiFc, and what forks write in another way.
@@ -186,7 +186,7 @@ def upgrade_net(
 def _upgrade_layers(
     net: pb.NetParameter, origins: dict[FieldPath, Origin], path: str | None, where: FieldPath
 ) -> list[Note]:
-    """Replaces ``layers`` by ``layer``."""
+    """Replace ``layers`` by ``layer``."""
     place = None if path is None else locate(origins, (*where, "layers", 0), path)
     if net.layer:
         new = "" if path is None else f" (at {locate(origins, (*where, 'layer', 0), path)})"
@@ -222,7 +222,7 @@ _TYPE_DONE = "Successfully upgraded file specified using deprecated 'solver_type
 
 
 def upgrade_solver(param: pb.SolverParameter, origins: dict[FieldPath, Origin], path: str) -> list[Note]:
-    """Turns the old enum ``solver_type`` into ``type`` and upgrades the nets written inside the solver.
+    """Turn the old enum ``solver_type`` into ``type`` and upgrades the nets written inside the solver.
 
     Raises PrototxtError if both are set, and as :func:`upgrade_net` does.
     """

@@ -140,7 +140,7 @@ _AROUND = ("bottom", "top", "layer")  # what V0 layers have outside of their ``l
 
 
 def upgrade(layers: Iterable[_Layer], inputs: Iterable[str]) -> tuple[list[_Layer], list[Note]]:
-    """The layers in the V1 format, and a note on each setting that its type does not have, which is ignored.
+    """Return the layers in the V1 format, and a note on each setting that its type does not have, which is ignored.
 
     ``inputs`` are the blobs that the net is given. The old layers are of no use afterwards.
 
@@ -194,7 +194,7 @@ def _type(layer: _Layer) -> Any:
 
 
 def _target(layer_type: str, field: str) -> FieldPath | None:
-    """Where V1 has ``field`` of a layer of type ``layer_type``; None if such a layer does not have it."""
+    """Return where V1 has ``field`` of a layer of type ``layer_type``; None if such a layer does not have it."""
     if field in _OF_LAYER:
         return (field,)
     if field in _TRANSFORMATION:
@@ -206,7 +206,7 @@ def _target(layer_type: str, field: str) -> FieldPath | None:
 
 
 def _set(new: pb.V1LayerParameter, target: FieldPath, value: Any, old: _Layer, name: str) -> None:
-    """Sets the field of ``new`` at ``target``."""
+    """Set the field of ``new`` at ``target``."""
     holder: Any = new
     for step in target[:-1]:
         holder = getattr(holder, str(step))

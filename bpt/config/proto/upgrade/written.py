@@ -25,12 +25,12 @@ class Written(Generic[M]):
     path: str | None
 
     def place(self, *where: str | int) -> Origin | None:
-        """Where the field ``where`` stands or, if it is not set, what is nearest around it."""
+        """Return where the field ``where`` stands or, if it is not set, what is nearest around it."""
         return None if self.path is None else locate(self.origins, where, self.path)
 
 
 def take(messages: Iterable[M], origins: Origins, prefix: FieldPath, path: str | None) -> list[Written[M]]:
-    """The elements of the list at ``prefix``, with their places, which leave ``origins``."""
+    """Return the elements of the list at ``prefix``, with their places, which leave ``origins``."""
     elements = [Written(message, {}, path) for message in messages]
     at = len(prefix)
     for key in [key for key in origins if key[:at] == prefix]:

@@ -18,7 +18,7 @@ REGULARIZATIONS = ("L1", "L2")
 
 
 def make_rule(spec: OptimSpec, net: Net, keep_updates: bool = False) -> UpdateRule:
-    """The update rule that ``spec.type`` names, for the parameters of ``net``, with an empty history.
+    """Return the update rule that ``spec.type`` names, for the parameters of ``net``, with an empty history.
 
     Args:
         keep_updates: keep the last update of each parameter for inspection.
@@ -32,7 +32,7 @@ def make_rule(spec: OptimSpec, net: Net, keep_updates: bool = False) -> UpdateRu
 
 
 def violations(spec: OptimSpec) -> Iterator[Violation]:
-    """Why there is no such rule, or what of its numbers makes no sense."""
+    """Yield why there is no such rule, or what of its numbers makes no sense."""
     try:
         rule = UPDATE_RULES[spec.type]
     except UserError as error:

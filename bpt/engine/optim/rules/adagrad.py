@@ -14,7 +14,7 @@ from bpt.engine.optim.tensor_group import Batch
 
 
 def no_momentum(spec: OptimSpec) -> Iterator[Violation]:
-    """A violation if ``momentum`` is set for a rule that has none."""
+    """Yield a violation if ``momentum`` is set for a rule that has none."""
     if spec.momentum:
         yield Violation(("momentum",), f"momentum cannot be used with {spec.type}", "leave it out")
 

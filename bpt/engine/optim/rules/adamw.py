@@ -29,7 +29,7 @@ class AdamW(Adam):
     decouples_decay = True
 
     def _direction(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
-        """What is multiplied by the rate. Moments are brought up to date."""
+        """Return what is multiplied by the rate. Moments are brought up to date."""
         self._remember(batch, step)
         means, squares = batch.moments
         time = step.iteration + 1

@@ -42,7 +42,7 @@ class UpdateNumbers:
     momentum: float
 
     def of(self, lr_mult: float, decay_mult: float) -> UpdateNumbers:
-        """The numbers of parameters with these multipliers, if these are those of 1."""
+        """Return the numbers of parameters with these multipliers, if these are those of 1."""
         return replace(self, rate=self.rate * lr_mult, decay=self.decay * decay_mult)
 
 
@@ -80,7 +80,7 @@ class UpdateRule:
 
     @classmethod
     def violations(cls, spec: OptimSpec) -> Iterator[Violation]:
-        """What of the numbers that the rule uses makes no sense."""
+        """Yield what of the numbers that the rule uses makes no sense."""
         yield from ()
 
     def keep_updates(self, wanted: bool) -> None:
@@ -106,7 +106,8 @@ class UpdateRule:
         self._drop_gradients(members)
 
     def piecewise(self, rate: float, iteration: int) -> UpdatePiece | None:
-        """What updates some parameters as soon as their gradients are complete; ``update`` then updates the others.
+        """Return what updates some parameters as soon as their gradients are complete; ``update`` then updates the
+        others.
 
         It gives the numbers of ``update``, and may be called by several threads, for different parameters or rows of
         them. Parameters without a gradient it leaves to ``update``. If training fails in between, some parameters have
@@ -233,12 +234,12 @@ class UpdateRule:
         return self.history[moment * len(self.parameters) + index]
 
     def _step(self, rate: float, scale: float, iteration: int) -> UpdateNumbers:
-        """The numbers of an update of parameters with multipliers of 1."""
+        """Return the numbers of an update of parameters with multipliers of 1."""
         decay = weight_decay_at(self.spec, iteration)
         return UpdateNumbers(rate, decay, scale, iteration, momentum_at(self.spec, iteration, rate))
 
     def _norm(self) -> float:
-        """The L2 norm of all gradients of the net."""
+        """Return the L2 norm of all gradients of the net."""
         own = [p.value.grad for p in self.parameters if p.value.grad is not None and self.shard_info.counts(p)]
         return math.sqrt(self.shard_info.total(l2_norm(own) ** 2))
 
@@ -292,7 +293,7 @@ class UpdateRule:
         return update
 
     def _toward(self, batch: Batch) -> list[Tensor]:
-        """What weight decay adds a part of."""
+        """Return what weight decay adds a part of."""
         return batch.weights if self._l2 else list(torch._foreach_sign(batch.weights))
 
     @property
@@ -300,7 +301,7 @@ class UpdateRule:
         return self.spec.regularization_type == "L2"
 
     def _compute(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
-        """What to subtract from the weights. Moments are brought up to date; gradients may be overwritten."""
+        """Return what to subtract from the weights. Moments are brought up to date; gradients may be overwritten."""
         raise NotImplementedError
 
     def _fuse(self, batch: Batch, step: UpdateNumbers) -> bool:
@@ -319,8 +320,9 @@ def _copy(source: Iterable[Tensor], target: Iterable[Tensor]) -> None:
 
 
 def num_moments(spec: OptimSpec) -> int:
-    """How many tensors of its shape are remembered of each parameter: the rule's moments, behind them what
-    ``larc_turbo`` knows, and last the average of the weights."""
+    """Return how many tensors of its shape are remembered of each parameter: the rule's moments, behind them what
+    ``larc_turbo`` knows, and last the average of the weights.
+    """
     return UPDATE_RULES[spec.type].moments + spec.turbo + spec.averages
 
 

@@ -65,7 +65,7 @@ class Codec(ABC):
 
     @abstractmethod
     def coded_bytes(self, shape: Sequence[float], itemsize: int) -> float:
-        """Bytes that stand for a gradient of ``shape`` once it is under way, for forecasts.
+        """Return bytes that stand for a gradient of ``shape`` once it is under way, for forecasts.
 
         Args:
             itemsize: bytes of a number without a codec.
@@ -73,7 +73,7 @@ class Codec(ABC):
 
     @abstractmethod
     def state(self) -> Mapping[str, Tensor]:
-        """What this rank keeps, by names that begin with the parameter's. Never written to afterwards."""
+        """Return what this rank keeps, by names that begin with the parameter's. Never written to afterwards."""
 
     @abstractmethod
     def load(self, state: Mapping[str, Tensor]) -> None:
@@ -81,7 +81,7 @@ class Codec(ABC):
 
 
 def joined(tensors: Iterable[Tensor]) -> Tensor:
-    """All elements in one row, in memory of their own."""
+    """Return all elements in one row, in memory of their own."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 

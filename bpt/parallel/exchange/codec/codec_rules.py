@@ -18,7 +18,7 @@ _READ = {"ratio": _Codec.TOPK, "rank": _Codec.POWERSGD, "warm_up": _Codec.POWERS
 
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
-    """Why gradients cannot travel as ``plan`` says."""
+    """Yield why gradients cannot travel as ``plan`` says."""
     param = plan.parallel_param.compression_param
     if plan.is_outer and param.codec == _Codec.POWERSGD:
         yield Violation(
@@ -33,7 +33,7 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
 
 
 def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
-    """What is set of a codec that is another one, or none."""
+    """Yield what is set of a codec that is another one, or none."""
     codec = plan.parallel_param.compression_param.codec
     if codec == _Codec.NONE:
         if plan.given(PARALLEL, PARAM) and not plan.given(PARALLEL, PARAM, "codec"):

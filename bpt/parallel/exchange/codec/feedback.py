@@ -50,7 +50,7 @@ class Feedback(Codec):
 
 
 def code_of(param: CompressionSpec) -> Code | None:
-    """That of a codec, for who sends to one and sums nothing on the way.
+    """Return that of a codec, for who sends to one and sums nothing on the way.
 
     ``None``: there is no codec, or it is made of sums (POWERSGD).
     """

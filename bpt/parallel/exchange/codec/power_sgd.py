@@ -82,7 +82,7 @@ class PowerSgd(Codec):
         self._residuals = {name: value for name, value in state.items() if not name.endswith((_FACTOR, _BEGUN))}
 
     def _begins(self, name: str, gradient: Tensor) -> bool:
-        """Whether it travels as a product, this time."""
+        """Return whether it travels as a product, this time."""
         if self._numbers(gradient.shape) >= gradient.numel():
             return False
         seen = self._seen.get(name, 0)
@@ -91,7 +91,7 @@ class PowerSgd(Codec):
         return seen >= self._warm_up
 
     def _numbers(self, shape: Sequence[float]) -> float:
-        """That travel for a gradient of ``shape``: of two thin matrices, or its own where these are no fewer."""
+        """Return that travel for a gradient of ``shape``: of two thin matrices, or its own where these are no fewer."""
         n, m = math.prod(shape[:1]), math.prod(shape[1:])
         return min(self._rank * (n + m), n * m)
 

@@ -50,7 +50,7 @@ class Largest:
 
 
 def _entry(itemsize: int) -> int:
-    """Bytes of a number and its place."""
+    """Return bytes of a number and its place."""
     return itemsize + PLACE.itemsize
 
 

@@ -26,16 +26,19 @@ class Code(Protocol):
     """How numbers are written as bytes. All tensors are flat and on the host."""
 
     def size(self, like: Tensor) -> int:
-        """Bytes of the code of as many numbers as ``like`` has, of its type."""
+        """Return bytes of the code of as many numbers as ``like`` has, of its type."""
 
     def bytes_each(self, itemsize: int) -> float:
-        """Bytes for each of many numbers of ``itemsize`` bytes: what ``size`` comes to, but for rounding."""
+        """Return bytes for each of many numbers of ``itemsize`` bytes: what ``size`` comes to, but for rounding."""
 
     def encode(self, values: Tensor) -> Tensor:
-        """The code, (bytes,) of uint8."""
+        """Return the code, (bytes,) of uint8."""
 
     def decode(self, code: Tensor, like: Tensor) -> Tensor:
-        """The numbers that ``code`` tells of, as many as ``like`` has and of its type; the same bits everywhere."""
+        """Return the numbers that ``code`` tells of, as many as ``like`` has and of its type.
+
+        The same bits everywhere.
+        """
 
 
 def allreduce(comm: Communicator, values: Tensor, lost: Tensor, code: Code) -> None:
@@ -120,7 +123,7 @@ def _cut(values: Tensor, pieces: int) -> list[Tensor]:
 
 
 def _encoded(code: Code, values: Tensor, lost: Tensor) -> Tensor:
-    """The code of ``values``; ``lost`` becomes what it does not tell."""
+    """Return the code of ``values``; ``lost`` becomes what it does not tell."""
     made = code.encode(values)
     torch.sub(values, code.decode(made, values), out=lost)
     return made

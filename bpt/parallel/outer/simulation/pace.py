@@ -19,7 +19,7 @@ class SpeedProfile:
         self._factors = [1.0, *(factor for _, factor in changes)]
 
     def end(self, start: float, work: float) -> float:
-        """When ``work`` that begins at ``start`` is done."""
+        """Return when ``work`` that begins at ``start`` is done."""
         for until, factor in self._stretches(start):
             if work <= (until - start) * factor:
                 return start + work / factor
@@ -28,7 +28,7 @@ class SpeedProfile:
         raise AssertionError("the last stretch is without end")
 
     def done(self, start: float, now: float) -> float:
-        """The work done from ``start`` to ``now``."""
+        """Return the work done from ``start`` to ``now``."""
         work = 0.0
         for until, factor in self._stretches(start):
             if now <= until:

@@ -109,7 +109,7 @@ class SimulatedWorker:
         return self._ends
 
     def finish(self) -> SubmissionReport:
-        """The order is done: what the worker tells."""
+        """Return the order is done: what the worker tells."""
         seconds, samples = self._ends - self._began, self._iterations * self._batch
         self.passes = self._until
         if self.samples:
@@ -122,7 +122,7 @@ class SimulatedWorker:
         return SubmissionReport(self.number, self.passes, self._iterations, samples, seconds, self._waited)
 
     def progress(self, now: float) -> tuple[int, float]:
-        """Samples of its order, or of the last one, trained in whole iterations, and the seconds that these took."""
+        """Return samples of its order, or of the last one, trained in whole iterations, and the seconds that these took."""
         if now >= self._ends:
             return self._iterations * self._batch, self._ends - self._began
         if now <= self._began:
@@ -306,14 +306,17 @@ class Simulator:
         self._carry_out(instructions)
 
     def _travels(self, worker: SimulatedWorker) -> bool:
-        """Whether messages from and to it take time and are counted."""
+        """Return whether messages from and to it take time and are counted."""
         return worker.number > 0 or not self._cluster.colocated
 
     def _latency(self, worker: SimulatedWorker) -> float:
         return worker.node.latency + self._cluster.server.latency
 
     def _pass(self, link: Fifo, worker: SimulatedWorker, nbytes: int) -> float:
-        """A message goes through the server's link and the worker's, at once; returns when its end has passed both."""
+        """Return a message goes through the server's link and the worker's, at once.
+
+        Returns when its end has passed both.
+        """
         here = nbytes / self._cluster.server.bandwidth
         return link.serve(self.now, here) + max(here, nbytes / worker.node.bandwidth)
 

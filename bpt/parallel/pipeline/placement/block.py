@@ -79,7 +79,7 @@ class _Floor:
 
 
 def _fastest(loads: Loads) -> tuple[Cuts, PartitionCut, _Floor] | None:
-    """All cuts, the one with the least cost, and what none is below; ``None``: no cut fits."""
+    """Return all cuts, the one with the least cost, and what none is below; ``None``: no cut fits."""
     spans = SpanCosts(loads)
     slowest = float(worst_table(spans.slowest)[-1][-1])
     if slowest == np.inf:
@@ -90,7 +90,8 @@ def _fastest(loads: Loads) -> tuple[Cuts, PartitionCut, _Floor] | None:
 
 
 def _search(cuts: Cuts, floor: _Floor, enough: float | None = None) -> PartitionCut:
-    """The cut with the least cost, or any that costs no more than ``enough``; one of infinite cost if there is none.
+    """Return the cut with the least cost, or any that costs no more than ``enough``; one of infinite cost if there is
+    none.
 
     With ``enough``, one that is dearer says only that none costs so little.
     """
@@ -121,18 +122,18 @@ def _cost(cut: PartitionCut) -> float:
 
 
 def least_excess(loads: Loads) -> tuple[int, ...]:
-    """The cut whose most overfull device lacks the least memory; it tells what a user must be told."""
+    """Return the cut whose most overfull device lacks the least memory; it tells what a user must be told."""
     excess = SpanCosts(loads).excess
     return _trace(worst_table(excess), excess)
 
 
 def genes_of(cut: tuple[int, ...], n: int) -> list[int]:
-    """The device of each of ``n`` partitions."""
+    """Return the device of each of ``n`` partitions."""
     return [device for device, (a, b) in enumerate(pairwise((*cut, n))) for _ in range(a, b)]
 
 
 def _trace(table: list[Floats], costs: list[Floats]) -> tuple[int, ...]:
-    """The cut behind a table of worst costs."""
+    """Return the cut behind a table of worst costs."""
     end = len(table[0]) - 1
     starts = [0]
     for before, cost in zip(reversed(table[:-1]), reversed(costs[1:]), strict=True):

@@ -47,7 +47,7 @@ class InsufficientCapacityError(PrototxtError):
 
 
 def infeasible(loads: Loads, genes: Ints, what: str) -> InsufficientMemoryError | InsufficientCapacityError:
-    """The error that names the device which lacks most memory or, if none does, most capacity.
+    """Return the error that names the device which lacks most memory or, if none does, most capacity.
 
     Args:
         genes: (n,) the device of each partition: the placement that comes nearest to fitting.
@@ -85,7 +85,7 @@ def _beyond_capacity(loads: Loads, genes: Ints, what: str) -> InsufficientCapaci
 
 
 def _frugal(loads: Loads, genes: Ints) -> str:
-    """The schedules under which the placement would fit: ``ONE_F_ONE_B or SEQUENTIAL``."""
+    """Return the schedules under which the placement would fit: ``ONE_F_ONE_B or SEQUENTIAL``."""
     problem = loads.problem
     if problem.rule == pb.PipelineParameter.DELAYED:  # chosen for its curve
         return ""
@@ -232,7 +232,8 @@ def allocate(
 
 
 def _divided(problem: Problem, count: int) -> Loads:
-    """The partitions; by rule (``count`` 0), where memory or capacity is scarce, BLOCK's borders are among theirs.
+    """Return the partitions; by rule (``count`` 0), where memory or capacity is scarce, BLOCK's borders are among
+    theirs.
 
     For if either must be filled to the brim, what is joined may be too coarse: no placement of it is then as good as
     BLOCK's, or none fits at all.

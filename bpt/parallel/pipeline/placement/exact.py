@@ -16,7 +16,7 @@ MOST = 20_000_000  # partial placements that are looked at before the case count
 
 
 def best_placement(objective: Objective, start: Ints) -> Ints:
-    """The placement with the least cost within the limits, each device with one partition at least.
+    """Return the placement with the least cost within the limits, each device with one partition at least.
 
     Partitions are placed one after the other, the heaviest first, on every device. A partial placement is dropped if
     it exceeds a limit, leaves too few partitions for the empty devices, or if not even its bound is better than the

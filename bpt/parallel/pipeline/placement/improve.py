@@ -16,7 +16,7 @@ from bpt.parallel.pipeline.placement.objective import Objective, Profit, guided_
 
 
 def limits(objective: Objective) -> tuple[Floats, Floats]:
-    """What a partition takes of each of L limits, (n, L), and what the devices have, (m, L).
+    """Return what a partition takes of each of L limits, (n, L), and what the devices have, (m, L).
 
     Memory, at least, without what other devices send; and the capacities of Eq. 6: under PROFIT, or if they are given.
     """
@@ -123,7 +123,7 @@ def improved(
 
 
 def is_small(loads: Loads) -> bool:
-    """Whether local search looks at all changes there are."""
+    """Return whether local search looks at all changes there are."""
     n = loads.n
     return n * (n + 1) // 2 * loads.m + n * (n - 1) // 2 <= ALL
 

@@ -21,7 +21,7 @@ AT_ONCE = 2**16  # genes and reads of crossings that are summed at once
 
 
 def lacking(needed: Floats, there: Floats | float) -> Floats:
-    """What is needed beyond what is there; 0 where that is less than rounding."""
+    """Return what is needed beyond what is there; 0 where that is less than rounding."""
     found: Floats = np.where(needed <= there * (1 + ROUNDING), 0.0, needed - there)
     return found
 
@@ -30,7 +30,7 @@ Load: TypeAlias = Callable[["Loads", Ints], Floats]
 
 
 def by_blocks(load: Load) -> Load:
-    """The same for a few chromosomes after the other: what is in between then stays in the cache."""
+    """Return the same for a few chromosomes after the other: what is in between then stays in the cache."""
 
     @wraps(load)
     def found(loads: Loads, genes: Ints) -> Floats:
@@ -244,7 +244,7 @@ class Loads:
         return self._totals(slots, self._trained(self._alive(columns))) + self._largest(slots)
 
     def _trained(self, alive: Floats) -> Floats:
-        """Bytes of each partition's parameters, like ``alive`` (n, K) or (n, 1)."""
+        """Return bytes of each partition's parameters, like ``alive`` (n, K) or (n, 1)."""
         found: Floats = self.parameters[:, None]
         if self.copied.any():
             found = found + self.copied[:, None] * (alive - 1)
@@ -293,7 +293,8 @@ LITTLE = 0.01  # of the net's work
 
 
 def idle_stages(problem: Problem, starts: Sequence[int], stages: Sequence[int]) -> list[str]:
-    """What a user is told of each stage that has less than 1 % of the work, in a line; nothing if there is no work.
+    """Return what a user is told of each stage that has less than 1 % of the work, in a line; nothing if there is no
+    work.
 
     Args:
         starts: the first layer of each partition, and

@@ -130,11 +130,11 @@ class StepTime:
         return found
 
     def pressed(self, genes: Ints) -> Ints:
-        """The device that lacks most, or else the slowest one, or that to which messages travel longest."""
+        """Return the device that lacks most, or else the slowest one, or that to which messages travel longest."""
         return _pressed(self.lack(genes), np.maximum(self.loads.working(genes), self.loads.received(genes)))
 
     def bound(self) -> float:
-        """A time that no placement can beat."""
+        """Return a time that no placement can beat."""
         loads = self.loads
         none = np.zeros((1, loads.m))
         spread = float(Relaxation(loads).bound(none, none, np.zeros(1), float(loads.work.sum()), none == 0)[0])
@@ -180,16 +180,16 @@ class Profit:
         return z
 
     def cost(self, genes: Ints) -> Floats:
-        """The profit, negative."""
+        """Return the profit, negative."""
         return -self.profit(genes)
 
     def guide(self, genes: Ints) -> tuple[Floats, Floats]:
-        """The cost, twice."""
+        """Return the cost, twice."""
         cost = self.cost(genes)
         return cost, cost
 
     def fitness_of(self, cost: Floats) -> Floats:
-        """The profit."""
+        """Return the profit."""
         return -cost
 
     def filled(self, genes: Ints) -> Floats:
@@ -202,7 +202,7 @@ class Profit:
         return found
 
     def pressed(self, genes: Ints) -> Ints:
-        """The device that lacks most, or else the one with most of its capacity left to others, the strongest."""
+        """Return the device that lacks most, or else the one with most of its capacity left to others, the strongest."""
         return _pressed(self.lack(genes), np.where(self.loads.one_hot(genes).any(1), self.d, 0.0))
 
 

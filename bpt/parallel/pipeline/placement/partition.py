@@ -26,7 +26,7 @@ class TooManyStagesError(PrototxtError):
         super().__init__(f"pipeline_param: {reason}; set num_stages: {possible} or less", origin)
 
     def at(self, origin: Origin) -> TooManyStagesError:
-        """The same, at a place."""
+        """Return the same, at a place."""
         return TooManyStagesError(self.reason, self.possible, origin)
 
 
@@ -35,7 +35,7 @@ class PartitionsError(PrototxtError):
 
 
 def partitions(problem: Problem, count: int = 0) -> tuple[int, ...]:
-    """The first layer of each partition, ascending from 0.
+    """Return the first layer of each partition, ascending from 0.
 
     The paper calls layers heavy that are "highly functional" and names no number. Here, by rule (``count`` 0), a run
     of layers that must stay together is heavy if it has more work than 1/16 of what an equal share of the work for
@@ -71,7 +71,7 @@ def check_enough(problem: Problem) -> None:
 
 
 def _why(problem: Problem) -> str:
-    """What keeps a net from being cut into more."""
+    """Return what keeps a net from being cut into more."""
     reasons = []
     if problem.together:
         a, b = max(problem.together, key=lambda run: run[1] - run[0])
@@ -89,13 +89,13 @@ def _why(problem: Problem) -> str:
 
 
 def pieces(problem: Problem) -> list[float]:
-    """The work of each of the smallest partitions there can be."""
+    """Return the work of each of the smallest partitions there can be."""
     ends = [*problem.cuts[1:], len(problem.costs)]
     return [sum(cost.work for cost in problem.costs[a:b]) for a, b in zip(problem.cuts, ends, strict=True)]
 
 
 def _joined(problem: Problem, limit: float) -> list[int]:
-    """Starts of partitions: neighbours are joined as long as their sum is within ``limit``."""
+    """Return starts of partitions: neighbours are joined as long as their sum is within ``limit``."""
     starts: list[int] = []
     total = 0.0
     for start, work in zip(problem.cuts, pieces(problem), strict=True):
@@ -108,7 +108,7 @@ def _joined(problem: Problem, limit: float) -> list[int]:
 
 
 def _limit(problem: Problem, count: int) -> float:
-    """The least limit that joins the net to ``count`` partitions or fewer."""
+    """Return the least limit that joins the net to ``count`` partitions or fewer."""
     low, high = 0.0, problem.work * (1 + 1e-9)
     for _ in range(60):
         middle = (low + high) / 2
@@ -135,6 +135,6 @@ def _cut_up_to(problem: Problem, starts: list[int], count: int) -> tuple[int, ..
 
 
 def _heavier(work: dict[int, float], start: int, cut: int, total: float) -> float:
-    """The work of the heavier of the two parts that a cut leaves."""
+    """Return the work of the heavier of the two parts that a cut leaves."""
     first = sum(value for layer, value in work.items() if start <= layer < cut)
     return max(first, total - first)

@@ -59,7 +59,7 @@ def costs_of(
     histories: int = 1,
     replicas: int = 1,
 ) -> tuple[Cost, ...]:
-    """The cost of each layer, in order.
+    """Return the cost of each layer, in order.
 
     A layer without bottoms costs no time: data are read ahead. Without measurements a layer costs its FLOPs forward
     and twice as many backward, if it runs backward at all. A trained parameter takes memory for its values, its
@@ -157,7 +157,7 @@ class DeviceLink:
     bandwidth: float = math.inf
 
     def seconds(self, size: float, messages: int = 1) -> float:
-        """What ``size`` bytes take in so many messages."""
+        """Return what ``size`` bytes take in so many messages."""
         return messages * self.latency + size / self.bandwidth
 
 
@@ -255,7 +255,7 @@ def problem_of(
     replicas: int = 1,
     gathers: frozenset[int] = frozenset(),
 ) -> Problem:
-    """The problem of a net.
+    """Return the problem of a net.
 
     Args:
         graph: in phase TRAIN.
@@ -317,7 +317,7 @@ def _blocks(graph: LayerGraph, param: PipelineSpec) -> tuple[tuple[int, int], ..
 
 
 def _beside_sources(graph: LayerGraph) -> list[tuple[int, int]]:
-    """Runs that keep a stage from having nothing but layers without bottoms, and Splits of what these make."""
+    """Return runs that keep a stage from having nothing but layers without bottoms, and Splits of what these make."""
     idle: set[int] = set()
     for node in graph.nodes:
         makers = {graph.edges[edge].producer for edge in node.bottoms}
@@ -349,6 +349,6 @@ class Placement:
 
 
 def joined(starts: Sequence[int], stages: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The same with neighbours on one device as one."""
+    """Return the same with neighbours on one device as one."""
     kept = [i for i in range(len(starts)) if not i or stages[i] != stages[i - 1]]
     return tuple(starts[i] for i in kept), tuple(stages[i] for i in kept)

@@ -29,7 +29,7 @@ class CostWeights:
 
     @classmethod
     def of(cls, filling: float) -> CostWeights:
-        """Those of ``StepTime``, but for less than rounding."""
+        """Return those of ``StepTime``, but for less than rounding."""
         return cls(max(1 - filling, SLIGHT), max(filling, SLIGHT))
 
     def cost(self, slowest: float, through: float) -> float:
@@ -129,14 +129,14 @@ class _Rectangles:
 
 
 def _over(values: Floats) -> Floats:
-    """The sum over each run."""
+    """Return the sum over each run."""
     ends = np.concatenate([[0.0], values.cumsum()])
     sums: Floats = ends[None, :] - ends[:, None]
     return sums
 
 
 def _most(values: Floats) -> Floats:
-    """The greatest over each run; 0 of others."""
+    """Return the greatest over each run; 0 of others."""
     found = np.zeros((len(values) + 1, len(values) + 1))
     for start in range(len(values)):
         found[start, start + 1 :] = np.maximum.accumulate(values[start:])
@@ -182,7 +182,7 @@ class Cuts:
 
     @classmethod
     def every(cls, spans: SpanCosts, weights: CostWeights) -> Cuts:
-        """All there are."""
+        """Return all there are."""
         n, m = spans.loads.n, spans.loads.m
         borders = [np.array([0]), *([np.arange(n + 1)] * (m - 1)), np.array([n])]
         places = list(pairwise(borders))
@@ -203,7 +203,7 @@ class Cuts:
         return PartitionCut(starts, slowest, through, self.weights.cost(slowest, through))
 
     def filling(self, low: float, high: float) -> Cuts:
-        """Those that fill each device's memory from ``low`` to ``high``."""
+        """Return those that fill each device's memory from ``low`` to ``high``."""
         low, high = low * (1 - ROUNDING), high * (1 + ROUNDING)
         inside = [(low <= fill) & (fill <= high) for fill in self.fills]
         slowest, through = (

@@ -38,7 +38,7 @@ class DeadlockError(ValueError):
 
 
 def explain(streams: Sequence[Sequence[Instruction]], steps: Sequence[int], network: Network) -> DeadlockError:
-    """The error for stages that stand before their instructions ``steps``."""
+    """Return the error for stages that stand before their instructions ``steps``."""
     stages = (_describe(streams, steps, network, stage) for stage in range(len(streams)))
     return DeadlockError(f"deadlock: {'; '.join(stages)}")
 
@@ -100,12 +100,13 @@ class Network:
         self._queues: defaultdict[Channel, deque[Message]] = defaultdict(deque)
 
     def reader(self, send: Send) -> int | None:
-        """The stage that receives such messages; ``None``: none does."""
+        """Return the stage that receives such messages; ``None``: none does."""
         return self._readers.get(channel_of(send))
 
     def send(self, stage: int, send: Send, now: float, seconds: float, latency: float) -> tuple[float, float]:
         """``stage`` sends a message that takes ``seconds``, and is there ``latency`` later; when it starts, and when it
-        is there."""
+        is there.
+        """
         link = stage, self.reader(send)
         start = self._later(now, self._free[link])
         self._free[link] = start + seconds
@@ -114,24 +115,24 @@ class Network:
         return start, arrival
 
     def receive(self, recv: Recv) -> float | None:
-        """When the message is there; ``None``: it is not the next one of its channel, or not sent yet."""
+        """Return when the message is there; ``None``: it is not the next one of its channel, or not sent yet."""
         queue = self._queues[channel_of(recv)]
         if not queue or queue[0].send.micro != recv.micro:
             return None
         return queue.popleft().arrival
 
     def next(self, recv: Recv) -> Send | None:
-        """What has been sent and would have to be received first."""
+        """Return what has been sent and would have to be received first."""
         queue = self._queues[channel_of(recv)]
         return queue[0].send if queue else None
 
     def left(self) -> Iterable[Send]:
-        """What has been sent and not received."""
+        """Return what has been sent and not received."""
         return (message.send for channel in sorted(self._queues) for message in self._queues[channel])
 
 
 def _ends(streams: Sequence[Sequence[Instruction]], kind: type[Send] | type[Recv]) -> dict[Channel, int]:
-    """The stage at this end of each channel."""
+    """Return the stage at this end of each channel."""
     ends: dict[Channel, int] = {}
     for stage, stream in enumerate(streams):
         for instruction in stream:
@@ -171,7 +172,7 @@ def simulate(streams: Sequence[Sequence[Instruction]], times: PipelineTimes) -> 
 def play(
     streams: Sequence[Sequence[Instruction]], times: Any, later: Later = max
 ) -> tuple[Sequence[PlayedStage], Network]:
-    """What each stage has done in the end, and what is under way; see ``simulate``.
+    """Return what each stage has done in the end, and what is under way; see ``simulate``.
 
     Args:
         times: as Times has them, or arrays of those of many pipelines; then ``later`` takes arrays, too.
@@ -190,7 +191,7 @@ def play(
 
 
 def _steps(updates: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """When the slowest stage had done each update."""
+    """Return when the slowest stage had done each update."""
     return tuple(map(max, zip(*updates, strict=True)))
 
 
@@ -247,7 +248,7 @@ class PlayedStage:
         return self.step > start
 
     def _do(self, instruction: Instruction) -> bool:
-        """Whether the instruction could be done."""
+        """Return whether the instruction could be done."""
         return self._handlers[type(instruction)](instruction) is not False
 
     def _take_no_time(self, instruction: Instruction) -> None:

@@ -18,11 +18,11 @@ class PipelineTimes(Protocol):
     def backward(self, stage: int, segment: int) -> float: ...
 
     def transfer(self, flow: int, diff: bool) -> float:
-        """How long the values of flow ``flow``, or their diff, keep the link between its stages busy."""
+        """Return how long the values of flow ``flow``, or their diff, keep the link between its stages busy."""
         ...
 
     def latency(self, flow: int, diff: bool) -> float:
-        """How much later they are there, while the link takes others already."""
+        """Return how much later they are there, while the link takes others already."""
         ...
 
     def exchange(self, stage: int, segment: int) -> float: ...
@@ -119,5 +119,5 @@ class PipelineTrace:
         return math.fsum(self.bubbles) / len(self.bubbles) if self.bubbles else 0.0
 
     def peak(self, segments: range) -> int:
-        """The largest number of micro-batches in flight in a block."""
+        """Return the largest number of micro-batches in flight in a block."""
         return max((self.peaks.get(segment, 0) for segment in segments), default=0)

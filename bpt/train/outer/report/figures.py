@@ -161,7 +161,7 @@ def draw_balance(record: RunRecord) -> Figure | None:
 
 
 def draw_updates(record: RunRecord) -> Figure | None:
-    """How stale each update was, and by what factor it counted."""
+    """Return how stale each update was, and by what factor it counted."""
     if not record.updates:
         return None
     factors = any(not np.isnan(row.factor) for row in record.updates)
@@ -267,7 +267,7 @@ def draw_times_to(title: str, runs: Runs, levels: Sequence[float] = ()) -> Figur
 
 
 def _reached(records: Sequence[RunRecord]) -> float:
-    """The accuracy that all of them have reached."""
+    """Return the accuracy that all of them have reached."""
     best = [record.best_accuracy() for record in records]
     return 0.0 if any(map(math.isnan, best)) else min(best)
 

@@ -193,7 +193,7 @@ class RunRecord:
         return sum(not math.isnan(row.lost) for row in self.nodes)
 
     def waiting_time(self) -> float:
-        """Seconds that all ``workers`` would wait if all waited for the slowest in each pass, as under SGWU (Eq. 8)."""
+        """Return seconds that all ``workers`` would wait if all waited for the slowest in each pass, as under SGWU (Eq. 8)."""
         return waiting_time(self.durations())
 
     def balance_index(self) -> float:
@@ -201,28 +201,28 @@ class RunRecord:
         return balance_index(self.durations())
 
     def balance_indices(self) -> list[float]:
-        """The balance index of each iteration by itself."""
+        """Return the balance index of each iteration by itself."""
         return [balance_index([times]) for times in self.durations()]
 
     def waited_share(self) -> float:
-        """The part of the nodes' time that they waited for the server: Σ_j waited / (m · execution time)."""
+        """Return the part of the nodes' time that they waited for the server: Σ_j waited / (m · execution time)."""
         return self._share([row.waited_seconds for row in self.nodes])
 
     def computed_share(self) -> float:
-        """The part of the nodes' time that they computed."""
+        """Return the part of the nodes' time that they computed."""
         return self._share([row.computed_seconds for row in self.nodes])
 
     def bytes_counted(self) -> int:
-        """Bytes of weights that all nodes sent and received."""
+        """Return bytes of weights that all nodes sent and received."""
         return sum(row.bytes_sent + row.bytes_received for row in self.nodes)
 
     def bytes_expected(self) -> int:
-        """The same by Eq. 11, which lets all nodes submit to the end, whether they are lost or not."""
+        """Return the same by Eq. 11, which lets all nodes submit to the end, whether they are lost or not."""
         return bytes_moved(self.weights, self.senders, self.exchanges)
 
     @property
     def senders(self) -> int:
-        """m of Eq. 11: the nodes that weights travel to. One that shares the server's memory needs none."""
+        """M of Eq. 11: the nodes that weights travel to. One that shares the server's memory needs none."""
         return sum(row.bytes_sent + row.bytes_received > 0 for row in self.nodes)
 
     @property
@@ -235,7 +235,7 @@ class RunRecord:
         return [row for row in self.tests if row.net == net]
 
     def time_to(self, accuracy: float, net: int = 0) -> float | None:
-        """Seconds until a test reached this accuracy; ``None``: none did."""
+        """Return seconds until a test reached this accuracy; ``None``: none did."""
         return next((row.seconds for row in self.tests_of(net) if row.accuracy >= accuracy), None)
 
     def best_accuracy(self, net: int = 0) -> float:
@@ -248,6 +248,6 @@ class RunRecord:
         return math.fsum(seconds) / together if together else 0.0
 
     def _missed(self, worker: int) -> int:
-        """Passes that the others did before ``worker`` got its first samples."""
+        """Return passes that the others did before ``worker`` got its first samples."""
         batches = [row.batch for row in self.allocation if row.worker == worker and row.samples]
         return max(min(batches, default=1) - 1, 0)

@@ -70,7 +70,7 @@ def check_picture(path: str, formats: Sequence[str], refusal: str) -> None:
 def new_figure(
     title: str = "", panels: int = 1, height: float = INCHES[1], beside: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    """An empty figure with ``panels``, one above the other, or ``beside`` each other.
+    """Return an empty figure with ``panels``, one above the other, or ``beside`` each other.
 
     Raises:
         UserError: there is no matplotlib.
@@ -129,7 +129,7 @@ def whole_ticks(axes: Axes, x: bool = True) -> None:
 
 
 def shown(value: float) -> str:
-    """A number over a bar: three digits."""
+    """Return a number over a bar: three digits."""
     if math.isnan(value):
         return ""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

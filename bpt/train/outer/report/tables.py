@@ -32,7 +32,7 @@ class Quantity:
 
 
 def quantities(record: RunRecord) -> Iterator[Quantity]:
-    """The run in numbers. What is not known is NaN."""
+    """Yield the run in numbers. What is not known is NaN."""
     yield Quantity("title", record.title, SETTING)
     for name, value in record.facts.items():
         yield Quantity(name, value, SETTING)
@@ -163,7 +163,7 @@ def write_csv(record: RunRecord, folder: str | os.PathLike[str]) -> None:
 
 
 def read_csv(folder: str | os.PathLike[str]) -> RunRecord:
-    """The run that ``write_csv`` wrote, to compare it with others.
+    """Return the run that ``write_csv`` wrote, to compare it with others.
 
     Raises:
         FileError: a file is missing, or not what ``write_csv`` writes; it says where.
@@ -191,7 +191,7 @@ def read_csv(folder: str | os.PathLike[str]) -> RunRecord:
 
 
 def make_folder(folder: str | os.PathLike[str]) -> Path:
-    """The folder, which is made if there is none.
+    """Return the folder, which is made if there is none.
 
     Raises:
         WriteError: it could not be made.
