@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
@@ -19,6 +20,7 @@ from bpt.comm import processes as room
 from bpt.comm.base import MAX_TAG, Buffer, Cartesian, Communicator, Counts, Request
 from bpt.comm.connectivity import check_connectivity, lost_rank_error, name_of
 from bpt.comm.device_memory import device_memory
+from bpt.comm.objects import DamagedObjectError, allgather_objects, bcast_object
 from bpt.comm.pieces import Transfers, flat, forget_what_has_ended, is_long, is_worth_messages, pieces, runs, transfer
 from bpt.comm.processes import Peers, ProcessWindow, identity
 from bpt.comm.ring import ring_allreduce
@@ -30,6 +32,7 @@ from bpt.events.flight_recorder import FlightRecorder
 
 _FT = "OMPI_MCA_mpi_ft_enable"  # what mpirun --with-ft sets
 _OWN_TAG = MAX_TAG + 1  # of messages that collectives of this file send
+SECONDS_TO_KNOW = 1.0  # that may pass from an error which a rank's death causes until the library knows who died
 
 _hosts: list[str] = []  # of all ranks: a rank that is gone cannot be asked any more
 
@@ -66,14 +69,6 @@ class MpiCommunicator(Communicator):
     @cached_property
     def distant(self) -> bool:
         return len({_hosts[rank] for rank in self.world_ranks}) > 1
-
-    def bcast(self, value: Any, root: int = 0) -> Any:
-        with self.events.waiting("bcast"), self._translated("bcast"):
-            return self._mpi.bcast(value, root)
-
-    def allgather(self, value: Any) -> list[Any]:
-        with self.events.waiting("allgather"), self._translated("allgather"):
-            return self._mpi.allgather(value)
 
     def Split(self, color: int, key: int = 0) -> MpiCommunicator:
         with self._translated("Split"):
@@ -172,6 +167,12 @@ class MpiCommunicator(Communicator):
             "device memory": device_memory(MPI.__file__, self._mpi.Get_info().Get("mpi_memory_alloc_kinds")),
         }
 
+    def _bcast_object(self, value: Any, root: int) -> Any:
+        return bcast_object(_FromRoot(self, root), value) if _is_tolerant() else self._mpi.bcast(value, root)
+
+    def _allgather_objects(self, value: Any) -> list[Any]:
+        return allgather_objects(_FromRoot(self), value) if _is_tolerant() else self._mpi.allgather(value)
+
     def _Agree(self, flag: int) -> int:
         if not _is_tolerant():
             self._do("Allreduce", MPI.IN_PLACE, _spec(value := np.array([flag], np.intc)), MPI.BAND)
@@ -230,7 +231,9 @@ class MpiCommunicator(Communicator):
             self._do("Scatterv", _spec(send, counts) if self.rank == root else None, _spec(receive), root)
 
     def _Allgatherv(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
-        if self.patient:  # each to all others at once: one wait, where a library's steps are as many sleeps
+        # Each to all others at once: one wait, where a library's steps are as many sleeps. And Open MPI's may return
+        # without an error, and without the numbers, when a rank dies in it.
+        if self.patient or _is_tolerant():
             own, parts = flat(send), runs(receive, counts)
             transfer(_FromRoot(self), dict.fromkeys(range(self.size), own), dict(enumerate(parts)))
         elif is_long(counts, send.dtype):
@@ -292,15 +295,46 @@ class MpiCommunicator(Communicator):
             yield
 
     @contextmanager
+    def _object_call(self, method: str) -> Iterator[None]:
+        """Let nobody wait here any more once this rank does not, so that all ranks learn of a loss."""
+        with super()._object_call(method):
+            try:
+                with self._translated(method):
+                    yield
+            except LostRankError:
+                self._Revoke()
+                raise
+
+    @contextmanager
     def _translated(self, method: str) -> Iterator[None]:
         """Let MPI's errors be RunErrors that tell what has happened and what to do."""
         try:
             yield
         except MPI.Exception as error:
             raise self._explained(method, error) from error
+        except DamagedObjectError as error:
+            if self._lost_in(SECONDS_TO_KNOW):
+                raise self._loss(method, self._failed()) from error
+            raise RunError(
+                f"{method} of {self.size} ranks got a damaged message; bpt doctor tests the connections between the "
+                "ranks"
+            ) from error
+
+    def _lost_in(self, seconds: float) -> bool:
+        """Return whether ranks here are known to have failed, at the latest after some seconds."""
+        end = time.monotonic() + seconds
+        while _is_tolerant():
+            if self._failed():
+                return True
+            if time.monotonic() > end:
+                break
+            self.loss()  # lets the library look
+            time.sleep(0.005)
+        return False
 
     def _explained(self, method: str, error: MPI.Exception) -> RunError:
-        if _is_loss(error):
+        # When a rank dies Open MPI's collectives may raise other errors, and before it is known who.
+        if _is_loss(error) or self._lost_in(SECONDS_TO_KNOW):
             return self._loss(method, self._failed())
         return RunError(
             f"{method} of {self.size} ranks failed: {error.Get_error_string()}. If a rank or the network has failed, "
