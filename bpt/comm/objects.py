@@ -85,4 +85,4 @@ def _unpacked(first: Buffer, rest: Buffer) -> Any:
 
 
 def _digest(content: Buffer) -> bytes:
-    return hashlib.blake2b(content, digest_size=16).digest()
+    return hashlib.blake2b(content.data, digest_size=16).digest()

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -61,9 +62,9 @@ def once(comm: Communicator, kind: str, number: int) -> bool:  # noqa: PLR0911  
 
 
 def main(kind: str, victim: int, seconds: float, patient: bool) -> str:
-    everybody = world()
+    everybody: Any = world()
     everybody.patient = patient
-    comm = everybody.Dup()
+    comm: Communicator = everybody.Dup()
     if comm.rank == victim:
         threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
     number = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -9,22 +10,52 @@ import pytest
 
 from tests.chaos.calls import Death, Place, check, places
 from tests.chaos.losses import ALONE, COPIES
-from tests.marks import few, slow
+from tests.marks import slow
 from tests.solver.spread_runs import Saved, remove_snapshots, set_up, train
 
 LARS = "local_lr_auto: true local_gw_ratio: 0.05"
 BEST = 'snapshot_best: "accuracy"'
 CHANGING = (LARS, BEST)  # the curve, or what is in states
-VARIANTS = {
-    "LARS and best test": (3, LARS, BEST),
-    "RING": (3, "parallel_param { exchange: RING }"),
-    "CGDP": (3, "parallel_param { exchange: CGDP cgdp_param { chunk_size: 1 } }"),
-    "CGDP with LARS": (3, "parallel_param { exchange: CGDP }", LARS),
-    "TREE": (3, "parallel_param { exchange: TREE }", COPIES),
-    "min_ranks": (3, "parallel_param { fault_param { min_ranks: 2 } }"),
-    "spares": (4, "parallel_param { fault_param { spares: 1 } }"),
-    "shards": (2, "parallel_param { num_shards: 2 }", COPIES),
-    "stages": (2, "parallel_param { num_stages: 2 pipeline_param { micro_batches: 1 } }", COPIES),
+VARIANTS: Mapping[str, tuple[int, tuple[str, ...]]] = {
+    "LARS and best test": (
+        3,
+        (
+            LARS,
+            BEST,
+        ),
+    ),
+    "RING": (3, ("parallel_param { exchange: RING }",)),
+    "CGDP": (3, ("parallel_param { exchange: CGDP cgdp_param { chunk_size: 1 } }",)),
+    "CGDP with LARS": (
+        3,
+        (
+            "parallel_param { exchange: CGDP }",
+            LARS,
+        ),
+    ),
+    "TREE": (
+        3,
+        (
+            "parallel_param { exchange: TREE }",
+            COPIES,
+        ),
+    ),
+    "min_ranks": (3, ("parallel_param { fault_param { min_ranks: 2 } }",)),
+    "spares": (4, ("parallel_param { fault_param { spares: 1 } }",)),
+    "shards": (
+        2,
+        (
+            "parallel_param { num_shards: 2 }",
+            COPIES,
+        ),
+    ),
+    "stages": (
+        2,
+        (
+            "parallel_param { num_stages: 2 pipeline_param { micro_batches: 1 } }",
+            COPIES,
+        ),
+    ),
 }
 FIRST = "state/gathering.py:write_together"  # not called by others than the first rank
 KINDS = [
@@ -77,10 +108,11 @@ def test_a_rank_dies_in_each_kind_of_call(rank: int, kind: tuple[str, str, int],
     check((Death(rank, Place(*kind), ends),), expected(), 3)
 
 
-@pytest.mark.parametrize("variant", few(VARIANTS, len(VARIANTS)))
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_variants(variant: str) -> None:
-    """One death at each place that calls, of each rank; of few variants all the time."""
-    ranks, *overrides = VARIANTS[variant]
+    """One death at each place that calls, of each rank."""
+    ranks, overrides = VARIANTS[variant]
     saved = expected(*(each for each in overrides if each in CHANGING))
     seen = set()
     for rank, calls in places(ranks, *overrides).items():
@@ -91,16 +123,18 @@ def test_variants(variant: str) -> None:
                 check((Death(rank, place, ends=len(seen) % 2 == 0),), saved, ranks, *overrides)
 
 
-@pytest.mark.parametrize("ends", [slow(False), True], ids=["begins", "ends"])
-@pytest.mark.parametrize("rank", [0, slow(2)])
-def test_a_rank_dies_while_the_others_heal(rank: int, ends: bool) -> None:
+@pytest.mark.parametrize(
+    ("rank", "ends", "most"),
+    [(0, True, 2), slow(0, False, 12), slow(0, True, 12), slow(2, False, 12), slow(2, True, 12)],
+)
+def test_a_rank_dies_while_the_others_heal(rank: int, ends: bool, most: int) -> None:
     """At each call from the agreement that healing begins with to the first one of training."""
     first = Death(1, Place("Allreduce", "runtime/parallel.py:_total", 17))
     calls = places(3, deaths=(first,))[rank]
     healing = next(number for number, place in enumerate(calls) if place.method == "Agree")
-    kinds = {}
+    kinds: dict[tuple[str, str], Place] = {}
     for place in calls[healing:]:
-        kinds.setdefault(place[:2], place)
+        kinds.setdefault((place.method, place.where), place)
     assert {"Agree", "allgather"} <= {method for method, _ in kinds}
-    for place in list(kinds.values())[:12]:
+    for place in list(kinds.values())[:most]:
         check((first, Death(rank, place, ends)), expected(), 3)
