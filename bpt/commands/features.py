@@ -67,7 +67,7 @@ def extract_features(
         check_place(path)
     keep = frozenset(graph.blobs[blob].index for blob in blobs)
     net = make_net(graph, device, PassContext())
-    left_out, numbers = 0, dict.fromkeys(blobs, 0)  # samples without a record; samples so far
+    left_out, numbers = 0, [0] * len(blobs)  # samples without a record; rows of each blob so far
     try:
         with warnings_on_stderr():
             load_trained(net, weights, model, missing=missing, asked=[graph.blobs[blob] for blob in blobs])
@@ -76,6 +76,7 @@ def extract_features(
             writers = [stack.enter_context(LmdbWriter(path)) for path in databases]
             stack.enter_context(net.fixed_parameters())
             lists = [layer for layer in net.layers if isinstance(layer, PrefetchingDataLayer)]
+            sizes = {layer.share.total for layer in lists}
             for batch in range(batches):
                 # By a number of its own, so that DummyData and the like draw anew.
                 net.enter(replace(net.context, pass_number=batch))
@@ -85,12 +86,12 @@ def extract_features(
                     net.run(0, len(graph), values, keep, lambda tensor: tensor.to(device))
                 bad = {row for layer, place in zip(lists, places, strict=True) for row in layer.replaced(place)}
                 left_out += len(bad)
-                for blob, writer in zip(blobs, writers, strict=True):
+                for place, (blob, writer) in enumerate(zip(blobs, writers, strict=True)):
                     rows = values[graph.blobs[blob].index].float().cpu().numpy()
-                    first = numbers[blob]
-                    numbers[blob] += len(rows)
+                    first = numbers[place]
+                    numbers[place] += len(rows)
                     for row, value in enumerate(rows):
-                        if row in bad:
+                        if row in bad and len(rows) in sizes:  # else rows are no samples
                             continue
                         writer.put(_datum(value), f"{first + row:010d}")
                         if len(writer) % _SHOWN == 0:

@@ -49,7 +49,8 @@ def opencv_color(image: ImageFile, stored: str) -> Pixels | None:
         return ((values[..., :3] * values[..., 3:] + 127) // 255).astype(np.uint8)  # libtiff multiplies by alpha
     if image.format == "BMP" and stored.startswith(("BGR;15", "BGR;16", "('BGR;15", "('BGR;16")):
         green = 0xFC if "BGR;16" in stored else 0xF8
-        return np.asarray(image.convert("RGB")) & np.array((0xF8, green, 0xF8), np.uint8)  # lower bits stay 0
+        color: Pixels = np.asarray(image.convert("RGB"))
+        return np.bitwise_and(color, np.array((0xF8, green, 0xF8), np.uint8))  # the bits below are 0
     return None
 
 

@@ -6,6 +6,7 @@ import io
 import struct
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,7 +99,7 @@ class TestLoadImage:
     @pytest.mark.parametrize("form", ["png", "tif", "webp"])
     def test_alpha_is_dropped(self, tmp_path: Path, form: str) -> None:
         alpha = np.full((4, 5, 1), 100, np.uint8)
-        lossless = {"lossless": True, "exact": True} if form == "webp" else {}
+        lossless: dict[str, Any] = {"lossless": True, "exact": True} if form == "webp" else {}
         Image.fromarray(np.concatenate([self.pixels, alpha], 2)).save(tmp_path / f"a.{form}", **lossless)
         np.testing.assert_allclose(load_image(tmp_path / f"a.{form}"), self.pixels / 255, rtol=1e-6)
 
