@@ -11,7 +11,9 @@ import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
-__version__ = "1.0.0"
+from bpt.version import VERSION
+
+__version__ = VERSION
 
 # A library prints nothing; the program that uses it configures logging.
 logging.getLogger("bpt").addHandler(logging.NullHandler())

@@ -7,7 +7,6 @@ run draws what the uninterrupted one would have drawn.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,13 +15,8 @@ import torch
 from torch import Tensor
 
 from bpt.precision import FLOAT32, Precision
+from bpt.seeds import derive_seed
 from bpt.share import Share, whole_batch
-
-
-def derive_seed(seed: int, *key: str | int) -> int:
-    """A 63-bit seed for what ``key`` names; equal on every machine and Python version."""
-    text = "\x00".join(map(str, (seed, *key)))
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 
 def _alone(tensor: Tensor) -> Tensor:

@@ -14,12 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from bpt.context import derive_seed
 from bpt.errors import UserError
 from bpt.graph.part import Slice
 from bpt.graph.spec import Shape
 from bpt.proto import bpt_pb2 as pb
 from bpt.registry import Registry
+from bpt.seeds import derive_seed
 
 BLOCK = 2**16  # elements that are drawn from one generator
 _LARGEST = torch.finfo(torch.float32).max

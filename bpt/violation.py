@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from bpt.errors import LayerError, PrototxtError
 from bpt.origin import FieldPath, Origin
@@ -111,3 +112,16 @@ class Unused:
     def __str__(self) -> str:
         words = self.words or f"{self.named} has no effect {self.why}"
         return f"{PARALLEL}: {words}" if self.field[:1] == (PARALLEL,) else words
+
+
+class Located(Protocol):
+    """What knows the places of its fields in a text: a RunPlan."""
+
+    def origin(self, *field: str | int) -> Origin | None:
+        """Return the place of a field."""
+
+
+def refuse(plan: Located, found: Iterable[Violation]) -> None:
+    """Raise a PrototxtError for the first violation, if there is any, at its place in the text of ``plan``."""
+    for violation in found:
+        raise violation.error(plan.origin)

@@ -20,9 +20,9 @@ from bpt.graph.build import build_graph
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import per_layer
 from bpt.graph.source import layer_specs
-from bpt.graph.state import make_state
 from bpt.layers import LAYERS
 from bpt.net import Net
+from bpt.plan.nets import make_state
 from bpt.precision import FLOAT32, Precision
 from bpt.proto import bpt_pb2 as pb
 

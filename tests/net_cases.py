@@ -19,9 +19,10 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import per_layer
 from bpt.graph.source import layer_specs
 from bpt.graph.spec import Shape
-from bpt.graph.state import filter_layers, make_state
+from bpt.graph.state import filter_layers
 from bpt.layers import LAYERS
 from bpt.net import Net
+from bpt.plan.nets import make_state
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.text import read_text
 from tests.golden_cases import GOLDEN, assert_close

@@ -16,10 +16,11 @@ from bpt.cli.main import COMMANDS, make_parser
 from bpt.errors import BptError
 from bpt.layers import LAYERS
 from bpt.plan.resolve import read_plan
-from bpt.plan.violations import refuse, violations
+from bpt.plan.violations import violations
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto import forks
 from bpt.proto.sources import read_net
+from bpt.violation import refuse
 from tests.caffe_table import (
     CAFFE_TYPES,
     ROOT,

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bpt.context import PassContext, derive_seed
+from bpt.context import PassContext
+from bpt.seeds import derive_seed
 from bpt.share import Share
 
 

@@ -21,6 +21,7 @@ from bpt.export.parity import compare, runner_of_onnx
 from bpt.export.program import OPSET, Program, program_of, write_onnx
 from bpt.export.random_inputs import RandomInputs
 from bpt.layers.batch_norm import BatchNorm
+from bpt.net_graph import build_graph_of
 from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb
 from tests.full_families import FAMILIES, text_for_use
@@ -56,7 +57,7 @@ class Case:
     """A net with weights as after some training, and batches for it."""
 
     def __init__(self, path: Path | str) -> None:
-        self.inputs = RandomInputs(file_plan(str(path), pb.TEST).graph())
+        self.inputs = RandomInputs(build_graph_of(file_plan(str(path), pb.TEST)))
         self.module = bpt.load_module(path)
         self._learn_statistics()
 

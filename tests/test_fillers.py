@@ -13,11 +13,11 @@ from google.protobuf import text_format
 from torch import Tensor
 
 from bpt import fillers
-from bpt.context import derive_seed
 from bpt.errors import UserError
 from bpt.fillers import FILLERS, fill
 from bpt.graph.part import Slice, slice_bounds
 from bpt.proto import bpt_pb2 as pb
+from bpt.seeds import derive_seed
 from tests.golden_cases import GOLDEN
 
 CASES = json.loads((GOLDEN / "fillers" / "fillers.json").read_text())

@@ -12,9 +12,10 @@ import torch
 
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.source import layer_specs
-from bpt.graph.state import filter_layers, make_state
+from bpt.graph.state import filter_layers
 from bpt.net import Net
 from bpt.netspec import L, NetSpec
+from bpt.plan.nets import make_state
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.text import read_text
 from scripts.make_prototxt import generated

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
+from bpt.arguments import checked_count, checked_kind
 from bpt.errors import UserError
 from bpt.layers import LAYERS
 from bpt.layers.python_pycaffe import PycaffeLayer as Layer
@@ -18,7 +19,6 @@ from bpt.pycaffe import (
     SGDSolver,
     get_solver,
 )
-from bpt.pycaffe.arguments import checked_count, checked_kind
 from bpt.pycaffe.mode import set_device, set_mode_cpu, set_mode_gpu, set_random_seed
 from bpt.report.log import start_logging
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bpt.arguments import Path, checked_images, checked_sizes
 from bpt.caffe.io import Images, Transformer, oversample, resize_image
 from bpt.proto import bpt_pb2 as pb
 from bpt.pycaffe import Net
-from bpt.pycaffe.arguments import Path, checked_images, checked_sizes
 
 Array = npt.NDArray[Any]
 

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from bpt.arguments import checked_kind
 from bpt.errors import UserError
 from bpt.layers import LAYERS
 from bpt.netspec import L, Top
 from bpt.netspec.function import Function
 from bpt.proto import bpt_pb2 as pb
-from bpt.pycaffe.arguments import checked_kind
 
 # Layers that leave each point where it is, beside those whose class says so (``elementwise``).
 PASS_THROUGH = frozenset({"BatchNorm", "Bias", "Eltwise", "LRN", "MVN", "PReLU", "Scale", "Split"})

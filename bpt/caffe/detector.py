@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bpt.arguments import Path, checked_count, checked_image, checked_number, checked_sizes, shown
 from bpt.caffe.classifier import transformer_of
 from bpt.caffe.io import Images, load_image, resize_image
 from bpt.data.window_batches import WindowCrop
@@ -16,7 +17,6 @@ from bpt.data.window_source import Window
 from bpt.errors import UserError
 from bpt.proto import bpt_pb2 as pb
 from bpt.pycaffe import Net
-from bpt.pycaffe.arguments import Path, checked_count, checked_image, checked_number, checked_sizes, shown
 
 Array = npt.NDArray[Any]
 Rows = Sequence[float]

@@ -9,11 +9,11 @@ from pathlib import Path
 from google.protobuf import text_format
 from google.protobuf.message import Message
 
+from bpt.arguments import checked_kind
 from bpt.draw.drawing import ALL, FORMATS, Request
 from bpt.draw.drawing import draw_net as write_picture
 from bpt.errors import UserError
 from bpt.proto import bpt_pb2 as pb
-from bpt.pycaffe.arguments import checked_kind
 
 
 def draw_net(

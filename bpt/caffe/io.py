@@ -16,14 +16,7 @@ import numpy.typing as npt
 import torch
 from google.protobuf.message import DecodeError, Message
 
-from bpt.data.datum import encode_datum, holds_image_file
-from bpt.data.image import decode_image
-from bpt.data.skimage_pixels import decode_fractions
-from bpt.errors import BptError, FileError, UserError
-from bpt.graph.spec import count
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.blobs import array_to_blob, blob_to_array
-from bpt.pycaffe.arguments import (
+from bpt.arguments import (
     checked_image,
     checked_images,
     checked_kind,
@@ -34,6 +27,13 @@ from bpt.pycaffe.arguments import (
     floats,
     shown,
 )
+from bpt.data.datum import encode_datum, holds_image_file
+from bpt.data.image import decode_image
+from bpt.data.skimage_pixels import decode_fractions
+from bpt.errors import BptError, FileError, UserError
+from bpt.graph.spec import count
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.blobs import array_to_blob, blob_to_array
 
 Array = npt.NDArray[Any]
 Images = npt.NDArray[np.float32]

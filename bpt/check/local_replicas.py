@@ -19,6 +19,7 @@ from bpt.errors import UserError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.layers import LAYERS
 from bpt.layers.base import batch_of
+from bpt.net_graph import build_graph_of
 from bpt.plan.spec import LocalSpec, RunPlan
 from bpt.plan.staging import Staging
 from bpt.proto import bpt_pb2 as pb
@@ -171,7 +172,7 @@ def train_in_turn(
 
 def _staging(plan: RunPlan, run: LocalRun, learner: Learner) -> Staging | None:
     """The ranks' parts of a learner's share one behind the other, where a layer normalises by them."""
-    graph = plan.train.graph()
+    graph = build_graph_of(plan.train)
     cuts = (learner.ranks, *run.micro_batches)
     if all(cut == 1 for cut in cuts) or not any(LAYERS[n.type].normalises_by_batch(n.spec) for n in graph.nodes):
         return None

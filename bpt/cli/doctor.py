@@ -77,8 +77,8 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     from bpt.doctor.examine import Wanted, examine
 
     if arguments.cluster:
+        from bpt.comm.agreement import outcome_of_first
         from bpt.proto.atomic import check_place
-        from bpt.runtime.agreement import outcome_of_first
 
         outcome_of_first(job.world, None if job.world.rank else partial(check_place, arguments.cluster))
     data = None if arguments.data is None else tuple(arguments.data)

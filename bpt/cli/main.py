@@ -12,7 +12,6 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import bpt
 from bpt.allocator import keep_freed_memory
 from bpt.cli import (
     check,
@@ -44,6 +43,7 @@ from bpt.collector import importing
 from bpt.comm.proxy import divide
 from bpt.errors import BptError
 from bpt.terminal import mend_streams
+from bpt.version import VERSION
 
 if TYPE_CHECKING:
     from bpt.comm.base import Communicator
@@ -120,7 +120,7 @@ def make_parser() -> Parser:
     """The parser of the whole command line."""
     parser = Parser(prog="bpt", description=DESCRIPTION)
     parser.add_argument(
-        "-version", "--version", action="version", version=f"bpt version {bpt.__version__}", help="show the version"
+        "-version", "--version", action="version", version=f"bpt version {VERSION}", help="show the version"
     )
     commands = parser.add_subparsers(dest="command", metavar="<command>", title="commands")
     for name, module in {**COMMANDS, **ABOUT_JOBS}.items():

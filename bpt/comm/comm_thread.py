@@ -6,16 +6,12 @@ import time
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from bpt.comm.base import Communicator
 from bpt.events.bus import EventBus
-from bpt.events.event import Activity
+from bpt.events.event import Action
 from bpt.events.flight_recorder import WAIT
 from bpt.worker_thread import Mark, Work, WorkerThread
-
-if TYPE_CHECKING:
-    from bpt.schedule.instructions import Instruction
 
 
 class CommThread:
@@ -46,7 +42,7 @@ class CommThread:
         self._last: Mark | None = None  # of what was submitted last
         self._stop: Callable[[], object] = lambda: None
 
-    def submit(self, work: Work, what: Instruction | Activity, message: str = "") -> None:
+    def submit(self, work: Work, what: Action, message: str = "") -> None:
         """Do ``work`` when all that was submitted before is done; its calls are part of ``what``, see EventBus."""
         if not self._concurrent:
             start = time.perf_counter()
@@ -87,7 +83,7 @@ class CommThread:
         self._thread = self._last = None
 
 
-def _do_part(events: EventBus, work: Work, what: Instruction | Activity, message: str) -> None:
+def _do_part(events: EventBus, work: Work, what: Action, message: str) -> None:
     """Does not know the CommThread, which can so be forgotten while this waits for its turn."""
     with events.part_of(what, message):
         work()

@@ -19,6 +19,7 @@ from bpt.comm import processes as room
 from bpt.comm.base import MAX_TAG, Buffer, Cartesian, Communicator, Counts, Request
 from bpt.comm.connectivity import check_connectivity, lost_rank_error, name_of
 from bpt.comm.device_memory import device_memory
+from bpt.comm.objects import DamagedObjectError, allgather_objects, bcast_object
 from bpt.comm.pieces import Transfers, flat, forget_what_has_ended, is_long, is_worth_messages, pieces, runs, transfer
 from bpt.comm.processes import Peers, ProcessWindow, identity
 from bpt.comm.ring import ring_allreduce
@@ -69,15 +70,26 @@ class MpiCommunicator(Communicator):
 
     def bcast(self, value: Any, root: int = 0) -> Any:
         with self.events.waiting("bcast"), self._translated("bcast"):
+            if _is_tolerant() and self.size > 1:
+                with self._whole("bcast"):
+                    return bcast_object(_FromRoot(self, root), value)
             return self._mpi.bcast(value, root)
 
     def allgather(self, value: Any) -> list[Any]:
         with self.events.waiting("allgather"), self._translated("allgather"):
+            if _is_tolerant() and self.size > 1:
+                with self._whole("allgather"):
+                    return allgather_objects(_FromRoot(self), value)
             return self._mpi.allgather(value)
 
     def Split(self, color: int, key: int = 0) -> MpiCommunicator:
+        # The library finds out who comes by an allgather of its own, which a death may leave with nonsense.
+        colors = self.allgather(color) if _is_tolerant() else []
         with self._translated("Split"):
-            return self._of_same_kind(cast(MPI.Intracomm, self._mpi.Split(color, key)))
+            made = self._of_same_kind(cast(MPI.Intracomm, self._mpi.Split(color, key)))
+        if colors and made.size != colors.count(color):
+            raise self._loss("Split", self._failed())
+        return made
 
     def Dup(self) -> MpiCommunicator:
         with self._translated("Dup"):
@@ -230,7 +242,9 @@ class MpiCommunicator(Communicator):
             self._do("Scatterv", _spec(send, counts) if self.rank == root else None, _spec(receive), root)
 
     def _Allgatherv(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
-        if self.patient:  # each to all others at once: one wait, where a library's steps are as many sleeps
+        # Each to all others at once: one wait, where a library's steps are as many sleeps. And where a rank dies, Open
+        # MPI's may return without an error and with nothing received; a message that does not come is an error.
+        if self.patient or _is_tolerant():
             own, parts = flat(send), runs(receive, counts)
             transfer(_FromRoot(self), dict.fromkeys(range(self.size), own), dict(enumerate(parts)))
         elif is_long(counts, send.dtype):
@@ -292,6 +306,14 @@ class MpiCommunicator(Communicator):
             yield
 
     @contextmanager
+    def _whole(self, method: str) -> Iterator[None]:
+        """Let an object that is not what was sent be the loss of a rank, the only thing that can make it so."""
+        try:
+            yield
+        except DamagedObjectError as error:
+            raise self._loss(method, self._failed()) from error
+
+    @contextmanager
     def _translated(self, method: str) -> Iterator[None]:
         """Let MPI's errors be RunErrors that tell what has happened and what to do."""
         try:
@@ -300,8 +322,9 @@ class MpiCommunicator(Communicator):
             raise self._explained(method, error) from error
 
     def _explained(self, method: str, error: MPI.Exception) -> RunError:
-        if _is_loss(error):
-            return self._loss(method, self._failed())
+        failed = self._failed() if _is_tolerant() else []
+        if _is_loss(error) or failed:  # where a rank has died, the library may call that another error
+            return self._loss(method, failed or self._failed())
         return RunError(
             f"{method} of {self.size} ranks failed: {error.Get_error_string()}. If a rank or the network has failed, "
             "start again; bpt doctor tests the connections between the ranks"

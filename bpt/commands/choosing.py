@@ -12,21 +12,24 @@ from functools import partial
 
 import torch
 
+from bpt.comm.agreement import check_same, outcome_of_first
 from bpt.comm.base import Communicator
 from bpt.forecast.search import Found, search
 from bpt.graph.layer_graph import LayerGraph
+from bpt.net_graph import build_graph_of
 from bpt.plan.chosen import chosen_of, text_of, with_chosen
 from bpt.plan.spec import RunPlan
-from bpt.plan.violations import refuse, violations_in_step, violations_of_net, violations_of_ranks
+from bpt.plan.violations import violations_in_step, violations_of_net, violations_of_ranks
 from bpt.planner.auto import reasons
 from bpt.predict.costs import costs_for
 from bpt.proto import bpt_pb2 as pb
-from bpt.runtime.agreement import check_same, facts_of, outcome_of_first
+from bpt.runtime.agreement import facts_of
 from bpt.runtime.starting_point import newest_of
 from bpt.schedule.cluster import Cluster
 from bpt.speeds.job_cluster import measured_cluster
 from bpt.state import read_state
 from bpt.telemetry.drift import Basis
+from bpt.violation import refuse
 
 LOG = logging.getLogger("bpt")
 SHOWN = 8  # nodes in a log line
@@ -57,7 +60,7 @@ def choose(plan: RunPlan, world: Communicator, device: torch.device, resume: str
     if world.size == 1:
         LOG.info("Auto: one process has nothing to choose")
         return Choice(plan)
-    graph, tests = plan.train.graph(), tuple(net.graph() for net in plan.tests)
+    graph, tests = build_graph_of(plan.train), tuple(build_graph_of(net) for net in plan.tests)
     check_same(world, facts_of(plan, graph, *tests))
     kept = outcome_of_first(world, None if world.rank else partial(_kept, plan, (graph, *tests), resume, world.size))
     if kept is not None:

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import bpt
 from bpt.commands.example_data import RECIPES
 from bpt.errors import UserError, WriteError, did_you_mean
+from bpt.version import PACKAGE
 
 _IMPORTED = {"make_boxes.py": "make_shapes.py"}  # by scripts, from others
 _WRITTEN = "Written by"  # who has written a text is of no interest here
@@ -26,7 +26,7 @@ def home() -> Path:
     Raises:
         UserError: there is neither.
     """
-    for folder in (Path(bpt.__file__).parents[1], Path(sys.prefix) / "share" / "bpt"):
+    for folder in (PACKAGE.parent, Path(sys.prefix) / "share" / "bpt"):
         if (folder / "prototxt" / "lenet").is_dir():
             return folder
     raise UserError("the networks that come along are not installed: install bpt from its wheel or its repository")

@@ -17,6 +17,7 @@ from bpt.data.lmdb_file import LmdbWriter, check_new
 from bpt.errors import RunError, UsageError, UserError, did_you_mean
 from bpt.graph.layer_graph import LayerGraph
 from bpt.layers.prefetching import PrefetchingDataLayer
+from bpt.net_graph import build_graph_of
 from bpt.plan.nets import NetPlan, file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.atomic import check_place
@@ -60,7 +61,7 @@ def extract_features(
         raise UsageError(f"{len(blobs)} blobs ({', '.join(blobs)}) need as many databases, {len(databases)} are named")
     if len({os.path.realpath(path) for path in databases}) < len(databases):
         raise UsageError(f"each blob needs a database of its own: {', '.join(databases)}")
-    graph = _skipping(file_plan(model, pb.TEST)).graph()
+    graph = build_graph_of(_skipping(file_plan(model, pb.TEST)))
     _check(graph, model, blobs)
     for path in databases:
         check_new(path)

@@ -11,13 +11,14 @@ import torch
 
 from bpt import state as snapshot
 from bpt.allocator import keep_freed_memory
+from bpt.comm.agreement import outcome_of_first
 from bpt.comm.base import Communicator
 from bpt.commands.orderly_stop import OrderlyStop, stopping_in_order
 from bpt.commands.started_by_run import announced
 from bpt.errors import RunError, UserError
 from bpt.plan.spec import ParallelSpec, RunPlan
 from bpt.proto import bpt_pb2 as pb
-from bpt.runtime.agreement import held_by_first, outcome_of_first
+from bpt.runtime.agreement import held_by_first
 from bpt.signals import SignalActions
 from bpt.solver.solver import Outcome, Solver
 from bpt.telemetry.telemetry import Sink, Telemetry

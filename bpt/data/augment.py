@@ -15,7 +15,6 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.context import derive_seed
 from bpt.data.colour import jitter
 from bpt.data.image import resize
 from bpt.data.sampler import Draw, below, hash_samples
@@ -23,6 +22,7 @@ from bpt.data.source import Image, Sample
 from bpt.errors import DataError, UserError
 from bpt.graph.spec import Shape
 from bpt.proto import bpt_pb2 as pb
+from bpt.seeds import derive_seed
 
 Floats = NDArray[np.float32]
 _MOST_RATIO = 1000  # of the sides of a window

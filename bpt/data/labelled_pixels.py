@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bpt.context import derive_seed
 from bpt.data.batches import Batches, empty
 from bpt.data.damaged_samples import ListedSource
 from bpt.data.image import Pixels, import_pillow, resize
@@ -22,6 +21,7 @@ from bpt.data.source import a_few, ends_of, read_list, slash_hint
 from bpt.data.transform import check_mean, read_mean
 from bpt.errors import DataError, FileError, UserError, excerpt
 from bpt.graph.spec import Shape
+from bpt.seeds import derive_seed
 from bpt.share import Share
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.context import derive_seed
 from bpt.data.sampler import below, hash_samples
+from bpt.seeds import derive_seed
 
 
 class SampleDraws:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.context import derive_seed
+from bpt.seeds import derive_seed
 
 Hashes = NDArray[np.uint64]
 

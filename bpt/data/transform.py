@@ -9,7 +9,6 @@ from copy import copy
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.context import derive_seed
 from bpt.data.finite import all_finite
 from bpt.data.sampler import Draw, below, hash_samples
 from bpt.data.source import Image, Sample
@@ -19,6 +18,7 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.proto.binary import read_binary, write_binary
 from bpt.proto.blobs import array_to_blob, blob_to_array
 from bpt.proto.fields import without
+from bpt.seeds import derive_seed
 
 
 def read_mean(path: str, frames: int = 0) -> NDArray[np.float32]:

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bpt.context import derive_seed
 from bpt.data.batches import Batches, empty
 from bpt.data.nifti import Volume, import_nibabel, open_nifti, read_nifti
 from bpt.data.sampler import Draw, Sampler, below, hash_samples
@@ -23,6 +22,7 @@ from bpt.data.source import a_few, ends_of, read_list
 from bpt.errors import DataError, FileError, UserError, excerpt
 from bpt.graph.spec import Shape
 from bpt.proto import bpt_pb2 as pb
+from bpt.seeds import derive_seed
 from bpt.share import Share
 
 Intensity = pb.VolumeDataParameter.Intensity

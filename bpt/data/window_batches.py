@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bpt.context import derive_seed
 from bpt.data.batches import Batches, empty
 from bpt.data.image import Pixels, resize
 from bpt.data.prefetch import ALONE, Workers
 from bpt.data.sampler import Draw, Sampler, below, hash_samples
 from bpt.data.window_source import CHANNELS, Window, WindowSource
 from bpt.errors import DataError
+from bpt.seeds import derive_seed
 from bpt.share import Share
 
 _F = np.float32  # Caffe computes in the precision of its blobs; rounding decides about pixels

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 
 import torch
 
+from bpt.comm.agreement import outcome_of_first
 from bpt.doctor.findings import Finding, Ranks, Section, note, ok
+from bpt.net_graph import build_graph_of
 from bpt.plan.spec import RunPlan
 from bpt.predict.cluster_file import cluster_text
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.atomic import atomic_file
 from bpt.report.log import columns
-from bpt.runtime.agreement import outcome_of_first
 from bpt.schedule.cluster import Cluster
 from bpt.speeds.job_cluster import measured_cluster
 
@@ -27,7 +28,7 @@ def describe_cluster(ranks: Ranks, plan: RunPlan, device: torch.device, path: st
     """
     if plan.is_outer:  # whose workers train by themselves what ranks in step do together
         plan = plan.with_parallel(exchange=pb.ParallelParameter.ALLREDUCE)
-    cluster = measured_cluster(plan, plan.train.graph(), device, ranks.world)
+    cluster = measured_cluster(plan, build_graph_of(plan.train), device, ranks.world)
 
     def write() -> None:
         head = f"# Measured by bpt doctor on {ranks.world.size} ranks with {plan.path}; speeds are of that net.\n"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 from bpt.balance.quantities import bytes_moved
+from bpt.comm.agreement import outcome_of_first
 from bpt.comm.cores import powers, wanted_threads
 from bpt.device import clock_of
 from bpt.doctor.findings import Finding, Ranks, Section, attempt, nets_with_data, note, ok, spans, warning
@@ -17,14 +18,14 @@ from bpt.doctor.retaken import check_tests
 from bpt.doctor.texts import build_graphs, errors_of
 from bpt.plan.nets import NetPlan
 from bpt.plan.spec import RunPlan
-from bpt.plan.violations import refuse, unused, violations_of_ranks
+from bpt.plan.violations import unused, violations_of_ranks
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.blobs import STORED
 from bpt.report.log import columns
-from bpt.runtime.agreement import outcome_of_first
 from bpt.server.node_solvers import node_lines
 from bpt.server.nodes import joined_power
 from bpt.server.roles import SERVER, Roles
+from bpt.violation import refuse
 
 _SHOWN = 16  # workers that have a line each
 

@@ -10,11 +10,13 @@ from itertools import islice
 
 from bpt.doctor.findings import Attempt, Finding, Ranks, Section, attempt, grouped, note, ok, problem, reads_all
 from bpt.graph.layer_graph import LayerGraph
+from bpt.net_graph import build_graph_of
 from bpt.plan.nets import NetPlan
 from bpt.plan.spec import RunPlan
-from bpt.plan.violations import refuse, violations, violations_here
+from bpt.plan.violations import violations, violations_here
 from bpt.proto.text import to_text
 from bpt.runtime.agreement import facts_of
+from bpt.violation import refuse
 
 _SHOWN = 3  # lines that differ
 _REMEDY = "copy the same file to all hosts, or put it in a folder that they share, and give all ranks the same flags"
@@ -146,7 +148,7 @@ def build_graphs(ranks: Ranks, plan: RunPlan, plans: Mapping[str, NetPlan], know
         known: errors of this rank that have been told: a net that fails for one of them is no news.
     """
     world = ranks.world
-    built = attempt(lambda: {name: net.graph() for name, net in plans.items()})
+    built = attempt(lambda: {name: build_graph_of(net) for name, net in plans.items()})
     is_known = any(message and message in built.message for message in known)
     answers = world.allgather((built.message, is_known, tuple(plans)))
     found = list(errors_of(ranks, ["" if told else message for message, told, _ in answers]))

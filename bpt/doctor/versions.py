@@ -7,14 +7,13 @@ import platform
 from collections.abc import Iterator
 from importlib import metadata
 from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import torch
 
-import bpt
 from bpt.comm.launch import find_mpirun
 from bpt.doctor.findings import Finding, Ranks, Section, grouped, note, ok, problem, warning
+from bpt.version import PACKAGE, VERSION
 
 _COMPUTING = ("bpt", "torch", "numpy")  # other numbers come out of another version
 _OTHERS = ("protobuf", "mpi4py", "lmdb", "h5py")
@@ -36,7 +35,7 @@ def versions_here() -> dict[str, str]:
     """What this rank runs: package → version."""
     return {
         "Python": platform.python_version(),
-        "bpt": f"{bpt.__version__} (source {source_digest()})",
+        "bpt": f"{VERSION} (source {source_digest()})",
         "torch": torch.__version__,
         "numpy": np.__version__,
         **{package: _version(package) for package in _OTHERS},
@@ -46,7 +45,7 @@ def versions_here() -> dict[str, str]:
 def source_digest() -> str:
     """8 hexadecimal digits that tell the Python files of this bpt from those of any other."""
     content = hashlib.blake2b(digest_size=4)
-    root = Path(bpt.__file__).parent
+    root = PACKAGE
     for path in sorted(root.rglob("*.py")):
         content.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
     return content.hexdigest()

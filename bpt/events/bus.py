@@ -10,13 +10,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bpt.events.event import Activity, Event
+from bpt.events.event import Action, Event
 from bpt.events.flight_recorder import Entry, FlightRecorder
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from bpt.schedule.instructions import Instruction
 
 Sink = Callable[[Event], object]
 LayersOf = Callable[[int], str]
@@ -76,7 +74,7 @@ class EventBus:
         finally:
             self.remove(sink)
 
-    def during(self, what: Instruction | Activity, layers_of: LayersOf | None = None) -> AbstractContextManager[object]:
+    def during(self, what: Action, layers_of: LayersOf | None = None) -> AbstractContextManager[object]:
         """Note ``what``, which the calling thread does inside, and the calls in it.
 
         Args:
@@ -84,7 +82,7 @@ class EventBus:
         """
         return _Span(self, what, "", True, layers_of) if self._sinks or self.flight else _NOTHING
 
-    def part_of(self, what: Instruction | Activity, message: str = "") -> AbstractContextManager[object]:
+    def part_of(self, what: Action, message: str = "") -> AbstractContextManager[object]:
         """Note the calls inside as those of ``what``, and of a message of it; not ``what`` itself."""
         return _Span(self, what, message, False) if self._sinks or self.flight else _NOTHING
 
@@ -94,7 +92,7 @@ class EventBus:
         return len(self._sinks) > len(self._coarse)
 
     @property
-    def what(self) -> Instruction | Activity | None:
+    def what(self) -> Action | None:
         """What the calling thread does; not kept while nothing is noted."""
         return self._here.what
 
@@ -128,7 +126,7 @@ class _Here(threading.local):
     """What a thread is at, and its name, which no other one has as long as it lives."""
 
     def __init__(self, threads: dict[str, threading.Thread]) -> None:
-        self.what: Instruction | Activity | None = None
+        self.what: Action | None = None
         self.message = ""
         thread = threading.current_thread()
         others = (f"{thread.name} {number}" for number in itertools.count(2))
@@ -144,7 +142,7 @@ class _Span(Entry):
     def __init__(
         self,
         bus: EventBus,
-        what: Instruction | Activity,
+        what: Action,
         message: str,
         noted: bool,
         layers_of: LayersOf | None = None,

@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from bpt.schedule.instructions import Instruction, Step
+
+class ActionStep(Protocol):
+    """What time and traffic are summed by: an action without its micro-batch. Hashable; prints as in a trace."""
+
+    @property
+    def phase(self) -> str:
+        """The phase of an iteration that its time counts to; "" outside of iterations."""
+
+
+class Action(Protocol):
+    """Something that a rank does: an instruction of the engine, or an Activity. Prints as in a trace."""
+
+    @property
+    def phase(self) -> str:
+        """The phase of an iteration that its time counts to; "" outside of iterations."""
+
+    @property
+    def step(self) -> ActionStep:
+        """The action without its micro-batch."""
 
 
 class Activity(Enum):
@@ -58,7 +76,7 @@ class Event(NamedTuple):
         layers: what the segment is made of that ``what`` is about, in few words, if that is meant itself.
     """
 
-    what: Instruction | Activity | None
+    what: Action | None
     start: float
     end: float
     rank: int = 0
@@ -71,11 +89,11 @@ class Event(NamedTuple):
     peer: int | None = None
     dtype: np.dtype[Any] | None = None
     flow: int = 0
-    within: Instruction | Activity | None = None
+    within: Action | None = None
     layers: str = ""
 
     @property
-    def step(self) -> Step | Activity | None:
+    def step(self) -> ActionStep | None:
         """``what`` without its micro-batch."""
         return None if self.what is None else self.what.step
 

@@ -11,12 +11,9 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from bpt.events.event import Activity
-
-if TYPE_CHECKING:
-    from bpt.schedule.instructions import Instruction
+from bpt.events.event import Action, Activity
 
 KEPT = 2048  # entries; a power of two
 _NO_WORDS = "its start"
@@ -40,7 +37,7 @@ class Entry:
         "end", "iteration", "message", "method", "nbytes", "number", "outer", "peer", "start", "thread", "what",
     )  # fmt: skip
 
-    what: Instruction | Activity | None
+    what: Action | None
     method: str
     message: str
     peer: int | None

@@ -9,12 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from bpt.events.event import Activity, Event
-
-if TYPE_CHECKING:
-    from bpt.schedule.instructions import Step
+from bpt.events.event import ActionStep, Event
 
 PHASES = ("broadcast", "forward", "backward", "pipeline", "exchange", "update")
 
@@ -22,7 +19,7 @@ PHASES = ("broadcast", "forward", "backward", "pipeline", "exchange", "update")
 class Key(NamedTuple):
     """What is added up: a call is of an instruction, for a message of it, by a method; see Event."""
 
-    step: Step | Activity | None
+    step: ActionStep | None
     message: str = ""
     method: str = ""
 

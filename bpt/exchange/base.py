@@ -21,7 +21,8 @@ from bpt.exchange.transport.transport import LIBRARY, Send, Transport
 from bpt.proto import bpt_pb2 as pb
 from bpt.registry import Registry
 from bpt.schedule.instructions import Broadcast
-from bpt.schedule.local_steps import LocalSteps
+from bpt.schedule.local_steps import LocalSteps, LocalUpdates
+from bpt.schedule.schedulers import Scheduler
 
 if TYPE_CHECKING:
     from bpt.plan.spec import ParallelSpec
@@ -110,6 +111,10 @@ class Exchange:
     def wait(self) -> None:
         """The instruction ``Wait``: afterwards the gradients of what this rank updates are global."""
         raise NotImplementedError
+
+    def schedule(self, scheduler: Scheduler) -> Scheduler:
+        """Return ``scheduler``, whose iterations end with Average where ``local`` says so."""
+        return LocalUpdates(scheduler, self.local) if self.local else scheduler
 
     def broadcast(self) -> None:
         """The instruction ``Broadcast``: weights become those of the rank that updates them."""

@@ -9,17 +9,14 @@ from typing import Any, NamedTuple
 import torch
 
 from bpt.events.bus import EventBus
-from bpt.exchange import Exchange
 from bpt.execute import debug_info
 from bpt.execute.compute import Update
+from bpt.execute.gradient_exchange import GradientExchange
 from bpt.execute.operator import SegmentOperator
 from bpt.execute.status import Status
-from bpt.proto import bpt_pb2 as pb
 from bpt.schedule import instructions as do
 from bpt.schedule.instructions import Instruction
-from bpt.schedule.local_steps import LocalUpdates
-from bpt.schedule.pipeline import Pipeline
-from bpt.schedule.schedulers import Scheduler, Synchronous, staged
+from bpt.schedule.schedulers import Scheduler, Synchronous
 
 Handler = Callable[[Any], None]
 
@@ -47,7 +44,6 @@ class Executor:
         status: sums losses over ranks.
         events: of this rank; by default of nobody's interest.
         passes: of an iteration (iter_size).
-        rule: of a pipeline, of ``pb.PipelineParameter.Schedule``.
 
     An executor that only evaluates needs no ``exchange`` and no ``status``.
 
@@ -58,18 +54,16 @@ class Executor:
     def __init__(
         self,
         operator: SegmentOperator,
-        exchange: Exchange | None = None,
+        exchange: GradientExchange | None = None,
         status: Status | None = None,
         events: EventBus | None = None,
         passes: int = 1,
-        rule: int = pb.PipelineParameter.SEQUENTIAL,
     ) -> None:
         self.operator = operator
         self.exchange = exchange
         self._status = status
         self._events = events or EventBus()
         self._passes = passes
-        self._rule = rule
         self._loss = torch.zeros((), dtype=torch.float64, device=operator.device)
         self._layers_of = weakref.WeakMethod(operator.layers_of)  # who keeps it need not keep the net
         self._total = 0.0
@@ -84,7 +78,6 @@ class Executor:
         self._next: int | None = None  # the iteration that goes on with the run
         self._iterations: dict[int, int] = {}  # of batches whose gradients may be to come
         self._exchanging = False
-        self._made: tuple[object, Scheduler] | None = None
         self.before: Callable[[int, Instruction], object] = lambda iteration, instruction: None
         self._handlers: Mapping[type[Instruction], Handler] = {
             do.Broadcast: self._broadcast,
@@ -105,8 +98,8 @@ class Executor:
     @property
     def scheduler(self) -> Scheduler:
         """Of the net as it is cut now."""
-        found, local = self._in_step, self.exchange.local if self.exchange else None
-        return LocalUpdates(found, local) if local else found
+        found = self._in_step
+        return self.exchange.schedule(found) if self.exchange else found
 
     @property
     def _in_step(self) -> Scheduler:
@@ -118,17 +111,7 @@ class Executor:
             # phases looks between forward and backward.
             joined = operator.joins and not self._debug and not self._events.listens
             return Synchronous(len(operator.segments), self._passes, broadcasts, not self._debug, joined)
-        pipeline = Pipeline(
-            stage.of_segments,
-            stage.transfers,
-            self._passes,
-            operator.micro_batches,
-            broadcasts,
-            gathers=operator.gathers,
-        )
-        if self._made is None or self._made[0] != pipeline:
-            self._made = pipeline, staged(pipeline, stage.number, self._rule)
-        return self._made[1]
+        return stage.scheduler(self._passes, operator.micro_batches, broadcasts, operator.gathers)
 
     def train(
         self,

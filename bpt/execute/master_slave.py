@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from bpt.comm.base import Communicator
 from bpt.context import PassContext
-from bpt.execute.split_layers import BlockPass, Bounds, apart, message, room, sizes, together
-from bpt.graph.model_parallel import Block
+from bpt.execute.split_layers import Bounds, apart, message, room, sizes, together
+from bpt.execute.split_pass import Block, BlockPass
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.model_parallel import blocks
 from bpt.graph.part import slice_bounds
 from bpt.graph.spec import count
 from bpt.graph.transfers import wants_diff
@@ -34,8 +38,6 @@ class MasterSlave:
             share of its master.
     """
 
-    scheme: int = pb.FcParameter.MASTER_SLAVE
-
     def __init__(self, net: Net, device: torch.device, shards: Communicator) -> None:
         self._graph = net.graph
         self._net = net
@@ -47,6 +49,10 @@ class MasterSlave:
     def leads(self) -> bool:
         """Whether this rank is the master."""
         return self._shards.rank == MASTER
+
+    def blocks(self, graph: LayerGraph, stages: Sequence[int]) -> Sequence[Block]:
+        """See Collectives."""
+        return blocks(graph, pb.FcParameter.MASTER_SLAVE, stages)
 
     def forward(self, call: BlockPass) -> None:
         """See Collectives."""

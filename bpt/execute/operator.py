@@ -16,11 +16,10 @@ from bpt.execute.gathering import hand_out, whole_pass
 from bpt.execute.layout import Placement, laid_out
 from bpt.execute.losses import starting_diff, sum_of_losses
 from bpt.execute.micro_batches import MicroBatches, PassOutputs
+from bpt.execute.pipeline_stage import PipelineStage
 from bpt.execute.segment_state import MicroBatchState
-from bpt.execute.split_layers import BlockPass, Collectives
-from bpt.execute.stage import Stage
+from bpt.execute.split_pass import Block, BlockPass, Collectives
 from bpt.execute.weight_versions import add_gradients, computing_by, copied_weights
-from bpt.graph.model_parallel import Block, blocks
 from bpt.graph.segments import Segment, whole
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
@@ -70,7 +69,7 @@ class SegmentOperator:
         *,
         compute: MakeCompute = LibraryCompute,
         collectives: Collectives | None = None,
-        stage: Stage | None = None,
+        stage: PipelineStage | None = None,
         splits: tuple[int, ...] = (1,),
         delay: int | None = None,
         gathers: Set[int] = frozenset(),
@@ -138,7 +137,7 @@ class SegmentOperator:
         if self.collectives is not None:
             segment_at = {segment.start: segment for segment in segments}
             layers = self.stage.layers if self.stage else ()
-            for block in blocks(self.net.graph, self.collectives.scheme, layers):
+            for block in self.collectives.blocks(self.net.graph, layers):
                 segment = segment_at[block.start]
                 assert (segment.end, segment.inputs, segment.outputs) == (block.end, (block.bottom,), (block.top,))
                 self._blocks[segment.index] = block

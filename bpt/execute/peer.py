@@ -10,8 +10,10 @@ from torch import Tensor
 
 from bpt.comm.base import Communicator
 from bpt.context import PassContext
-from bpt.execute.split_layers import BlockPass, Bounds, apart, message, room, sizes, together
-from bpt.graph.model_parallel import Block
+from bpt.execute.split_layers import Bounds, apart, message, room, sizes, together
+from bpt.execute.split_pass import Block, BlockPass
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.model_parallel import blocks
 from bpt.graph.part import slice_bounds
 from bpt.graph.spec import count
 from bpt.net import Net
@@ -40,7 +42,6 @@ class Peer:
             may be without samples.
     """
 
-    scheme: int = pb.FcParameter.PEER
     leads = True
 
     def __init__(
@@ -51,6 +52,10 @@ class Peer:
         self._device = device
         self._shards = shards
         self._shares_of = shares_of
+
+    def blocks(self, graph: LayerGraph, stages: Sequence[int]) -> Sequence[Block]:
+        """See Collectives."""
+        return blocks(graph, pb.FcParameter.PEER, stages)
 
     def forward(self, call: BlockPass) -> None:
         """See Collectives."""

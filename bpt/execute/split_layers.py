@@ -1,62 +1,17 @@
-"""Collectives at the borders of split layers: what both schemes share, and how blobs travel."""
+"""How the blobs of split layers travel: what both schemes share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bpt.context import PassContext
-from bpt.execute.segment_state import MicroBatchState
-from bpt.graph.model_parallel import Block
 from bpt.precision import array_of
 
 Bounds = Sequence[tuple[int, int]]  # of each shard's slice of the features
-
-
-@dataclass(frozen=True)
-class BlockPass:
-    """A pass of the split layers ``block`` on this rank's slice.
-
-    Attributes:
-        segment: its number.
-        state: of the micro-batch.
-        run: computes the top of the slice from its bottom, in a context.
-        run_back: computes from the diff of that top what the bottom wants.
-        starting_diff: the diff that comes to the block's top from behind.
-    """
-
-    block: Block
-    segment: int
-    state: MicroBatchState
-    run: Callable[[Tensor, PassContext], Tensor]
-    run_back: Callable[[Tensor | None], Mapping[int, Tensor]]
-    starting_diff: Callable[[], Tensor | None]
-
-
-class Collectives(Protocol):
-    """Exchanges blobs before and after split layers (MPI-FC's ``MpiFcOperator``).
-
-    All ranks that hold slices of a layer must execute the same instructions in the same order.
-    """
-
-    @property
-    def scheme(self) -> int:
-        """Of ``pb.FcParameter.Scheme``."""
-
-    @property
-    def leads(self) -> bool:
-        """Whether this rank runs all layers, and not only its slices of those that are split."""
-
-    def forward(self, call: BlockPass) -> None:
-        """Run a block forward: from the bottom in ``call.state.values`` to the top there."""
-
-    def backward(self, call: BlockPass) -> None:
-        """Run a block backward: from the diff of its top to that of its bottom in ``call.state.diffs``."""
 
 
 def message(blob: Tensor) -> NDArray[Any]:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 import torch
 from torch import Tensor
 
+from bpt.execute.pipeline_stage import ShapeNow
 from bpt.execute.segment_state import MicroBatchState
 from bpt.execute.stage_links import Links
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import Segment
-from bpt.graph.spec import Shape, count
+from bpt.graph.spec import count
 from bpt.graph.transfers import Transfer, transfers
+from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.instructions import Draw, Send
+from bpt.schedule.pipeline.model import Pipeline
+from bpt.schedule.pipeline.stage_schedulers import staged
+from bpt.schedule.schedulers import Scheduler
 
 ROTATION = 0  # the tag of what data layers tell; transfers have those behind it
-
-ShapeNow = Callable[[Shape], Shape]
-"""What a blob's shape for the whole batch is for a micro-batch."""
 
 TypeOf = Callable[[int], torch.dtype]
 
@@ -30,6 +32,7 @@ class Stage:
         links: to the other stages.
         layers: the stage of each layer of the net.
         type_of: the numbers of the blob of an edge, in which it and its diff cross.
+        rule: the order of micro-batches, of ``pb.PipelineParameter.Schedule``.
 
     Attributes:
         number: of this stage.
@@ -38,18 +41,35 @@ class Stage:
         transfers: what crosses between stages, as the net is cut.
     """
 
-    def __init__(self, links: Links, layers: Sequence[int], type_of: TypeOf) -> None:
+    def __init__(
+        self,
+        links: Links,
+        layers: Sequence[int],
+        type_of: TypeOf,
+        rule: int = pb.PipelineParameter.SEQUENTIAL,
+    ) -> None:
         self.links = links
         self.number = links.stages.rank
         self.of_segments: tuple[int, ...] = ()
         self.transfers: tuple[Transfer, ...] = ()
         self.layers = tuple(layers)
         self._type_of = type_of
+        self._rule = rule
+        self._made: tuple[Pipeline, Scheduler] | None = None
 
     def cut_into(self, graph: LayerGraph, segments: Sequence[Segment]) -> None:
         """The net is cut into these segments."""
         self.of_segments = tuple(self.layers[segment.start] for segment in segments)
         self.transfers = transfers(graph, segments, self.of_segments)
+
+    def scheduler(self, passes: int, micro_batches: int, broadcasts: bool, gathers: Set[int]) -> Scheduler:
+        """Return what says when this stage does what; the same one for the same cut. See PipelineStage."""
+        pipeline = Pipeline(
+            self.of_segments, self.transfers, passes, micro_batches, broadcasts, gathers=frozenset(gathers)
+        )
+        if self._made is None or self._made[0] != pipeline:
+            self._made = pipeline, staged(pipeline, self.number, self._rule)
+        return self._made[1]
 
     def send(self, instruction: Send, state: MicroBatchState) -> None:
         """Start to send what the transfer's edges carry, or the sum of their diffs."""

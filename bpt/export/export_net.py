@@ -16,14 +16,15 @@ from bpt.errors import BptError, RunError, UsageError, UserError
 from bpt.export.parity import TOLERANCE, Runner, compare, runner_of_onnx, runner_of_pt2
 from bpt.export.program import OPSET, OPSETS, Program, program_of, write_onnx, write_pt2
 from bpt.export.random_inputs import RandomInputs
+from bpt.net_graph import build_graph_of
 from bpt.pictures.fed_net import fed_net
 from bpt.pictures.image_input import ImageInput, record_of, recorded_input
 from bpt.plan.nets import NetPlan, file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.atomic import check_place
-from bpt.pycaffe.module import module_of
 from bpt.runtime.trained_weights import REMEDIES
 from bpt.state import MissingWeights
+from bpt.torch_module.module import module_of
 
 LOG = logging.getLogger("bpt")
 ONNX, PT2 = ".onnx", ".pt2"
@@ -65,7 +66,7 @@ def export_net(request: Request) -> Iterator[str]:
         raise UsageError(f"--opset: takes {OPSETS[0]} to {OPSETS[-1]}, found {request.opset}")
     check_place(path)
     plan = file_plan(request.model, pb.TEST, request.level, request.stages)
-    graph = plan.graph()
+    graph = build_graph_of(plan)
     sources = [
         node
         for node in graph.nodes
@@ -80,14 +81,7 @@ def export_net(request: Request) -> Iterator[str]:
         )
     if not graph.outputs:
         raise UserError(f"{request.model}: the net has no outputs to export: each blob is read by a layer")
-    module = module_of(
-        request.model,
-        request.weights,
-        level=request.level,
-        stages=request.stages,
-        missing=request.missing,
-        remedy=REMEDIES[request.missing],
-    )
+    module = module_of(plan, request.weights, missing=request.missing, remedy=REMEDIES[request.missing])
     pictures = _recorded_pictures(plan, request.weights)
     inputs = RandomInputs(graph, *((pictures[0], pictures[1].random) if pictures else ()))
     program = program_of(module, inputs, (graph.inputs, [edge.blob for edge in graph.outputs]))

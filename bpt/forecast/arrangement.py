@@ -15,6 +15,7 @@ from bpt.balance.batch_shares import Static, fastest
 from bpt.balance.speed import SpeedFunction
 from bpt.errors import PrototxtError
 from bpt.exchange.codec import CODECS
+from bpt.execute.split_pass import Block
 from bpt.graph import model_parallel
 from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.graph.part import slice_bounds
@@ -281,7 +282,7 @@ class Arrangement:
         return transfers(self.graph, self.segments, self.stage_of) if self.staging else ()
 
     @cached_property
-    def blocks(self) -> dict[int, model_parallel.Block]:
+    def blocks(self) -> dict[int, Block]:
         """Segment → the block of split layers that it is."""
         if self.shards == 1:
             return {}

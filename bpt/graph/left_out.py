@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
 from bpt.graph.spec import LayerSpec
-from bpt.graph.state import is_in, make_state, show_state
+from bpt.graph.state import is_in, show_state
+from bpt.plan.nets import make_state
 from bpt.proto import bpt_pb2 as pb
 
 _MOST_CHANGES = 3  # that are tried together to escape a layer's exclude rules

@@ -7,8 +7,8 @@ features of all samples. Arithmetic only.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from bpt.execute.split_pass import Block
 from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.graph.part import WHOLE, Part, Slice, slice_bounds
 from bpt.proto import bpt_pb2 as pb
@@ -17,27 +17,6 @@ from bpt.violation import PARALLEL, Violation
 PEER = pb.FcParameter.PEER
 _Mode = pb.LayerParallelParameter
 _NUM_SHARDS = (PARALLEL, "num_shards")
-
-
-@dataclass(frozen=True)
-class Block:
-    """Layers ``[start, end)`` that run on slices: a split layer and, among peers, element-wise ones behind it.
-
-    Attributes:
-        bottom: the edge that the first layer reads.
-        top: the edge that the last layer writes.
-        features: of the top, over all slices.
-        takes_slices: whether the bottom is there as the slices of a block before, not as samples.
-        keeps_slices: whether the top stays in slices, for the block behind.
-    """
-
-    start: int
-    end: int
-    bottom: int
-    top: int
-    features: int
-    takes_slices: bool
-    keeps_slices: bool
 
 
 def split_layers(graph: LayerGraph) -> tuple[Node, ...]:

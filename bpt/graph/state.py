@@ -8,13 +8,6 @@ from bpt.graph.spec import LayerSpec
 from bpt.proto import bpt_pb2 as pb
 
 
-def make_state(phase: int, level: int = 0, stages: Sequence[str] = ()) -> pb.NetState:
-    """A NetState of ``phase`` (``pb.TRAIN`` or ``pb.TEST``), ``level`` and ``stages``."""
-    state = pb.NetState(level=level, stage=stages)
-    state.phase = phase  # type: ignore[assignment]
-    return state
-
-
 def show_state(state: pb.NetState) -> str:
     """Return ``state`` in words, for messages: ``phase TRAIN and level 1 and stage a, b``."""
     parts = [f"phase {pb.Phase.Name(state.phase)}"]

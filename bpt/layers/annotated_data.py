@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bpt.context import PassContext, derive_seed
+from bpt.context import PassContext
 from bpt.data.annotated import AnnotatedSource
 from bpt.data.annotated_batches import ROW, AnnotatedBatches
 from bpt.data.annotated_transform import AnnotatedTransform
@@ -16,6 +16,7 @@ from bpt.layers.base import LAYERS, DataLayer
 from bpt.layers.prefetching import PrefetchingDataLayer, batch_size_of, prefetch_of, seed_of, source_of
 from bpt.layers.transform_param import check_workers, notice_old_fields, preprocessing_of, workers_of
 from bpt.proto import bpt_pb2 as pb
+from bpt.seeds import derive_seed
 
 FIELD = "data_param"
 

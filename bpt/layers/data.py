@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bpt.context import PassContext, derive_seed
+from bpt.context import PassContext
 from bpt.data.batches import ImageBatches
 from bpt.data.lmdb_file import LmdbSource
 from bpt.data.sampler import Sampler
@@ -25,6 +25,7 @@ from bpt.layers.transform_param import (
     workers_of,
 )
 from bpt.proto import bpt_pb2 as pb
+from bpt.seeds import derive_seed
 
 FIELD = "data_param"
 

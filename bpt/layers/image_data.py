@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bpt.context import PassContext, derive_seed
+from bpt.context import PassContext
 from bpt.data.batches import ImageBatches
 from bpt.data.damaged_samples import ReportingSource, handle_damage
 from bpt.data.image_source import ImageSource
@@ -23,6 +23,7 @@ from bpt.layers.transform_param import (
     workers_of,
 )
 from bpt.proto import bpt_pb2 as pb
+from bpt.seeds import derive_seed
 
 FIELD = "image_data_param"
 

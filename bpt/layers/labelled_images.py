@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from bpt.context import PassContext, derive_seed
+from bpt.context import PassContext
 from bpt.data.damaged_samples import ReportingSource, handle_damage
 from bpt.data.labelled_pixels import Labelled, LabelledBatches, LabelledSource, LabelsOf, PixelTransform
 from bpt.data.sampler import Sampler
@@ -16,6 +16,7 @@ from bpt.layers.layer_text import notice
 from bpt.layers.prefetching import PrefetchingDataLayer, batch_size_of, prefetch_of, seed_of, source_of
 from bpt.layers.transform_param import check_workers, notice_old_fields, workers_of
 from bpt.proto import bpt_pb2 as pb
+from bpt.seeds import derive_seed
 
 # What transform_param may say: all else would change images, and not their labels.
 _KNOWN = ("scale", "mirror", "crop_size", "mean_value", "mean_file", "num_workers")

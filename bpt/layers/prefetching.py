@@ -12,7 +12,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from bpt.balance.allocation import Run
-from bpt.context import PassContext, derive_seed
+from bpt.context import PassContext
 from bpt.data.allocated import AllocatedSampler
 from bpt.data.batches import Batches
 from bpt.data.prefetch import Prefetcher
@@ -21,6 +21,7 @@ from bpt.events.event import Activity
 from bpt.graph.spec import LayerSpec
 from bpt.layers.base import DataLayer
 from bpt.proto import bpt_pb2 as pb
+from bpt.seeds import derive_seed
 from bpt.share import ShardRotation, Share
 
 log = logging.getLogger("bpt")

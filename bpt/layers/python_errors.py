@@ -14,11 +14,11 @@ import torch
 from bpt.errors import BptError, LayerError, RunError
 from bpt.failures import is_out_of_memory
 from bpt.graph.spec import LayerSpec
+from bpt.version import PACKAGE
 
 # What calls the user's code is not theirs.
 _CALLERS = tuple(
-    str(folder) + os.sep
-    for folder in (Path(__file__).parents[1], Path(torch.__file__).parent, Path(importlib.__file__).parent)
+    str(folder) + os.sep for folder in (PACKAGE, Path(torch.__file__).parent, Path(importlib.__file__).parent)
 )
 
 

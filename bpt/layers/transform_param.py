@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bpt.context import derive_seed
 from bpt.data.augment import Augment
 from bpt.data.prefetch import ALONE, Workers, how_many
 from bpt.data.transform import Transform
@@ -10,6 +9,7 @@ from bpt.errors import UserError
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape
 from bpt.layers.layer_text import notice
 from bpt.proto import bpt_pb2 as pb
+from bpt.seeds import derive_seed
 
 MOST_WORKERS = 256
 OF_ALL_IMAGES = (

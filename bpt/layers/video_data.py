@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bpt.context import PassContext, derive_seed
+from bpt.context import PassContext
 from bpt.data.clip_source import ClipBatches, ClipSource
 from bpt.data.sampler import Sampler
 from bpt.data.transform import Transform
@@ -14,6 +14,7 @@ from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
 from bpt.layers.base import LAYERS, DataLayer
 from bpt.layers.prefetching import PrefetchingDataLayer, batch_size_of, prefetch_of, seed_of, source_of
 from bpt.layers.transform_param import notice_old_fields, transform_of, workers_of
+from bpt.seeds import derive_seed
 
 FIELD = "video_data_param"
 _OF_A_CAMERA = ("video_type", "device_id", "video_file", "skip_frames")

@@ -10,9 +10,10 @@ from bpt.graph.layer_graph import Edge, LayerGraph
 from bpt.graph.left_out import explain_left_out, explain_none_in
 from bpt.graph.source import layer_specs
 from bpt.graph.spec import LayerSpec, Shape
-from bpt.graph.state import filter_layers, make_state
+from bpt.graph.state import filter_layers
 from bpt.layers import LAYERS, DataLayer
-from bpt.plan.nets import NetPlan
+from bpt.net_graph import build_graph_of
+from bpt.plan.nets import NetPlan, make_state
 from bpt.proto import bpt_pb2 as pb
 
 LEAST_AXES = 3  # of an input that has places: (N, channels, a spatial axis, …)
@@ -160,4 +161,4 @@ def _build(plan: NetPlan, layers: Sequence[LayerSpec], force_backward: bool) -> 
     }
     source = replace(plan.source, param=fed, origins=origins)
     # The layers are those of the state already; with the state's level and stages their rules admit them again.
-    return replace(plan, source=source).graph()
+    return build_graph_of(replace(plan, source=source))

@@ -12,6 +12,7 @@ from bpt.graph.source import layer_specs
 from bpt.graph.spec import LayerSpec, Shape
 from bpt.graph.state import filter_layers
 from bpt.layers import LAYERS, DataLayer
+from bpt.net_graph import build_graph_of
 from bpt.plan.nets import NetPlan, file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.fields import fields_of, is_message
@@ -81,11 +82,11 @@ def read_net_file(
     numbers = {id(spec): number for number, spec in enumerate(specs)}
     layers = tuple((numbers[id(spec)], spec) for spec in filter_layers(specs, plan.state))
     if not layers:
-        plan.graph()  # which says that nothing is left
+        build_graph_of(plan)  # which says that nothing is left
     notes: list[str] = []
     try:
         used, notes = _with_inputs(plan, [number for number, _ in layers], shape, batch)
-        return NetFile(plan, layers, used.graph(), tuple(notes))
+        return NetFile(plan, layers, build_graph_of(used), tuple(notes))
     except UserError as error:
         reason = "; ".join((str(error), *notes))  # the net may be right, and what was assumed wrong
         if needs_shapes:

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from bpt.errors import PrototxtError
-from bpt.graph.build import build_graph
-from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.left_out import explain_none_in
-from bpt.graph.source import layer_specs
-from bpt.graph.spec import Shape
-from bpt.graph.state import make_state, show_state
-from bpt.layers import LAYERS
+from bpt.origin import FieldPath, Origin
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import NetSource, looked_for, net_source, read_net, resolve_path
-
-if TYPE_CHECKING:
-    from bpt.plan.spec import RunPlan
 
 LOG = logging.getLogger("bpt")
 
@@ -49,30 +40,39 @@ class NetPlan:
     state: pb.NetState
     described_by: str  # "net file: lenet.prototxt", as Caffe's log says it
 
-    def graph(self, input_shapes: Mapping[str, Shape] | None = None) -> LayerGraph:
-        """The net's graph; ``input_shapes`` replace those of Input layers, by blob name.
 
-        Raises:
-            PrototxtError: the net is wrong, or no layer of it belongs to the state.
-        """
-        param = self.source.param
-        layers = layer_specs(param, self.source.origins)
-        graph = build_graph(
-            param.name,
-            layers,
-            LAYERS,
-            self.state,
-            force_backward=param.force_backward,
-            debug_info=param.debug_info,
-            input_shapes=input_shapes,
-            source=self.source.path,
-        )
-        if not param.layer:
-            raise PrototxtError("the net is empty: its text has no layer", self.source.origin())
-        if not len(graph):
-            why = explain_none_in(layers, self.state)
-            raise PrototxtError(f"the net has no layer for {show_state(self.state)}{why}", self.source.origin())
-        return graph
+class SolverNets(Protocol):
+    """What of a solver's plan says which nets it trains and tests; RunPlan fulfils it."""
+
+    @property
+    def nets(self) -> NetFields:
+        """The fields that name or hold nets."""
+
+    @property
+    def path(self) -> str:
+        """The solver's file; "" if there is none."""
+
+    @property
+    def origins(self) -> Mapping[FieldPath, Origin]:
+        """The place of each field of the text."""
+
+    @property
+    def test_iter(self) -> Sequence[int]:
+        """The number of batches of each test net."""
+
+    @property
+    def test_interval(self) -> int:
+        """Iterations between tests; 0 if there are none."""
+
+    def origin(self, *field: str | int) -> Origin | None:
+        """Return the place of a field; without arguments, that of the text."""
+
+
+def make_state(phase: int, level: int = 0, stages: Sequence[str] = ()) -> pb.NetState:
+    """Return a NetState of ``phase`` (``pb.TRAIN`` or ``pb.TEST``), ``level`` and ``stages``."""
+    state = pb.NetState(level=level, stage=stages)
+    state.phase = phase  # type: ignore[assignment]
+    return state
 
 
 def file_plan(path: str, phase: int, level: int = 0, stages: tuple[str, ...] = ()) -> NetPlan:
@@ -87,7 +87,7 @@ def file_plan(path: str, phase: int, level: int = 0, stages: tuple[str, ...] = (
     return NetPlan(source, state, f"net file: {path}")
 
 
-def train_plan(plan: RunPlan) -> NetPlan:
+def train_plan(plan: SolverNets) -> NetPlan:
     """The net to train.
 
     Raises:
@@ -104,7 +104,7 @@ def train_plan(plan: RunPlan) -> NetPlan:
     return NetPlan(source, _state(source, pb.TRAIN, plan.nets.train_state or pb.NetState()), words)
 
 
-def test_plans(plan: RunPlan) -> tuple[NetPlan, ...]:
+def test_plans(plan: SolverNets) -> tuple[NetPlan, ...]:
     """The nets to test, in order: test_net_param, test_net, then ``net`` for each further test_iter.
 
     Raises:
@@ -138,7 +138,7 @@ def test_plans(plan: RunPlan) -> tuple[NetPlan, ...]:
     return tuple(found)
 
 
-def _source(plan: RunPlan, field: str, index: int | None = None) -> tuple[NetSource, str]:
+def _source(plan: SolverNets, field: str, index: int | None = None) -> tuple[NetSource, str]:
     """The text that ``field`` names or holds, and Caffe's words for it."""
     value = getattr(plan.nets, field)
     if index is not None:

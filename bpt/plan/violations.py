@@ -6,7 +6,7 @@ here are the numbers of the loop, and what the ranks that there are must be.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from bpt import state
 from bpt.balance import balance_rules
@@ -152,9 +152,3 @@ def unused(plan: RunPlan, on_gpu: bool = False, graph: LayerGraph | None = None)
         if plan.given(field):
             found.append(Unused((field,), f": {reason}", f"{field} has no effect: {reason}"))
     return found
-
-
-def refuse(plan: RunPlan, found: Iterable[Violation]) -> None:
-    """Raise a PrototxtError for the first violation, if there is any, at its place in the text of ``plan``."""
-    for violation in found:
-        raise violation.error(plan.origin)

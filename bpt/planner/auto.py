@@ -13,9 +13,10 @@ from bpt.forecast.forecast import Forecast, forecast
 from bpt.forecast.search import Found, Search
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import Shape
+from bpt.net_graph import build_graph_of
 from bpt.plan.chosen import text_of
 from bpt.plan.spec import RunPlan
-from bpt.plan.violations import refuse, violations_in_step, violations_of_net, violations_of_ranks
+from bpt.plan.violations import violations_in_step, violations_of_net, violations_of_ranks
 from bpt.planner.plan_report import milliseconds
 from bpt.predict.cluster_file import ClusterSource
 from bpt.predict.costs import Costs, costs_for
@@ -23,6 +24,7 @@ from bpt.predict.devices import NOMINAL_LINK
 from bpt.report.log import columns
 from bpt.schedule.cluster import Cluster, Node
 from bpt.simulate.simulation_net import without_data
+from bpt.violation import refuse
 
 _MIB = 2**20
 LINKS = ((10.0, "ten times as fast"), (0.1, "a tenth as fast"))
@@ -57,7 +59,7 @@ def subject(plan: RunPlan, cluster: str, shape: Shape = ()) -> Subject:
         PrototxtError, FileError: the net, its costs or the cluster are wrong.
     """
     refuse(plan, violations_in_step(plan))
-    graph = (without_data(plan.train, shape) if shape else plan.train).graph()
+    graph = build_graph_of(without_data(plan.train, shape) if shape else plan.train)
     costs = costs_for(plan, graph)
     if cluster.lstrip("+-").isdigit() or not cluster:
         ranks = int(cluster or plan.parallel_param.replica_ranks)

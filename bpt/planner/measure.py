@@ -12,6 +12,7 @@ from bpt.errors import FileError
 from bpt.execute.engine_choice import LayoutChoice
 from bpt.graph.segments import cut
 from bpt.layers.base import batch_of
+from bpt.net_graph import build_graph_of
 from bpt.plan.dividing import gathering
 from bpt.plan.spec import ParallelSpec, RunPlan
 from bpt.plan.stage_placement import DELAYED
@@ -42,7 +43,7 @@ def measure(plan: RunPlan, device: torch.device, iterations: int, path: str) -> 
         raise FileError(path, problem)
     alone = replace(plan.measured(), parallel_param=ParallelSpec(), notes=())
     micro_batches = _micro_batches(plan)
-    graph = alone.train.graph()
+    graph = build_graph_of(alone.train)
     staging = Staging.alone(graph, (micro_batches,), gathering(graph, plan.parallel_param.pipeline_param))
     with bind(alone, None, None, device, staging=staging) as runtime:
         graph, operator = runtime.net.graph, runtime.train.operator

@@ -10,12 +10,13 @@ from bpt.errors import PrototxtError
 from bpt.exchange import exchange_rules
 from bpt.graph.spec import Shape
 from bpt.layers.base import batch_of
+from bpt.net_graph import build_graph_of
 from bpt.placement.allocate import allocate
 from bpt.placement.problem import Device, Placement, Problem
 from bpt.plan.dividing import violations_in_training
 from bpt.plan.spec import PipelineSpec, RunPlan
 from bpt.plan.stage_placement import place
-from bpt.plan.violations import refuse, violations
+from bpt.plan.violations import violations
 from bpt.planner.plan_report import Alone, Outlook, Plan, outlook
 from bpt.predict.costs_file import MeasuredCosts
 from bpt.predict.measured_costs import read_costs_of
@@ -23,6 +24,7 @@ from bpt.predict.pipeline_clock import Clock
 from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.pipeline import pipeline_rules
 from bpt.simulate.simulation_net import without_data
+from bpt.violation import refuse
 
 _Pipeline = pb.PipelineParameter
 _BLOCK = PipelineSpec(allocator=_Pipeline.BLOCK)
@@ -43,7 +45,7 @@ def plan_solver(run: RunPlan, shape: Shape = ()) -> Plan:
     refuse(run, (*pipeline_rules.violations_in_pipeline(run), *exchange_rules.violations(run)))
     parallel = run.parallel_param
     param, passes = parallel.pipeline_param, run.optim.iter_size
-    graph = (without_data(run.train, shape) if shape else run.train).graph()
+    graph = build_graph_of(without_data(run.train, shape) if shape else run.train)
     if parallel.num_stages > 1:
         refuse(run, violations_in_training(run, graph))
     costs = read_costs_of(run, graph)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-import bpt
 from bpt.errors import FileError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.layers.base import batch_of
 from bpt.proto.atomic import atomic_file
 from bpt.proto.files import Place, read_json
+from bpt.version import VERSION
 
 FORMAT = 1
 
@@ -128,7 +128,7 @@ def _differences(costs: MeasuredCosts, graph: LayerGraph) -> Iterator[str]:
 def _to_json(costs: MeasuredCosts) -> dict[str, Any]:
     return {
         "format": FORMAT,
-        "bpt": bpt.__version__,
+        "bpt": VERSION,
         "net": costs.net,
         "batch": costs.batch,
         "micro_batches": costs.micro_batches,

@@ -23,7 +23,9 @@ from pathlib import Path
 
 from grpc_tools import protoc
 
-FOLDER = Path(__file__).resolve().parents[2]  # from which schemas are named
+from bpt.version import PACKAGE
+
+FOLDER = PACKAGE.parent  # from which schemas are named
 SCHEMAS = ("bpt/proto/bpt.proto", "bpt/trace/perfetto_trace.proto")
 
 # The stub is protoc's own, down to its long lines, bare generics, and a field that is called "lambda".

@@ -10,17 +10,6 @@ import os
 import re
 from collections.abc import Sequence
 
-from google.protobuf.message import Message
-
-from bpt.proto.fields import is_message, is_repeated
-
-PATHS = frozenset(
-    (
-        "source", "mean_file", "root_folder", "label_map_file", "name_size_file", "output_directory", "video_file",
-        "net", "train_net", "test_net", "weights", "profile", "choice",
-    )
-)  # fmt: skip
-"""The fields of nets and solvers that name a file or folder to be read."""
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
@@ -44,36 +33,6 @@ def windows_hint(path: str) -> str:
     if _DRIVE.match(path):
         return '; it is a path of Windows: write where the file lies on this machine, with "/"'
     return '; it is written as on Windows: here "/" separates folders, not "\\"'
-
-
-def use_native_paths(message: Message, written_in: str) -> list[str]:
-    """Change the paths in a net or a solver that exist here only with ``/``; return what was changed, for the log.
-
-    Args:
-        written_in: the text's file, beside which files are looked for, too.
-    """
-    changed: dict[str, None] = {}
-    _change(message, ("", os.path.dirname(written_in)), changed)
-    return list(changed)
-
-
-def _change(message: Message, folders: Sequence[str], changed: dict[str, None]) -> None:
-    for field, value in message.ListFields():
-        if is_message(field):
-            for each in value if is_repeated(field) else (value,):
-                _change(each, folders, changed)
-        elif field.name in PATHS and field.cpp_type == field.CPPTYPE_STRING:
-            values = list(value) if is_repeated(field) else [value]
-            native = [native_path(each, folders) for each in values]
-            if native == values:
-                continue
-            changed.update(
-                {f'{field.name} "{a}" is read as "{b}"': None for a, b in zip(values, native, strict=True) if a != b}
-            )
-            if is_repeated(field):
-                getattr(message, field.name)[:] = native
-            else:
-                setattr(message, field.name, native[0])
 
 
 def native_prefix(prefix: str) -> str:

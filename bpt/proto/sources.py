@@ -15,7 +15,8 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.proto import forks
 from bpt.proto.fields import not_numbers
 from bpt.proto.merge import apply_set
-from bpt.proto.native_paths import native_path, native_prefix, use_native_paths
+from bpt.proto.native_fields import use_native_paths
+from bpt.proto.native_paths import native_path, native_prefix
 from bpt.proto.parse import M, ParsedText
 from bpt.proto.text import read_text
 from bpt.proto.upgrade import upgrade_net, upgrade_solver

@@ -5,7 +5,7 @@ handed out show the net's tensors, and take what is written into them to these (
 """
 
 from bpt.pycaffe.blob import Blob
-from bpt.pycaffe.module import load_module
+from bpt.pycaffe.modules import load_module
 from bpt.pycaffe.mpirun import launch
 from bpt.pycaffe.net import Net
 from bpt.pycaffe.solver import Solver, get_solver

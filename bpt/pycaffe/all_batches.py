@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from bpt.arguments import floats
 from bpt.errors import UserError
-from bpt.pycaffe.arguments import floats
 from bpt.pycaffe.blob import Blob
 from bpt.pycaffe.mirror import Array
-
-if TYPE_CHECKING:
-    from bpt.pycaffe.net import Net
 
 Names = str | Sequence[str] | None
 Samples = Mapping[str, npt.ArrayLike]
@@ -27,6 +24,34 @@ def _rows(rows: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
     if isinstance(rows, np.ndarray) and rows.ndim and rows.dtype.kind in "biuf":
         return rows
     return np.atleast_1d(floats(rows, f'what is given for blob "{name}"'))
+
+
+class BatchNet(Protocol):
+    """What passes over batches need of a net; see Net.
+
+    Attributes:
+        blobs: all blobs by name.
+    """
+
+    blobs: dict[str, Blob]
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of the input blobs."""
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the output blobs."""
+
+    def forward(
+        self, blobs: Names = (), start: str | None = None, end: str | None = None, **inputs: npt.ArrayLike
+    ) -> dict[str, Array]:
+        """Run the net forward."""
+
+    def backward(
+        self, diffs: Names = (), start: str | None = None, end: str | None = None, **tops: npt.ArrayLike
+    ) -> dict[str, Array]:
+        """Run the net backward."""
 
 
 class Batches:
@@ -81,7 +106,7 @@ class Gathered:
         return {name: np.concatenate(parts)[:samples] for name, parts in self._parts.items()}
 
 
-def forward_all(net: Net, blobs: Names = (), **inputs: npt.ArrayLike) -> dict[str, Array]:
+def forward_all(net: BatchNet, blobs: Names = (), **inputs: npt.ArrayLike) -> dict[str, Array]:
     """Run the net forward on any number of samples, in batches of its size.
 
     Args:
@@ -102,7 +127,7 @@ def forward_all(net: Net, blobs: Names = (), **inputs: npt.ArrayLike) -> dict[st
 
 
 def forward_backward_all(
-    net: Net, blobs: Names = (), diffs: Names = (), **arrays: npt.ArrayLike
+    net: BatchNet, blobs: Names = (), diffs: Names = (), **arrays: npt.ArrayLike
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """The same forward and backward.
 
@@ -123,7 +148,7 @@ def forward_backward_all(
     return data.rows(forward.samples), gradients.rows(forward.samples)
 
 
-def _batches(net: Net, inputs: Samples) -> Batches:
+def _batches(net: BatchNet, inputs: Samples) -> Batches:
     if not net.inputs or set(inputs) != set(net.inputs):
         wanted = ", ".join(net.inputs) or "none, for its layers read data: call forward()"
         raise UserError(f"the net's inputs are {wanted}; given {', '.join(inputs) or 'none'}")

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bpt.arguments import checked_sizes, shown
 from bpt.errors import UserError
 from bpt.graph.spec import Shape
 from bpt.layers.pycaffe_blob import LegacyAxes
-from bpt.pycaffe.arguments import checked_sizes, shown
 from bpt.pycaffe.mirror import Array, Mirror
 from bpt.pycaffe.operator import BlobOperator
 from bpt.pycaffe.single import Single

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from typing import Protocol
 
+from bpt import net as core
+from bpt.arguments import Path, checked_count, checked_path
 from bpt.classify.classification import Answer, Classifier
 from bpt.context import PassContext
-from bpt.pictures.fed_net import fed_net
-from bpt.pictures.image_input import Images, image_input
+from bpt.pictures.image_input import Images
 from bpt.pictures.named_pictures import pictures
 from bpt.pictures.picture_net import BATCH
+from bpt.pictures.prepared import prepare_files
 from bpt.plan.nets import NetPlan
-from bpt.pycaffe.arguments import Path, checked_count, checked_path
-
-if TYPE_CHECKING:
-    from bpt.pycaffe.net import Net
+from bpt.pycaffe.operator import BlobOperator
 
 
-def preprocess(net: Net, *images: Path, preprocessing: Path = "") -> Images:
+class ImageNet(Protocol):
+    """What image files need of a net; see Net."""
+
+    _plan: NetPlan
+    _operator: BlobOperator
+
+    @property
+    def _weights(self) -> list[str]: ...
+    @property
+    def _core(self) -> core.Net: ...
+    def _in_use(self, new_parameters: bool = False) -> AbstractContextManager[None]: ...
+
+
+def preprocess(net: ImageNet, *images: Path, preprocessing: Path = "") -> Images:
     """What image files become as the net's input, as ``bpt classify`` prepares them.
 
     The data layer of the net's text says how or, if it has none, ``<snapshot_prefix>_preprocessing.prototxt`` beside
@@ -37,16 +49,11 @@ def preprocess(net: Net, *images: Path, preprocessing: Path = "") -> Images:
         UserError: nothing says how images are prepared, or what is said does not fit the net.
         DataError: a file is missing or no image; it is named.
     """
-    return prepared(net._plan, net._weights, images, preprocessing)
+    files = [checked_path(each, "an image") for each in images]
+    return prepare_files(net._plan, net._weights, files, checked_path(preprocessing, "preprocessing"))
 
 
-def prepared(plan: NetPlan, weights: Sequence[str], images: Sequence[Path], preprocessing: Path = "") -> Images:
-    """What ``images`` become as the input of the net of ``plan`` with these files of weights; see ``preprocess``."""
-    files = [picture.path for picture in pictures([checked_path(each, "an image") for each in images])]
-    return image_input(fed_net(plan), weights, checked_path(preprocessing, "preprocessing"))(files).input
-
-
-def classify(net: Net, *images: Path, top: int = 5, labels: Path = "", preprocessing: Path = "") -> list[Answer]:
+def classify(net: ImageNet, *images: Path, top: int = 5, labels: Path = "", preprocessing: Path = "") -> list[Answer]:
     """Which classes the net gives most to, for each image, as ``bpt classify`` tells it::
 
         [answer] = net.classify("cat.jpg", labels="names.txt")
@@ -64,7 +71,6 @@ def classify(net: Net, *images: Path, top: int = 5, labels: Path = "", preproces
         UserError: as ``preprocess``; or the net gives no class scores.
     """
     asked = pictures([checked_path(each, "an image") for each in images])
-    core = net._core
     with net._in_use():
         classifier = Classifier.of(
             net._plan,
@@ -73,7 +79,7 @@ def classify(net: Net, *images: Path, top: int = 5, labels: Path = "", preproces
             min(len(asked), BATCH),
             labels=checked_path(labels, "labels"),
             preprocessing=checked_path(preprocessing, "preprocessing"),
-            shared=core.values_by_name(),
-            context=PassContext(precision=core.context.precision),
+            shared=net._core.values_by_name(),
+            context=PassContext(precision=net._core.context.precision),
         )
         return list(classifier.answers(asked, min(checked_count(top, "classify: top"), classifier.net.classes)))

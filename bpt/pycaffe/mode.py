@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import torch
 
+from bpt.arguments import checked_count, checked_device
 from bpt.device import CPU
 from bpt.errors import UserError
-from bpt.pycaffe.arguments import checked_count, checked_device
 
 
 @dataclass

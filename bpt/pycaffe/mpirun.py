@@ -9,12 +9,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path as FilePath
 
+from bpt.arguments import Path, checked_count, several
 from bpt.comm.launch import find_mpirun, launched
 from bpt.errors import RunError, UserError
 from bpt.plot.history import History
 from bpt.plot.training_log import parse_log
 from bpt.proto.sources import read_solver
-from bpt.pycaffe.arguments import Path, checked_count, several
 
 _ERROR = "error: "
 

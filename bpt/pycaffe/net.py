@@ -12,18 +12,7 @@ import torch
 
 from bpt import state as snapshot
 from bpt.allocator import keep_freed_memory
-from bpt.context import PassContext
-from bpt.device import CPU
-from bpt.errors import UserError, did_you_mean
-from bpt.execute import debug_info
-from bpt.graph.reshape import reshaped
-from bpt.layers.memory_data import MemoryData
-from bpt.net import Net as CoreNet
-from bpt.plan.nets import NetPlan, file_plan
-from bpt.proto import bpt_pb2 as pb
-from bpt.pycaffe import mode
-from bpt.pycaffe.all_batches import forward_all, forward_backward_all
-from bpt.pycaffe.arguments import (
+from bpt.arguments import (
     Named,
     Path,
     checked_call,
@@ -36,9 +25,20 @@ from bpt.pycaffe.arguments import (
     phase_and_weights,
     several,
 )
+from bpt.context import PassContext
+from bpt.device import CPU
+from bpt.errors import UserError, did_you_mean
+from bpt.execute import debug_info
+from bpt.graph.reshape import reshaped
+from bpt.layers.memory_data import MemoryData
+from bpt.net import Net as CoreNet
+from bpt.net_graph import build_graph_of
+from bpt.plan.nets import NetPlan, file_plan
+from bpt.proto import bpt_pb2 as pb
+from bpt.pycaffe import mode
+from bpt.pycaffe.all_batches import forward_all, forward_backward_all
 from bpt.pycaffe.blob import Blob, net_blob, net_mirrors, param_blob, param_mirrors
 from bpt.pycaffe.image_files import classify, preprocess
-from bpt.pycaffe.loading import load_files
 from bpt.pycaffe.mirror import Array
 from bpt.pycaffe.operator import BlobOperator, Callback
 from bpt.pycaffe.raised import as_raised
@@ -47,6 +47,7 @@ from bpt.pycaffe.structure import NetStructure
 from bpt.pycaffe.whole_pass import WholePass
 from bpt.runtime.half_precision import net_in
 from bpt.state import MissingWeights, WeightCoverage
+from bpt.torch_module.loading import load_files
 
 
 class Net(NetStructure, Single):
@@ -107,7 +108,7 @@ class Net(NetStructure, Single):
         plan = file_plan(checked_path(network_file, "the network"), phase, level, checked_names(stages, "stages"))
         checked_kind(precision, str, "precision")
         with as_raised():
-            net = net_in(precision, plan.graph(), chosen, PassContext(mode.chosen_seed() or 0))
+            net = net_in(precision, build_graph_of(plan), chosen, PassContext(mode.chosen_seed() or 0))
         operator = BlobOperator(net, chosen)
         operator.whole = WholePass(operator.net)  # a solver's nets share parameters, which others change
         if operator.whole.fits:

@@ -12,6 +12,16 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from bpt.allocator import keep_freed_memory
+from bpt.arguments import (
+    Path,
+    checked_call,
+    checked_count,
+    checked_device,
+    checked_kind,
+    checked_names,
+    checked_number,
+    checked_path,
+)
 from bpt.comm.launch import world
 from bpt.commands.job import Job
 from bpt.device import choose_device
@@ -22,16 +32,6 @@ from bpt.plan.spec import RunPlan
 from bpt.plot.history import History
 from bpt.proto.sources import read_solver
 from bpt.pycaffe import mode
-from bpt.pycaffe.arguments import (
-    Path,
-    checked_call,
-    checked_count,
-    checked_device,
-    checked_kind,
-    checked_names,
-    checked_number,
-    checked_path,
-)
 from bpt.pycaffe.net import Net
 from bpt.pycaffe.operator import BlobOperator
 from bpt.pycaffe.raised import as_raised

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import hashlib
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
 import numpy as np
 import torch
 
-import bpt
+from bpt.comm.agreement import outcome_of_first
 from bpt.comm.base import Communicator
-from bpt.errors import BptError, UserError
+from bpt.errors import UserError
 from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.net_digest import net_digest
 from bpt.net import Net
-from bpt.plan.digest import net_digest, solver_digest
 from bpt.plan.spec import RunPlan
 from bpt.state import held_for
+from bpt.version import VERSION
 
 T = TypeVar("T")
+
+
+def solver_digest(plan: RunPlan) -> str:
+    """16 hexadecimal digits that tell a solver's text, with all that was laid over it, from any other.
+
+    Where files lie and which device computes may differ from host to host, and does not count.
+    """
+    return hashlib.blake2b(plan.shared_text.encode(), digest_size=8).hexdigest()
 
 
 def facts_of(plan: RunPlan, graph: LayerGraph, *tests: LayerGraph) -> dict[str, str]:
@@ -29,7 +39,7 @@ def facts_of(plan: RunPlan, graph: LayerGraph, *tests: LayerGraph) -> dict[str, 
         tests: the test nets.
     """
     facts = {
-        "bpt version": bpt.__version__,
+        "bpt version": VERSION,
         "torch version": torch.__version__,
         "numpy version": np.__version__,
         "solver text": solver_digest(plan),
@@ -68,29 +78,6 @@ def check_content(world: Communicator, nets: Mapping[str, Net]) -> None:
                 )
 
 
-def check_same(world: Communicator, facts: Mapping[str, str] | None) -> None:
-    """Raise, on all ranks, unless all have the same facts; a collective call.
-
-    Args:
-        facts: ``None``: this rank has no part in them.
-
-    Raises:
-        UserError: it names a rank that differs from the first, its host, what differs, and what to do.
-    """
-    everybody = world.allgather((world.host, None if facts is None else dict(facts)))
-    first_host, first = everybody[0]
-    for rank, (host, theirs) in enumerate(everybody):
-        if theirs is None:
-            continue
-        named = ((name, theirs.get(name, "none"), first.get(name, "none")) for name in {**first, **theirs})
-        different = [f"{name} ({has}, not {value})" for name, has, value in named if has != value]
-        if different:
-            raise UserError(
-                f"rank {rank} on host {host} differs from rank 0 on host {first_host} in {', '.join(different)}; "
-                "copy the same files and install the same packages on all hosts (bpt doctor shows them)"
-            )
-
-
 @contextmanager
 def held_by_first(plan: RunPlan, world: Communicator) -> Iterator[None]:
     """While the first rank holds the lock on ``snapshot_prefix``; a collective call.
@@ -102,26 +89,3 @@ def held_by_first(plan: RunPlan, world: Communicator) -> Iterator[None]:
         lock = held_for(plan)
         outcome_of_first(world, None if world.rank else lambda: bool(stack.enter_context(lock)))
         yield
-
-
-def outcome_of_first(world: Communicator, work: Callable[[], T] | None) -> T:
-    """What ``work`` returns on rank 0, on all ranks; a collective call.
-
-    Args:
-        work: called on the ranks that have some. Ranks but the first may have a part in it, whose result counts for
-            nothing; they raise an error only if the first one raises it too.
-
-    Raises:
-        BptError: what ``work`` raised on rank 0; all ranks raise the same.
-    """
-    result: T | None = None
-    failure: BptError | None = None
-    if work is not None:
-        try:
-            result = work()
-        except BptError as error:
-            failure = error
-    result, failure = world.bcast((result, failure))
-    if failure is not None:
-        raise failure
-    return result

@@ -9,7 +9,8 @@ from bpt.comm.base import Communicator
 from bpt.comm.grid import ProcessGrid
 from bpt.graph.layer_graph import LayerGraph
 from bpt.plan.spec import RunPlan
-from bpt.plan.violations import refuse, violations_of_net, violations_of_ranks
+from bpt.plan.violations import violations_of_net, violations_of_ranks
+from bpt.violation import refuse
 
 LOG = logging.getLogger("bpt")
 

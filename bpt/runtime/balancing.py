@@ -9,6 +9,8 @@ import torch
 from bpt.balance import Static
 from bpt.balance.batch_shares import lines
 from bpt.balance.divided_net import Division
+from bpt.balance.shared_batch import SharedBatch
+from bpt.comm.agreement import outcome_of_first
 from bpt.comm.grid import ProcessGrid
 from bpt.events.totals import Totals, seconds_computing
 from bpt.graph.layer_graph import LayerGraph
@@ -18,8 +20,6 @@ from bpt.plan.spec import RunPlan
 from bpt.plan.staging import Staging
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import resolve_path
-from bpt.runtime.agreement import outcome_of_first
-from bpt.runtime.parallel import Parallel
 
 LOG = logging.getLogger("bpt")
 
@@ -89,7 +89,7 @@ class SeenBalance:
     Logs the shares and the predictions when it is made; a collective call, like ``log``.
     """
 
-    def __init__(self, parallel: Parallel, graph: LayerGraph) -> None:
+    def __init__(self, parallel: SharedBatch, graph: LayerGraph) -> None:
         self._parallel = parallel
         self._batch = batch_of(graph)
         self._totals = Totals()

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from bpt import state as snapshot
+from bpt.comm.agreement import check_same, outcome_of_first
 from bpt.errors import BptError, WriteError
 from bpt.events.event import Activity
+from bpt.file_digest import file_fact
 from bpt.net import Net
 from bpt.optim.rates import Plateau
 from bpt.optim.rules import UpdateRule
 from bpt.plan.chosen import chosen_of
-from bpt.plan.digest import file_fact
 from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
-from bpt.runtime.agreement import check_same, outcome_of_first
 from bpt.runtime.divergence import check_weights
 from bpt.runtime.parallel import Parallel
 from bpt.runtime.tuned_settings import TunedSetting

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bpt.comm.agreement import check_same
 from bpt.comm.base import Communicator
+from bpt.net_graph import build_graph_of
 from bpt.plan.fault_rules import violations_of_spares
 from bpt.plan.spec import RunPlan
-from bpt.plan.violations import refuse
-from bpt.runtime.agreement import check_same, facts_of
+from bpt.runtime.agreement import facts_of
 from bpt.runtime.ending import Closing, Ending
 from bpt.runtime.flight_log import FlightLog
 from bpt.runtime.heartbeat import SPARE, Heartbeat
 from bpt.runtime.recovery import Record
+from bpt.violation import refuse
 
 
 @dataclass(frozen=True)
@@ -110,8 +112,8 @@ class Spare(Closing):
     def __init__(self, plan: RunPlan, crew: Crew) -> None:
         self.plan = plan
         self.crew = crew
-        self.graph = plan.train.graph()
-        check_same(crew.everyone, facts_of(plan, self.graph, *(test.graph() for test in plan.tests)))
+        self.graph = build_graph_of(plan.train)
+        check_same(crew.everyone, facts_of(plan, self.graph, *(build_graph_of(test) for test in plan.tests)))
         self._log = FlightLog.of(crew.everyone, plan.snapshot_prefix)
         self._ending = Ending()  # without the communicator of those that wait: some may be lost, and nobody asks
         if beat := heartbeat_of(plan, crew, self._log, SPARE):

@@ -11,6 +11,7 @@ import torch
 
 from bpt.balance.divided_net import Division
 from bpt.balance.dynamic import Dynamic, longest
+from bpt.balance.shared_batch import SharedBatch
 from bpt.balance.speed import MARGIN, MOST
 from bpt.device.memory_use import Memory
 from bpt.events.totals import Totals, seconds_computing
@@ -18,7 +19,6 @@ from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.spec import count
 from bpt.layers.base import batch_of
 from bpt.net import Net
-from bpt.runtime.parallel import Parallel
 
 LOG = logging.getLogger("bpt")
 
@@ -41,7 +41,9 @@ class Following:
 
     name = "shares"  # in a TrainState
 
-    def __init__(self, parallel: Parallel, nets: Mapping[str, Net], division: Division, device: torch.device) -> None:
+    def __init__(
+        self, parallel: SharedBatch, nets: Mapping[str, Net], division: Division, device: torch.device
+    ) -> None:
         self._parallel = parallel
         self._nets = nets
         self._sharers = division.sharers

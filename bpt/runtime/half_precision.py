@@ -22,11 +22,10 @@ from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.kernels.channels_last import FORMATS, channels_last
 from bpt.net import Net
 from bpt.plan.spec import RunPlan
-from bpt.plan.violations import refuse
 from bpt.precision import FLOAT32, PRECISIONS, Precision
 from bpt.proto.fields import without
 from bpt.runtime.net_on_device import make_net
-from bpt.violation import Violation
+from bpt.violation import Violation, refuse
 
 LOG = logging.getLogger("bpt")
 

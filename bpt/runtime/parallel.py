@@ -24,7 +24,7 @@ from bpt.execute.late_status import LateStatus
 from bpt.execute.master_slave import MasterSlave
 from bpt.execute.operator import MakeCompute, SegmentOperator
 from bpt.execute.peer import Peer
-from bpt.execute.split_layers import Collectives
+from bpt.execute.split_pass import Collectives
 from bpt.execute.stage import Stage
 from bpt.execute.stage_links import Links
 from bpt.execute.status import Status
@@ -209,7 +209,8 @@ class Parallel(Closing):
         splits: tuple[int, ...] = (1,)
         if self.staging:
             assert self._links
-            stage = Stage(self._links, self.staging.stages(net.graph), net.type_of)
+            rule = self.staging.rule if training else pb.PipelineParameter.SEQUENTIAL
+            stage = Stage(self._links, self.staging.stages(net.graph), net.type_of, rule)
             if training and self.is_delayed:
                 delay = self.staging.delay(self.grid.stage)
             elif training:

@@ -13,6 +13,7 @@ import torch
 
 from bpt import state as snapshot
 from bpt.balance.dynamic import Dynamic
+from bpt.comm.agreement import check_same, outcome_of_first
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
 from bpt.device import CPU
@@ -25,14 +26,14 @@ from bpt.execute.operator import SegmentOperator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.layers.prefetching import PrefetchingDataLayer
 from bpt.net import Net
+from bpt.net_graph import build_graph_of
 from bpt.optim.averages import taken
 from bpt.optim.optim_spec import OptimSpec
 from bpt.plan.spec import RunPlan
 from bpt.plan.staging import Staging
-from bpt.plan.violations import refuse, violations_here, violations_in_step
-from bpt.proto import bpt_pb2 as pb
+from bpt.plan.violations import violations_here, violations_in_step
 from bpt.runtime import starting_point
-from bpt.runtime.agreement import check_content, check_same, data_facts, facts_of, outcome_of_first
+from bpt.runtime.agreement import check_content, data_facts, facts_of
 from bpt.runtime.autotuner import Autotuner
 from bpt.runtime.balancing import division_of
 from bpt.runtime.built_nets import Builder, Built, MakeOperator
@@ -52,6 +53,7 @@ from bpt.runtime.updater import Updater
 from bpt.signals import SignalActions
 from bpt.state.best import Best
 from bpt.state.train_state import TrainState, blob_of
+from bpt.violation import refuse
 
 LOG = logging.getLogger("bpt")
 
@@ -150,7 +152,7 @@ class Runtime(Closing):
         refuse(plan, violations_in_step(plan))
         refuse(plan, violations_here(plan) if world.rank == 0 else ())
         outcome_of_first(world, None if world.rank else partial(starting_point.check_files, plan, resume))
-        graphs = [net.graph() for net in (plan.train, *plan.tests)]  # what is wrong in them shows now
+        graphs = [build_graph_of(net) for net in (plan.train, *plan.tests)]  # what is wrong in them shows now
         graph, *test_graphs = graphs
         snapshot.check_names(plan, graph)
         check_same(self.crew.everyone, facts_of(plan, *graphs))
@@ -243,8 +245,7 @@ class Runtime(Closing):
         self._ending.add(self.status.close)
         self.updater.join(self.exchange, self.status)
         passes = self.plan.optim.iter_size
-        rule = parallel.staging.rule if parallel.staging else pb.PipelineParameter.SEQUENTIAL
-        self.executor = Executor(operator, self.exchange, self.status, self.events, passes, rule)
+        self.executor = Executor(operator, self.exchange, self.status, self.events, passes)
         self._observing = self.executor
         if self.observed is not None:
             exchange = self._exchange(self.observed)

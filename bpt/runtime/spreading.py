@@ -9,6 +9,7 @@ import torch
 
 from bpt.balance import Balance, Uniform
 from bpt.balance.dynamic import Dynamic
+from bpt.comm.agreement import outcome_of_first
 from bpt.comm.base import Communicator
 from bpt.device import use_line
 from bpt.graph.layer_graph import LayerGraph
@@ -17,7 +18,6 @@ from bpt.plan.spec import RunPlan
 from bpt.plan.staging import Staging
 from bpt.plan.violations import unused
 from bpt.proto import bpt_pb2 as pb
-from bpt.runtime.agreement import outcome_of_first
 from bpt.runtime.arranging import arrange
 from bpt.runtime.balancing import static_balance
 from bpt.runtime.parallel import Parallel, Portion

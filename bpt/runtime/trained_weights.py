@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
+from bpt.comm.agreement import check_same
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
 from bpt.errors import FileError
+from bpt.file_digest import file_fact
 from bpt.graph.layer_graph import Edge
 from bpt.net import Net
-from bpt.plan.digest import file_fact
-from bpt.runtime.agreement import check_same
 from bpt.state import MissingWeights, WeightCoverage, load_to_run, weight_files
 
 REMEDIES = {

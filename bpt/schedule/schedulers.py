@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Protocol
 
-from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.instructions import Forward, Instruction
-from bpt.schedule.pipeline import Pipeline, applied, delayed, instructions
-from bpt.schedule.pipeline.streams import Steps
 from bpt.schedule.synchronous import synchronous
 
-DELAYED = pb.PipelineParameter.DELAYED
 LOOK = -1  # in the place of a batch's number, where batches that are trained may be under way
 
 Applied = tuple[int, Sequence[int] | None]
@@ -69,88 +64,3 @@ class Synchronous:
     def applied(self, iteration: int, first: int) -> Sequence[Applied]:
         """See Scheduler."""
         return [(iteration, None)]
-
-
-@dataclass(frozen=True)
-class Pipelined:
-    """One stage of a pipeline whose stages go in step.
-
-    Attributes:
-        rule: ``SEQUENTIAL``, ``GPIPE`` or ``ONE_F_ONE_B`` of the schema's ``PipelineParameter``.
-    """
-
-    pipeline: Pipeline
-    stage: int
-    rule: int
-
-    @property
-    def micro_batches(self) -> int:
-        """See Scheduler."""
-        return self.pipeline.micros
-
-    @cached_property
-    def _iteration(self) -> list[Instruction]:
-        return instructions(self.rule, self.pipeline, self.stage)
-
-    def training(self, iteration: int, first: int) -> list[Instruction]:
-        """See Scheduler."""
-        return self._iteration
-
-    def forward(self) -> Iterator[Instruction]:
-        """See Scheduler."""
-        return forward_only(self.pipeline, self.stage)
-
-    def applied(self, iteration: int, first: int) -> Sequence[Applied]:
-        """See Scheduler."""
-        return [(iteration, None)]
-
-
-@dataclass(frozen=True)
-class Delayed:
-    """One stage of a pipeline whose stages do not go in step (Hybrid / GABRA, Eq. 1 and 2); see ``delayed``.
-
-    Block i of n applies the gradient of the batch of n - 1 - i iterations ago. What has not come back when a run ends,
-    or a snapshot of it is resumed, is lost; a run that goes on begins anew in this.
-    """
-
-    pipeline: Pipeline
-    stage: int
-    micro_batches: int = field(default=1, init=False)
-
-    def training(self, iteration: int, first: int) -> list[Instruction]:
-        """See Scheduler."""
-        return delayed(self.pipeline, self.stage, iteration, first)
-
-    def forward(self) -> Iterator[Instruction]:
-        """See Scheduler."""
-        return forward_only(self.pipeline, self.stage, LOOK)
-
-    def applied(self, iteration: int, first: int) -> Sequence[Applied]:
-        """See Scheduler."""
-        return [(batch, block.segments) for batch, block in applied(self.pipeline, self.stage, iteration, first)]
-
-
-def staged(pipeline: Pipeline, stage: int, rule: int) -> Scheduler:
-    """Of a stage, by any ``rule`` of the schema's ``PipelineParameter``."""
-    return Delayed(pipeline, stage) if rule == DELAYED else Pipelined(pipeline, stage, rule)
-
-
-def forward_only(pipeline: Pipeline, stage: int, first: int = 0) -> Iterator[Instruction]:
-    """A pass of one stage without backward: micro-batch by micro-batch through its blocks, in the order of the net;
-    block by block where one of them gathers micro-batches.
-
-    Args:
-        first: the number of the first micro-batch.
-    """
-    steps = Steps(pipeline)
-    micros = range(first, first + pipeline.micro_batches)
-    if stage == 0:
-        yield from steps.draw(micros)
-    own = pipeline.blocks_on(stage)
-    rounds = [(number,) for number in own] if pipeline.gathers else [own]
-    for numbers in rounds:
-        for micro in micros:
-            for number in numbers:
-                parts = pipeline.parts(number)
-                if not (micro - first) % parts:
-                    yield from steps.forward(pipeline.blocks[number].segments, micro, parts)

@@ -9,19 +9,21 @@ from contextlib import closing
 import torch
 from torch import Tensor
 
+from bpt.comm.agreement import check_same, outcome_of_first
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
 from bpt.context import PassContext
 from bpt.device import use_line
 from bpt.execute.operator import SegmentOperator
 from bpt.graph.segments import per_layer, whole
+from bpt.net_graph import build_graph_of
 from bpt.plan.dividing import is_dividable
 from bpt.plan.nets import file_plan
 from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.log import number
 from bpt.report.progress import Progress
-from bpt.runtime.agreement import check_same, facts_of, outcome_of_first
+from bpt.runtime.agreement import facts_of
 from bpt.runtime.half_precision import net_in
 from bpt.runtime.outputs import Outputs
 from bpt.runtime.retaken import samples_taken_again
@@ -63,7 +65,7 @@ def score(
     if metrics.confusion:
         file = metrics.confusion
         outcome_of_first(world, None if world.rank else lambda: check_confusion_path(file))
-    graph = file_plan(model, pb.TEST, level, stages).graph()
+    graph = build_graph_of(file_plan(model, pb.TEST, level, stages))
     plan = RunPlan(path=model)
     check_same(world, facts_of(plan, graph))
     parallel = spread(plan, graph, world, device)

@@ -20,11 +20,12 @@ from bpt.plan.dividing import violations_dealt_out
 from bpt.plan.nets import NetFields
 from bpt.plan.spec import RunPlan
 from bpt.plan.stage_placement import described, stage
-from bpt.plan.violations import refuse, violations_of_net
+from bpt.plan.violations import violations_of_net
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.runtime import Runtime, bind
 from bpt.server.assignment import Assignment
 from bpt.solver.solver import Solver
+from bpt.violation import refuse
 
 LOG = logging.getLogger("bpt")
 UNHEARD = logging.Logger("bpt, unheard")  # below no other logger, and without a handler

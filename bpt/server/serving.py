@@ -17,9 +17,9 @@ from bpt.comm.base import Buffer, Communicator
 from bpt.data.shipped import Shipment
 from bpt.errors import UserError
 from bpt.events.bus import EventBus
+from bpt.graph.net_digest import net_digest
 from bpt.layers.base import batch_of
 from bpt.layers.data import shipment_of
-from bpt.plan.digest import net_digest
 from bpt.plan.dividing import samples_together
 from bpt.plan.spec import RunPlan
 from bpt.plan.violations import unused

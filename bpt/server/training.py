@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import torch
 
+from bpt.comm.agreement import check_same, outcome_of_first
 from bpt.comm.base import Communicator
 from bpt.comm.cores import powers
 from bpt.comm.serial import SerialCommunicator
@@ -16,8 +17,8 @@ from bpt.data.shipped import Parcel, Spool
 from bpt.device import clock_of
 from bpt.errors import PrototxtError
 from bpt.plan.spec import RunPlan
-from bpt.plan.violations import refuse, violations, violations_of_ranks
-from bpt.runtime.agreement import check_content, check_same, data_facts, facts_of, outcome_of_first
+from bpt.plan.violations import violations, violations_of_ranks
+from bpt.runtime.agreement import check_content, data_facts, facts_of
 from bpt.runtime.crew import Crew, heartbeat_of
 from bpt.runtime.flight_log import FlightLog
 from bpt.runtime.runtime import Runtime
@@ -35,6 +36,7 @@ from bpt.server.worker import Signals, Worker
 from bpt.server.worker_ranks import WorkerRanks
 from bpt.signals import SignalActions
 from bpt.solver.solver import Outcome
+from bpt.violation import refuse
 
 
 def train(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from bpt.errors import PrototxtError, RunError, UsageError, did_you_mean
 from bpt.graph.spec import Shape
 from bpt.plan.spec import RunPlan
-from bpt.plan.violations import refuse, unused, violations
+from bpt.plan.violations import unused, violations
 from bpt.predict.cluster_file import ClusterSource
 from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.cluster import Cluster
@@ -16,6 +16,7 @@ from bpt.schedule.outer.exchanges import make_schedule, passes_of
 from bpt.schedule.outer.simulation.outcome import Outcome
 from bpt.schedule.outer.simulation.simulator import Job, simulate
 from bpt.simulate.simulation_net import Facts, facts_of
+from bpt.violation import refuse
 
 _EXCHANGE, _BALANCE = pb.ParallelParameter.Exchange, pb.ParallelParameter.Balance
 _PAPER = {"UNIFORM": "UDPA", "IDPA": "IDPA"}  # what the paper calls the values of ``balance``

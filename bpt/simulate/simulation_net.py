@@ -11,12 +11,13 @@ from bpt.graph.spec import Shape, count
 from bpt.layers import LAYERS, DataLayer
 from bpt.layers.base import batch_of
 from bpt.layers.data import shipment_of
+from bpt.net_graph import build_graph_of
 from bpt.plan.dividing import samples_together, violations_dealt_out, violations_of_data_set
 from bpt.plan.net_file import make_input, reads_data
 from bpt.plan.nets import NetPlan
 from bpt.plan.spec import RunPlan
-from bpt.plan.violations import refuse
 from bpt.proto import bpt_pb2 as pb
+from bpt.violation import refuse
 
 _OF_IMAGE = 3  # dimensions
 _TRAINING = 3  # a training pass, as multiples of a forward pass: backward computes two gradients
@@ -59,7 +60,7 @@ def facts_of(run: RunPlan, samples: int = 0, shape: Shape = ()) -> Facts:
         PrototxtError: the net is wrong, or does not say what a batch is; or its data cannot be sent.
         UserError: nothing says how many samples there are.
     """
-    graph = (without_data(run.train, shape) if shape else run.train).graph()
+    graph = build_graph_of(without_data(run.train, shape) if shape else run.train)
     refuse(run, violations_dealt_out(run, graph))
     batch = batch_of(graph)
     if not batch:

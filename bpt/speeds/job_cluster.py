@@ -145,7 +145,9 @@ def _speed_here(
             work.resize(size)
             work.settle(layout)
             found, update = _timed(work, summing, world)
-            times[size] = ((whole := median(found)) - update) / max(plan.optim.iter_size, 1)
+            whole = median(found)
+            # On a busy machine an update that was interrupted may take longer than a whole iteration does.
+            times[size] = max(whole - update, whole / 10) / max(plan.optim.iter_size, 1)
             updates.append(update)
             course += [seconds / whole for seconds in found]
             if size in (sizes[0], sizes[-1]):
@@ -196,7 +198,7 @@ class _Summing:
         work.run()
         self._thread.wait()
         self.interference.append(self._interference(work, median(found)))
-        return found, fmean(updates)
+        return found, median(updates)
 
     def _interference(self, work: StepBenchmark, alone: float) -> float:
         """Seconds that an iteration is longer than ``alone`` for each byte that is summed meanwhile."""

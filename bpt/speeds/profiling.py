@@ -7,24 +7,27 @@ import os
 
 import torch
 
-import bpt
 from bpt.balance import Uniform
 from bpt.balance.batch_shares import lines
 from bpt.balance.profile import Profile, static_from, write_profile
+from bpt.comm.agreement import check_same
 from bpt.comm.base import Communicator
 from bpt.errors import FileError, PrototxtError, UserError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.layers.base import batch_of
+from bpt.net_graph import build_graph_of
 from bpt.plan.dividing import violations_measured
 from bpt.plan.spec import ParallelSpec, RunPlan
-from bpt.plan.violations import refuse, violations_in_step
+from bpt.plan.violations import violations_in_step
 from bpt.proto import bpt_pb2 as pb
-from bpt.runtime.agreement import check_same, facts_of
+from bpt.runtime.agreement import facts_of
 from bpt.runtime.arranging import arrange
 from bpt.runtime.balancing import division_of
 from bpt.runtime.rank_facts import facts
 from bpt.speeds.step_benchmark import StepBenchmark
 from bpt.speeds.survey import Limits, measure_speed
+from bpt.version import VERSION
+from bpt.violation import refuse
 
 LOG = logging.getLogger("bpt")
 
@@ -46,7 +49,7 @@ def profile(
     plan = plan.training_only()
     uniform = plan.with_parallel(balance=pb.ParallelParameter.UNIFORM)  # the profile for another is yet to be made
     refuse(uniform, violations_in_step(uniform))
-    graph = plan.train.graph()
+    graph = build_graph_of(plan.train)
     check_same(world, facts_of(plan, graph))
     refuse(plan, violations_measured(graph))
     grid = arrange(uniform, graph, world)
@@ -70,7 +73,7 @@ def profile(
     finally:
         work.close()
     speeds = tuple(world.allgather(speed))
-    result = Profile(facts(plan, graph, device, world), speeds, batch, graph.name, bpt.__version__)
+    result = Profile(facts(plan, graph, device, world), speeds, batch, graph.name, VERSION)
     _log_prospects(result)
     if world.rank == 0:
         write_profile(result, path)

@@ -6,25 +6,16 @@ say, the same bytes come behind. Caffe reads both. What Caffe itself wrote, or b
 
 from __future__ import annotations
 
-import hashlib
 import os
-from typing import BinaryIO
 
 from bpt.errors import FileError, WriteError
+from bpt.file_digest import DIGEST_SIZE, digest_of, file_digest
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.binary import write_varint
 
-_SIZE = 16
 _NAME = b"blake2b:"
 _NUMBER = pb.SolverState.DESCRIPTOR.fields_by_name["checksum"].number
-_MARK = write_varint(_NUMBER << 3 | 2) + write_varint(len(_NAME) + _SIZE) + _NAME
-_PIECE = 2**20
-
-
-def file_digest(path: str) -> bytes:
-    """What tells a file's content from any other: BLAKE2b, 16 bytes. Raises OSError if it cannot be read."""
-    with open(path, "rb") as file:
-        return _digest(file, os.fstat(file.fileno()).st_size)
+_MARK = write_varint(_NUMBER << 3 | 2) + write_varint(len(_NAME) + DIGEST_SIZE) + _NAME
 
 
 def add_checksum(path: str) -> None:
@@ -49,24 +40,15 @@ def has_checksum(path: str) -> bool:
     """
     try:
         with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size - len(_MARK) - _SIZE
+            size = os.fstat(file.fileno()).st_size - len(_MARK) - DIGEST_SIZE
             file.seek(max(0, size))
             end = file.read()
             if not end.startswith(_MARK):
                 return False
             file.seek(0)
-            digest = _digest(file, size)
+            digest = digest_of(file, size)
     except (OSError, ValueError):  # reading the state explains it
         return False
     if end[len(_MARK) :] != digest:
         raise FileError(path, "is damaged: its content is not that of its checksum")
     return True
-
-
-def _digest(file: BinaryIO, size: int) -> bytes:
-    """Of the next ``size`` bytes."""
-    content = hashlib.blake2b(digest_size=_SIZE)
-    while size > 0 and (piece := file.read(min(_PIECE, size))):
-        content.update(piece)
-        size -= len(piece)
-    return content.digest()

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 
 from bpt.errors import BptError, FileError
+from bpt.file_digest import file_digest
 from bpt.net import Net
 from bpt.optim.gradients import param_name
 from bpt.optim.rules import UpdateRule
@@ -143,7 +144,7 @@ def verify(path: str) -> None:
 def _are_of(state: pb.SolverState, model: str) -> bool:
     """Whether these are a state's weights, as far as it tells."""
     try:
-        return not state.HasField("weights_digest") or integrity.file_digest(model) == state.weights_digest
+        return not state.HasField("weights_digest") or file_digest(model) == state.weights_digest
     except OSError:
         return False
 

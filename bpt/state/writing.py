@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
 from bpt.errors import WriteError
+from bpt.file_digest import file_digest
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import Part
 from bpt.net import Net
@@ -103,7 +104,7 @@ def write(
             full.current_step = state.current_step or current_step(plan.optim, state.iter - 1)
             if state.run:
                 full.written = time.time()
-                full.weights_digest = integrity.file_digest(new_model)
+                full.weights_digest = file_digest(new_model)
             LOG.info("Snapshotting solver state to %s file %s", words, path)
             of_format.write_state(full, history, new_state, memory)
             if state.run:

@@ -11,13 +11,13 @@ from typing import IO, Any
 
 from torch import Tensor
 
-import bpt
 from bpt.errors import UsageError, WriteError
 from bpt.plan.spec import RunPlan
 from bpt.proto.atomic import check_place
 from bpt.runtime.runtime import Runtime
 from bpt.solver.milestones import Displayed, Saved, Tested
 from bpt.telemetry.rank_loads import Scored
+from bpt.version import VERSION
 
 
 def check_metrics_file(path: str) -> None:
@@ -53,7 +53,7 @@ class MetricsFile:
         self._write(
             "start",
             iteration=runtime.iteration,
-            bpt=bpt.__version__,
+            bpt=VERSION,
             solver=plan.path,
             net=runtime.net.graph.name,
             max_iter=plan.max_iter,

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from bpt.comm.agreement import outcome_of_first
 from bpt.device.memory_use import Memory
 from bpt.events.bus import EventBus
 from bpt.events.totals import Totals
 from bpt.layers.base import batch_of
 from bpt.plan.spec import RunPlan
-from bpt.runtime.agreement import outcome_of_first
 from bpt.runtime.runtime import Runtime
 from bpt.solver.milestones import Bound, Displayed, Milestone, Saved, Tested
-from bpt.telemetry.rank_loads import Load, Scored, Scores, load_of, straggler_lines
-
-if TYPE_CHECKING:
-    from bpt.telemetry.drift import Drift
+from bpt.telemetry.rank_loads import Load, Predicted, Scored, Scores, load_of, straggler_lines
 
 LOG = logging.getLogger("bpt")
 
@@ -44,6 +41,16 @@ class Sink(Protocol):
         """The run is over."""
 
 
+class ForecastWatch(Protocol):
+    """Compares what ranks do with the forecast that the plan was chosen by; see Drift."""
+
+    def predicted(self, shares: Sequence[int]) -> list[Predicted] | None:
+        """Return what each rank was to do with these shares; ``None`` if the forecast says nothing of them."""
+
+    def lines(self, loads: Sequence[Load], shares: Sequence[int]) -> Iterable[str]:
+        """Return the log lines of an interval in which ranks did ``loads``."""
+
+
 class Telemetry(AbstractContextManager["Telemetry"]):
     """A listener of a Solver; each rank has one.
 
@@ -55,7 +62,7 @@ class Telemetry(AbstractContextManager["Telemetry"]):
     With several ranks the log says, wherever an iteration is shown, which one was slowest, and why.
     """
 
-    def __init__(self, plan: RunPlan, sinks: Sequence[Sink] = (), drift: Drift | None = None) -> None:
+    def __init__(self, plan: RunPlan, sinks: Sequence[Sink] = (), drift: ForecastWatch | None = None) -> None:
         self._plan = plan
         self._sinks = sinks
         self._drift = drift
@@ -121,7 +128,7 @@ class Telemetry(AbstractContextManager["Telemetry"]):
             for sink in self._sinks:
                 sink.displayed(shown, self._samples, ranks)
 
-    def _compare(self, drift: Drift, loads: Sequence[Load], ranks: Sequence[Scored]) -> list[Scored]:
+    def _compare(self, drift: ForecastWatch, loads: Sequence[Load], ranks: Sequence[Scored]) -> list[Scored]:
         """Log what was predicted and what is seen; the ranks with what was predicted of each."""
         shares = [share.count for share in self._shares()]
         for line in drift.lines(loads, shares):

@@ -14,6 +14,7 @@ from bpt.execute.operator import SegmentOperator
 from bpt.graph.segments import per_layer
 from bpt.layers.prefetching import PrefetchingDataLayer
 from bpt.net import Net
+from bpt.net_graph import build_graph_of
 from bpt.optim import lr_policy
 from bpt.plan.nets import file_plan
 from bpt.plan.spec import RunPlan
@@ -49,7 +50,7 @@ def time_model(
         precision: its name.
     """
     LOG.info("%s", use_line(device))
-    net = net_in(precision, file_plan(path, pb.Phase.Value(phase), level, stages).graph(), device)
+    net = net_in(precision, build_graph_of(file_plan(path, pb.Phase.Value(phase), level, stages)), device)
     try:
         _time(net, device, iterations, pb.SolverParameter.AUTO, roofline=roofline)
     finally:

@@ -35,6 +35,7 @@ from bpt.check.comparison import compare
 from bpt.comm.base import Communicator
 from bpt.device import CPU
 from bpt.errors import UserError
+from bpt.net_graph import build_graph_of
 from bpt.plan.combinations import BALANCES
 from bpt.plan.resolve import resolve
 from bpt.plan.spec import RunPlan
@@ -238,7 +239,7 @@ def write_files(folder: Path) -> None:
 
 def write_speeds(plan: RunPlan, world: Communicator, folder: Path) -> str:
     """A profile by which ranks are as fast as 1 : 2 : 3 …, in a file; a collective call."""
-    graph, path = plan.train.graph(), folder / "speeds.json"
+    graph, path = build_graph_of(plan.train), folder / "speeds.json"
     now = facts(plan, graph, CPU, world)
     speeds = tuple(
         RankSpeed({size: Estimate(size / (rank + 1), 0.0, 3) for size in (1, 100)}, 1000) for rank in range(world.size)

@@ -18,10 +18,10 @@ from bpt.context import PassContext
 from bpt.data.lmdb_file import LmdbWriter
 from bpt.graph.build import build_graph
 from bpt.graph.source import layer_specs
-from bpt.graph.state import make_state
 from bpt.layers import LAYERS
 from bpt.layers.prefetching import PrefetchingDataLayer
 from bpt.net import Net
+from bpt.plan.nets import make_state
 from bpt.proto import bpt_pb2 as pb
 from bpt.solver.solver import Solver
 from scripts.benches.data_loader import loader

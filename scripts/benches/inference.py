@@ -36,6 +36,7 @@ from bpt.device import CPU
 from bpt.device.memory_use import Memory
 from bpt.execute.operator import SegmentOperator
 from bpt.graph.layer_graph import LayerGraph
+from bpt.net_graph import build_graph_of
 from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import read_net
@@ -169,7 +170,7 @@ def make_side(kind: str, folder: Path, threads: int) -> Forward:
         return net_side(text, weights, images)
     if kind == "module":
         return module_side(text, weights, torch.from_numpy(images))
-    graph = file_plan(str(text), pb.TEST).graph()
+    graph = build_graph_of(file_plan(str(text), pb.TEST))
     if kind == "bpt_test":
         return test_side(graph, weights, images)
     return plain_side(graph, weights, torch.from_numpy(images), kind)

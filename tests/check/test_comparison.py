@@ -24,6 +24,7 @@ from bpt.exchange import Bucket
 from bpt.exchange.local import Local
 from bpt.exchange.tree import Tree
 from bpt.net import Net
+from bpt.net_graph import build_graph_of
 from bpt.plan.resolve import read_plan
 from bpt.precision import FLOAT32, FLOAT64, Precision
 from bpt.runtime import rank_facts
@@ -396,7 +397,7 @@ def test_a_profile_that_was_measured_with_engine_auto_is_taken(tmp_path: Path) -
 
     def measure(comm: Communicator) -> Profile:
         plan = read_plan(path)
-        facts = rank_facts.facts(plan, plan.train.graph(), CPU, comm)
+        facts = rank_facts.facts(plan, build_graph_of(plan.train), CPU, comm)
         speeds = tuple(RankSpeed({1: Estimate(1.0 + rank, 0.0, 3)}, 100) for rank in range(comm.size))
         return Profile(facts, speeds, 8, "small", "")
 

@@ -18,6 +18,7 @@ from bpt.data.lmdb_file import LmdbSource
 from bpt.data.transform import write_mean
 from bpt.errors import FileError, UsageError, UserError
 from bpt.net import Net
+from bpt.net_graph import build_graph_of
 from bpt.pictures.image_input import image_input
 from bpt.pictures.named_pictures import Picture, pictures
 from bpt.plan.nets import file_plan
@@ -127,7 +128,7 @@ def test_a_picture_becomes_what_the_data_layer_makes_of_it(folder: Path, mean: s
     (folder / "list.txt").write_text("a.png 0\nb.png 1\n")
     (folder / "mirrored.prototxt").write_text(COLOR % mean)
     (folder / "net.prototxt").write_text((COLOR % mean).replace("mirror: true", ""))
-    layer = Net(file_plan("net.prototxt", pb.TEST).graph()).layers[0]
+    layer = Net(build_graph_of(file_plan("net.prototxt", pb.TEST))).layers[0]
     expected, _ = layer()
     layer.close()
     net = classifier_net(file_plan("mirrored.prototxt", pb.TEST), batch=2)

@@ -53,7 +53,7 @@ MISTAKES = {
     "device_query_gpu0": f"--gpu 0: {NO_GPU}",
     "unknown_action": 'unknown command "frobnicate" (known: train, test, time, check, doctor, simulate, plan, '
     "classify, detect, explain, export, draw, plot, watch, convert, summary, example, device_query, completion, help, "
-    "run, join)",
+    "run, join, stop)",
     "unknown_flag": "unrecognized arguments: --frob=1 (bpt train --help explains)",
     "train_no_solver": "bpt train needs --solver: the text file that says what to train and how",
     "train_solver_file_missing": "nope.prototxt: no such file",

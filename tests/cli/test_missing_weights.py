@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from bpt.net import Net
+from bpt.net_graph import build_graph_of
 from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.state import save_weights
@@ -78,7 +79,7 @@ def run(bpt: Bpt, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
 def write(folder: Path, text: str, weights: str = "w.caffemodel", name: str = "fc1") -> None:
     """A net whose weights call the layer ip1 ``name``."""
     (folder / "net.prototxt").write_text(text.replace('"ip1"', f'"{name}"'))
-    save_weights(Net(file_plan(str(folder / "net.prototxt"), pb.TEST).graph()), str(folder / weights))
+    save_weights(Net(build_graph_of(file_plan(str(folder / "net.prototxt"), pb.TEST))), str(folder / weights))
     (folder / "net.prototxt").write_text(text)
     (folder / "prep.prototxt").write_text("channels: 1 height: 8 width: 8")
     Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8)).save(folder / "p.png")

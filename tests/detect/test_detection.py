@@ -15,6 +15,7 @@ from bpt.data.annotated import AnnotatedSource
 from bpt.data.resizing import Resizing
 from bpt.detect.detection import Detector
 from bpt.net import Net
+from bpt.net_graph import build_graph_of
 from bpt.pictures.named_pictures import Picture
 from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb
@@ -46,7 +47,7 @@ def test_what_is_found_in_files_is_what_the_test_net_finds(folder: Path) -> None
     text = text.replace("data/boxes", ".").replace("train_lmdb", "test_lmdb").replace("batch_size: 20", "batch_size: 3")
     (folder / "net.prototxt").write_text(text)
     torch.manual_seed(0)
-    net = Net(file_plan("net.prototxt", pb.TEST).graph())
+    net = Net(build_graph_of(file_plan("net.prototxt", pb.TEST)))
     save_weights(net, "snap_iter_1.caffemodel")
     values: dict[int, torch.Tensor] = {}
     edge = next(edge for edge in net.graph.edges if edge.blob == "detection_out")
@@ -103,7 +104,7 @@ def test_boxes_are_told_and_drawn_in_pixels_of_the_picture(
     folder: Path, capsys: pytest.CaptureFixture[str], resize: str, box: tuple[int, ...]
 ) -> None:
     (folder / "net.prototxt").write_text(ONE_BOX)
-    save_weights(Net(file_plan("net.prototxt", pb.TEST).graph()), "w.caffemodel")
+    save_weights(Net(build_graph_of(file_plan("net.prototxt", pb.TEST))), "w.caffemodel")
     (folder / "p.prototxt").write_text(resize)
     (folder / "labels.prototxt").write_text('item { label: 1 name: "n01" display_name: "cat" }')
     for name in ("a", "b"):
@@ -130,7 +131,7 @@ def test_boxes_are_told_and_drawn_in_pixels_of_the_picture(
 
 def test_mistakes_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "net.prototxt").write_text(ONE_BOX)
-    save_weights(Net(file_plan("net.prototxt", pb.TEST).graph()), "w.caffemodel")
+    save_weights(Net(build_graph_of(file_plan("net.prototxt", pb.TEST))), "w.caffemodel")
     (folder / "p.prototxt").write_text("height: 8 width: 8")
     (folder / "both.prototxt").write_text("height: 8 width: 8 transform_param { resize_param { height: 8 width: 8 } }")
     (folder / "few.prototxt").write_text("height: 8 width: 9")

@@ -18,6 +18,7 @@ from bpt.doctor.parallel_plan import Plan
 from bpt.doctor.texts import Texts
 from bpt.errors import LayerError, PrototxtError, UserError
 from bpt.net import Net
+from bpt.net_graph import build_graph_of
 from bpt.plan.resolve import read_plan
 from bpt.server.flat_weights import FlatWeights
 from tests.data.lmdbs import write_images
@@ -329,7 +330,7 @@ def test_weights_are_as_many_as_travel(tmp_path: Path, data: str) -> None:
     path = write_run(tmp_path / "a", UDPA % "", net)
     plans = Texts.read(lambda: read_plan(path, ["max_iter: 100"])).plans.value
     assert plans
-    built = Net(plans["training net"].graph())
+    built = Net(build_graph_of(plans["training net"]))
     size = FlatWeights(built).size
     built.close()
     assert check("abb", path).snapshot == 2 * 4 * size

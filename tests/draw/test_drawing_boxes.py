@@ -8,8 +8,9 @@ from google.protobuf import text_format
 from bpt.draw.drawing_boxes import COLOURS, KINDS, Arrow, Part, Row, detail_of, drawing_of, kind_of
 from bpt.graph.source import layer_specs
 from bpt.graph.spec import LayerSpec, Shape
-from bpt.graph.state import filter_layers, make_state
+from bpt.graph.state import filter_layers
 from bpt.layers import LAYERS
+from bpt.plan.nets import make_state
 from bpt.proto import bpt_pb2 as pb
 
 

@@ -13,6 +13,7 @@ from bpt.events.bus import EventBus
 from bpt.events.totals import Totals, phase_seconds
 from bpt.execute.executor import Executor
 from bpt.execute.status import Status
+from bpt.schedule.schedulers import Scheduler
 
 
 class Notes:
@@ -21,7 +22,7 @@ class Notes:
     def __init__(self, broadcasts: bool = False) -> None:
         self.done: list[str] = []
         self.segments = ("first", "second")
-        self.stage = self.delay = self.local = None
+        self.stage = self.delay = None
         self.device = torch.device("cpu")
         self.broadcasts = broadcasts
         self.events = EventBus()
@@ -34,6 +35,10 @@ class Notes:
         """Of pipelines."""
 
     joins = False
+
+    def schedule(self, scheduler: Scheduler) -> Scheduler:
+        """An exchange that adds no instructions."""
+        return scheduler
 
     def forget(self) -> None:
         """Of pipelines."""

@@ -95,6 +95,7 @@ NETS: dict[str, list[Sample]] = {
         Sample("correlation_param { pad: 1 kernel_size: 1 max_displacement: 1 }", (MAP, MAP)),
         Sample("correlation_param { kernel_size: 3 max_displacement: 1 correlation_type: SUBTRACT }", (MAP, MAP)),
     ],
+    "CropCenter": [Sample("crop_center_param { crop_size: [0, 0, 1, 1] }", (MAP,))],
     "Crop": [Sample("crop_param { axis: 2 offset: 1 }", (MAP, (2, 4, 3, 3)))],
     "Deconvolution": [Sample(f"convolution_param {{ num_output: 3 kernel_size: 3 stride: 2 {DRAWN} }}")],
     "DepthwiseConvolution": [Sample(f"convolution_param {{ num_output: 4 kernel_size: 3 {DRAWN} }}")],

@@ -17,6 +17,7 @@ from bpt.export import export_net as exporting
 from bpt.export.export_net import Request, export_net
 from bpt.export.parity import Difference, Runner, compare
 from bpt.export.random_inputs import RandomInputs
+from bpt.net_graph import build_graph_of
 from bpt.plan.nets import file_plan
 from tests.pycaffe.texts import inner_product, inputs, layer, numbers, write
 
@@ -113,7 +114,7 @@ def test_differences(net: bpt.Net) -> None:
     rounded = Difference("y", (1,), 2e-2, 1.0, rounding=3e-2)
     assert rounded.passes and not rounded.is_small
     assert not Difference("y", (1,), 2e-2, 1.0, rounding=4e-3).passes
-    module, random = bpt.load_module("net.prototxt"), RandomInputs(file_plan("net.prototxt", bpt.TEST).graph())
+    module, random = bpt.load_module("net.prototxt"), RandomInputs(build_graph_of(file_plan("net.prototxt", bpt.TEST)))
     nan = Runner(lambda x: (torch.full((2, 4), float("nan")),), "nan")
     assert compare(module, nan, random, (1,))[0].largest == float("inf")
     with pytest.raises(RunError, match=r'it makes "prob" of shape \(3,\), the net \(2, 4\)'):
@@ -128,7 +129,7 @@ def test_inputs_are_what_layers_make_sense_of(tmp_path: Path) -> None:
     text += layer("Reshape", "cont", "shaped", "reshape_param { shape { dim: -1 dim: 2 } }")
     text += layer("LSTM", "x shaped", "h", "recurrent_param { num_output: 2 }")
     text += layer("Embed", "word", "e", "embed_param { num_output: 2 input_dim: 5 }")
-    random = RandomInputs(file_plan(write(tmp_path, text), bpt.TEST).graph())
+    random = RandomInputs(build_graph_of(file_plan(write(tmp_path, text), bpt.TEST)))
     x, cont, word = random.batch(2)
     assert x.shape == (8, 2, 3)
     assert cont.tolist() == [[0, 0], *[[1, 1]] * 7]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bpt.net_graph import build_graph_of
 from bpt.placement.problem import costs_of
 from bpt.plan.spec import RunPlan
 from bpt.predict.costs import Costs
@@ -40,7 +41,7 @@ NORM = 'layer { name: "norm" type: "BatchNorm" bottom: "conv1" top: "conv1" }'
 def small(folder: Path, *overrides: str, net: str = NET) -> tuple[RunPlan, Costs]:
     """A plan, and what its net costs."""
     plan = small_solver(folder, *overrides, net=net)
-    graph = plan.train.graph()
+    graph = build_graph_of(plan.train)
     return plan, Costs(graph, costs_of(graph, plan.precision, TIMES))
 
 
@@ -52,5 +53,5 @@ def nodes(*speeds: float, **others: float) -> Cluster:
 def branches(folder: Path, norm: str, *overrides: str) -> tuple[RunPlan, Costs]:
     """The same of a net with two branches and, with NORM, a layer that normalises by batches; costs are operations."""
     plan = small_solver(folder, *overrides, net=BRANCHES.replace("NORM", norm))
-    graph = plan.train.graph()
+    graph = build_graph_of(plan.train)
     return plan, Costs(graph, costs_of(graph, plan.precision))

@@ -18,6 +18,7 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import per_layer
 from bpt.graph.spec import count
 from bpt.layers import LAYERS
+from bpt.net_graph import build_graph_of
 from bpt.plan.nets import NetPlan, file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.parse import parse_text
@@ -89,7 +90,7 @@ class Nets(Target):
         path = self.file(case)
         for phase in (pb.TRAIN, pb.TEST):
             plan = file_plan(path, phase)
-            graph = plan.graph()
+            graph = build_graph_of(plan)
             elements = sum(count(edge.shape) for edge in graph.edges) + sum(count(p.shape) for p in graph.params)
             if elements <= _MOST_ELEMENTS:
                 self._pass(plan, graph, len(case))
@@ -162,7 +163,7 @@ def test_what_no_memory_holds_is_refused_by_layer_and_size(
     first = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } } '
     text = f'{first if "bottom" in layer else ""}layer {{ name: "L" {layer} }}'
     tmp_path.joinpath("net.prototxt").write_text(text)
-    graph = file_plan(str(tmp_path / "net.prototxt"), pb.TRAIN).graph()
+    graph = build_graph_of(file_plan(str(tmp_path / "net.prototxt"), pb.TRAIN))
     with pytest.raises(RunError) as caught:
         making.make_net(graph, CPU)
     assert str(caught.value) == f"{words}, but the device has 16.0 GiB of memory"

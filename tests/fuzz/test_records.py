@@ -14,6 +14,7 @@ import pytest
 from bpt.data.datum import encode_datum
 from bpt.data.lmdb_file import LmdbSource, Record
 from bpt.device import CPU
+from bpt.net_graph import build_graph_of
 from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.net_on_device import make_net
@@ -85,7 +86,7 @@ class Databases(Target):
         LmdbSource(str(path)).close()
         net = self.folder / "net.prototxt"
         net.write_text(_NET)
-        made = make_net(file_plan(str(net), pb.TRAIN).graph(), CPU)
+        made = make_net(build_graph_of(file_plan(str(net), pb.TRAIN)), CPU)
         try:
             for _ in range(2):
                 made.draw()

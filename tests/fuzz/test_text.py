@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from bpt.net_graph import build_graph_of
 from bpt.plan.nets import file_plan
 from bpt.plan.resolve import resolve
-from bpt.plan.violations import refuse, violations
+from bpt.plan.violations import violations
 from bpt.predict.cluster_file import ClusterSource
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.merge import apply_set
@@ -17,6 +18,7 @@ from bpt.proto.parse import parse_text
 from bpt.proto.rewrite import rewrite_net_text
 from bpt.proto.sources import read_solver
 from bpt.proto.text import to_text
+from bpt.violation import refuse
 from tests.fuzz import seeds
 from tests.fuzz.engine import Target, run_cases, run_one
 from tests.fuzz.mutations import mutate_text
@@ -40,7 +42,7 @@ class NetTexts(Target):
         path = self.file(case)
         rewrite_net_text(path, self.folder / "new.prototxt")
         for phase in (pb.TRAIN, pb.TEST):
-            graph = file_plan(path, phase).graph()
+            graph = build_graph_of(file_plan(path, phase))
             assert graph.num_parameters >= 0 and graph.flops >= 0
 
 
@@ -62,7 +64,7 @@ class SolverTexts(Target):
         plan = resolve(read_solver(self.file(case)))
         refuse(plan, violations(plan))
         for net in (plan.train, *plan.tests):
-            net.graph()
+            build_graph_of(net)
 
 
 class Overrides(Target):

@@ -13,7 +13,7 @@ from bpt.graph.build import build_graph
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.source import layer_specs
 from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, LayerType, LayerTypes, ParamSpec, Shape
-from bpt.graph.state import make_state
+from bpt.plan.nets import make_state
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.text import parse_text
 from bpt.registry import Registry

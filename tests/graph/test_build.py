@@ -15,8 +15,8 @@ from bpt.graph.build import build_graph
 from bpt.graph.layer_graph import AUTOMATIC, LayerGraph
 from bpt.graph.source import layer_specs
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
-from bpt.graph.state import make_state
 from bpt.layers import LAYERS
+from bpt.plan.nets import make_state
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import read_net
 from bpt.proto.text import parse_text

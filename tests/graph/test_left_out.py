@@ -9,9 +9,10 @@ import pytest
 from bpt.errors import LayerError, UserError
 from bpt.graph.build import build_graph
 from bpt.graph.left_out import admitting_state
-from bpt.graph.state import is_in, make_state
+from bpt.graph.state import is_in
+from bpt.net_graph import build_graph_of
 from bpt.pictures.fed_net import fed_net
-from bpt.plan.nets import file_plan
+from bpt.plan.nets import file_plan, make_state
 from bpt.proto import bpt_pb2 as pb
 from tests.graph.stand_ins import registry, specs_of
 
@@ -94,7 +95,7 @@ def test_a_later_maker_is_no_reason() -> None:
 def test_a_net_of_which_nothing_is_left() -> None:
     Path("none.prototxt").write_text('layer { name: "a" type: "Input" top: "x" include { phase: TRAIN } }')
     with pytest.raises(UserError, match=r'layer "a" has include { phase: TRAIN }: --phase TRAIN'):
-        file_plan("none.prototxt", pb.TEST).graph()
+        build_graph_of(file_plan("none.prototxt", pb.TEST))
 
 
 STAGED = """

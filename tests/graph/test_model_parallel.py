@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from bpt.execute.split_pass import Block
 from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.model_parallel import Block, blocks, inside, parts, split_layers, starts, violations
+from bpt.graph.model_parallel import blocks, inside, parts, split_layers, starts, violations
 from bpt.graph.part import Part, Slice
 from bpt.layers import LAYERS
 from bpt.proto import bpt_pb2 as pb

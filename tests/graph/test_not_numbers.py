@@ -11,7 +11,7 @@ import pytest
 
 from bpt.errors import LayerError, PrototxtError
 from bpt.graph.build import build_graph
-from bpt.graph.state import make_state
+from bpt.plan.nets import make_state
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.fields import not_numbers
 from bpt.proto.parse import parse_text

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bpt.errors import LayerError
-from bpt.graph.state import filter_layers, make_state
+from bpt.graph.state import filter_layers
+from bpt.plan.nets import make_state
 from bpt.proto import bpt_pb2 as pb
 from tests.graph.stand_ins import specs_of
 

@@ -70,5 +70,9 @@ def running() -> list[int]:
 def rank_on(host: str, name: str) -> int:
     """The process on a host that runs the program ``name``."""
     found = cgroups.processes(cgroups.find().host(host))
-    (rank,) = [pid for pid in found if cgroups.program(pid) == name]
-    return rank
+    ranks = [pid for pid in found if cgroups.program(pid) == name]
+    return max(ranks, key=_started)  # the launcher starts a proxy, and that the rank
+
+
+def _started(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])

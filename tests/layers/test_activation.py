@@ -145,9 +145,8 @@ def test_gradients_of_clip(shape: tuple[int, ...]) -> None:
 
 def test_refusals() -> None:
     check_refusal('§type: "Clip" top: "y"', "needs clip_param { min max }", a=(2,))
-    for least in ("2", "nan"):
-        body = f'type: "Clip" top: "y" clip_param {{ §min: {least} max: 1 }}'
-        check_refusal(body, f"min {least} must be at most max 1", a=(2,))
+    body = 'type: "Clip" top: "y" clip_param { §min: 2 max: 1 }'
+    check_refusal(body, "min 2 must be at most max 1", a=(2,))
 
 
 @pytest.mark.parametrize(("settings", "expected"), [("", [0.0, 0, 1, 1]), ("threshold: 1", [0.0, 0, 0, 1])])

@@ -51,7 +51,7 @@ def test_the_bottom_is_left_alone(settings: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Exp", "Log"])
-@pytest.mark.parametrize("base", ["0", "-2", "inf", "nan"])
+@pytest.mark.parametrize("base", ["0", "-2"])  # of infinity and NaN see graph/test_not_numbers
 def test_refusals(kind: str, base: str) -> None:
     body = f'type: "{kind}" top: "y" {kind.lower()}_param {{ §base: {base} }}'
     check_refusal(body, f"base must be above 0, or -1 for e; not {base}", a=(2,))

@@ -10,6 +10,7 @@ import pytest
 from bpt.cli.main import BUILD_NETS, COMMANDS, make_parser
 from bpt.errors import LayerError
 from bpt.layers.python_class import REFUSED
+from bpt.net_graph import build_graph_of
 from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb
 
@@ -29,7 +30,7 @@ def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_of_it_is_run(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(REFUSED, value)
     with pytest.raises(LayerError) as caught:
-        file_plan("net.prototxt", pb.TEST).graph()
+        build_graph_of(file_plan("net.prototxt", pb.TEST))
     assert str(caught.value) == (
         'net.prototxt:2:21: layer "sly": is code: sly_layer.L would be run with all rights of yours, and '
         "--no-python-layers (or BPT_NO_PYTHON_LAYERS in the environment) refuses that"
@@ -41,7 +42,7 @@ def test_nothing_of_it_is_run(value: str, monkeypatch: pytest.MonkeyPatch) -> No
 def test_else_it_is(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(REFUSED, value)
     monkeypatch.delitem(sys.modules, "sly_layer", raising=False)
-    file_plan("net.prototxt", pb.TEST).graph()
+    build_graph_of(file_plan("net.prototxt", pb.TEST))
     assert Path("ran").exists()
     monkeypatch.delitem(sys.modules, "sly_layer", raising=False)
 

@@ -17,9 +17,9 @@ from torch import Tensor
 from bpt.errors import BptError
 from bpt.graph.build import build_graph
 from bpt.graph.source import layer_specs
-from bpt.graph.state import make_state
 from bpt.layers import LAYERS
 from bpt.net import Net
+from bpt.plan.nets import make_state
 from bpt.proto import bpt_pb2 as pb
 from tests.golden_cases import GOLDEN, recorded
 

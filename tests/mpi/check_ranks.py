@@ -17,6 +17,7 @@ from bpt.check.comparison import Compared, compare
 from bpt.comm.base import Communicator
 from bpt.comm.launch import world
 from bpt.errors import BptError
+from bpt.net_graph import build_graph_of
 from bpt.plan.resolve import read_plan
 from bpt.plan.spec import RunPlan
 from bpt.precision import FLOAT32, FLOAT64, Precision
@@ -46,7 +47,7 @@ def solver_text(net: str, batch: int, data: Path) -> str:
 def uneven(source: RunPlan, comm: Communicator, folder: Path) -> RunPlan:
     """``source``, but it divides batches as 1 : 2 : 3 …, by a profile that fits this run."""
     path = folder / f"uneven{comm.size}.json"
-    graph = source.train.graph()
+    graph = build_graph_of(source.train)
     now = facts(source, graph, CPU, comm)
     speeds = tuple(
         RankSpeed({size: Estimate(size / (rank + 1), 0.0, 3) for size in (1, 100)}, 1000) for rank in range(comm.size)

@@ -10,6 +10,7 @@ import torch
 
 from bpt.cli.main import main
 from bpt.net import Net
+from bpt.net_graph import build_graph_of
 from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.state import save_weights
@@ -39,7 +40,7 @@ def command(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     Path("net.prototxt").write_text(CLASSIFY if request.param == "classify" else DETECT)
     Path("how.prototxt").write_text("height: 8 width: 8")
     torch.manual_seed(0)
-    save_weights(Net(file_plan("net.prototxt", pb.TEST).graph()), "w.caffemodel")
+    save_weights(Net(build_graph_of(file_plan("net.prototxt", pb.TEST))), "w.caffemodel")
     Path("pictures").mkdir()
     for number in range(18):  # more than go through the net at once
         Path(f"pictures/good{number:02d}.png").write_bytes(picture_bytes("PNG", number))

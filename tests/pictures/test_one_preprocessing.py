@@ -21,6 +21,7 @@ from bpt.data.transform import write_mean
 from bpt.export.export_net import Request, export_net
 from bpt.export.random_inputs import RandomInputs
 from bpt.net import Net
+from bpt.net_graph import build_graph_of
 from bpt.pictures.fed_net import fed_net
 from bpt.pictures.image_input import image_input
 from bpt.plan.nets import file_plan
@@ -73,7 +74,7 @@ def expected(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
     Path("list.txt").write_text("p.png 2\n")
     Path("trained.prototxt").write_text(TRAINED % (transform, listed) + BODY)
     Path("deploy.prototxt").write_text(DEPLOY % shape + BODY)
-    core = Net(file_plan("trained.prototxt", pb.TEST).graph())
+    core = Net(build_graph_of(file_plan("trained.prototxt", pb.TEST)))
     save_weights(core, WEIGHTS)
     data = core.layers[0]
     recorded = data.preprocessing(data.spec)  # type: ignore[operator]
@@ -181,7 +182,7 @@ def test_export_of_another_size_is_checked_on_numbers(
     monkeypatch.chdir(tmp_path)
     body = BODY[: BODY.index('layer { name: "ip"')]
     Path("deploy.prototxt").write_text(DEPLOY % (3, 20, 20) + body)
-    save_weights(Net(file_plan("deploy.prototxt", pb.TEST).graph()), WEIGHTS)
+    save_weights(Net(build_graph_of(file_plan("deploy.prototxt", pb.TEST))), WEIGHTS)
     Path("snap_preprocessing.prototxt").write_text("height: 8 width: 8")
     with caplog.at_level(logging.WARNING, "bpt"):
         lines = list(export_net(Request("deploy.prototxt", "out.pt2", (WEIGHTS,))))

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bpt.plan.digest import file_fact, net_digest, solver_digest
+from bpt.file_digest import file_fact
+from bpt.graph.net_digest import net_digest
+from bpt.runtime.agreement import solver_digest
 from tests.golden_cases import graph_of
 from tests.layers.test_hdf5_data import numbered, write
 from tests.layers.test_hdf5_data import text as hdf5

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bpt.errors import PrototxtError
+from bpt.net_graph import build_graph_of
 from bpt.plan import nets
 from bpt.plan.resolve import read_plan
 from bpt.plan.spec import RunPlan
@@ -130,7 +131,7 @@ def test_tests_that_do_not_fit(text: str, message: str) -> None:
 
 def test_the_state_chooses_the_layers() -> None:
     def names(*stages: str, phase: int = pb.TEST) -> list[str]:
-        return [node.name for node in nets.file_plan("a.prototxt", phase, 0, stages).graph().nodes]
+        return [node.name for node in build_graph_of(nets.file_plan("a.prototxt", phase, 0, stages)).nodes]
 
     assert names("deep") == ["in", "t"]
     assert names() == names("other") == names("deep", phase=pb.TRAIN) == ["in"]
@@ -146,18 +147,18 @@ def test_a_net_file_is_also_looked_for_beside_the_solver(monkeypatch: pytest.Mon
 def test_a_mistake_in_a_text_within_the_solver_has_its_place() -> None:
     source = solver('net_param {\n  layer { name: "a" type: "Warp" }\n}')
     with pytest.raises(PrototxtError, match=r'^solver\.prototxt:3:21: layer "a": unknown layer type "Warp"'):
-        source.train.graph()
+        build_graph_of(source.train)
 
 
 def test_input_shapes_can_be_replaced() -> None:
-    graph = nets.file_plan("a.prototxt", pb.TRAIN).graph({"x": (5, 6)})
+    graph = build_graph_of(nets.file_plan("a.prototxt", pb.TRAIN), {"x": (5, 6)})
     assert graph.blobs["x"].shape == (5, 6)
 
 
 def test_a_state_without_layers_is_a_mistake() -> None:
     Path("c.prototxt").write_text('layer { name: "a" type: "Silence" include { min_level: 5 } }')
     with pytest.raises(PrototxtError) as caught:
-        nets.file_plan("c.prototxt", pb.TEST, 2, ("s", "t")).graph()
+        build_graph_of(nets.file_plan("c.prototxt", pb.TEST, 2, ("s", "t")))
     assert str(caught.value) == (
         "c.prototxt:1:1: the net has no layer for phase TEST and level 2 and stage s, t; "
         'layer "a" has include { min_level: 5 }: --level 5'
@@ -173,5 +174,5 @@ def test_a_net_that_is_in_neither_place(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(here)
     plan = read_plan("../there/solver.prototxt")
     with pytest.raises(PrototxtError) as caught:
-        plan.train.graph()
+        build_graph_of(plan.train)
     assert str(caught.value).endswith(f"(looked for {here}/nets/a.prototxt and {there}/nets/a.prototxt)")

@@ -13,10 +13,11 @@ from bpt.origin import Origin
 from bpt.plan.nets import NetFields
 from bpt.plan.resolve import plan_of, read_plan, resolve
 from bpt.plan.spec import OptimSpec, ParallelSpec, RunPlan
-from bpt.plan.violations import refuse, violations
+from bpt.plan.violations import violations
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto import forks
 from bpt.proto.sources import SolverSource, read_solver
+from bpt.violation import refuse
 
 TEXT = """net: "net.prototxt" base_lr: 0.1 lr_policy: "step" gamma: 0.5 stepsize: 3
 test_iter: 2 test_interval: 5 max_iter: 10 snapshot: 4 display: 1

@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from bpt.errors import FileError, PrototxtError
+from bpt.net_graph import build_graph_of
 from bpt.placement.partition import TooManyStagesError
 from bpt.plan.dividing import gathering
 from bpt.plan.spec import PipelineSpec
 from bpt.plan.stage_placement import described, manual_stages, stage
 from bpt.plan.staging import Staging
-from bpt.plan.violations import refuse, violations_of_net
+from bpt.plan.violations import violations_of_net
 from bpt.proto import bpt_pb2 as pb
+from bpt.violation import refuse
 from tests.golden_cases import graph_of
 from tests.solver.small_solver import NET, small_solver
 from tests.typed import at
@@ -22,7 +24,7 @@ from tests.typed import at
 
 def staged(folder: Path, parallel: str, net: str = NET) -> Staging | None:
     source = small_solver(folder, f"parallel_param {{ {parallel} }}", net=net)
-    graph = source.train.graph()
+    graph = build_graph_of(source.train)
     refuse(source, violations_of_net(source, graph, ranks=1))
     return stage(source, graph)
 
@@ -122,7 +124,7 @@ def test_a_flag_that_names_devices_with_too_little_memory(tmp_path: Path) -> Non
     (tmp_path / "d").write_text("node { gflops: 1 memory: 0.001 count: 2 }")
     source = small_solver(tmp_path, "parallel_param { num_stages: 2 }").with_pipeline(devices="d")
     with pytest.raises(FileError, match=r"^d: allocator: BLOCK finds no cut that fits: device kind0\.\d .* lacks"):
-        stage(source, source.train.graph())
+        stage(source, build_graph_of(source.train))
 
 
 def test_too_little_capacity(tmp_path: Path) -> None:
@@ -140,7 +142,7 @@ def memory_of(folder: Path, parallel: str, replicas: int) -> str:
     (folder / "d").write_text("node { gflops: 1 memory: 0.001 count: 2 }")
     source = small_solver(folder, f'parallel_param {{ num_stages: 2 {parallel} pipeline_param {{ devices: "d" }} }}')
     with pytest.raises(PrototxtError) as error:
-        stage(source, source.train.graph(), replicas)
+        stage(source, build_graph_of(source.train), replicas)
     [need] = re.findall(r"its layers need ([\d,]+) bytes", str(error.value))
     return need
 

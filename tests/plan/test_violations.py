@@ -9,7 +9,8 @@ import pytest
 from bpt.errors import PrototxtError
 from bpt.plan.resolve import read_plan
 from bpt.plan.spec import RunPlan
-from bpt.plan.violations import refuse, violations, violations_in_step
+from bpt.plan.violations import violations, violations_in_step
+from bpt.violation import refuse
 
 GOOD = {"base_lr": "0.1", "lr_policy": '"fixed"', "max_iter": "10"}
 

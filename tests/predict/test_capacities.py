@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bpt.errors import FileError, PrototxtError
+from bpt.net_graph import build_graph_of
 from bpt.predict.devices import devices_of
 from tests.solver.small_solver import small_solver
 from tests.typed import at
@@ -21,7 +22,7 @@ def capacities(folder: Path, param: str, cluster: str = CLUSTER, flag: bool = Fa
     named = "" if flag else 'devices: "d"'
     plan = small_solver(folder, f"parallel_param {{ pipeline_param {{ {named} {param} }} }}")
     plan = plan.with_pipeline(devices="d") if flag else plan
-    return [device.capacity for device in devices_of(plan, plan.train.graph(), 2)[0]]
+    return [device.capacity for device in devices_of(plan, build_graph_of(plan.train), 2)[0]]
 
 
 def test_what_is_given(tmp_path: Path) -> None:

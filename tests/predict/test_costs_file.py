@@ -12,6 +12,7 @@ import pytest
 import bpt
 from bpt.errors import FileError, WriteError
 from bpt.graph.layer_graph import LayerGraph
+from bpt.net_graph import build_graph_of
 from bpt.predict.costs_file import MeasuredCosts, check_costs, read_costs, write_costs
 from tests.predict.costs import COSTS
 from tests.solver.small_solver import NET, small_solver
@@ -37,7 +38,7 @@ CONTENT = {
 
 
 def graph(folder: Path, net: str = NET) -> LayerGraph:
-    return small_solver(folder, net=net).train.graph()
+    return build_graph_of(small_solver(folder, net=net).train)
 
 
 def test_what_is_written_and_read(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from bpt.balance.profile import work_digest, write_profile
 from bpt.errors import FileError, PrototxtError
+from bpt.net_graph import build_graph_of
 from bpt.placement.problem import Device, Link
 from bpt.predict.costs_file import write_costs
 from bpt.predict.devices import NOMINAL_LINK, count_devices, devices_of
@@ -29,12 +30,12 @@ def named(folder: Path, text: str, *overrides: str) -> SolverSource:
 
 
 def found(source: SolverSource, stages: int) -> tuple[tuple[Device, ...], Link]:
-    return devices_of(source, source.train.graph(), stages)
+    return devices_of(source, build_graph_of(source.train), stages)
 
 
 def profiled(folder: Path, **facts: object) -> SolverSource:
     """A solver with a profile of two ranks beside it."""
-    graph = small_solver(folder).train.graph()
+    graph = build_graph_of(small_solver(folder).train)
     write_profile(replace(PROFILE, facts=replace(FACTS, network=work_digest(graph), **facts)), str(folder / "d"))
     return named(folder, (folder / "d").read_text())
 

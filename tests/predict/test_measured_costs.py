@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bpt.errors import FileError, PrototxtError
+from bpt.net_graph import build_graph_of
 from bpt.predict.costs_file import write_costs
 from bpt.predict.measured_costs import by_layer, measured_costs
 from bpt.proto.sources import SolverSource
@@ -25,14 +26,14 @@ def named(folder: Path) -> SolverSource:
 
 def test_no_file_is_named(tmp_path: Path) -> None:
     source = small_solver(tmp_path)
-    assert measured_costs(source, source.train.graph()) is None
+    assert measured_costs(source, build_graph_of(source.train)) is None
 
 
 def test_a_file_beside_the_solver(tmp_path: Path) -> None:
     write_costs(COSTS, str(tmp_path / "c.json"))
     source = named(tmp_path)
     expected = {"data": (0.0, 0.0), "conv": (2.0, 4.0), "ip": (1.0, 2.0), "loss": (1.0, 2.0)}
-    assert measured_costs(source, source.train.graph()) == expected
+    assert measured_costs(source, build_graph_of(source.train)) == expected
 
 
 def test_layers_are_scaled_to_the_net_in_one_piece() -> None:
@@ -54,17 +55,17 @@ def test_nothing_takes_time() -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     source = named(tmp_path)
     with pytest.raises(PrototxtError, match=r"^pipeline_param: costs: c\.json: no such file \(looked for /" + at(35)):
-        measured_costs(source, source.train.graph())
+        measured_costs(source, build_graph_of(source.train))
 
 
 def test_a_flags_file_that_is_not_there(tmp_path: Path) -> None:
     source = small_solver(tmp_path).with_pipeline(costs="c.json")
     with pytest.raises(FileError, match=r"^c\.json: no such file \(looked for /"):
-        measured_costs(source, source.train.graph())
+        measured_costs(source, build_graph_of(source.train))
 
 
 def test_costs_of_another_batch(tmp_path: Path) -> None:
     write_costs(replace(COSTS, batch=16), str(tmp_path / "c.json"))
     source = named(tmp_path)
     with pytest.raises(FileError, match="it ran in batches of 16, this has batches of 8"):
-        measured_costs(source, source.train.graph())
+        measured_costs(source, build_graph_of(source.train))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bpt.graph.layer_graph import LayerGraph
+from bpt.net_graph import build_graph_of
 from bpt.placement.allocate import allocate
 from bpt.placement.block import ALIKE
 from bpt.placement.problem import Device, Link, problem_of
@@ -81,7 +82,7 @@ def test_a_solvers_clock(tmp_path: Path) -> None:
     """It knows the update, 2 s of the first device (see test_plan.py), and two passes of nine, 4.5 s each."""
     cluster = f"node {{ samples_per_second: {8 / 6} }} node {{ samples_per_second: {8 / 18} }}"
     source = two_unlike(tmp_path, cluster=cluster, update=6.0)
-    graph = source.train.graph()
+    graph = build_graph_of(source.train)
     problem, placement = place(source, graph)
     assert clock_of(source, graph, problem)(placement) == pytest.approx(4.5 + 2)
     many = two_unlike(tmp_path, "iter_size: 9", cluster=cluster, update=6.0)

@@ -11,7 +11,8 @@ from bpt.data.hdf5_file import listed
 from bpt.data.image_source import ImageSource
 from bpt.errors import BptError
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.native_paths import base_name, native_path, native_prefix, use_native_paths, windows_hint
+from bpt.proto.native_fields import use_native_paths
+from bpt.proto.native_paths import base_name, native_path, native_prefix, windows_hint
 from bpt.proto.sources import read_net, read_solver
 from bpt.state.resuming import learned_net
 

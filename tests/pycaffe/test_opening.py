@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import bpt
+from bpt.arguments import checked_count, checked_device
 from bpt.errors import FileError, UserError
-from bpt.pycaffe.arguments import checked_count, checked_device
 from tests.data.lmdbs import write_images
 from tests.golden_cases import GOLDEN
 from tests.pycaffe.texts import inner_product, inputs, layer, numbers, write

@@ -10,12 +10,13 @@ import pytest
 import torch
 
 import bpt
+from bpt.comm.agreement import check_same, outcome_of_first
 from bpt.comm.base import Communicator
 from bpt.data.hdf5_file import Hdf5Source
 from bpt.errors import DataError, FileError, UserError, WriteError
+from bpt.graph.net_digest import net_digest
 from bpt.net import Net
-from bpt.plan.digest import net_digest, solver_digest
-from bpt.runtime.agreement import check_content, check_same, data_facts, facts_of, outcome_of_first
+from bpt.runtime.agreement import check_content, data_facts, facts_of, solver_digest
 from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
 from tests.golden_cases import graph_of
 from tests.layers.test_hdf5_data import numbered, text, write

@@ -16,6 +16,7 @@ from bpt.comm.grid import ProcessGrid
 from bpt.comm.serial import SerialCommunicator
 from bpt.device import CPU
 from bpt.errors import FileError
+from bpt.net_graph import build_graph_of
 from bpt.plan.spec import RunPlan
 from bpt.runtime.balancing import division_of, static_balance
 from bpt.runtime.rank_facts import facts
@@ -26,7 +27,7 @@ TEXT = SOLVER + 'parallel_param { balance: STATIC\n  balance_param { profile: "s
 
 
 def facts_of(solver: RunPlan, ranks: int) -> Facts:
-    alone = facts(solver, solver.train.graph(), CPU, SerialCommunicator())
+    alone = facts(solver, build_graph_of(solver.train), CPU, SerialCommunicator())
     return replace(alone, ranks=alone.ranks * ranks)
 
 
@@ -38,7 +39,7 @@ def write(solver: RunPlan, now: Facts) -> None:
 
 def balances(solver: RunPlan, ranks: int = 2) -> list[Static]:
     def rank(comm: Communicator) -> Static:
-        return static_balance(solver, solver.train.graph(), ProcessGrid.make(comm), CPU)
+        return static_balance(solver, build_graph_of(solver.train), ProcessGrid.make(comm), CPU)
 
     return run_ranks(ranks, rank)
 
@@ -88,7 +89,7 @@ def test_one_profile_serves_every_division_of_its_net(
     write(solver, replace(now, ranks=(*now.ranks[:3], then)))
 
     def rank(comm: Communicator) -> tuple[Static, Division]:
-        grid, graph = ProcessGrid.make(comm, 1, solver.parallel_param.num_shards), solver.train.graph()
+        grid, graph = ProcessGrid.make(comm, 1, solver.parallel_param.num_shards), build_graph_of(solver.train)
         return static_balance(solver, graph, grid, CPU), division_of(solver, graph, grid, None)
 
     balance, division = run_ranks(4, rank)[0]

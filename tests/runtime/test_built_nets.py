@@ -14,6 +14,7 @@ from bpt.device import CPU
 from bpt.execute.operator import SegmentOperator
 from bpt.execute.peer import Peer
 from bpt.net import Net
+from bpt.net_graph import build_graph_of
 from bpt.plan.nets import file_plan
 from bpt.precision import FLOAT32
 from bpt.proto import bpt_pb2 as pb
@@ -38,7 +39,7 @@ def build(
     builder: Builder, phase: int = pb.TRAIN, shared: dict[tuple[str, int], torch.nn.Parameter] | None = None
 ) -> Built:
     plan = file_plan("net.prototxt", phase)
-    return builder.build("net from", plan, plan.graph(), shared)
+    return builder.build("net from", plan, build_graph_of(plan), shared)
 
 
 def on_peers(function: Callable[[Parallel], T]) -> list[T]:

@@ -25,6 +25,7 @@ from bpt.execute.stage_links import Links
 from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_graph import Node
 from bpt.net import Net
+from bpt.net_graph import build_graph_of
 from bpt.placement.problem import costs_of
 from bpt.plan.resolve import read_plan
 from bpt.precision import AUTO, BFLOAT16, FLOAT32, PRECISIONS
@@ -262,7 +263,7 @@ def test_names_of_precisions() -> None:
 
 def test_a_forecast_counts_two_bytes_where_blobs_have_two() -> None:
     """Of conv's 4 x 16 elements a sample and so on; a batch has 6 samples. The loss, data and labels stay at four."""
-    graph = read_plan("solver.prototxt").train.graph()
+    graph = build_graph_of(read_plan("solver.prototxt").train)
     single, half = (
         {cost.name: cost.activations for cost in costs_of(graph, precision)} for precision in (FLOAT32, BFLOAT16)
     )

@@ -12,6 +12,7 @@ from bpt.balance.speed import Estimate
 from bpt.comm.base import Communicator
 from bpt.device import CPU
 from bpt.exchange import buckets
+from bpt.net_graph import build_graph_of
 from bpt.plan.resolve import read_plan
 from bpt.runtime import parallel
 from bpt.runtime.rank_facts import facts
@@ -50,7 +51,7 @@ def write_speeds(*seconds: float, caps: int = 1000) -> None:
 
     def run(comm: Communicator) -> None:
         source = read_plan("solver.prototxt")
-        now = facts(source, source.train.graph(), CPU, comm)
+        now = facts(source, build_graph_of(source.train), CPU, comm)
         speeds = tuple(RankSpeed({1: Estimate(s, 0.0, 3), 100: Estimate(100 * s, 0.0, 3)}, caps) for s in seconds)
         if comm.rank == 0:
             write_profile(Profile(now, speeds, 6, "small", ""), "speed.json")

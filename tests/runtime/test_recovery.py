@@ -10,6 +10,7 @@ import torch
 
 from bpt.comm.base import Communicator
 from bpt.events.totals import Totals
+from bpt.net_graph import build_graph_of
 from bpt.plan.resolve import read_plan
 from bpt.runtime.recovery import Copies, Record, recovered
 from bpt.state.train_state import TrainState, blob_of
@@ -25,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def record(iteration: int, value: float) -> Record:
     """All weights and moments have this value; convolutions lie in memory as channels-last layouts have them."""
-    graph = read_plan("solver.prototxt").train.graph()
+    graph = build_graph_of(read_plan("solver.prototxt").train)
 
     def full(shape: tuple[int, ...]) -> torch.Tensor:
         tensor = torch.full(shape, value, dtype=torch.float64)
@@ -43,7 +44,7 @@ def test_the_one_that_came_furthest_has_the_state(
     iterations: tuple[int, ...], furthest: tuple[int, ...], sent: bool
 ) -> None:
     """Each rank's values are told apart here: those that are level are equal in a run, and so are not sent."""
-    graph = read_plan("solver.prototxt").train.graph()
+    graph = build_graph_of(read_plan("solver.prototxt").train)
 
     def run(comm: Communicator) -> None:
         with comm.events.into(Totals()) as totals:

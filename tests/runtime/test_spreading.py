@@ -13,6 +13,7 @@ from bpt.comm.base import Communicator
 from bpt.device import CPU
 from bpt.errors import BptError, FileError, LayerError, PrototxtError
 from bpt.graph.part import WHOLE
+from bpt.net_graph import build_graph_of
 from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.spreading import spread
@@ -35,7 +36,7 @@ def refusal(folder: Path, ranks: int, parallel: str = "", net: str = NET, more: 
 
     def run(comm: Communicator) -> BptError:
         with pytest.raises(BptError) as caught:
-            spread(source, source.train.graph(), comm, CPU)
+            spread(source, build_graph_of(source.train), comm, CPU)
         return caught.value
 
     refusals = run_ranks(ranks, run)
@@ -98,7 +99,7 @@ def test_ranks_that_have_whole_batches(ranks: int, parallel: str, tmp_path: Path
     source = small_solver(tmp_path, net=NET + ALONG_THE_SAMPLES, text=solver_with(parallel))
 
     def run(comm: Communicator) -> tuple[int, ...]:
-        with spread(source, source.train.graph(), comm, CPU) as made:
+        with spread(source, build_graph_of(source.train), comm, CPU) as made:
             return tuple(share.count // made.batch_factor for share in made.shares(4))
 
     replicas = 2 if ranks == 4 else 1
@@ -121,7 +122,7 @@ def test_what_no_rank_may_have_alone(mixing: str, tmp_path: Path) -> None:
 
 def test_on_one_process_samples_may_mix(tmp_path: Path) -> None:
     source = small_solver(tmp_path, net=NET + ALONG_THE_SAMPLES)
-    assert run_ranks(1, lambda comm: spread(source, source.train.graph(), comm, CPU).is_alone) == [True]
+    assert run_ranks(1, lambda comm: spread(source, build_graph_of(source.train), comm, CPU).is_alone) == [True]
 
 
 def test_a_layer_of_a_test_net_that_writes_whole_batches(tmp_path: Path) -> None:
@@ -174,7 +175,7 @@ def test_static_balance_without_a_profile(tmp_path: Path) -> None:
 def test_balances(tmp_path: Path) -> None:
     source = small_solver(tmp_path, text=solver_with(STATIC))
     write(source, facts_of(source, 2))
-    graph = source.train.graph()
+    graph = build_graph_of(source.train)
     static = run_ranks(2, lambda comm: spread(source, graph, comm, CPU))
     assert [type(parallel.balance) for parallel in static] == [Static, Static]
     # As in tests/runtime/test_balancing.py: 5 samples at 1 s and 3 at 2 s.
@@ -188,14 +189,14 @@ def test_static_balance_of_masters_is_by_their_own_speeds(tmp_path: Path) -> Non
     """Ranks take 1, 2, 3 and 4 seconds a sample; the masters are the first and the third."""
     source = small_solver(tmp_path, text=solver_with(f"{STATIC} {MASTER}"))
     write(source, facts_of(source, 4))
-    graph = source.train.graph()
+    graph = build_graph_of(source.train)
     found = run_ranks(4, lambda comm: [share.count for share in spread(source, graph, comm, CPU).shares(8)])
     assert found == [[6, 2]] * 4  # 6 · 1 s and 2 · 3 s
 
 
 def test_it_is_told_how_a_run_is_spread(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     source = small_solver(tmp_path, text=solver_with("num_shards: 2"))
-    graph = source.train.graph()
+    graph = build_graph_of(source.train)
     with caplog.at_level(logging.INFO, "bpt"):
         run_ranks(2, lambda comm: spread(source, graph, comm, CPU))
     line = "Parallel: 2 ranks = 1 replica × 2 shards; ALLREDUCE, balance UNIFORM, model-parallel layers PEER"
@@ -209,7 +210,7 @@ def test_it_is_told_how_a_run_is_spread(tmp_path: Path, caplog: pytest.LogCaptur
 
 def test_a_batch_factor_is_handed_on(tmp_path: Path) -> None:
     source = small_solver(tmp_path)
-    graph = file_plan(f"{tmp_path}/net.prototxt", pb.TRAIN).graph()
+    graph = build_graph_of(file_plan(f"{tmp_path}/net.prototxt", pb.TRAIN))
     assert run_ranks(1, lambda comm: spread(source, graph, comm, CPU, 3).shares(8)[0].total) == [24]
 
 
@@ -255,7 +256,7 @@ def test_what_has_no_effect_is_told(
     tmp_path: Path, parallel: str, remark: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = small_solver(tmp_path, text=solver_with(parallel))
-    graph = source.train.graph()
+    graph = build_graph_of(source.train)
     with caplog.at_level(logging.WARNING, "bpt"):
         run_ranks(1, lambda comm: spread(source, graph, comm, CPU))
     assert caplog.messages == ([f"parallel_param: {remark}"] if remark else [])
@@ -273,7 +274,7 @@ def test_where_auto_can_only_be_the_library(
     tmp_path: Path, ranks: int, more: str, device: torch.device, remark: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = small_solver(tmp_path, text=solver_with(f"inner_param {{ engine: AUTO }} {more}"))
-    graph = source.train.graph()
+    graph = build_graph_of(source.train)
     with caplog.at_level(logging.WARNING, "bpt"):
         run_ranks(ranks, lambda comm: spread(source, graph, comm, device))
     told = f"parallel_param: inner_param {{ engine: AUTO }} is LIBRARY {remark}"
@@ -284,7 +285,7 @@ def test_looking_at_every_layer_of_many_ranks_shows_the_first_ones_samples(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = small_solver(tmp_path, text=solver_with("") + "debug_info: true\n")
-    graph = source.train.graph()
+    graph = build_graph_of(source.train)
     with caplog.at_level(logging.WARNING, "bpt"):
         run_ranks(1, lambda comm: spread(source, graph, comm, CPU))
         assert caplog.messages == []

@@ -9,6 +9,7 @@ import pytest
 from bpt.device import CPU
 from bpt.errors import FileError
 from bpt.net import Net
+from bpt.net_graph import build_graph_of
 from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.net_on_device import make_net
@@ -24,7 +25,7 @@ layer { name: "%s" type: "InnerProduct" bottom: "data" top: "%s"
 
 def net_of(text: str) -> Net:
     Path("net.prototxt").write_text(text)
-    return make_net(file_plan("net.prototxt", pb.TEST).graph(), CPU)
+    return make_net(build_graph_of(file_plan("net.prototxt", pb.TEST)), CPU)
 
 
 @pytest.fixture(autouse=True)

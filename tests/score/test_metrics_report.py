@@ -16,6 +16,7 @@ from bpt.cli.main import main
 from bpt.comm.base import Communicator
 from bpt.device import CPU
 from bpt.errors import UserError, WriteError
+from bpt.net_graph import build_graph_of
 from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.net_on_device import make_net
@@ -45,7 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_images(tmp_path / "lmdb", [np.array(row, np.uint8).reshape(3, 1, 1) for row in SCORES], LABELS)
     (tmp_path / "net.prototxt").write_text(NET + LOSS)
     (tmp_path / "names").write_text("cat\ndog\nbird\n\n")
-    save_weights(make_net(file_plan("net.prototxt", pb.TEST).graph(), CPU), "net.caffemodel")
+    save_weights(make_net(build_graph_of(file_plan("net.prototxt", pb.TEST)), CPU), "net.caffemodel")
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from bpt.data.lmdb_file import open_lmdb
 from bpt.data.lmdb_pages import LmdbFile
 from bpt.device import CPU
 from bpt.errors import FileError, LayerError
+from bpt.net_graph import build_graph_of
 from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.net_on_device import make_net
@@ -40,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_images(tmp_path / "lmdb", [np.full((1, 1, 1), value, np.uint8) for value in (1, 2, 6)], [4, 5, 9])
     (tmp_path / "net.prototxt").write_text(NET)
-    save_weights(make_net(file_plan("net.prototxt", pb.TEST).graph(), CPU), "net.caffemodel")
+    save_weights(make_net(build_graph_of(file_plan("net.prototxt", pb.TEST)), CPU), "net.caffemodel")
 
 
 def test_means() -> None:
@@ -101,7 +102,7 @@ layer { name: "rows" type: "Power" bottom: "data" top: "rows" }
 def test_many_ranks_score_like_one(tmp_path: Path, ranks: int, caplog: pytest.LogCaptureFixture) -> None:
     write_images(tmp_path / "ten", [np.full((1, 1, 1), i, np.uint8) for i in range(1, 11)], [i % 2 for i in range(10)])
     (tmp_path / "labelled.prototxt").write_text(WITH_LABELS)
-    net = make_net(file_plan("labelled.prototxt", pb.TEST).graph(), CPU)
+    net = make_net(build_graph_of(file_plan("labelled.prototxt", pb.TEST)), CPU)
     weight, bias = (value.detach() for value in net.parameters())
     weight[:, 0] = torch.tensor([1.0, 0.0])
     bias[:] = torch.tensor([0.0, 3.5])

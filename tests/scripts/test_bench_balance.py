@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bpt.net_graph import build_graph_of
 from bpt.plan.resolve import read_plan
 from bpt.proto import bpt_pb2 as pb
 from scripts.benches.balance import bench, nets, ranks
@@ -142,7 +143,7 @@ def test_solvers(name: str, numbers: int, tmp_path: Path, monkeypatch: pytest.Mo
     path = write_solver(name, 4, nets.make_images(NETS[name].shape, tmp_path), tmp_path)
     source = read_plan(path, ["parallel_param { balance: STATIC }"])
     assert parameters(path) == numbers
-    assert source.train.graph().edges[0].shape == (4, *map(int, NETS[name].shape.split("x")))
+    assert build_graph_of(source.train).edges[0].shape == (4, *map(int, NETS[name].shape.split("x")))
     assert source.engine == pb.SolverParameter.CHANNELS_LAST
     assert not source.parallel_param.sync_batch_norm
     assert source.parallel_param.balance_param.profile == str(tmp_path / f"{name}.json")

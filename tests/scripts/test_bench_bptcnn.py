@@ -14,6 +14,7 @@ import pytest
 from bpt.data.datum import encode_datum
 from bpt.data.lmdb_file import LmdbSource, LmdbWriter
 from bpt.graph.spec import count
+from bpt.net_graph import build_graph_of
 from bpt.plan.resolve import read_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import read_solver
@@ -189,7 +190,7 @@ def test_the_solver_is_that_of_lenet(digits: Path, tmp_path: Path) -> None:
     assert (param.optim.base_lr, param.optim.momentum, param.optim.gamma) == pytest.approx((0.004, 0.9, 0.1))
     assert param.engine == pb.SolverParameter.CHANNELS_LAST
     assert param.parallel_param.balance_param.num_batches == 5
-    graph = param.train.graph()
+    graph = build_graph_of(param.train)
     assert graph.edges[0].shape == (64, 1, 28, 28)
     assert sum(count(p.shape) for p in graph.learnable) == 431_080
     (data,) = (layer for layer in graph.nodes if layer.type == "Data")
@@ -290,7 +291,7 @@ def test_the_rival_and_parameter_servers(commands: list[list[str]], tmp_path: Pa
 @pytest.mark.parametrize("net", NETS)
 def test_networks_of_table_2_learn_the_digits(net: str, digits: Path, tmp_path: Path) -> None:
     solver, windows = Work(640, 2, 64, 1, 1, net).write(tmp_path)
-    graph = read_plan(str(solver)).train.graph()
+    graph = build_graph_of(read_plan(str(solver)).train)
     data, loss = graph.nodes[0], graph.nodes[-1]
     assert graph.edges[data.tops[0]].shape == (64, 1, 28, 28)
     assert count(graph.edges[loss.bottoms[0]].shape[1:]) == 10

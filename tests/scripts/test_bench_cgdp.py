@@ -12,6 +12,7 @@ import pytest
 
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import count
+from bpt.net_graph import build_graph_of
 from bpt.plan.resolve import resolve
 from bpt.runtime.autotuner import WARM_UP
 from scripts.benches.cgdp import bench as cgdp
@@ -70,7 +71,7 @@ def test_wrong_arguments(words: tuple[str, ...], message: str, capsys: pytest.Ca
 
 
 def graph_of(name: str, size: int, drawn: bool = False) -> LayerGraph:
-    return resolve(solver_source(name, size, 4, drawn)).train.graph()
+    return build_graph_of(resolve(solver_source(name, size, 4, drawn)).train)
 
 
 @pytest.mark.parametrize(("name", "parameters"), [("alexnet", 60_965_224), ("googlenet", 13_378_280)])

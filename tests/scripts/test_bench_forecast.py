@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bpt.net_graph import build_graph_of
 from bpt.plan.resolve import read_plan
 from bpt.plan.violations import violations_in_step, violations_of_net, violations_of_ranks
 from scripts.benches.forecast import bench, memory, ranks, results
@@ -57,7 +58,7 @@ def test_all_cases_are_allowed(cases: tuple[Case, ...], tmp_path: Path) -> None:
         key = case.net, case.images
         if key not in known:
             solver = write_solver(*key, tmp_path)
-            known[key] = solver, read_plan(solver).train.graph()
+            known[key] = solver, build_graph_of(read_plan(solver).train)
         solver, graph = known[key]
         for way in case.ways:
             plan = read_plan(solver, [f"parallel_param {{ {WAYS[way]} balance_param {{ profile: 'p' }} }}"])

@@ -11,6 +11,7 @@ import pytest
 
 from bpt.comm.serial import SerialCommunicator
 from bpt.graph.spec import count
+from bpt.net_graph import build_graph_of
 from bpt.plan.resolve import read_plan
 from bpt.planner.plan_layers import plan_solver
 from bpt.predict.cluster_file import ClusterSource
@@ -113,7 +114,7 @@ def test_nets(name: str, tmp_path: Path) -> None:
     path = tmp_path / "solver.prototxt"
     path.write_text(solver_text(name, Images(IMAGES[name].size, 2)))
     source = read_plan(path, ["parallel_param { num_stages: 2 }"])
-    graph = source.train.graph()
+    graph = build_graph_of(source.train)
     size = IMAGES[name].size
     assert count(graph.edges[0].shape) == 2 * (size**3 if name in VOLUMES else 3 * size**2)
     assert not any(node.type in ("Data", "VolumeData", "Accuracy") for node in graph.nodes)

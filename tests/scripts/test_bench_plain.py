@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from bpt.execute.operator import SegmentOperator
 from bpt.net import Net
+from bpt.net_graph import build_graph_of
 from bpt.plan.resolve import resolve
 from scripts.benches.harness.plain_net import PlainNet
 from scripts.benches.harness.sides import batch_of, fed, solver_source
@@ -34,7 +35,7 @@ def gradients(parameters: list[nn.Parameter]) -> list[Tensor]:
 
 @pytest.mark.parametrize("name", ["lenet", "cifar10_quick", "resnet20"])
 def test_plain_is_the_same_net(name: str) -> None:
-    graph = resolve(solver_source(name, 4, "CONTIGUOUS")).train.graph()
+    graph = build_graph_of(resolve(solver_source(name, 4, "CONTIGUOUS")).train)
     net, plain = Net(graph), PlainNet(graph)
     ours, theirs = map(list, zip(*pairs(net, plain), strict=True))
     assert len(ours) == len(list(plain.parameters()))

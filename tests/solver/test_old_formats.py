@@ -9,6 +9,7 @@ import torch
 
 from bpt.errors import PrototxtError
 from bpt.net import Net
+from bpt.net_graph import build_graph_of
 from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb
 from tests.solver.training import SNAPSHOTS
@@ -19,7 +20,7 @@ UPGRADE = SNAPSHOTS / "upgrade"
 @torch.no_grad()
 def built(path: Path) -> Net:
     """The net of the file at ``path`` for testing, all its parameters between 0 and 1."""
-    net = Net(file_plan(str(path), pb.TEST).graph())
+    net = Net(build_graph_of(file_plan(str(path), pb.TEST)))
     random = torch.Generator().manual_seed(1)
     for value in net.values_by_name().values():
         value.uniform_(generator=random)
@@ -49,5 +50,5 @@ def test_mistakes_are_shown_in_the_old_text(tmp_path: Path) -> None:
         '  bottom: "p" top: "c" }\n'
     )
     with pytest.raises(PrototxtError) as caught:
-        file_plan(str(path), pb.TEST).graph()
+        build_graph_of(file_plan(str(path), pb.TEST))
     assert str(caught.value) == f'{path}:5:3: layer "c": num_output 3 does not divide into 2 groups'

@@ -10,6 +10,7 @@ import torch
 
 from bpt import state as snapshot
 from bpt.errors import FileError
+from bpt.net_graph import build_graph_of
 from bpt.plan.nets import file_plan
 from bpt.plan.resolve import read_plan
 from bpt.proto import bpt_pb2 as pb
@@ -94,5 +95,5 @@ def test_a_net_without_a_loss_is_told_of(caplog: pytest.LogCaptureFixture) -> No
 
 def test_stages_of_the_net_file_count() -> None:
     Path("net.prototxt").write_text('state { stage: "deploy" }' + NET)
-    names = [node.name for node in file_plan("net.prototxt", pb.TEST).graph().nodes]
+    names = [node.name for node in build_graph_of(file_plan("net.prototxt", pb.TEST)).nodes]
     assert "extra" in names

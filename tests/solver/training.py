@@ -14,12 +14,12 @@ from bpt.context import PassContext
 from bpt.execute.operator import SegmentOperator
 from bpt.graph.build import build_graph
 from bpt.graph.source import layer_specs
-from bpt.graph.state import make_state
 from bpt.layers import LAYERS
 from bpt.net import Net
 from bpt.optim.lr_policy import learning_rate
 from bpt.optim.optim_spec import OptimSpec
 from bpt.optim.rules import UpdateRule, make_rule
+from bpt.plan.nets import make_state
 from bpt.plan.resolve import resolve
 from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb

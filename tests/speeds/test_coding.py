@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bpt.comm.base import Communicator
 from bpt.exchange.codec.half import Half
+from bpt.net_graph import build_graph_of
 from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.cluster import Cluster, Node
 from bpt.speeds import coding
@@ -25,7 +26,7 @@ def coded(folder: Path, settings: str, hosts: str = "aa") -> Cluster:
     cluster = Cluster(tuple(Node(host, 1.0, ranks=hosts.count(host)) for host in dict.fromkeys(hosts)))
 
     def measure(comm: Communicator) -> Cluster:
-        return with_coding(cluster, plan, plan.train.graph(), comm)
+        return with_coding(cluster, plan, build_graph_of(plan.train), comm)
 
     first, *others = run_ranks(len(hosts), measure, hosts=list(hosts))
     assert all(other == first for other in others)
@@ -72,6 +73,6 @@ def test_where_nothing_is_coded_there_is_nothing_to_measure(tmp_path: Path, sett
 def test_large_nets_are_coded_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At half as many numbers: 2 of 4 filters of 27 numbers and biases; of 3 x 64 weights and 3 biases one row."""
     monkeypatch.setattr(coding, "NUMBERS", NUMBERS / 2)
-    graph = small_solver(tmp_path).train.graph()
+    graph = build_graph_of(small_solver(tmp_path).train)
     (small,) = coding._messages(graph, torch.float32)
     assert [tuple(tensor.shape) for tensor in small.values()] == [(2, 3, 3, 3), (2,), (1, 64), (1,)]

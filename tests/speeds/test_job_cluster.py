@@ -10,6 +10,7 @@ import pytest
 
 from bpt.comm.base import Communicator
 from bpt.device import CPU
+from bpt.net_graph import build_graph_of
 from bpt.schedule.cluster import Cluster, NodeLink, Within
 from bpt.speeds import job_cluster
 from bpt.speeds.job_cluster import RankSpeed, Sums, cluster_of, measured_cluster, speed_of
@@ -161,7 +162,7 @@ def test_a_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = small_solver(tmp_path)
 
     def measure(comm: Communicator) -> Cluster:
-        return measured_cluster(plan, plan.train.graph(), CPU, comm)
+        return measured_cluster(plan, build_graph_of(plan.train), CPU, comm)
 
     first, second = run_ranks(2, measure, hosts=["a", "b"])
     assert first == second

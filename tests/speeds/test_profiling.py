@@ -14,6 +14,7 @@ from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
 from bpt.device import CPU
 from bpt.errors import FileError, PrototxtError
+from bpt.net_graph import build_graph_of
 from bpt.runtime.rank_facts import facts
 from bpt.speeds import profiling
 from bpt.speeds.profiling import profile, whole_batch
@@ -48,7 +49,7 @@ def test_a_profile_is_of_the_run_it_was_made_in(tmp_path: Path) -> None:
     solver = small_solver(tmp_path)
     path = str(tmp_path / "speed.json")
     made = profile(solver, CPU, SerialCommunicator(), path, QUICK)
-    now = facts(solver, solver.train.graph(), CPU, SerialCommunicator())
+    now = facts(solver, build_graph_of(solver.train), CPU, SerialCommunicator())
     assert now == made.facts
     check(read_profile(path), now, path, solver.path)
     with pytest.raises(FileError, match="type was SGD, now Adam"):
@@ -86,7 +87,7 @@ def test_a_file_that_cannot_be_written_shows_before_anything_is_measured(
 )
 def test_the_whole_batch_of_four_ranks(tmp_path: Path, text: str, expected: int) -> None:
     solver = small_solver(tmp_path, f"parallel_param {{ {text} }}")
-    assert whole_batch(solver.train.graph(), solver.parallel_param, 4) == expected
+    assert whole_batch(build_graph_of(solver.train), solver.parallel_param, 4) == expected
 
 
 @pytest.mark.parametrize(

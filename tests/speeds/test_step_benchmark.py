@@ -14,6 +14,7 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.layers.base import batch_of
 from bpt.layers.data import Data
 from bpt.net import Net
+from bpt.net_graph import build_graph_of
 from bpt.plan.spec import RunPlan
 from bpt.precision import FLOAT32
 from bpt.proto import bpt_pb2 as pb
@@ -49,7 +50,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
 def rehearsal(tmp_path: Path, *overrides: str, net: str = NET, ranks: int = 1) -> StepBenchmark:
     solver = small_solver(tmp_path, *overrides, net=net)
-    return StepBenchmark(solver.train.graph(), solver, CPU, ranks=ranks)
+    return StepBenchmark(build_graph_of(solver.train), solver, CPU, ranks=ranks)
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
@@ -174,7 +175,7 @@ def test_layouts_are_chosen_together(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return next(answers)
 
     solver = small_solver(tmp_path)
-    work = StepBenchmark(solver.train.graph(), solver, CPU, agree=agree)
+    work = StepBenchmark(build_graph_of(solver.train), solver, CPU, agree=agree)
     work.resize(2)
     choice = LayoutChoice(pb.SolverParameter.AUTO)
     work.settle(choice)

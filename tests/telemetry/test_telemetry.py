@@ -11,6 +11,7 @@ import pytest
 
 from bpt.cli.main import main
 from bpt.comm.base import Communicator
+from bpt.net_graph import build_graph_of
 from bpt.plan.resolve import read_plan
 from bpt.predict.costs import costs_for
 from bpt.solver.solver import Solver
@@ -54,7 +55,7 @@ def test_what_a_run_leaves(ranks: int, caplog: pytest.LogCaptureFixture) -> None
     logging.getLogger("bpt").propagate = True
 
     def run(comm: Communicator) -> None:
-        basis = Basis(plan, costs_for(plan, plan.train.graph()), nodes(4, 4))
+        basis = Basis(plan, costs_for(plan, build_graph_of(plan.train)), nodes(4, 4))
         drift = Drift(basis) if comm.size > 1 and comm.rank == 0 else None
         with (
             Telemetry(plan, [MetricsFile("run.jsonl")], drift) as telemetry,

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from bpt.events.totals import Key, Traffic
 from bpt.net import Net
-from bpt.runtime.parallel import Parallel
+from bpt.runtime.chunks.cut_net import CutNet
 from bpt.schedule import instructions as do
 from bpt.schedule.chunks import chunks
 from bpt.schedule.instructions import Step
@@ -99,7 +99,7 @@ def kinds_of(layers: int) -> tuple[Kind, ...]:
     return tuple(dict.fromkeys(kinds))
 
 
-def places_of(parallel: Parallel, net: Net, layers: Sequence[int]) -> tuple[Place, ...]:
+def places_of(parallel: CutNet, net: Net, layers: Sequence[int]) -> tuple[Place, ...]:
     """The segments of ``net``, cut into single layers, from the top down.
 
     Args:

@@ -14,17 +14,17 @@ from typing import Any, TypeVar
 
 import torch
 
-import bpt
 from bpt.balance.profile import RankFacts
+from bpt.comm.agreement import outcome_of_first
 from bpt.comm.grid import ProcessGrid
 from bpt.errors import FileError
 from bpt.graph.layer_graph import LayerGraph
-from bpt.plan.digest import net_digest
+from bpt.graph.net_digest import net_digest
 from bpt.plan.spec import RunPlan
 from bpt.proto.atomic import atomic_file
-from bpt.runtime.agreement import outcome_of_first
 from bpt.runtime.rank_facts import facts
 from bpt.schedule.chunks import Trial
+from bpt.version import VERSION
 
 LOG = logging.getLogger("bpt")
 
@@ -118,7 +118,7 @@ class ChoiceFile:
         """
         content = {
             "format": FORMAT,
-            "bpt": bpt.__version__,
+            "bpt": VERSION,
             **asdict(self._setting),
             "lengths": list(lengths),
             "trials": [{"lengths": list(trial.lengths), "seconds": trial.seconds} for trial in trials],

@@ -16,7 +16,7 @@ from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import resolve_path
 from bpt.runtime.chunks.calibration import Calibration, Kind, kinds_of, layers_of_all, places_of
-from bpt.runtime.parallel import Parallel
+from bpt.runtime.chunks.cut_net import CutNet
 from bpt.schedule.chunks import CandidateSearch, ChunkSearch, Search, chunks, describe
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Chunks:
 
     def __init__(
         self,
-        parallel: Parallel,
+        parallel: CutNet,
         operator: SegmentOperator,
         exchange: Exchange,
         plan: RunPlan,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bpt.graph.spec import count
+from bpt.net_graph import build_graph_of
 from bpt.plan.resolve import read_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import read_solver
@@ -77,7 +78,7 @@ def write_solver(name: str, batch: int, data: Path, folder: Path) -> Path:
 
 def parameters(solver: Path) -> int:
     """Trained and other numbers that the solver's network learns."""
-    return sum(count(param.shape) for param in read_plan(solver).train.graph().learnable)
+    return sum(count(param.shape) for param in build_graph_of(read_plan(solver).train).learnable)
 
 
 def make_images(shape: str, folder: Path, few: bool = False) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bpt.graph.segments import trained_layers
+from bpt.net_graph import build_graph_of
 from bpt.plan.resolve import resolve
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import SolverSource
@@ -40,7 +41,7 @@ PAPER = {
 
 def trained(name: str, size: int) -> int:
     """How many layers of the network ``name`` have parameters that are trained: those that chunks count."""
-    return len(trained_layers(resolve(solver_source(name, size, 1)).train.graph()))
+    return len(trained_layers(build_graph_of(resolve(solver_source(name, size, 1)).train)))
 
 
 def solver_source(name: str, size: int, batch: int, drawn: bool = False) -> SolverSource:

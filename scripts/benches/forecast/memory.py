@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bpt.forecast.forecast import forecast
+from bpt.net_graph import build_graph_of
 from bpt.plan.resolve import read_plan
 from bpt.predict.costs import costs_for
 from bpt.schedule.cluster import Cluster, Node
@@ -29,7 +30,7 @@ def held(case: MemoryCase, solver: Path) -> Sequence[float]:
     """The forecast: bytes of each rank. How fast ranks are does not count."""
     plan = read_plan(solver, fields_of(case))
     cluster = Cluster((Node("here", 1.0, ranks=case.ranks),))
-    found: list[float] = forecast(plan, costs_for(plan, plan.train.graph()), cluster).held.tolist()
+    found: list[float] = forecast(plan, costs_for(plan, build_graph_of(plan.train)), cluster).held.tolist()
     return found
 
 

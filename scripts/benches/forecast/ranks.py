@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any, NamedTuple
 
+from bpt.comm.agreement import outcome_of_first
 from bpt.comm.base import Communicator
 from bpt.commands.choosing import choose
 from bpt.device import CPU
@@ -20,13 +21,13 @@ from bpt.forecast.forecast import forecast
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import trained_layers
 from bpt.layers.base import batch_of
+from bpt.net_graph import build_graph_of
 from bpt.plan.chosen import text_of
 from bpt.plan.resolve import read_plan
 from bpt.plan.spec import RunPlan
 from bpt.planner.measure import measure
 from bpt.predict.costs import Costs, costs_for
 from bpt.proto import bpt_pb2 as pb
-from bpt.runtime.agreement import outcome_of_first
 from bpt.schedule.cluster import Cluster
 from bpt.solver.solver import Solver
 from bpt.speeds.coding import with_coding
@@ -100,7 +101,7 @@ def measured(solver: str, world: Communicator) -> Grounds:
     outcome_of_first(world, None if world.rank else partial(measure, read_plan(solver), CPU, PASSES, path))
     fields = [f'parallel_param {{ pipeline_param {{ costs: "{path}" }} }}']
     plan = read_plan(solver, fields)
-    graph = plan.train.graph()
+    graph = build_graph_of(plan.train)
     return Grounds(costs_for(plan, graph), measured_cluster(plan, graph, CPU, world), fields)
 
 
@@ -109,7 +110,7 @@ def coded(plan: RunPlan, grounds: Grounds, world: Communicator) -> Grounds:
     if not plan.parallel_param.compression_param.name:
         return grounds
     assert grounds.cluster
-    return grounds._replace(cluster=with_coding(grounds.cluster, plan, plan.train.graph(), world))
+    return grounds._replace(cluster=with_coding(grounds.cluster, plan, build_graph_of(plan.train), world))
 
 
 def chosen(solver: str, world: Communicator) -> Grounds:
@@ -119,7 +120,7 @@ def chosen(solver: str, world: Communicator) -> Grounds:
     found, basis = choice.plan, choice.basis
     fields = [text_of(found)]
     if found.parallel_param.exchange == pb.ParallelParameter.CGDP:  # so that no search falls into the measurement
-        size = chunk_size(plan.train.graph())
+        size = chunk_size(build_graph_of(plan.train))
         fields.append(f"parallel_param {{ cgdp_param {{ chunk_size: {size} }} }}")
     return Grounds(basis.costs, basis.cluster, (), fields) if basis else Grounds(None, None, (), fields)
 

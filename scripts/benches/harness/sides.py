@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from bpt.allocator import keep_freed_memory
 from bpt.comm.base import Communicator
 from bpt.graph.layer_graph import LayerGraph
+from bpt.net_graph import build_graph_of
 from bpt.plan.resolve import resolve
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import SolverSource
@@ -67,7 +68,7 @@ def plain_side(
     In the precision BFLOAT16 of ``source`` forward runs under autocast.
     """
     half = source.param.precision == pb.Precision.BFLOAT16
-    net: nn.Module = PlainNet(resolve(source).train.graph())
+    net: nn.Module = PlainNet(build_graph_of(resolve(source).train))
     layout, fused = torch.contiguous_format, None
     if variant != "eager":
         layout, fused = torch.channels_last, True

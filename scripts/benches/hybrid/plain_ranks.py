@@ -24,6 +24,7 @@ from bpt.comm.base import Communicator
 from bpt.data.volume_source import VolumeSource
 from bpt.graph.layer_graph import LayerGraph
 from bpt.net import Net
+from bpt.net_graph import build_graph_of
 from bpt.plan.resolve import resolve
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import SolverSource, read_solver
@@ -77,7 +78,7 @@ def classifier(net: Net, given: pb.NetParameter) -> PlainNet:
     data.input_param.shape.add(dim=edge.shape)
     text.layer.extend(layers)
     alone = SolverSource(pb.SolverParameter(net_param=text, base_lr=1, lr_policy="fixed"), "classifier", {})
-    plain = PlainNet(resolve(alone).train.graph())
+    plain = PlainNet(build_graph_of(resolve(alone).train))
     plain.take_over(net.values_by_name())
     return plain
 
@@ -98,14 +99,14 @@ def work(order: dict[str, Any], world: Communicator) -> list[RivalPoint]:
     plan = resolve(read_solver(order["solver"], order["set"]))
     optim = plan.optim
     _meet(world)
-    net = classifier(Net(plan.train.graph()), plan.train.source.param)
+    net = classifier(Net(build_graph_of(plan.train)), plan.train.source.param)
     model: nn.Module = DistributedDataParallel(net) if world.size > 1 else net
     optimizer = torch.optim.SGD(
-        groups(net, plan.train.graph(), optim.base_lr), momentum=optim.momentum, weight_decay=optim.weight_decay
+        groups(net, build_graph_of(plan.train), optim.base_lr), momentum=optim.momentum, weight_decay=optim.weight_decay
     )
     scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, list(optim.stepvalue), optim.gamma)
-    training = Volumes(layer_of(plan.train.graph()))
-    tested = Volumes(layer_of(plan.tests[0].graph()))
+    training = Volumes(layer_of(build_graph_of(plan.train)))
+    tested = Volumes(layer_of(build_graph_of(plan.tests[0])))
     batches = _batches(training, world)
     points: list[RivalPoint] = []
     seconds = 0.0

@@ -37,6 +37,7 @@ CASES = {
     "ConvolutionDepthwise": f"convolution_param {{ num_output: 3 kernel_size: 3 {XAVIER} }}",
     "Correlation": "correlation_param { pad: 1 kernel_size: 1 max_displacement: 1 }",
     "Crop": "",
+    "CropCenter": "crop_center_param { crop_size: [0, 0, 1, 1] }",
     "DepthwiseConvolution": f"convolution_param {{ num_output: 3 group: 3 kernel_size: 3 {XAVIER} }}",
     "ELU": "",
     "Eltwise": "",

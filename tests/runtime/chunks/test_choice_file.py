@@ -17,7 +17,7 @@ from bpt.comm.base import Communicator
 from bpt.comm.grid import ProcessGrid
 from bpt.device import CPU
 from bpt.errors import BptError, FileError, WriteError
-from bpt.plan.digest import net_digest
+from bpt.graph.net_digest import net_digest
 from bpt.runtime.chunks.choice_file import ChoiceFile, Setting
 from bpt.schedule.chunks import Trial
 from tests.doubles.thread_ranks import run_ranks

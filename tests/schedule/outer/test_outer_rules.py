@@ -10,10 +10,11 @@ import pytest
 from bpt.errors import PrototxtError
 from bpt.plan.resolve import read_plan
 from bpt.plan.spec import CgdpSpec, FaultSpec, FcSpec, InnerSpec, ParallelSpec, PipelineSpec, RunPlan
-from bpt.plan.violations import refuse, unused, violations
+from bpt.plan.violations import unused, violations
 from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.outer.exchanges import make_schedule
 from bpt.schedule.outer.strategies import Agwu
+from bpt.violation import refuse
 from tests.solver.training import solver_of
 
 

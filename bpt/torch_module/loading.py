@@ -6,8 +6,8 @@ import logging
 import os
 from collections.abc import Iterable
 
+from bpt.arguments import Path
 from bpt.net import Net
-from bpt.pycaffe.arguments import Path
 from bpt.report.log import warnings_on_stderr
 from bpt.state import MissingWeights, WeightCoverage, load_to_run
 

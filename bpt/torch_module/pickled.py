@@ -18,6 +18,7 @@ from bpt.layers import Layer
 from bpt.layers.hdf5_output import HDF5Output
 from bpt.layers.recurrent import Recurrent
 from bpt.net import Net
+from bpt.net_graph import build_graph_of
 from bpt.plan.nets import NetPlan
 
 Values = dict[tuple[str, int], nn.Parameter]
@@ -82,7 +83,7 @@ def made_again(plan: NetPlan, values: Values, context: PassContext) -> Net:
     Raises:
         UserError: the layers are not as they were, or do not find what they read.
     """
-    graph = plan.graph()
+    graph = build_graph_of(plan)
     wanted = {(graph.nodes[param.layer].name, param.blob) for param in graph.learnable}
     if changed := wanted ^ values.keys():
         layer, blob = min(changed)

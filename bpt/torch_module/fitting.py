@@ -9,6 +9,7 @@ from torch import Tensor
 from bpt.errors import BptError, UserError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import Shape
+from bpt.net_graph import build_graph_of
 from bpt.plan.nets import NetPlan
 
 Shapes = tuple[Shape, ...]
@@ -84,7 +85,7 @@ class Fitting:
 
     def _infer(self, inputs: Shapes) -> None:
         """Build the graph for these shapes: its parameters must be those that the net has."""
-        graph = self._plan.graph({edge.blob: shape for edge, shape in zip(self._edges, inputs, strict=True)})
+        graph = build_graph_of(self._plan, {edge.blob: shape for edge, shape in zip(self._edges, inputs, strict=True)})
         for before, param in zip(self._graph.params, graph.params, strict=True):
             if param.shape != before.shape:
                 node = graph.nodes[param.layer]

@@ -1,9 +1,8 @@
-"""load_module: a network text as a module for anything else in the PyTorch world."""
+"""Module: a net as a module for anything else in the PyTorch world."""
 
 from __future__ import annotations
 
 import copy
-import os
 import re
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
@@ -15,22 +14,23 @@ from torch import Tensor, nn
 
 from bpt import net as core
 from bpt.allocator import keep_freed_memory
+from bpt.arguments import Path, checked_path
 from bpt.context import PassContext
 from bpt.device import CPU
 from bpt.errors import RunError
 from bpt.failures import is_out_of_memory
 from bpt.layers.tracing import is_written_down, not_compiled
 from bpt.net import Net
-from bpt.plan.nets import NetPlan, file_plan
+from bpt.net_graph import build_graph_of
+from bpt.pictures.prepared import prepare_files
+from bpt.plan.nets import NetPlan
 from bpt.precision import FLOAT32, Precision
 from bpt.proto import bpt_pb2 as pb
-from bpt.pycaffe.arguments import Path, checked_names, checked_path, checked_phase, checked_whole
-from bpt.pycaffe.fitting import Fitting
-from bpt.pycaffe.image_files import prepared
-from bpt.pycaffe.loading import load_files
-from bpt.pycaffe.pickled import State, Values, made_again, parameters_of, parts_of, set_state, state_of
 from bpt.runtime.half_precision import net_in
 from bpt.state import MissingWeights
+from bpt.torch_module.fitting import Fitting
+from bpt.torch_module.loading import load_files
+from bpt.torch_module.pickled import State, Values, made_again, parameters_of, parts_of, set_state, state_of
 
 
 class Module(nn.Module):
@@ -80,7 +80,14 @@ class Module(nn.Module):
             UserError: nothing says how images are prepared, or what is said does not fit the net.
             FileError: a file is missing or no image; it is named.
         """
-        return torch.from_numpy(prepared(self._plan, self._weights, images, preprocessing))
+        return torch.from_numpy(
+            prepare_files(
+                self._plan,
+                self._weights,
+                [checked_path(each, "an image") for each in images],
+                checked_path(preprocessing, "preprocessing"),
+            )
+        )
 
     def fixed_parameters(self) -> AbstractContextManager[None]:
         """A scope in which no parameter changes, so that passes without gradients may prepare for that.
@@ -151,66 +158,33 @@ def _count_pass(net: Net) -> None:
     net.enter(replace(net.context, pass_number=net.context.pass_number + 1))
 
 
-def load_module(
-    path: Path,
-    weights: Path | Sequence[Path] | None = None,
-    phase: int = pb.TEST,
+def module_of(
+    plan: NetPlan,
+    weights: Sequence[str] = (),
     precision: str = "FLOAT32",
-    *,
-    level: int = 0,
-    stages: str | Sequence[str] | None = (),
-    strict: bool = False,
-) -> nn.Module:
-    """The network text at ``path`` as a plain ``torch.nn.Module``.
+    missing: MissingWeights = MissingWeights.WARN,
+    remedy: str = ", or leave strict=True out",
+) -> Module:
+    """Return the net of ``plan`` as a module.
 
     Args:
-        path: the network's text file.
-        weights: a file of weights to start from, or several, of which the last one that has a layer counts; else the
-            text's fillers draw them.
-        phase: ``bpt.TRAIN`` or ``bpt.TEST``.
-        precision: in which numbers it computes, as a solver's ``precision`` says it: "BFLOAT16". Inputs, outputs and
-            parameters are of float32 all the same.
-        level, stages: the rest of the NetState.
-        strict: a layer with parameters that is in none of the weights is an error. Otherwise it is a warning, in the
-            log "bpt" or, if the program has not configured ``logging``, on stderr.
-
-    Returns:
-        A module that takes tensors and returns tensors (see Module). It refuses inputs that its layers cannot work on
-        by a UserError, which names an input and its shape. Gradients reach all layers, whether there is a
-        loss in the text or not. Parameters with ``lr_mult: 0`` have ``requires_grad`` off.
+        weights: files of weights, of which the last one that has a layer counts.
+        precision: in which numbers it computes, as a solver's ``precision`` says it.
+        missing, remedy: see WeightCoverage.check.
 
     Raises:
-        UserError: ``phase`` is none, or this CPU cannot compute in this precision.
         PrototxtError: the text is wrong; says where.
         FileError: the weights cannot be read, or do not fit the net, or lack a layer and ``strict`` is set.
         RunError: there is not enough memory.
     """
-    files = [] if weights is None else [weights] if isinstance(weights, str | os.PathLike) else weights
-    treatment = MissingWeights.REFUSE if strict else MissingWeights.WARN
-    states = checked_names(stages, "stages")
-    return module_of(path, files, phase, precision, checked_whole(level, "level"), states, treatment)
-
-
-def module_of(
-    path: Path,
-    files: Sequence[Path],
-    phase: int = pb.TEST,
-    precision: str = "FLOAT32",
-    level: int = 0,
-    stages: tuple[str, ...] = (),
-    missing: MissingWeights = MissingWeights.WARN,
-    remedy: str = ", or leave strict=True out",
-) -> Module:
-    """The module of ``load_module``; ``missing`` and ``remedy`` are those of WeightCoverage.check."""
-    plan = file_plan(checked_path(path, "the network"), checked_phase(phase), level, stages)
     text = pb.NetParameter()
     text.CopyFrom(plan.source.param)
     text.force_backward = True  # what the gradients are wanted for is not in the text
     plan = replace(plan, source=replace(plan.source, param=text))
-    net = net_in(precision, plan.graph(), CPU)
+    net = net_in(precision, build_graph_of(plan), CPU)
     for param in net.graph.params:
         if not param.lr_mult:
             net.value(param).requires_grad_(False)
-    if files:
-        load_files(net, files, missing=missing, remedy=remedy)
-    return Module(net, plan, [os.fspath(file) for file in files])
+    if weights:
+        load_files(net, weights, missing=missing, remedy=remedy)
+    return Module(net, plan, list(weights))

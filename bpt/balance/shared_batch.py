@@ -1,0 +1,34 @@
+"""SharedBatch: what balancing must know of the ranks that share a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from bpt.balance.batch_shares import Balance
+from bpt.comm.base import Communicator
+from bpt.comm.grid import ProcessGrid
+from bpt.net import Net
+from bpt.share import Share
+
+
+class SharedBatch(Protocol):
+    """The ranks that share each batch, and the shares that they have of it."""
+
+    balance: Balance
+    samples: Communicator
+    grid: ProcessGrid
+
+    @property
+    def has_outputs(self) -> bool:
+        """Whether this rank runs the layers that make the net's outputs."""
+
+    @property
+    def ranks_with_samples(self) -> tuple[int, ...]:
+        """The ranks that share a batch and run this one's layers, by their number in the world."""
+
+    def shares(self, samples: int) -> tuple[Share, ...]:
+        """Return each rank's share of a training batch whose text says ``samples``."""
+
+    def reshare(self, nets: Iterable[Net]) -> None:
+        """Let all layers of ``nets`` know that the balance has changed."""

@@ -1,0 +1,32 @@
+"""GradientExchange: what an executor must know of how ranks agree on gradients or weights."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol
+
+from bpt.schedule.schedulers import Scheduler
+
+
+class GradientExchange(Protocol):
+    """Executes the instructions Broadcast, Exchange, Wait and Average.
+
+    Attributes:
+        broadcasts: whether an iteration starts with Broadcast.
+    """
+
+    broadcasts: ClassVar[bool]
+
+    def schedule(self, scheduler: Scheduler) -> Scheduler:
+        """Return ``scheduler`` with the instructions that this exchange adds to it."""
+
+    def broadcast(self) -> None:
+        """``Broadcast``: let weights become those of the rank that updates them."""
+
+    def start(self, segment: int) -> None:
+        """``Exchange(segment)``: start to sum the gradients of a segment."""
+
+    def wait(self) -> None:
+        """``Wait``: return when the gradients of what this rank updates are global."""
+
+    def average(self) -> None:
+        """``Average``: let weights become the average of those of all replicas."""

@@ -1,0 +1,44 @@
+"""The graph of a net that a text describes: where texts, layer types and graphs meet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bpt.errors import PrototxtError
+from bpt.graph.build import build_graph
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.left_out import explain_none_in
+from bpt.graph.source import layer_specs
+from bpt.graph.spec import Shape
+from bpt.graph.state import show_state
+from bpt.layers import LAYERS
+from bpt.plan.nets import NetPlan
+
+
+def build_graph_of(net: NetPlan, input_shapes: Mapping[str, Shape] | None = None) -> LayerGraph:
+    """Build the graph of a net.
+
+    Args:
+        input_shapes: shapes by blob name, which replace those of Input layers.
+
+    Raises:
+        PrototxtError: the net is wrong, or no layer of it belongs to its state.
+    """
+    param = net.source.param
+    layers = layer_specs(param, net.source.origins)
+    graph = build_graph(
+        param.name,
+        layers,
+        LAYERS,
+        net.state,
+        force_backward=param.force_backward,
+        debug_info=param.debug_info,
+        input_shapes=input_shapes,
+        source=net.source.path,
+    )
+    if not param.layer:
+        raise PrototxtError("the net is empty: its text has no layer", net.source.origin())
+    if not len(graph):
+        why = explain_none_in(layers, net.state)
+        raise PrototxtError(f"the net has no layer for {show_state(net.state)}{why}", net.source.origin())
+    return graph
