@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from bpt.data.listed_pictures import ENDINGS
 from bpt.errors import FileError, UsageError
 from bpt.proto.files import UnreadableError, check_there, read_lines
 from bpt.proto.native_paths import native_path
 
-ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp", ".jp2")
 _LABEL = re.compile(r"(.*\S)\s+([0-9]+)", re.ASCII)
 
 
