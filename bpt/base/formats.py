@@ -32,7 +32,10 @@ SAFETENSORS = FileFormat(
 )
 
 _BEGINS: tuple[tuple[bytes, FileFormat], ...] = (
-    (b"version https://git-lfs.github.com/spec/", FileFormat("a Git LFS pointer", f"{_FETCH}: git lfs pull fetches that")),
+    (
+        b"version https://git-lfs.github.com/spec/",
+        FileFormat("a Git LFS pointer", f"{_FETCH}: git lfs pull fetches that"),
+    ),
     (b"/annex/objects/", FileFormat("a git-annex pointer", f"{_FETCH}: git annex get fetches that")),
     (b"\x1f\x8b", FileFormat("a gzip file", f"{_UNPACK}: gunzip, or tar xzf for a .tar.gz")),
     (b"\x1f\x9d", FileFormat("a file packed by compress", f"{_UNPACK}: uncompress")),

@@ -32,6 +32,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.blobs import array_to_blob, blob_to_array
 from bpt.data.datum import encode_datum, holds_image_file
 from bpt.data.image import decode_image
+from bpt.data.skimage_pixels import decode_fractions
 from bpt.graph.layer_spec import count
 
 Array = npt.NDArray[Any]
@@ -41,13 +42,14 @@ _MODES = {0: "nearest-exact", 1: "bilinear", 3: "bicubic"}  # by the order of a 
 
 
 def load_image(filename: str | os.PathLike[str], color: bool = True) -> Images:
-    """Return the image in a file, upright if its EXIF tag says how.
+    """Return the image in a file, as scikit-image reads it, which pycaffe calls: an EXIF tag turns nothing, alpha is
+    dropped.
 
     Args:
         color: three channels, also of a gray picture; else one, also of a coloured one.
 
     Returns:
-        (height, width, 3) or (height, width, 1), float32 from 0 to 1.
+        (height, width, 3) or (height, width, 1), float32 from 0 to 1; 16 bits are divided by 65535.
 
     Raises:
         FileError: no file, or none that holds an image.
@@ -56,14 +58,13 @@ def load_image(filename: str | os.PathLike[str], color: bool = True) -> Images:
     try:
         with open(path, "rb") as file:
             content = file.read()
-        pixels = decode_image(content, 3)
+        image = decode_fractions(content)
     except OSError as error:
         raise FileError(path, error.strerror or str(error)) from None
     except FileError:
         raise
     except BptError as error:
         raise FileError(path, str(error)) from None
-    image = np.ascontiguousarray(pixels[::-1].transpose(1, 2, 0)).astype(np.float32) / np.float32(255)
     return image if color else np.asarray(image @ _LUMA, np.float32)[..., np.newaxis]
 
 

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from bpt.cli.options import Parser, positive
-from bpt.cli.pictures import add_how, add_network, check, loaded
+from bpt.cli.pictures import add_how, add_network, check, loaded, print_answers
 
 if TYPE_CHECKING:
     from bpt.apps.commands.job import Job
@@ -22,7 +22,8 @@ Prepares pictures as those were that the network was trained with, runs it, and 
 A folder stands for all images in it, a text (.txt) for those that it lists, one a line; if each line ends in a label,
 the last line says how often the network is right. Mean, scale, crop, size and channels are those of the data layer of
 --model; a text without one (a deploy text) goes by <snapshot_prefix>_preprocessing.prototxt, which bpt train writes
-beside its snapshots, or by --preprocessing.
+beside its snapshots, or by --preprocessing. A picture that is damaged is reported and left out, and the status is 1
+then.
 """
 
 
@@ -39,5 +40,4 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     from bpt.apps.classify.classification import PictureClassifier, report_lines
 
     network, asked = loaded(arguments, job, PictureClassifier.of)
-    for line in report_lines(network, asked, arguments.top, arguments.json):
-        print(line, flush=True)
+    print_answers(asked, lambda damaged: report_lines(network, asked, arguments.top, arguments.json, damaged))

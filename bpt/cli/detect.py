@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from bpt.cli.options import Parser, real
-from bpt.cli.pictures import add_how, add_network, check, loaded
+from bpt.cli.pictures import add_how, add_network, check, loaded, print_answers
 
 if TYPE_CHECKING:
     from bpt.apps.commands.job import Job
@@ -23,6 +23,7 @@ the objects that it finds, the surest first: score, class, and the corners of th
 A folder stands for all images in it, a text (.txt) for those that it lists, one a line. What is done to pictures first
 is said by the data layer of --model, by <snapshot_prefix>_preprocessing.prototxt beside the weights, or by
 --preprocessing. Objects below the DetectionOutput layer's own confidence_threshold are never there.
+A picture that is damaged is reported and left out, and the status is 1 then.
 """
 
 
@@ -40,5 +41,5 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     from bpt.apps.detect.detection import Detector, report_lines
 
     network, asked = loaded(arguments, job, Detector.of)
-    for line in report_lines(network, asked, arguments.threshold, arguments.json, arguments.output):
-        print(line, flush=True)
+    how = arguments.threshold, arguments.json, arguments.output
+    print_answers(asked, lambda damaged: report_lines(network, asked, *how, damaged))

@@ -22,6 +22,7 @@ written. Give it the flags that bpt train will get. Nothing is trained, and noth
   mpirun -n 4 bpt doctor
   mpirun -n 4 bpt doctor --solver prototxt/lenet/solver.prototxt
   bpt doctor --data train_lmdb                                      # is it what was written?
+  bpt doctor --data train.txt                                       # can all its pictures be decoded?
   mpirun -n 4 bpt doctor --solver S --cluster nodes.prototxt        # then bpt plan --solver S --auto --cluster …
 
 Each finding is "ok", a "note" (good to know), a "warning" (works, but not well) or a "PROBLEM" (will not work), with
@@ -39,7 +40,8 @@ def add_arguments(parser: Parser) -> None:
     parser.flag(
         "data",
         "also verify, as long as that takes, all checksums of the data that the run reads, or of what lies at each "
-        "PATH: an LMDB, an HDF5 file, a list of them, or a network's text. What has none is read whole",
+        "PATH: an LMDB, an HDF5 file, a list of them, or a network's text. What has none is read whole; all pictures "
+        "of an image list, a window file or a folder are decoded",
         metavar="PATH",
         nargs="*",
         default=None,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from bpt.cli.options import (
@@ -22,6 +23,7 @@ from bpt.cli.options import (
 if TYPE_CHECKING:
     from bpt.apps.commands.job import Job
     from bpt.apps.pictures.named_pictures import NamedPicture
+    from bpt.apps.pictures.picture_net import DamagedPictures
 
 T = TypeVar("T")
 
@@ -64,6 +66,21 @@ def loaded(arguments: argparse.Namespace, job: Job, load: Callable[..., T]) -> t
         missing=missing_weights_of(arguments),
     )
     return network, asked
+
+
+def print_answers(asked: Sequence[NamedPicture], told: Callable[[DamagedPictures | None], Iterable[str]]) -> None:
+    """Print the lines that ``told`` yields, and report pictures that are damaged, which the others do not wait for.
+
+    Raises:
+        FileError: the only picture is damaged.
+        RunError: some of several are.
+    """
+    from bpt.apps.pictures.picture_net import DamagedPictures
+
+    damaged = DamagedPictures(lambda line: print(f"left out: {line}", file=sys.stderr, flush=True))
+    for line in told(damaged if len(asked) > 1 else None):
+        print(line, flush=True)
+    damaged.raise_if_any(len(asked))
 
 
 def check(arguments: argparse.Namespace) -> None:

@@ -31,6 +31,14 @@ class AnnotatedSample(NamedTuple):
     objects: Objects
 
 
+def is_annotated(record: bytes) -> bool:
+    """Return whether a record has the form of an AnnotatedDatum: a Datum is in it."""
+    try:
+        return pb.AnnotatedDatum.FromString(record).HasField("datum")
+    except DecodeError:
+        return False
+
+
 def decode_annotated(record: bytes, channels: int | None = None) -> tuple[Image, float, Objects]:
     """Return the image, its label and its objects; see ``decode_datum``.
 

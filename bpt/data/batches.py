@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from functools import partial
 from itertools import pairwise
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from bpt.base.errors import DataError
 from bpt.data.assigned_samples import AllocatedSampler
 from bpt.data.augment import Augment
+from bpt.data.damaged_samples import SkippingSource
 from bpt.data.finite import FiniteWatch, all_finite
 from bpt.data.hdf5_file import Hdf5Source
 from bpt.data.prefetch import ALONE, Workers
@@ -80,6 +81,11 @@ class Batches(ABC):
     def _reordered(self, batch: tuple[Tensor, ...], behind: int) -> tuple[Tensor, ...]:
         """Return the first ``behind`` samples, which stand first in the stream, behind the others."""
         return tuple(torch.cat((top[behind:], top[:behind]), out=empty(*top.shape)) for top in batch)
+
+    @property
+    def skipped(self) -> Set[int]:
+        """The samples of the source that others have taken the places of, so far."""
+        return self._compared.skipped if isinstance(self._compared, SkippingSource) else frozenset()
 
     @property
     def path(self) -> str:

@@ -6,16 +6,19 @@ import io
 import math
 import re
 import struct
+import sys
 import warnings
+from collections.abc import Callable
 from functools import lru_cache
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bpt.base.errors import BptError, DataError, UserError
 from bpt.base.formats import HEAD, recognise
+from bpt.data.opencv_pixels import gray_of, opencv_color, read_pnm, tiff_of_16
 from bpt.data.png_gray import gray_of_color
 
 if TYPE_CHECKING:
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
 
 
+T = TypeVar("T")
 _CHANNELS = {1: "L", 3: "RGB"}
 _NATIVE = {
     "1": "L",
@@ -35,7 +39,8 @@ _NATIVE = {
     "YCbCr": "RGB",
 }
 """Pillow's mode of a file → the mode that OpenCV would give it."""
-_GRAY_OF_16 = ("I;16", "I")  # Pillow's modes of a gray PNG of 16 bits; the latter before 11.3
+GRAY_OF_16 = ("I;16", "I;16B", "I;16L", "I")  # Pillow's modes of gray of 16 bits; the last one of a PNG before 11.3
+_DEEP_GRAY = ("PNG", "TIFF", "JPEG2000")
 
 # Files of other formats may make Pillow run programs.
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP", "JPEG2000", "SUN")
@@ -66,25 +71,35 @@ def _silence(pillow: ModuleType) -> None:
 def decode_image(content: bytes, channels: int | None = None) -> NDArray[np.uint8]:
     """Return the image (C, H, W) in the bytes of an image file, channels in the order blue, green, red(, alpha).
 
-    It is a view of pixels that lie next to each other, and may be read-only. If it is converted, it is also turned as
-    its file's EXIF tag says, as OpenCV does since 3.1. Of 16 bits a channel, which a PNG may have, the upper 8 are
-    taken, as OpenCV does; gray is made of color before that, as :mod:`bpt.data.png_gray` says.
+    It is a view of pixels that lie next to each other, and may be read-only. If it is converted, it has the pixels that
+    OpenCV's ``imread`` gives: turned as its file's EXIF tag says, 16 bits a channel made 8, and gray of color as
+    OpenCV's reader of the format makes it (:mod:`bpt.data.opencv_pixels`, :mod:`bpt.data.png_gray`).
 
     Args:
         channels: 1 (gray) or 3 (color) to convert to; ``None`` keeps what the file has.
 
     Raises:
-        DataError: not an image file, a damaged one, one of another format than PNG with more than 8 bits a channel,
-            or one with more pixels than ``PIL.Image.MAX_IMAGE_PIXELS``, which a few bytes may ask for.
+        DataError: not an image file, a damaged one, one with numbers that OpenCV does not read as a picture, or one
+            with more pixels than ``PIL.Image.MAX_IMAGE_PIXELS``, which a few bytes may ask for.
         UserError: Pillow is not installed.
     """
+    pixels = with_image(content, lambda image: _pixels(image, channels, content))
+    if pixels.ndim == 2:
+        return pixels[np.newaxis]
+    planes: NDArray[np.uint8] = pixels.transpose(2, 0, 1)
+    return planes[::-1] if len(planes) == 3 else planes.take((2, 1, 0, 3), 0)
+
+
+def with_image(content: bytes, make: Callable[[ImageFile], T]) -> T:
+    """Return what ``make`` makes of the image in the bytes of an image file; for errors see ``decode_image``."""
     pillow = import_pillow()
     try:
         _silence(pillow)
         with pillow.open(io.BytesIO(content), formats=_FORMATS) as image:
             if image.width * image.height > (pillow.MAX_IMAGE_PIXELS or math.inf):
                 raise pillow.DecompressionBombError
-            pixels: NDArray[np.uint8] = _pixels(image, channels, content)
+            _check_size(image, len(content))
+            return make(image)
     except BptError:
         raise
     except pillow.UnidentifiedImageError:
@@ -96,31 +111,35 @@ def decode_image(content: bytes, channels: int | None = None) -> NDArray[np.uint
         raise DataError(f"an image of more than {pillow.MAX_IMAGE_PIXELS} pixels, the most that are decoded") from None
     except Exception as error:  # Pillow raises errors of all kinds at damaged files
         raise DataError(f"a damaged image file: {error}") from None
-    if pixels.ndim == 2:
-        return pixels[np.newaxis]
-    planes: NDArray[np.uint8] = pixels.transpose(2, 0, 1)
-    return planes[::-1] if len(planes) == 3 else planes.take((2, 1, 0, 3), 0)
+
+
+def _check_size(image: ImageFile, size: int) -> None:
+    """Look at what a file of ``size`` bytes says of itself, before memory is taken for it."""
+    width, height = image.size
+    if width * height > _SMALL + _DENSEST * size:
+        raise DataError(f"a damaged image file: it says that it has {width} × {height} pixels, in {size} bytes")
 
 
 def _pixels(image: ImageFile, channels: int | None, content: bytes) -> NDArray[np.uint8]:
-    """(H, W) of a gray image, else (H, W, C). Memory is taken only after a look at what the file says of itself."""
-    width, height = image.size
-    if width * height > _SMALL + _DENSEST * len(content):
-        raise DataError(f"a damaged image file: it says that it has {width} × {height} pixels, in {len(content)} bytes")
-    if image.format == "PNG" and image.mode in _GRAY_OF_16:
-        gray = (np.asarray(_upright(image) if channels else image) >> 8).astype(np.uint8)
-        return gray if channels != 3 else np.repeat(gray[..., np.newaxis], 3, 2)
+    """Return (H, W) of a gray image, else (H, W, C)."""
+    if (odd := _of_odd_bits(image, channels, content)) is not None:
+        return _with_channels(odd, channels)
     if (bits := _bits(image, content)) > _BITS:
-        raise DataError(f"a {image.format} of {bits} bits a channel; only a PNG may have more than 8")
+        raise DataError(f"a {image.format} of {bits} bits a channel; this format may have 8, or 16 of gray")
     if image.mode not in _NATIVE:
         raise DataError(f"an image of Pillow's mode {image.mode}; only 8 bits a channel can be read")
     if channels == 1 and image.format == "JPEG":
         image.draft("L", image.size)  # what JPEG has for gray, instead of what its colors would give
     if not channels:
-        native: NDArray[np.uint8] = np.asarray(_converted(image, _NATIVE[image.mode]))
-        return native
+        color = opencv_color(image, _stored(image)) if image.mode == "CMYK" else None
+        return np.asarray(_converted(image, _NATIVE[image.mode])) if color is None else color
     if channels == 1 and image.format == "PNG" and image.mode not in ("1", "L", "LA"):
-        return gray_of_color(_samples(image, content), content)
+        return gray_of_color(deep_samples(image, content), content)
+    if image.mode not in ("1", "L", "LA"):
+        form, color = image.format or "", opencv_color(image, _stored(image))
+        color = color if color is not None else np.asarray(_converted(image, "RGB"))
+        turned = _upright_as(image, color)
+        return turned if channels == 3 else gray_of(turned, form)
     converted: NDArray[np.uint8] = np.asarray(_upright(_converted(image, _CHANNELS[channels])))
     return converted
 
@@ -140,18 +159,62 @@ def _bits(image: ImageFile, content: bytes) -> int:
     return _BITS
 
 
-def _samples(image: ImageFile, content: bytes) -> NDArray[np.uint8] | NDArray[np.uint16]:
-    """(H, W, 3): red, green and blue of a PNG, in as many bits as it has."""
+def _of_odd_bits(image: ImageFile, channels: int | None, content: bytes) -> NDArray[np.uint8] | None:
+    """Return 8 bits a channel of an image that has another number of them, if OpenCV reads it; ``None``: it has 8."""
+    if image.format == "PPM":
+        return read_pnm(content, image.size)
+    stored = _stored(image)
+    if image.format in _DEEP_GRAY and image.mode in GRAY_OF_16 and "I;32" not in stored:
+        return (np.asarray(_upright(image) if channels else image) >> 8).astype(np.uint8)
+    if image.format == "TIFF" and image.mode == "RGB" and ";16" in stored:
+        return tiff_of_16(*_both_bytes(image, content))
+    return None
+
+
+def _with_channels(pixels: NDArray[np.uint8], channels: int | None) -> NDArray[np.uint8]:
+    """Return (H, W) or (H, W, 3) with so many channels, gray as OpenCV's own code makes it."""
+    if channels == 3 and pixels.ndim == 2:
+        return np.repeat(pixels[..., np.newaxis], 3, 2)
+    return gray_of(pixels, "") if channels == 1 and pixels.ndim == 3 else pixels
+
+
+def deep_samples(image: ImageFile, content: bytes, turned: bool = True) -> NDArray[np.uint8] | NDArray[np.uint16]:
+    """Return red, green and blue (H, W, 3) of a PNG, in as many bits as it has; ``turned`` as its EXIF tag says."""
+    turn = _upright if turned else _as_it_is
     deep = _stored(image).startswith(("RGB;16", "RGBA;16"))  # gray with alpha is, as it were, color of 8 bits
-    upper: NDArray[np.uint8] = np.asarray(_upright(_converted(image, "RGB")))
+    upper: NDArray[np.uint8] = np.asarray(turn(_converted(image, "RGB")))
     if not deep:
         return upper
     with import_pillow().open(io.BytesIO(content), formats=("PNG",)) as other:
         # Pillow keeps one byte of each sample: the first one, or the second one of what is little-endian.
-        other.tile = [(*tile[:3], str(tile[3]).replace(";16B", ";16L")) for tile in other.tile]
-        lower: NDArray[np.uint8] = np.asarray(_upright(_converted(other, "RGB")))
+        other.tile = [_other_bytes(tile) for tile in other.tile]
+        lower: NDArray[np.uint8] = np.asarray(turn(_converted(other, "RGB")))
     samples: NDArray[np.uint16] = (upper.astype(np.uint16) << 8 | lower).astype(np.uint16)
     return samples
+
+
+def _both_bytes(image: ImageFile, content: bytes) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Return the upper and the lower bytes (H, W, 3) of a TIFF of 16 bits a channel."""
+    with import_pillow().open(io.BytesIO(content), formats=("TIFF",)) as other:
+        other.tile = [_other_bytes(tile) for tile in other.tile]
+        return np.asarray(_upright(image)), np.asarray(_upright(other))
+
+
+def _other_bytes(tile: Any) -> Any:
+    """Return what Pillow decodes to take the other byte of each sample."""
+    settings = _other_order(tile[3])
+    return tile._replace(args=settings) if hasattr(tile, "_replace") else (*tile[:3], settings)  # older: a tuple
+
+
+def _other_order(settings: object) -> object:
+    """Return the settings of a decoder that takes the other one of two bytes."""
+    if isinstance(settings, tuple):
+        return tuple(_other_order(each) for each in settings)
+    if not isinstance(settings, str):
+        return settings
+    first, order, rest = settings.partition(";16")
+    own = "L" if sys.byteorder == "little" else "B"
+    return settings if not order else f"{first};16{'B' if (rest or 'B').replace('N', own) == 'L' else 'L'}"
 
 
 def _stored(image: ImageFile) -> str:
@@ -161,6 +224,21 @@ def _stored(image: ImageFile) -> str:
 
 def _converted(image: Image, mode: str) -> Image:
     return image if image.mode == mode else image.convert(mode)
+
+
+def _upright_as(image: Image, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return ``pixels`` (H, W, 3) of ``image``, turned as its EXIF tag says."""
+    orientation = image.getexif().get(_ORIENTATION, 1)
+    if orientation == 1:
+        return pixels
+    other = import_pillow().fromarray(pixels)
+    other.getexif()[_ORIENTATION] = orientation
+    turned: NDArray[np.uint8] = np.asarray(_upright(other))
+    return turned
+
+
+def _as_it_is(image: Image) -> Image:
+    return image
 
 
 def _upright(image: Image) -> Image:

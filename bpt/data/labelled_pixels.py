@@ -14,6 +14,7 @@ from torch import Tensor
 from bpt.base.errors import DataError, FileError, UserError, excerpt
 from bpt.base.seeds import derive_seed
 from bpt.data.batches import Batches, empty
+from bpt.data.damaged_samples import ListedSource
 from bpt.data.image import Pixels, import_pillow, resize
 from bpt.data.image_source import read_image
 from bpt.data.prefetch import Workers
@@ -214,7 +215,12 @@ class LabelledBatches(Batches):
     """
 
     def __init__(
-        self, source: LabelledSource, sampler: Sampler, transform: PixelTransform, share: Share, workers: Workers
+        self,
+        source: ListedSource[Labelled],
+        sampler: Sampler,
+        transform: PixelTransform,
+        share: Share,
+        workers: Workers,
     ) -> None:
         super().__init__(source, sampler, share)
         self._source, self._transform, self._workers = source, transform, workers

@@ -6,20 +6,26 @@ What has no checksums, as Caffe wrote it or bpt before it had them, is read whol
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
 from bpt.base.errors import BptError, DataError
 from bpt.base.user_files import refuse_file
+from bpt.data.annotated import decode_annotated, is_annotated
 from bpt.data.checksums import PIECE, Tell, damaged_pieces
+from bpt.data.datum import decode_datum, is_encoded
 from bpt.data.hdf5_file import import_h5py
 from bpt.data.lmdb_file import DatumRecord, open_lmdb
 from bpt.data.lmdb_pages import DamagedError, LmdbFile
+from bpt.data.prefetch import how_many
 
 _MOST = 5  # that are named
+_DECODED_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -49,27 +55,56 @@ def verify_lmdb(path: str, tell: Tell = lambda size: None) -> Verified:
     try:
         amount = f"{file.meta.entries} record{'s' * (file.meta.entries != 1)}"
         if damaged is None:
-            return Verified(path, amount, False, tuple(_unreadable(path, file)))
+            return Verified(path, amount, False, tuple(_unreadable(file)))
+        if not damaged and _holds_images(file):  # which may have been damaged when they were written
+            return Verified(path, amount, True, tuple(_unreadable(file)))
         return Verified(path, amount, True, tuple(_records_in(file, damaged)) if damaged else ())
     finally:
         file.close()
 
 
-def _unreadable(path: str, file: LmdbFile) -> Iterator[str]:
-    """Yield the first records that cannot be read or decoded."""
+def _records(file: LmdbFile) -> Iterator[DatumRecord]:
+    return (DatumRecord(entry.key, file.value(entry)) for leaf in file.leaves() for entry in leaf)
+
+
+def _decoder_of(file: LmdbFile) -> Callable[[bytes], object]:
+    """Return what decodes the records: Datum, or AnnotatedDatum, if the first one has its form."""
+    first = next(_records(file), None)
+    return decode_annotated if first and is_annotated(first.datum) else decode_datum
+
+
+def _holds_images(file: LmdbFile) -> bool:
+    """Return whether the first record is an image file."""
+    try:
+        first = next(_records(file), None)
+    except (DamagedError, OSError):
+        return False
+    return first is not None and (is_annotated(first.datum) or is_encoded(first.datum))
+
+
+def _unreadable(file: LmdbFile) -> Iterator[str]:
+    """Yield the first records that cannot be read or decoded. Threads decode them."""
 
     def bad() -> Iterator[str]:
         try:
-            for leaf in file.leaves():
-                for entry in leaf:
-                    try:
-                        DatumRecord(entry.key, file.value(entry)).sample(path)
-                    except DataError as error:
-                        yield str(error).removeprefix(f"{path}: ")
+            decode = _decoder_of(file)
+            records = _records(file)
+            with ThreadPoolExecutor(how_many(0), "bpt verify") as pool:
+                while block := list(islice(records, _DECODED_AT_ONCE)):
+                    yield from filter(None, pool.map(partial(_wrong_with, decode), block))
         except (DamagedError, OSError) as error:
             yield str(error)
 
     yield from _first(bad())
+
+
+def _wrong_with(decode: Callable[[bytes], object], record: DatumRecord) -> str:
+    """Return what is wrong with a record; "": nothing is."""
+    try:
+        decode(record.datum)
+    except DataError as error:
+        return f'record "{record.key.decode("ascii", "backslashreplace")}": {error}'
+    return ""
 
 
 def _records_in(file: LmdbFile, damaged: tuple[int, ...]) -> Iterator[str]:

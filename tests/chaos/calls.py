@@ -1,129 +1,161 @@
-"""Losses in calls: a rank dies as it comes to its n-th collective, or as it leaves it, wherever that call may be."""
+"""Ranks that are threads and die at a call of a communicator, as it begins or ends: each place that calls one."""
 
 from __future__ import annotations
 
-import random
+import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from bpt.engine.executor import Executor
-from tests.chaos.losses import ALONE, COPIES, SHARDS, STAGES, solve
-from tests.doubles.meeting import Group
-from tests.doubles.thread_ranks import Killed
-from tests.solver.spread_runs import Saved, remove_snapshots, set_up, train
+from bpt.config.plan.resolve import read_plan
+from bpt.system.comm.base import Communicator
+from bpt.train.solver.solver import Solver
+from tests.chaos.losses import ALONE
+from tests.doubles.thread_ranks import Killed, ThreadCommunicator, run_ranks
+from tests.solver.spread_runs import Saved, remove_snapshots
 
-LARS = "clip_gradients: -1 larc: true larc_eta: 0.2"
-BEST = 'snapshot_best: "accuracy" test_interval: 2'
-SETTINGS: Mapping[str, tuple[int, str, tuple[str, ...]]] = {
-    "ALLREDUCE": (3, "", ()),
-    "TREE": (3, "", ("parallel_param { exchange: TREE }", COPIES)),
-    "RING": (3, "", ("parallel_param { exchange: RING }",)),
-    "CGDP, searching": (3, "", ("parallel_param { exchange: CGDP cgdp_param { step: 1 range: 1 interval: 1 } }",)),
-    "DYNAMIC": (3, "", ("parallel_param { balance: DYNAMIC }",)),
-    "LARS": (3, LARS, ()),
-    "best": (3, BEST, ()),
-    "min_ranks": (3, "", ("parallel_param { fault_param { min_ranks: 2 } }",)),
-    "spares": (4, "", ("parallel_param { fault_param { spares: 1 } }",)),
-    "2 stages": (4, "", (STAGES, COPIES)),
-    "2 shards, LARS": (4, LARS, (SHARDS, COPIES)),
-}
-"""Ranks, what changes the curve, and what does not."""
+COMM = "/bpt/comm/"
+
+
+class Place(NamedTuple):
+    """Where the program calls a communicator.
+
+    Attributes:
+        method: of the communicator.
+        where: file and function of the caller, without line, so that names of tests stay.
+        number: which call of this rank there, from 0.
+    """
+
+    method: str
+    where: str
+    number: int
 
 
 class Death(NamedTuple):
-    """A rank dies in its ``call``-th collective since training began or the first one died; or right behind it."""
+    """A rank of the job dies at a place.
+
+    Attributes:
+        rank: of the job.
+        place: where.
+        ends: whether as the call ends, not as it begins: its own part has been sent.
+    """
 
     rank: int
-    call: int
-    behind: bool
+    place: Place
+    ends: bool = False
 
 
-class Deaths:
-    """Counts the collectives of each rank, and lets ranks die in them."""
+class Calls:
+    """Calls that each rank has made since it began to train, and the deaths that are still to come."""
 
-    def __init__(self, left: Sequence[Death] = ()) -> None:
-        self.left = list(left)
-        self.counts: dict[int, int] = {}
-        self.lock = threading.Lock()
-        self.begun = False
+    def __init__(self, *deaths: Death) -> None:
+        self.seen: dict[int, list[Place]] = {}  # by rank
+        self.left = list(deaths)
+        self._dead: set[int] = set()
+        self._lock = threading.Lock()
 
-    def begin(self) -> None:
-        """Count from now on."""
-        self.begun = True
+    def begin(self, rank: int) -> None:
+        """Count from here on."""
+        with self._lock:
+            self.seen[rank] = []
 
-    @contextmanager
-    def around(self, rank: int) -> Iterator[None]:
-        """A collective of ``rank``, which may die in it."""
-        with self.lock:
-            number = self.counts[rank] = self.counts.get(rank, -1) + self.begun
-            due = self.left[0] if self.left and self.begun else None
-            dies = due is not None and due.rank == rank and number >= due.call
-            if dies:
-                self.left.pop(0)
-                self.counts.clear()
-        if dies and due and not due.behind:
-            raise Killed
-        yield
-        if dies:
-            raise Killed
+    def end(self, rank: int) -> None:
+        """Count no more: the work is done, and what the rank has seen stays."""
+        with self._lock:
+            self.seen[-1 - rank] = self.seen.pop(rank)
+
+    def come(self, comm: Communicator, method: str) -> Death | None:
+        """Return the death that awaits the rank in this call; raise Killed if it is dead already."""
+        rank = comm.world_ranks[comm.rank]
+        with self._lock:
+            if rank in self._dead:
+                raise Killed
+            if rank not in self.seen:
+                return None
+            where = _caller()
+            number = sum(place[:2] == (method, where) for place in self.seen[rank])
+            place = Place(method, where, number)
+            self.seen[rank].append(place)
+            death = next((death for death in self.left if death.rank == rank and death.place == place), None)
+            if death:
+                self.left.remove(death)
+            return death
+
+    def die(self, comm: Communicator) -> None:
+        """Let the rank be lost at once, whichever of its threads comes here."""
+        assert isinstance(comm, ThreadCommunicator)
+        rank = comm.world_ranks[comm.rank]
+        with self._lock:
+            self._dead.add(rank)
+        comm._group.job.lose(rank)
+        raise Killed
+
+
+def _caller() -> str:
+    frame = sys._getframe(1)
+    while frame.f_back and (COMM in (name := frame.f_code.co_filename) or "/bpt/" not in name):
+        frame = frame.f_back
+    name = frame.f_code.co_filename.rpartition("/bpt/")[2]
+    return f"{name}:{frame.f_code.co_name}"
 
 
 @contextmanager
-def injected(deaths: Deaths) -> Iterator[None]:
-    """Ranks come by ``deaths`` with every collective, from the first iteration on."""
-    together, execute = Group.together, Executor._execute
+def deadly(calls: Calls) -> Iterator[None]:
+    """Let ranks come by ``calls`` with every call of a communicator, of buffers or objects."""
+    plain = Communicator._call, Communicator._object_call
+
+    def watched(which: int) -> Any:
+        def call(self: Communicator, method: str, *seen: Any, **more: Any) -> AbstractContextManager[None]:
+            return inside(self, method, plain[which](self, method, *seen, **more))
+
+        return call
 
     @contextmanager
-    def meeting(self: Group, rank: int, call: tuple[object, ...], value: Any) -> Iterator[list[Any]]:
-        with deaths.around(self.members[rank]), together(self, rank, call, value) as values:
-            yield values
+    def inside(self: Communicator, method: str, context: AbstractContextManager[object]) -> Iterator[None]:
+        death = calls.come(self, method)
+        if death and not death.ends:
+            calls.die(self)
+        with context:
+            yield
+        if death:
+            calls.die(self)
 
-    def executing(self: Executor, instruction: Any) -> None:
-        deaths.begin()
-        execute(self, instruction)
-
-    with patch.object(Group, "together", meeting), patch.object(Executor, "_execute", executing):
+    with patch.object(Communicator, "_call", watched(0)), patch.object(Communicator, "_object_call", watched(1)):
         yield
 
 
-def campaign(seed: int, first: int, runs: int) -> Iterator[tuple[int, str, Callable[[], None]]]:
-    """Runs by number, of a setting, a rank and a call drawn by that seed, in the current folder; by default 200."""
-    set_up(Path.cwd())
-    expected: dict[str, dict[int, Saved]] = {}
-    names = list(SETTINGS)
-    for number in range(first, first + (runs or 200)):
-        choice, name = random.Random(f"{seed} {number}"), names[number % len(names)]
-        ranks, changes, _ = SETTINGS[name]
-        if changes not in expected:
-            train(1, ALONE, *filter(None, [changes]))
-            expected[changes] = {iteration: Saved.read(iteration) for iteration in (3, 6, 9)}
-            remove_snapshots()
-        deaths = [Death(choice.randrange(ranks), choice.randrange(90), choice.random() < 0.5)]
-        if choice.random() < 0.3 and ranks > 3 and name != "spares":  # another one, while the others heal
-            deaths.append(Death((deaths[0].rank + 1) % ranks, choice.randrange(30), False))
-        words = ", ".join(f"rank {each.rank} {'behind' if each.behind else 'in'} call {each.call}" for each in deaths)
-        yield number, f"{name}: {words}", partial(check, name, deaths, expected[changes])
+def solve(calls: Calls, ranks: int, *overrides: str) -> list[int]:
+    """Train on so many ranks; the iterations that each which is left has done."""
+
+    def run(world: Communicator) -> int:
+        with Solver(read_plan("solver.prototxt", [ALONE, *overrides]), world=world.Dup()) as solver:
+            calls.begin(world.rank)
+            solver.solve()
+            calls.end(world.rank)
+            return solver.iter
+
+    with deadly(calls):
+        return run_ranks(ranks, run, tolerant=True)
 
 
-def check(name: str, deaths: Sequence[Death], expected: Mapping[int, Saved]) -> None:
-    """That what is left after the deaths ends as an undisturbed run, in the current folder."""
-    ranks, changes, overrides = SETTINGS[name]
-    left = Deaths(deaths)
-    with injected(left):
-        ended = solve(ranks, *filter(None, [changes]), *overrides)
-    assert [done for _, done in ended if done] and all(done in (0, 9) for _, done in ended), ended
-    for iteration, saved in expected.items():
-        found = Saved.read(iteration)
-        if name == "DYNAMIC":  # the shares that it has come to are a part of its state
-            found = replace(found, rest=saved.rest)
-        found.check(saved, 1e-5)
+def places(ranks: int, *overrides: str, deaths: tuple[Death, ...] = ()) -> dict[int, list[Place]]:
+    """Return the calls of each rank that is left, of a run with these deaths; its snapshots are removed."""
+    calls = Calls(*deaths)
+    solve(calls, ranks, *overrides)
     remove_snapshots()
-    for file in Path().glob("small_best*"):
-        file.unlink()
+    return {-1 - rank: seen for rank, seen in calls.seen.items() if rank < 0}
+
+
+def check(deaths: tuple[Death, ...], expected: Mapping[int, Saved], ranks: int, *overrides: str) -> None:
+    """Assert that what is left after the deaths ends as an undisturbed run, in the current folder."""
+    calls = Calls(*deaths)
+    done = solve(calls, ranks, *overrides)
+    assert len(done) == ranks - len(deaths) and set(done) - {0} == {9}, done  # a spare that nobody needed did none
+    assert not calls.left, f"nobody came to {calls.left}"
+    for iteration, saved in expected.items():
+        Saved.read(iteration).check(saved, 1e-5)
+    remove_snapshots()
     assert not [path for path in Path().iterdir() if "tmp" in path.name], "half-written files are left"

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import calls, files, losses
+from tests.chaos import files, losses
 from tests.chaos.files import Run
 
 
 @pytest.mark.parametrize(
-    ("campaign", "runs"),
-    [(losses.campaign, 3), (calls.campaign, 11), (files.kills, 8), (files.flips, 100), (files.data_flips, 100)],
+    ("campaign", "runs"), [(losses.campaign, 3), (files.kills, 8), (files.flips, 100), (files.data_flips, 100)]
 )
 def test_a_few_of_each(
     campaign: Callable[[int, int, int], Iterator[Run]], runs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

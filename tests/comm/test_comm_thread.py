@@ -127,7 +127,7 @@ def test_no_thread_before_the_first_work_or_after_close(started: Callable[[], in
     comm_thread.submit(lambda: None, ExchangeGradients(0))
     assert started() == 1
     comm_thread.wait()
-    (thread,) = [thread for thread in threading.enumerate() if thread.name.startswith("comm_thread of")]
+    *_, thread = [thread for thread in threading.enumerate() if thread.name.startswith("comm_thread of")]
     comm_thread.close()
     thread.join(60)
     assert started() == 0
@@ -138,7 +138,7 @@ def test_a_forgotten_comm_thread_ends_its_thread(started: Callable[[], int]) -> 
     comm_thread = CommThread(Two())
     comm_thread.submit(lambda: None, ExchangeGradients(0))
     comm_thread.wait()
-    (thread,) = [thread for thread in threading.enumerate() if thread.name.startswith("comm_thread of")]
+    *_, thread = [thread for thread in threading.enumerate() if thread.name.startswith("comm_thread of")]
     del comm_thread
     gc.collect()
     thread.join(60)
@@ -156,7 +156,7 @@ def test_close_does_not_wait_for_a_call_that_never_ends(started: Callable[[], in
     comm_thread.submit(call, ExchangeGradients(0))
     comm_thread.submit(lambda: done.append(1), ExchangeGradients(0))
     begun.wait(60)
-    (thread,) = [thread for thread in threading.enumerate() if thread.name.startswith("comm_thread of")]
+    *_, thread = [thread for thread in threading.enumerate() if thread.name.startswith("comm_thread of")]
     comm_thread.close()
     assert thread.is_alive()
     go.set()

@@ -105,12 +105,12 @@ class ThreadCommunicator(Communicator):
     def spans_hosts(self) -> bool:
         return len(set(self._group.hosts or ())) > 1
 
-    def bcast(self, value: Any, root: int = 0) -> Any:
-        with self.events.waiting("bcast"), self._group.together(self.rank, ("bcast", root), value) as values:
+    def _bcast_object(self, value: Any, root: int) -> Any:
+        with self._group.together(self.rank, ("bcast", root), value) as values:
             return values[root]
 
-    def allgather(self, value: Any) -> list[Any]:
-        with self.events.waiting("allgather"), self._group.together(self.rank, ("allgather",), value) as values:
+    def _allgather_objects(self, value: Any) -> list[Any]:
+        with self._group.together(self.rank, ("allgather",), value) as values:
             return values
 
     def Split(self, color: int, key: int = 0) -> ThreadCommunicator:

@@ -162,6 +162,7 @@ def test_own_fields_leave_caffe_numbers_free() -> None:
         "TransformationParameter.augment_param": 1001,
         "DataParameter.shuffle": 1000,
         "BatchNormParameter.sync": 1000,
+        "ImageDataParameter.on_error": 1040,
         "SolverState.data_position": 1000,
         "SolverState.engine": 1001,
         "SolverState.loss_history": 1002,

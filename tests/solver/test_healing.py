@@ -144,6 +144,17 @@ def test_spares_come_one_by_one_and_the_first_rank_may_be_lost(caplog: pytest.Lo
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("spares", [1, slow(2)])
+def test_spares_that_are_left_alone_do_not_take_the_run_for_done(spares: int) -> None:
+    """They agreed with each other that all was well, once, and the job ended with status 0 and no snapshot."""
+    ranks = 2 + spares
+    with (
+        injected(Kills([Kill(0, 5, "F"), Kill(1, 5, "F")])),
+        pytest.raises(LostRankError, match="nobody else has"),
+    ):
+        solve(ranks, spare(spares))
+
+
 def test_spares_that_nobody_needs_leave_with_the_others() -> None:
     check([], 4, spare(2), spares=2)
 

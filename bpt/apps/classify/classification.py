@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from bpt.apps.classify.classifier_net import ClassifierNet, classifier_net
 from bpt.apps.pictures.class_names import ClassNames, class_names, class_words
+from bpt.apps.pictures.image_input import Prepared
 from bpt.apps.pictures.named_pictures import NamedPicture
-from bpt.apps.pictures.picture_net import PictureNet
+from bpt.apps.pictures.picture_net import DamagedPictures, PictureNet
 from bpt.config.plan.nets import NetPlan
 from bpt.nn.pass_context import PassContext
 from bpt.train.state import MissingWeights
@@ -81,16 +82,21 @@ class PictureClassifier:
         )
         return cls(net, pictures, class_names(labels, net.classes))
 
-    def scores(self, files: Sequence[str]) -> Tensor:
-        """Probabilities or scores (N, classes) of at most as many image files as the batch has."""
-        _, made = self.pictures.run(files, self.net.scores)
-        scores = made.flatten(1)[: len(files)].double()
+    def scores(self, prepared: Prepared) -> Tensor:
+        """Return probabilities or scores (N, classes) of at most as many pictures as the batch has."""
+        made = self.pictures.run(prepared, self.net.scores)
+        scores = made.flatten(1)[: len(prepared.input)].double()
         return scores.softmax(1) if self.net.by_softmax else scores
 
-    def answers(self, asked: Sequence[NamedPicture], top: int) -> Iterator[Classification]:
-        """Yield what the net says of each picture, in order: its ``top`` best classes."""
-        for part in self.pictures.batches(asked):
-            for picture, row in zip(part, self.scores([each.path for each in part]), strict=True):
+    def answers(
+        self, asked: Sequence[NamedPicture], top: int, damaged: DamagedPictures | None = None
+    ) -> Iterator[Classification]:
+        """Yield what the net says of each picture, in order: its ``top`` best classes.
+
+        For ``damaged`` see PictureNet.
+        """
+        for part, prepared in self.pictures.batches(asked, damaged):
+            for picture, row in zip(part, self.scores(prepared), strict=True):
                 order = np.argsort(-row.numpy(), kind="stable")[:top]
                 yield Classification(picture, [self.guess(int(each), float(row[each])) for each in order])
 
@@ -99,14 +105,23 @@ class PictureClassifier:
 
 
 def report_lines(
-    classifier: PictureClassifier, asked: Sequence[NamedPicture], top: int, as_json: bool
+    classifier: PictureClassifier,
+    asked: Sequence[NamedPicture],
+    top: int,
+    as_json: bool,
+    damaged: DamagedPictures | None = None,
 ) -> Iterator[str]:
-    """Lines that tell what the net says of pictures and, if all are labelled, how often it is right."""
+    """Lines that tell what the net says of pictures and, if all are labelled, how often it is right.
+
+    Args:
+        damaged: see PictureNet.batches; the accuracy is that of the other pictures.
+    """
     if not as_json:
         yield f"Prepared: {classifier.pictures.input}"
-    right = 0
-    for answer in classifier.answers(asked, min(top, classifier.net.classes)):
+    right = answered = 0
+    for answer in classifier.answers(asked, min(top, classifier.net.classes), damaged):
         picture = answer.picture
+        answered += 1
         right += answer.best[0].number == picture.label
         if as_json:
             yield json.dumps(_plain(classifier, answer))
@@ -114,8 +129,8 @@ def report_lines(
         known = "" if picture.label is None else f", which is {classifier.guess(picture.label)}"
         yield f"{picture.path}{known}"
         yield from (f"  {guess.value:.4f}  {guess}" for guess in answer.best)
-    if not as_json and all(each.label is not None for each in asked):
-        yield f"accuracy = {right / len(asked):.6g} ({right} of {len(asked)})"
+    if answered and not as_json and all(each.label is not None for each in asked):
+        yield f"accuracy = {right / answered:.6g} ({right} of {answered})"
 
 
 def _plain(classifier: PictureClassifier, answer: Classification) -> dict[str, object]:

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bpt.base.atomic import check_place
-from bpt.base.errors import UsageError, UserError, did_you_mean
+from bpt.base.errors import RunError, UsageError, UserError, did_you_mean
 from bpt.base.log import warnings_on_stderr
-from bpt.config.plan.nets import file_plan
+from bpt.config.plan.nets import NetPlan, file_plan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.lmdb_file import LmdbWriter, check_new
 from bpt.graph.layer_graph import LayerGraph
+from bpt.nn.layers.prefetching import PrefetchingDataLayer
 from bpt.nn.net_graph import build_graph_of
 from bpt.nn.pass_context import PassContext
 from bpt.train.runtime.net_on_device import make_net
@@ -42,7 +43,8 @@ def extract_features(
 
     A record is a Datum of one sample, ``float_data`` of channels × height × width, under its number in ten digits. Axes
     that a blob lacks are 1; of more than three those in the middle are one. ``missing`` says what is done about layers
-    that ``blobs`` depend on and that are in none of the weights.
+    that ``blobs`` depend on and that are in none of the weights. An image of a list that cannot be read is reported and
+    has no record; the others keep their numbers.
 
     Returns:
         How many records each database has.
@@ -53,38 +55,63 @@ def extract_features(
         FileError: a file is wrong, the weights are those of another net or lack a layer, or a database exists
             or has no place.
         WriteError: a database could not be written.
+        RunError: some images could not be read; the databases have the others.
     """
     if len(blobs) != len(databases):
         raise UsageError(f"{len(blobs)} blobs ({', '.join(blobs)}) need as many databases, {len(databases)} are named")
     if len({os.path.realpath(path) for path in databases}) < len(databases):
         raise UsageError(f"each blob needs a database of its own: {', '.join(databases)}")
-    graph = build_graph_of(file_plan(model, pb.TEST))
+    graph = build_graph_of(_skipping(file_plan(model, pb.TEST)))
     _check(graph, model, blobs)
     for path in databases:
         check_new(path)
         check_place(path)
     keep = frozenset(graph.blobs[blob].index for blob in blobs)
     net = make_net(graph, device, PassContext())
+    left_out, numbers = 0, [0] * len(blobs)  # samples without a record; rows of each blob so far
     try:
         with warnings_on_stderr():
             load_trained(net, weights, model, missing=missing, asked=[graph.blobs[blob] for blob in blobs])
         with ExitStack() as stack:
+            stack.enter_context(warnings_on_stderr())
             writers = [stack.enter_context(LmdbWriter(path)) for path in databases]
             stack.enter_context(net.fixed_parameters())
+            lists = [layer for layer in net.layers if isinstance(layer, PrefetchingDataLayer)]
+            sizes = {layer.share.total for layer in lists}
             for batch in range(batches):
                 # By a number of its own, so that DummyData and the like draw anew.
                 net.enter(replace(net.context, pass_number=batch))
                 values: dict[int, Tensor] = {}
+                places = [layer.position for layer in lists]
                 with torch.no_grad():
                     net.run(0, len(graph), values, keep, lambda tensor: tensor.to(device))
-                for blob, writer in zip(blobs, writers, strict=True):
-                    for value in values[graph.blobs[blob].index].float().cpu().numpy():
-                        writer.put(_datum(value), f"{len(writer):010d}")
+                bad = {row for layer, place in zip(lists, places, strict=True) for row in layer.replaced(place)}
+                left_out += len(bad)
+                for place, (blob, writer) in enumerate(zip(blobs, writers, strict=True)):
+                    rows = values[graph.blobs[blob].index].float().cpu().numpy()
+                    first = numbers[place]
+                    numbers[place] += len(rows)
+                    for row, value in enumerate(rows):
+                        if row in bad and len(rows) in sizes:  # else rows are no samples
+                            continue
+                        writer.put(_datum(value), f"{first + row:010d}")
                         if len(writer) % _SHOWN == 0:
                             tell(f"Extracted features of {len(writer)} query images for feature blob {blob}")
     finally:
         net.close()
+    if left_out:
+        counts = zip(databases, writers, strict=True)
+        written = ", ".join(f"{path} has {len(writer)} records" for path, writer in counts)
+        raise RunError(f"the images of {left_out} samples could not be read, as named above; {written}")
     return [len(writer) for writer in writers]
+
+
+def _skipping(plan: NetPlan) -> NetPlan:
+    """Return the plan of a net whose lists skip images that cannot be read."""
+    for layer in plan.source.param.layer:
+        if layer.HasField("image_data_param"):
+            layer.image_data_param.on_error = pb.ImageDataParameter.SKIP
+    return plan
 
 
 def _check(graph: LayerGraph, model: str, blobs: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from bpt.apps.detect.box_drawing import BoxDrawing, draw, named_apart
 from bpt.apps.detect.detector_net import DetectorNet, detector_net
 from bpt.apps.pictures.class_names import ClassNames, class_names
 from bpt.apps.pictures.named_pictures import NamedPicture
-from bpt.apps.pictures.picture_net import PictureNet
+from bpt.apps.pictures.picture_net import DamagedPictures, PictureNet
 from bpt.config.plan.nets import NetPlan
 from bpt.data.detection.truth import NO_IMAGE
 from bpt.data.object_boxes import Box, around
@@ -72,10 +72,12 @@ class Detector:
         pictures = PictureNet.of(net, weights, device, preprocessing, net.found, missing=missing)
         return cls(net, pictures, class_names(labels, net.classes))
 
-    def detections(self, asked: Sequence[NamedPicture], threshold: float) -> Iterator[Detections]:
-        """Yield the objects in each picture, in order, of a score of at least ``threshold``."""
-        for part in self.pictures.batches(asked):
-            prepared, made = self.pictures.run([each.path for each in part], self.net.found)
+    def detections(
+        self, asked: Sequence[NamedPicture], threshold: float, damaged: DamagedPictures | None = None
+    ) -> Iterator[Detections]:
+        """Yield the objects in each picture, in order, of a score of at least ``threshold``; see PictureNet.batches."""
+        for part, prepared in self.pictures.batches(asked, damaged):
+            made = self.pictures.run(prepared, self.net.found)
             rows = made.reshape(-1, made.shape[-1])
             rows = rows[(rows[:, 1] != NO_IMAGE) & (rows[:, 2] >= threshold)]
             for place, picture in enumerate(part):
@@ -96,17 +98,25 @@ def _in_pixels(rows: Tensor, part: Box, size: Shape) -> list[Detection]:
 
 
 def report_lines(
-    detector: Detector, asked: Sequence[NamedPicture], threshold: float, as_json: bool, folder: str = ""
+    detector: Detector,
+    asked: Sequence[NamedPicture],
+    threshold: float,
+    as_json: bool,
+    folder: str = "",
+    damaged: DamagedPictures | None = None,
 ) -> Iterator[str]:
     """Lines that tell what is found in pictures.
 
     Args:
         folder: where pictures with the boxes in them are written; "": nowhere.
+        damaged: see PictureNet.batches.
     """
     if not as_json:
         yield f"Prepared: {detector.pictures.input}"
-    drawings = named_apart(folder, [each.path for each in asked]) if folder else [""] * len(asked)
-    for detected, drawing in zip(detector.detections(asked, threshold), drawings, strict=True):
+    files = [each.path for each in asked]
+    drawings = iter(zip(files, named_apart(folder, files) if folder else [""] * len(files), strict=True))
+    for detected in detector.detections(asked, threshold, damaged):
+        drawing = next(drawn for file, drawn in drawings if file == detected.picture.path)  # skips damaged ones
         if drawing:
             draw(detected.picture.path, drawing, [_drawn(detector.names, each) for each in detected.found])
         if as_json:

@@ -1,4 +1,4 @@
-"""Whether data sets are what was written: every checksum, or else every record, looked at once (``--data``)."""
+"""Whether data sets are what was written: every checksum, record and picture, looked at once (``--data``)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,23 @@ from dataclasses import dataclass
 from functools import partial
 
 from bpt.apps.doctor.findings import Finding, Ranks, Section, attempt, nets_with_data, note, ok, problem
-from bpt.base.errors import FileError
+from bpt.base.errors import BptError, FileError
 from bpt.base.progress import ProgressBar
 from bpt.config.plan.nets import NetPlan
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto.binary_files import sniff
 from bpt.config.proto.sources import read_net
 from bpt.data.hdf5_file import listed
+from bpt.data.listed_pictures import (
+    ENDINGS,
+    ListedPicture,
+    is_window_file,
+    listed_pictures,
+    lists_pictures,
+    pictures_in,
+    verify_pictures,
+    window_file_pictures,
+)
 from bpt.data.verify import Verified, size_of, verify_hdf5, verify_lmdb
 from bpt.graph.layer_spec import FileKind, LayerSpec
 from bpt.graph.layer_specs import layer_specs
@@ -29,11 +39,21 @@ _NO_CHECKSUMS = "data that bpt writes have them: bpt convert imageset"
 
 @dataclass(frozen=True)
 class Stored:
-    """An LMDB or an HDF5 file, and what verifies it."""
+    """An LMDB, an HDF5 file or pictures, and what verifies them.
+
+    Attributes:
+        kind: in words.
+        path: as the user or a text wrote it.
+        verify: looks at all of it, and tells how many bytes it has looked at.
+        size: how many that will be.
+        root: what stands before the names of a list.
+    """
 
     kind: str
     path: str
     verify: Callable[..., Verified]
+    size: Callable[[], int]
+    root: str = ""
 
 
 def stored_of_plan(plans: Mapping[str, NetPlan], plan: RunPlan, rank: int) -> list[Stored]:
@@ -51,14 +71,16 @@ def stored_of_plan(plans: Mapping[str, NetPlan], plan: RunPlan, rank: int) -> li
 
 
 def stored_at(path: str) -> list[Stored]:
-    """Return what lies at ``path``: an LMDB, an HDF5 file, a list of such files, or what a network's text reads in any
-    phase.
+    """Return what lies at ``path``: data, a list or a folder of files, or what a network's text reads in any phase.
 
     Raises:
         BptError: nothing of that lies there.
     """
     if os.path.isdir(path):
-        return [_lmdb(path)]
+        is_lmdb = os.path.exists(os.path.join(path, "data.mdb")) or not pictures_in(path)
+        return [_lmdb(path)] if is_lmdb else [_pictures("folder of images", path, partial(pictures_in, path))]
+    if os.path.splitext(path)[1].lower() in ENDINGS and os.path.exists(path):
+        return [_pictures("image", path, lambda: [ListedPicture("", path)])]
     try:
         kind = sniff(path)
     except OSError as error:
@@ -68,6 +90,15 @@ def stored_at(path: str) -> list[Stored]:
     if kind == "prototxt":
         net = read_net(path)
         return [one for spec in layer_specs(net.param, net.origins) for one in _of_layer(spec)]
+    return _of_list(path)
+
+
+def _of_list(path: str) -> list[Stored]:
+    """Return what a text lists: windows, pictures or HDF5 files."""
+    if is_window_file(path):
+        return [_pictures(FileKind.WINDOW_FILE.value, path, partial(window_file_pictures, path))]
+    if lists_pictures(path):
+        return [_pictures(FileKind.IMAGE_LIST.value, path, partial(listed_pictures, path))]
     return [_hdf5(str(file)) for file in listed(path)]
 
 
@@ -79,14 +110,31 @@ def _of_layer(spec: LayerSpec) -> Iterator[Stored]:
             yield _lmdb(path)
         elif path and kind is FileKind.HDF5_LIST:
             yield from (_hdf5(str(file)) for file in listed(path))
+        elif path and kind in _PICTURES:
+            root = getattr(getattr(spec.param, field), "root_folder", "")
+            yield _pictures(kind.value, path, partial(_PICTURES[kind], path, root), root)
+
+
+_PICTURES = {FileKind.IMAGE_LIST: listed_pictures, FileKind.WINDOW_FILE: window_file_pictures}
 
 
 def _lmdb(path: str) -> Stored:
-    return Stored("LMDB", path, partial(verify_lmdb, path))
+    return Stored("LMDB", path, partial(verify_lmdb, path), partial(size_of, path))
 
 
 def _hdf5(path: str) -> Stored:
-    return Stored("HDF5 file", path, partial(verify_hdf5, path))
+    return Stored("HDF5 file", path, partial(verify_hdf5, path), partial(size_of, path))
+
+
+def _pictures(kind: str, path: str, find: Callable[[], list[ListedPicture]], root: str = "") -> Stored:
+    return Stored(kind, path, partial(verify_pictures, path, find), partial(_size_of_pictures, find), root)
+
+
+def _size_of_pictures(find: Callable[[], list[ListedPicture]]) -> int:
+    try:
+        return sum(picture.size for picture in find())
+    except BptError:  # which verifying it reports
+        return 0
 
 
 Seen = list[tuple[str, Verified]]  # kind and what was found
@@ -97,9 +145,9 @@ def verify(world: Communicator, stored: Sequence[Stored]) -> Seen:
     hosts = world.allgather(world.host)
     if hosts.index(world.host) < world.rank:
         return []
-    unique = list({(one.kind, os.path.realpath(one.path)): one for one in stored}.values())
+    unique = list({(one.kind, os.path.realpath(one.path), one.root): one for one in stored}.values())
     seen: Seen = []
-    total = sum(size_of(one.path) for one in unique)
+    total = sum(one.size() for one in unique)
     with ProgressBar(-(-total // _MIB), label="Verifying, MiB", shown=world.rank == 0) as progress:
         done = 0
 
@@ -122,8 +170,25 @@ def check_stored_data(ranks: Ranks, look: Callable[[], list[Stored]]) -> Section
         where = f"{ranks.named([rank])}: " if ranks.world.size > 1 else ""
         if message and message not in [before for before, _ in seen[:rank]]:
             findings.append(problem(f"{where}{message}"))
-        findings += [_finding(where, kind, verified) for kind, verified in theirs]
-    return Section("Checksums of data", tuple(findings or [note("no LMDB and no HDF5 file is read")]))
+        findings += [finding for kind, verified in theirs for finding in _findings(where, kind, verified)]
+    nothing = note("no LMDB, no HDF5 file and no list of images is read")
+    return Section("Checksums of data", tuple(findings or [nothing]))
+
+
+_OF_PICTURES = frozenset((FileKind.IMAGE_LIST.value, FileKind.WINDOW_FILE.value, "folder of images", "image"))
+
+
+def _findings(where: str, kind: str, seen: Verified) -> Iterator[Finding]:
+    """Yield what was found; of pictures a finding for each that is damaged."""
+    if kind not in _OF_PICTURES:
+        yield _finding(where, kind, seen)
+    elif seen.damage:
+        yield from (problem(f"{where}{damage}") for damage in seen.damage[:-1])
+        damaged = len(seen.damage)
+        remedy = f"{damaged} of {seen.amount} in the {kind} {seen.path}: mend them, or take them out"
+        yield problem(f"{where}{seen.damage[-1]}", remedy if seen.amount else "")
+    else:
+        yield ok(f"{where}{kind} {seen.path}: {seen.amount}, all can be decoded")
 
 
 def _finding(where: str, kind: str, seen: Verified) -> Finding:

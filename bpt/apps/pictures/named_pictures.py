@@ -11,8 +11,8 @@ from typing import NamedTuple
 from bpt.base.errors import FileError, UsageError
 from bpt.base.native_paths import native_path
 from bpt.base.user_files import UnreadableError, check_there, read_lines
+from bpt.data.listed_pictures import ENDINGS
 
-ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp", ".jp2")
 _LABEL = re.compile(r"(.*\S)\s+([0-9]+)", re.ASCII)
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from bpt.apps.pictures.fed_net import NetWithInputs
 from bpt.apps.pictures.image_input import ImageInput, Prepared, image_input
 from bpt.apps.pictures.named_pictures import NamedPicture
-from bpt.base.errors import UserError
+from bpt.base.errors import DataError, FileError, RunError, UserError
 from bpt.graph.layer_graph import Edge
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
@@ -20,6 +21,36 @@ from bpt.train.runtime.trained_weights import load_trained
 from bpt.train.state import MissingWeights
 
 BATCH = 16  # pictures that go through a net at once
+
+
+class DamagedPictures:
+    """Pictures that cannot be used, and why; each is reported when it is found.
+
+    Args:
+        report: takes a line about each.
+    """
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
+        self._errors: list[FileError | DataError] = []
+
+    def add(self, picture: NamedPicture, error: FileError | DataError) -> None:
+        """Report that ``error`` keeps ``picture`` from being used."""
+        text = str(error)
+        self._report(text if picture.path in text else f"{picture.path}: {text}")
+        self._errors.append(error)
+
+    def __len__(self) -> int:
+        return len(self._errors)
+
+    def raise_if_any(self, asked: int) -> None:
+        """End the command if some of the ``asked`` pictures could not be used.
+
+        Raises:
+            RunError: says how many.
+        """
+        if self._errors:
+            raise RunError(f"{len(self)} of {asked} pictures could not be used; each is named above with its reason")
 
 
 @dataclass(frozen=True)
@@ -69,22 +100,46 @@ class PictureNet:
         return cls(net, running, prepare, device)
 
     @torch.no_grad()
-    def run(self, files: Sequence[str], edge: Edge) -> tuple[Prepared, Tensor]:
-        """Return what the net makes at ``edge`` of at most as many image files as the batch has.
-
-        The rest of that is 0.
-        """
-        prepared = self.input(files)
+    def run(self, prepared: Prepared, edge: Edge) -> Tensor:
+        """Return what the net makes at ``edge`` of at most as many pictures as the batch has; the rest is 0."""
         images = torch.zeros(self.net.input.shape, dtype=self.running.context.precision.compute)
-        images[: len(files)] = torch.from_numpy(prepared.input)
+        images[: len(prepared.input)] = torch.from_numpy(prepared.input)
         values: dict[int, Tensor] = {self.net.input.index: images.to(self.device)}
         with self.running.fixed_parameters():
             self.running.run(
                 1, len(self.net.graph), values, frozenset({edge.index}), lambda tensor: tensor.to(self.device)
             )
-        return prepared, values[edge.index].cpu()
+        return values[edge.index].cpu()
 
-    def batches(self, asked: Sequence[NamedPicture]) -> Iterator[Sequence[NamedPicture]]:
-        """``asked``, as many at once as go through the net."""
+    def batches(
+        self, asked: Sequence[NamedPicture], damaged: DamagedPictures | None = None
+    ) -> Iterator[tuple[Sequence[NamedPicture], Prepared]]:
+        """Yield the pictures, as many at once as go through the net, and what they are as its input.
+
+        Args:
+            damaged: takes the pictures that cannot be used, which are left out.
+
+        Raises:
+            FileError: a picture cannot be read, and nobody takes ``damaged`` ones.
+            DataError: as FileError, for a picture that is too small for the crop.
+        """
         size = self.net.input.shape[0]
-        return (asked[begin : begin + size] for begin in range(0, len(asked), size))
+        ready: list[tuple[NamedPicture, Prepared]] = []
+        for picture in asked:
+            try:
+                ready.append((picture, self.input([picture.path])))
+            except (FileError, DataError) as error:
+                if damaged is None:
+                    raise
+                damaged.add(picture, error)
+            if len(ready) == size:
+                yield _as_batch(ready)
+                ready = []
+        if ready:
+            yield _as_batch(ready)
+
+
+def _as_batch(ready: Sequence[tuple[NamedPicture, Prepared]]) -> tuple[Sequence[NamedPicture], Prepared]:
+    read = [each for _, each in ready]
+    sizes, parts = [each.sizes[0] for each in read], [each.parts[0] for each in read]
+    return [picture for picture, _ in ready], Prepared(np.concatenate([each.input for each in read]), sizes, parts)

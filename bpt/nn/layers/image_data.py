@@ -8,8 +8,10 @@ from bpt.base.errors import DataError, FileError
 from bpt.base.seeds import derive_seed
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.batches import ImageBatches
+from bpt.data.damaged_samples import ReportingSource, handle_damage
 from bpt.data.image_source import ImageSource
 from bpt.data.sampler import Sampler
+from bpt.data.source import Sample
 from bpt.graph.layer_spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
 from bpt.nn.layers.base import LAYERS, DataLayer
 from bpt.nn.layers.prefetching import PrefetchingDataLayer, batch_size_of, prefetch_of, seed_of, source_of
@@ -34,7 +36,8 @@ class ImageData(PrefetchingDataLayer):
     ``is_color: false``, gray. They are resized to ``new_height`` × ``new_width``, if these are given, and transformed
     by ``transform_param``; ``num_workers`` threads do that. They come in the list's order, round and round, also
     within a batch; with ``shuffle`` in a new order every epoch. ``rand_skip`` skips a random number of lines at the
-    start, less than it. ``data_param { prefetch }`` says how many batches are made ahead (4).
+    start, less than it. ``data_param { prefetch }`` says how many batches are made ahead (4). With ``on_error: SKIP``
+    the next image that can be read takes the place of one that cannot.
     """
 
     arity = Arity(bottoms=(0, 0), tops=(1, 2))
@@ -72,7 +75,7 @@ class ImageData(PrefetchingDataLayer):
                 "transform_param",
             )
         try:
-            first = _open(spec).read(0).image.shape
+            first = _open(spec, reports=False).read(0).image.shape
         except DataError as error:
             raise spec.error(str(error), FIELD, "source") from None
         return shapes_of(spec, batch_size, first, transform, augment_of(spec))
@@ -88,11 +91,11 @@ def _channels(spec: LayerSpec) -> int:
     return 3 if spec.param.image_data_param.is_color else 1
 
 
-def _open(spec: LayerSpec) -> ImageSource:
+def _open(spec: LayerSpec, reports: bool = True) -> ReportingSource[Sample]:
     param = spec.param.image_data_param
     size = (param.new_height, param.new_width) if param.new_height else ()
     try:
-        return ImageSource(
+        source = ImageSource(
             source_of(spec, FIELD),
             root_folder=param.root_folder,
             size=size,
@@ -101,3 +104,4 @@ def _open(spec: LayerSpec) -> ImageSource:
         )
     except FileError as error:
         raise spec.error(str(error), FIELD, "source") from None
+    return handle_damage(source, param.on_error == pb.ImageDataParameter.SKIP, reports)

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from bpt.base.errors import DataError, FileError, UserError
 from bpt.base.seeds import derive_seed
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.data.labelled_pixels import LabelledBatches, LabelledSource, LabelsOf, PixelTransform
+from bpt.data.damaged_samples import ReportingSource, handle_damage
+from bpt.data.labelled_pixels import Labelled, LabelledBatches, LabelledSource, LabelsOf, PixelTransform
 from bpt.data.sampler import Sampler
 from bpt.graph.layer_spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
 from bpt.nn.layers.base import LAYERS, DataLayer
@@ -69,7 +70,7 @@ class LabelledImages(PrefetchingDataLayer):
                 raise spec.error(why, "transform_param", setting.name)
         transform = cls._transform(spec, 0)
         try:
-            first = cls._open(spec).read(0).image.shape
+            first = cls._open(spec, reports=False).read(0).image.shape
         except DataError as error:
             raise spec.error(str(error), cls.field, "source") from None
         try:
@@ -80,10 +81,10 @@ class LabelledImages(PrefetchingDataLayer):
         return LayerShapes(tops[: len(spec.tops)])
 
     @classmethod
-    def _open(cls, spec: LayerSpec) -> LabelledSource:
+    def _open(cls, spec: LayerSpec, reports: bool = True) -> ReportingSource[Labelled]:
         param = cls.param(spec)
         try:
-            return LabelledSource(
+            source = LabelledSource(
                 source_of(spec, cls.field),
                 cls.labels(spec),
                 root_folder=param.root_folder,
@@ -93,6 +94,8 @@ class LabelledImages(PrefetchingDataLayer):
             )
         except FileError as error:
             raise spec.error(str(error), cls.field, "source") from None
+        skips = cls.field == "image_data_param" and param.on_error == pb.ImageDataParameter.SKIP
+        return handle_damage(source, skips, reports)
 
     @classmethod
     def _transform(cls, spec: LayerSpec, seed: int) -> PixelTransform:

@@ -145,6 +145,12 @@ class PrefetchingDataLayer(DataLayer):
             self._prefetcher.close()
             self._batches.allocate(self.position, runs, begun)
 
+    def replaced(self, position: int) -> list[int]:
+        """Return which samples of the whole batch at ``position`` stand in the places of skipped ones."""
+        skipped = self._batches.skipped
+        samples = self._batches.sampler.indices(position, self.share.total).samples if skipped else ()
+        return [place for place, sample in enumerate(samples) if int(sample) in skipped]
+
     @property
     def passes(self) -> Fraction:
         """How often the allocated samples have been handed out: whole passes, and the part of the one under way."""

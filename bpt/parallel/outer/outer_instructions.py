@@ -166,9 +166,16 @@ Instruction: TypeAlias = Merge | AverageSubmitted | ApplyGradient | SendOrder | 
 Fields = Mapping[str, Any]
 
 
+# Logs of all versions have these names.
+_NAMES_IN_LOGS: dict[type[Instruction], str] = {
+    AverageSubmitted: "Average", ApplyGradient: "Descend", SendOrder: "Send", CutShort: "Cut",
+}  # fmt: skip
+
+
 def to_line(instruction: Instruction) -> str:
     """One line of JSON; numbers are exact."""
-    return json.dumps({type(instruction).__name__: asdict(instruction)}, default=str)
+    kind = type(instruction)
+    return json.dumps({_NAMES_IN_LOGS.get(kind, kind.__name__): asdict(instruction)}, default=str)
 
 
 def from_line(line: str) -> Instruction:

@@ -15,6 +15,10 @@ requests raise a LostRankError on the ranks that are in them, and all others go 
 collective needs all ranks; so, from then on, the communicator is for messages between two, for ``Agree``, and for
 ``Shrink``. The death is noticed by who is in a call, or comes into one. Starting a request raises nothing, and a short
 message may be sent to a dead rank without an error.
+
+A collective gives the right value or raises, but not on all ranks alike: some may have come out of it when a rank dies.
+Nobody believes a result further than that. Whatever a rank does with it alone is harmless, because a run that heals
+goes back to one state on all ranks, and nobody leaves before all have agreed (``Agree``) that they are done.
 """
 
 from __future__ import annotations
@@ -90,11 +94,11 @@ class Communicator(ABC):
     Attributes:
         rank: this process in the group, from 0.
         size: number of ranks.
-        has_lost_ranks: whether ranks of those that it was made from were lost; see ``Shrink``.
+        lacks: whether ranks of those that it was made from were lost; see ``Shrink``.
         events: of this communicator and all those made from it or together with it.
         concurrent: whether several threads may be in calls at once (of different communicators).
-        fault_hook: called with the communicator, the method and the peer, if there is one, as a call begins;
-            also by those that are made from this one afterwards. For faults by injection.
+        gate: called with the communicator, the method and the peer, if there is one, as a call begins; also by those
+            that are made from this one afterwards. For faults by injection.
     """
 
     concurrent = True
@@ -258,13 +262,15 @@ class Communicator(ABC):
 
     # Objects, for set-up
 
-    @abstractmethod
     def bcast(self, value: Any, root: int = 0) -> Any:
         """Return the ``value`` of ``root``, on all ranks."""
+        with self._object_call("bcast"):
+            return self._bcast_object(value, root)
 
-    @abstractmethod
     def allgather(self, value: Any) -> list[Any]:
         """Return the ``value`` of every rank, in order of rank."""
+        with self._object_call("allgather"):
+            return self._allgather_objects(value)
 
     # New communicators, which share the events
 
@@ -341,6 +347,10 @@ class Communicator(ABC):
         """End all ranks of the job now. Under fault tolerance this rank alone: the others find that it is lost."""
 
     @abstractmethod
+    def _bcast_object(self, value: Any, root: int) -> Any: ...
+    @abstractmethod
+    def _allgather_objects(self, value: Any) -> list[Any]: ...
+    @abstractmethod
     def _Agree(self, flag: int) -> int: ...
     @abstractmethod
     def _Shrink(self) -> Communicator: ...
@@ -383,6 +393,11 @@ class Communicator(ABC):
         of_job = None if peer is None else self.world_ranks[peer]
         noted = self.events.call(method, sent, received, calls, of_job, dtype, flow)
         return noted if self.fault_hook is None else self._gated(noted, method, peer)
+
+    def _object_call(self, method: str) -> AbstractContextManager[object]:
+        """Let the flight recorder know of a collective of objects; no event. ``_translated``, too."""
+        noted = self.events.waiting(method)
+        return noted if self.fault_hook is None else self._gated(noted, method, None)
 
     @contextmanager
     def _gated(self, noted: AbstractContextManager[object], method: str, peer: int | None) -> Iterator[None]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
@@ -40,6 +41,7 @@ from bpt.system.events.flight_recorder import FlightRecorder
 
 _FT = "OMPI_MCA_mpi_ft_enable"  # what mpirun --with-ft sets
 _OWN_TAG = MAX_TAG + 1  # of messages that collectives of this file send
+SECONDS_TO_KNOW = 1.0  # that may pass from an error which a rank's death causes until the library knows who died
 
 _hosts: list[str] = []  # of all ranks: a rank that is gone cannot be asked any more
 
@@ -76,20 +78,6 @@ class MpiCommunicator(Communicator):
     @cached_property
     def spans_hosts(self) -> bool:
         return len({_hosts[rank] for rank in self.world_ranks}) > 1
-
-    def bcast(self, value: Any, root: int = 0) -> Any:
-        with self.events.waiting("bcast"), self._translated("bcast"):
-            if _is_tolerant() and self.size > 1:
-                with self._whole("bcast"):
-                    return bcast_object(_FromRoot(self, root), value)
-            return self._mpi.bcast(value, root)
-
-    def allgather(self, value: Any) -> list[Any]:
-        with self.events.waiting("allgather"), self._translated("allgather"):
-            if _is_tolerant() and self.size > 1:
-                with self._whole("allgather"):
-                    return allgather_objects(_FromRoot(self), value)
-            return self._mpi.allgather(value)
 
     def Split(self, color: int, key: int = 0) -> MpiCommunicator:
         # The library finds out who comes by an allgather of its own, which a death may leave with nonsense.
@@ -196,6 +184,12 @@ class MpiCommunicator(Communicator):
             "device memory": device_memory(MPI.__file__, self._mpi.Get_info().Get("mpi_memory_alloc_kinds")),
         }
 
+    def _bcast_object(self, value: Any, root: int) -> Any:
+        return bcast_object(_FromRoot(self, root), value) if _is_tolerant() else self._mpi.bcast(value, root)
+
+    def _allgather_objects(self, value: Any) -> list[Any]:
+        return allgather_objects(_FromRoot(self), value) if _is_tolerant() else self._mpi.allgather(value)
+
     def _Agree(self, flag: int) -> int:
         if not _is_tolerant():
             self._do("Allreduce", MPI.IN_PLACE, _spec(value := np.array([flag], np.intc)), MPI.BAND)
@@ -254,8 +248,8 @@ class MpiCommunicator(Communicator):
             self._do("Scatterv", _spec(send, counts) if self.rank == root else None, _spec(receive), root)
 
     def _Allgatherv(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
-        # Each to all others at once: one wait, where a library's steps are as many sleeps. And where a rank dies, Open
-        # MPI's may return without an error and with nothing received; a message that does not come is an error.
+        # Each to all others at once: one wait, where a library's steps are as many sleeps. And Open MPI's may return
+        # without an error, and without the numbers, when a rank dies in it.
         if self.patient or _is_tolerant():
             own, parts = flat(send), runs(receive, counts)
             transfer(_FromRoot(self), dict.fromkeys(range(self.size), own), dict(enumerate(parts)))
@@ -318,12 +312,15 @@ class MpiCommunicator(Communicator):
             yield
 
     @contextmanager
-    def _whole(self, method: str) -> Iterator[None]:
-        """Let an object that is not what was sent be the loss of a rank, the only thing that can make it so."""
-        try:
-            yield
-        except DamagedObjectError as error:
-            raise self._loss(method, self._failed()) from error
+    def _object_call(self, method: str) -> Iterator[None]:
+        """Let nobody wait here any more once this rank does not, so that all ranks learn of a loss."""
+        with super()._object_call(method):
+            try:
+                with self._translated(method):
+                    yield
+            except LostRankError:
+                self._Revoke()
+                raise
 
     @contextmanager
     def _translated(self, method: str) -> Iterator[None]:
@@ -332,11 +329,30 @@ class MpiCommunicator(Communicator):
             yield
         except MPI.Exception as error:
             raise self._explained(method, error) from error
+        except DamagedObjectError as error:
+            if self._lost_in(SECONDS_TO_KNOW):
+                raise self._loss(method, self._failed()) from error
+            raise RunError(
+                f"{method} of {self.size} ranks got a damaged message; bpt doctor tests the connections between the "
+                "ranks"
+            ) from error
+
+    def _lost_in(self, seconds: float) -> bool:
+        """Return whether ranks here are known to have failed, at the latest after some seconds."""
+        end = time.monotonic() + seconds
+        while _is_tolerant():
+            if self._failed():
+                return True
+            if time.monotonic() > end:
+                break
+            self.loss()  # lets the library look
+            time.sleep(0.005)
+        return False
 
     def _explained(self, method: str, error: MPI.Exception) -> RunError:
-        failed = self._failed() if _is_tolerant() else []
-        if _is_loss(error) or failed:  # where a rank has died, the library may call that another error
-            return self._loss(method, failed or self._failed())
+        # When a rank dies Open MPI's collectives may raise other errors, and before it is known who.
+        if _is_loss(error) or self._lost_in(SECONDS_TO_KNOW):
+            return self._loss(method, self._failed())
         return RunError(
             f"{method} of {self.size} ranks failed: {error.Get_error_string()}. If a rank or the network has failed, "
             "start again; bpt doctor tests the connections between the ranks"

@@ -79,7 +79,7 @@ def _unpacked(first: Buffer, rest: Buffer) -> Any:
     head = first[: _HEAD.itemsize].view(_HEAD)[0]
     inside = first[_HEAD.itemsize :][: int(head["length"])]
     content = np.concatenate([inside, rest]) if rest.size else inside
-    if bytes(head["digest"]) != _digest(content):
+    if content.size != head["length"] or bytes(head["digest"]) != _digest(content):
         raise DamagedObjectError
     return pickle.loads(content.tobytes())
 

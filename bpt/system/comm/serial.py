@@ -21,10 +21,10 @@ class SerialCommunicator(Communicator):
     def __init__(self, events: EventBus | None = None) -> None:
         super().__init__(0, 1, events)
 
-    def bcast(self, value: Any, root: int = 0) -> Any:
+    def _bcast_object(self, value: Any, root: int) -> Any:
         return value
 
-    def allgather(self, value: Any) -> list[Any]:
+    def _allgather_objects(self, value: Any) -> list[Any]:
         return [value]
 
     def Split(self, color: int, key: int = 0) -> SerialCommunicator:

@@ -41,6 +41,8 @@ class Rebind(Protocol):
         """Return a collective call of those that train."""
 
 
+_WELL = 1  # bit of a rank that is at the end of its work
+_ONLY_WAITED = 2  # bit of a spare: if all that live have it, nobody is left who has done the work
 _HELD = "; what it held nobody else has"
 _REMEDY = f"{_HELD}: fault_param {{ copies: 1 }} keeps a copy in the memory of another rank"
 _NO_COPY = f"{_HELD}: the rank with its copy is lost, too; --snapshot auto goes on from the last snapshot"
@@ -81,9 +83,10 @@ def run_with_recovery(
             if not run.heals:
                 return run
             agreed = True
-            if run.crew.everyone.Agree(1):
+            everyone = run.crew.everyone
+            if everyone.Agree(_WELL if isinstance(run, Runtime) else _WELL | _ONLY_WAITED) == _WELL:
                 return run
-            raise LostRankError("another rank was lost at the end")
+            raise everyone.loss() or LostRankError("another rank was lost at the end")
         except LostRankError as loss:
             if not run.heals:
                 run.record(loss)

@@ -10,7 +10,7 @@ from functools import partial
 
 import torch
 
-from bpt.base.errors import BptError, RunError
+from bpt.base.errors import BptError, LostRankError, RunError
 from bpt.base.log import number
 from bpt.base.progress import ProgressBar
 from bpt.base.signals import SignalAction, SignalActions
@@ -141,9 +141,18 @@ class Solver(Closeable):
         return f"{count} iteration{'s' * (count != 1)} {since}"
 
     def close(self, failed: bool = False) -> None:
-        """Close all data sources and give shared memory back; a collective call, unless something ``failed``."""
+        """Close all data sources and give shared memory back; a collective call, unless something ``failed``.
+
+        A rank that is lost here, or since the work was done, is not missed in a run that heals.
+        """
         self._lock.close()
-        (self._spare or self.runtime).close(failed)
+        run = self._spare or self.runtime
+        try:
+            run.close(failed)
+        except LostRankError:
+            if not run.heals:
+                raise
+            run.crew.everyone.Revoke()  # others may wait for this rank
 
     def set_lr_schedule(self, optim: OptimSpec) -> None:
         """Take learning rates from another spec from now on, of the same rule."""

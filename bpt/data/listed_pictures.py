@@ -1,0 +1,176 @@
+"""The image files that a list or a folder names, whatever else the list holds, and whether all can be decoded."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bpt.base.errors import BptError, DataError, FileError
+from bpt.base.native_paths import native_path
+from bpt.base.user_files import check_there
+from bpt.data.image import import_pillow
+from bpt.data.image_source import read_image
+from bpt.data.source import read_list, slash_hint
+from bpt.data.survey import survey
+from bpt.data.verify import Verified
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".pbm", ".tif", ".tiff", ".webp", ".jp2")
+_ANNOTATIONS = (".xml", ".json", ".txt")
+_LABELLED = re.compile(r"(.*\S)\s+[+-]?[0-9]+", re.ASCII)
+_COLOUR = 3
+
+
+@dataclass(frozen=True)
+class ListedPicture:
+    """A file that a list names.
+
+    Attributes:
+        place: the list and the line; "": the user has named the file.
+        file: its path.
+        hint: ends a message that it cannot be read.
+    """
+
+    place: str
+    file: str
+    hint: str = ""
+
+    def check(self) -> None:
+        """Decode it; of a file of annotations only see that it is there.
+
+        Raises:
+            DataError: it cannot be read or decoded.
+        """
+        before = f"{self.place}: " if self.place else ""
+        try:
+            if Path(self.file).suffix.lower() in _ANNOTATIONS:
+                check_there(self.file)
+            else:
+                read_image(self.file, _COLOUR)
+        except (DataError, FileError) as error:
+            raise DataError(f"{before}{error}{self.hint}") from None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file; 0 if it is not there."""
+        try:
+            return os.stat(native_path(self.file)).st_size
+        except (OSError, ValueError):
+            return 0
+
+
+def verify_pictures(path: str, find: Callable[[], list[ListedPicture]], tell: Callable[[int], None]) -> Verified:
+    """Decode all pictures that ``find`` gives for ``path``, in threads. Raises nothing.
+
+    Args:
+        tell: takes the bytes of each file that has been read.
+    """
+    try:
+        import_pillow()
+        pictures = find()
+    except BptError as error:
+        return Verified(path, "", False, (str(error),))
+    found = survey(len(pictures), lambda index: pictures[index].check(), lambda index: tell(pictures[index].size))
+    files = len(pictures)
+    return Verified(path, f"{files} file{'s' * (files != 1)}", False, tuple(found.texts()))
+
+
+def pictures_in(folder: str) -> list[ListedPicture]:
+    """Return the image files in a folder and its folders, by name; their endings tell that they are images."""
+    found = sorted(path for path in Path(folder).rglob("*") if path.suffix.lower() in ENDINGS and not path.is_dir())
+    return [ListedPicture("", str(path)) for path in found]
+
+
+def is_window_file(path: str) -> bool:
+    """Return whether the text at ``path`` has the form of a window file: the number of an image in its first line."""
+    first = next((line.strip() for line in read_list(path, "that lists files") if line.strip()), "")
+    return re.fullmatch(r"#\s*[0-9]+", first) is not None
+
+
+def lists_pictures(path: str) -> bool:
+    """Return whether the text at ``path`` lists pictures: the name of the first file ends as that of one, or it is one."""
+    for line in read_list(path, "that lists files"):
+        if line.strip():
+            names = _names(line.strip(), ("", os.path.dirname(path)))
+            return Path(names[0]).suffix.lower() in ENDINGS or _begins_as_picture(names[0], path)
+    return False
+
+
+def _begins_as_picture(name: str, listing: str) -> bool:
+    for folder in ("", os.path.dirname(listing)):
+        try:
+            read_image(os.path.join(folder, name), _COLOUR)
+        except DataError:
+            continue
+        return True
+    return False
+
+
+def listed_pictures(path: str, root_folder: str | None = None) -> list[ListedPicture]:
+    """Return the files that the list at ``path`` names, one or two a line, perhaps with a label.
+
+    Args:
+        root_folder: before each name, as it is; ``None``: names start here, or in the list's folder.
+
+    Raises:
+        FileError: the list cannot be read, or is empty.
+    """
+    found = []
+    for number, line in enumerate(read_list(path, "that lists images"), 1):
+        if line.strip():
+            found += list(_of_line(path, number, line.strip(), root_folder))
+    if not found:
+        raise FileError(path, "lists no images; write a line for each")
+    return found
+
+
+def _of_line(path: str, number: int, line: str, root: str | None) -> Iterator[ListedPicture]:
+    folders = ("", os.path.dirname(path)) if root is None else ()
+    for name in _names(line, folders, root or ""):
+        hint = slash_hint(root or "", name)
+        yield ListedPicture(f"{path}:{number}", _placed(name, folders, root or ""), hint)
+
+
+def _placed(name: str, folders: Sequence[str], root: str) -> str:
+    places = [os.path.join(folder, name) for folder in folders] or [root + name]
+    return next((place for place in places if os.path.exists(native_path(place))), places[0])
+
+
+def _names(line: str, folders: Sequence[str], root: str = "") -> list[str]:
+    """Return the names of files in a line: all of it, all but a label, or each of its words."""
+
+    def is_there(name: str) -> bool:
+        return os.path.exists(native_path(_placed(name, folders, root)))
+
+    labelled = _LABELLED.fullmatch(line)
+    if is_there(line) and not (labelled and is_there(labelled[1])):
+        return [line]
+    if labelled:
+        return [labelled[1]]
+    words = line.split()
+    if len(words) == 1 or all(is_there(word) for word in words):
+        return words
+    known = ENDINGS + _ANNOTATIONS
+    return words if all(Path(word).suffix.lower() in known for word in words) else [line]
+
+
+def window_file_pictures(path: str, root_folder: str | None = None) -> list[ListedPicture]:
+    """Return the image files that a window file names: the line behind each image's number.
+
+    Raises:
+        FileError: it cannot be read, or names no image.
+    """
+    folders = ("", os.path.dirname(path)) if root_folder is None else ()
+    found = []
+    is_next = False
+    for number, line in enumerate(read_list(path, "that lists windows"), 1):
+        name = line.strip()
+        if is_next and name:
+            hint = slash_hint(root_folder or "", name)
+            found.append(ListedPicture(f"{path}:{number}", _placed(name, folders, root_folder or ""), hint))
+        is_next = (is_next and not name) or name.startswith("#")
+    if not found:
+        raise FileError(path, "names no image")
+    return found

@@ -1,0 +1,70 @@
+"""Reads all of a list in threads, to find everything in it that cannot be read."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from bpt.base.errors import BptError
+from bpt.data.prefetch import how_many
+
+_AT_ONCE = 16  # items that each thread is given at once
+
+
+def survey(
+    count: int,
+    read: Callable[[int], object],
+    tell: Callable[[int], None] = lambda index: None,
+    seconds: float = math.inf,
+) -> Survey:
+    """Read item 0 to ``count`` - 1, in as many threads as there are cores, at most 8.
+
+    Args:
+        read: reads an item, for any thread; raises a BptError if it cannot.
+        tell: takes the number of each item that has been read, in order.
+        seconds: after which no more items are begun.
+    """
+    threads = how_many(0)
+    block = threads * _AT_ONCE
+    end = time.monotonic() + seconds
+    errors: list[tuple[int, BptError]] = []
+    done = 0
+    with ThreadPoolExecutor(threads, "bpt survey") as pool:
+        while done < count and time.monotonic() < end:
+            indices = range(done, min(done + block, count))
+            for index, error in zip(indices, pool.map(partial(_error_of, read), indices), strict=True):
+                if error is not None:
+                    errors.append((index, error))
+                tell(index)
+            done = indices.stop
+    return Survey(errors, done, count)
+
+
+def _error_of(read: Callable[[int], object], index: int) -> BptError | None:
+    try:
+        read(index)
+    except BptError as error:
+        return error
+    return None
+
+
+class Survey:
+    """What a survey has found.
+
+    Attributes:
+        errors: number and error of each item that could not be read.
+        looked: how many items have been read.
+        count: how many there are.
+    """
+
+    def __init__(self, errors: Sequence[tuple[int, BptError]], looked: int, count: int) -> None:
+        self.errors = errors
+        self.looked = looked
+        self.count = count
+
+    def texts(self) -> Iterator[str]:
+        """Yield the message of each error."""
+        return (str(error) for _, error in self.errors)
