@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from bpt.base.errors import DataError
 from bpt.data.finite import ANY_RANK
-from bpt.data.survey import survey
+from bpt.data.record_survey import survey
 
 log = logging.getLogger("bpt")
 
@@ -21,7 +21,7 @@ S = TypeVar("S")
 S_co = TypeVar("S_co", covariant=True)
 
 
-class ListedSource(Protocol[S_co]):
+class NumberedSource(Protocol[S_co]):
     """What a list names; ``read`` is for any thread and raises a DataError."""
 
     path: str
@@ -42,7 +42,7 @@ class ReportingSource(Generic[S]):
         path: of the list, for messages.
     """
 
-    def __init__(self, source: ListedSource[S]) -> None:
+    def __init__(self, source: NumberedSource[S]) -> None:
         self._source = source
         self.path = source.path
         self._lock = threading.Lock()
@@ -103,7 +103,7 @@ class SkippingSource(ReportingSource[S]):
         skipped: the numbers of the samples that cannot be used, as far as they have been met.
     """
 
-    def __init__(self, source: ListedSource[S], reports: bool = True) -> None:
+    def __init__(self, source: NumberedSource[S], reports: bool = True) -> None:
         super().__init__(source)
         self._reports = reports
         self.skipped: set[int] = set()
@@ -143,7 +143,7 @@ class SkippingSource(ReportingSource[S]):
             log.log(ANY_RANK, "skipped, the next one that can be used takes its place: %s", why)
 
 
-def handle_damage(source: ListedSource[S], skips: bool, reports: bool = True) -> ReportingSource[S]:
+def handle_damage(source: NumberedSource[S], skips: bool, reports: bool = True) -> ReportingSource[S]:
     """Return ``source`` with what is done about samples that cannot be read.
 
     Args:

@@ -14,7 +14,7 @@ from torch import Tensor
 from bpt.base.errors import DataError, FileError, UserError, excerpt
 from bpt.base.seeds import derive_seed
 from bpt.data.batches import Batches, empty
-from bpt.data.damaged_samples import ListedSource
+from bpt.data.damaged_samples import NumberedSource
 from bpt.data.image import Pixels, import_pillow, resize
 from bpt.data.image_source import read_image
 from bpt.data.prefetch import Workers
@@ -216,7 +216,7 @@ class LabelledBatches(Batches):
 
     def __init__(
         self,
-        source: ListedSource[Labelled],
+        source: NumberedSource[Labelled],
         sampler: Sampler,
         transform: PixelTransform,
         share: Share,

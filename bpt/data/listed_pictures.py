@@ -13,8 +13,8 @@ from bpt.base.native_paths import native_path
 from bpt.base.user_files import check_there
 from bpt.data.image import import_pillow
 from bpt.data.image_source import read_image
+from bpt.data.record_survey import survey
 from bpt.data.source import read_list, slash_hint
-from bpt.data.survey import survey
 from bpt.data.verify import Verified
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".pbm", ".tif", ".tiff", ".webp", ".jp2")

@@ -17,7 +17,7 @@ from tests.chaos.losses import ALONE
 from tests.doubles.thread_ranks import Killed, ThreadCommunicator, run_ranks
 from tests.solver.spread_runs import Saved, remove_snapshots
 
-COMM = "/bpt/comm/"
+COMM = "/bpt/system/comm/"
 
 
 class Place(NamedTuple):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import bpt
+from bpt.apps.doctor import library_versions
 from bpt.apps.doctor import library_versions as versions
 from bpt.apps.doctor.findings import Ranks, Severity
 from bpt.apps.doctor.library_versions import check_mpi, check_versions, source_digest, versions_here
@@ -55,7 +56,7 @@ def test_what_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert here["protobuf"][0].isdigit()
     before = source_digest()
     (tmp_path / "other.py").write_text("1")
-    monkeypatch.setattr(bpt, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(library_versions, "PACKAGE", tmp_path)
     assert source_digest() != before
 
 

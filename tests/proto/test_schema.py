@@ -232,7 +232,7 @@ def test_compiled_schema_is_up_to_date(schema: str) -> None:
 
 def test_schema_is_installed_with_the_package() -> None:
     folder = Path(bpt.config.proto.__file__).parent
-    assert {"bpt.config.proto", "bpt.desc", "bpt_pb2.pyi"} <= {file.name for file in folder.iterdir()}
+    assert {"bpt.proto", "bpt.desc", "bpt_pb2.pyi"} <= {file.name for file in folder.iterdir()}
 
 
 def test_module_looks_like_a_generated_one() -> None:

@@ -38,7 +38,7 @@ def test_links_between_pages() -> None:
 
 
 def test_the_reference_has_packages_and_modules() -> None:
-    assert {"bpt.nn.net", "bpt.caffe.core", "bpt.engine"} <= set(packages())
+    assert {"bpt.nn", "bpt.caffe", "bpt.engine"} <= set(packages())
     assert "bpt.__main__" not in packages()
 
 

@@ -70,11 +70,11 @@ KINDS = [
     ("Allreduce", "train/runtime/parallel.py:_total", 17),
     ("Allreduce", "engine/status.py:<lambda>", 4),
     ("allgather", "train/runtime/divergence.py:_first", 1),
-    ("allgather", "train/state/exchange_memory.py:remembered", 1),
+    ("allgather", "train/state/exchange_memory.py:exchange_state_of", 1),
     ("bcast", FIRST, 1),
     ("bcast", "train/runtime/checkpoint.py:write", 1),
     ("allgather", "parallel/balance/load_balance.py:_log", 0),
-    ("Agree", "train/runtime/healing.py:outlive", 0),
+    ("Agree", "train/runtime/healing.py:run_with_recovery", 0),
 ]
 
 
@@ -94,7 +94,7 @@ def expected(*solver: str) -> dict[int, Saved]:
 
 
 def test_every_place_that_calls_is_here() -> None:
-    assert {place[:2] for place in places(3)[0]} - {("Allreduce", "worker_thread.py:_run")} == {
+    assert {place[:2] for place in places(3)[0]} - {("Allreduce", "base/worker_thread.py:_run")} == {
         (method, where) for method, where, _ in KINDS
     }
 

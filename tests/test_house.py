@@ -1,0 +1,45 @@
+"""The layout of the package: few districts, and one name for one thing."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import bpt
+
+PACKAGE = Path(bpt.__file__).parent
+FACE = PACKAGE / "caffe"  # its names are pycaffe's
+FILES = sorted(path for path in PACKAGE.rglob("*.py") if FACE not in path.parents)
+
+
+def repeated(found: dict[str, list[str]]) -> dict[str, list[str]]:
+    return {name: places for name, places in found.items() if len(places) > 1}
+
+
+def test_thirteen_districts() -> None:
+    districts = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    assert len(districts) <= 13
+    assert {path.name for path in PACKAGE.iterdir() if path.is_file()} == {"__init__.py", "__main__.py", "py.typed"}
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in FILES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(str(path.relative_to(PACKAGE)))
+    assert not repeated(found)
+
+
+def test_no_two_modules_share_a_name() -> None:
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in FILES:
+        if path.name not in ("__init__.py", "__main__.py", "base.py"):
+            found[path.name].append(str(path.relative_to(PACKAGE)))
+    assert not repeated(found)
+
+
+def test_every_package_says_what_it_is() -> None:
+    faces = list(PACKAGE.rglob("__init__.py"))
+    assert [path for path in faces if not ast.get_docstring(ast.parse(path.read_text()))] == []
