@@ -1,4 +1,4 @@
-"""OptimSpec: what of a solver's text says how weights follow from gradients."""
+"""OptimSpec: the part of a solver's text that defines the update of weights by gradients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TEXT = pb.SolverParameter()  # its defaults are float32, as all numbers of text
 
 @dataclass(frozen=True)
 class CosineSpec:
-    """Restarts of ``lr_policy: "cosine"``."""
+    """The restarts of ``lr_policy: "cosine"``."""
 
     period: int = 0
     growth: int = 1
@@ -38,7 +38,7 @@ class AverageSpec:
 
 @dataclass(frozen=True)
 class OptimSpec:
-    """The update rule, the learning rate, and what becomes of gradients before it. Fields are the text's, as in Caffe.
+    """The update rule, the learning rate, and the treatment of gradients; fields are named as in Caffe.
 
     Attributes:
         given: the names of those that the text sets.
@@ -87,7 +87,7 @@ class OptimSpec:
 
     @property
     def turbo(self) -> bool:
-        """Whether rates by layer depend on whether gradients keep their direction."""
+        """Whether rates by layer depend on how well gradients keep their direction."""
         return self.larc and self.larc_turbo
 
     @property

@@ -18,7 +18,7 @@ from bpt.config.proto import bpt_pb2 as pb
 
 @dataclass(frozen=True)
 class Precision:
-    """Types of numbers; ``itemsize`` of each is its bytes an element.
+    """The types of a run's numbers; the ``itemsize`` of each is its bytes an element.
 
     Attributes:
         name: in the solver's text.
@@ -40,7 +40,7 @@ class Precision:
     named: bool = False
 
     def blob_type(self, half: bool) -> torch.dtype:
-        """Of a blob that is in half precision, or not."""
+        """Return the type of a blob that is in half precision, or not."""
         return self.half if half and self.half is not None else self.compute
 
 
@@ -54,12 +54,12 @@ PRECISIONS = {precision.name: precision for precision in (FLOAT32, FLOAT64, BFLO
 
 
 def precision_of(param: pb.SolverParameter) -> Precision | None:
-    """Return what the solver's text asks for; ``None``: it leaves that to the net's."""
+    """Return the precision that the solver's text asks for; ``None`` leaves it to the net's text."""
     return PRECISIONS[pb.Precision.Name.Name(param.precision)] if param.HasField("precision") else None
 
 
 def precision_of_net(param: pb.NetParameter) -> Precision:
-    """Return what a net's text asks for, in the fields of NVIDIA's Caffe; FLOAT32 if it has none of them."""
+    """Return the precision of a net's text, in the fields of NVIDIA's Caffe; FLOAT32 without such fields."""
     if param.default_forward_type == pb.DOUBLE:
         return FLOAT64
     if param.default_forward_type == pb.FLOAT16:
@@ -69,15 +69,15 @@ def precision_of_net(param: pb.NetParameter) -> Precision:
 
 
 def narrowed(values: Tensor, like: Tensor) -> Tensor:
-    """``values``, a layer's own, in half precision where the blob ``like`` is."""
+    """Return ``values``, a layer's own, in half precision where the blob ``like`` is."""
     return values.to(like.dtype) if like.dtype in HALF else values
 
 
 def array_type(dtype: torch.dtype) -> np.dtype[np.generic]:
-    """Return the same in numpy's words."""
+    """Return the NumPy type."""
     return torch.empty(0, dtype=dtype).numpy().dtype
 
 
 def array_of(tensor: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
-    """Return a tensor on the host as an array, to be moved; of bfloat16, which numpy does not know, it has the bits."""
+    """Return a tensor on the host as an array; for bfloat16, which NumPy lacks, it has the bits."""
     return (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()

@@ -1,4 +1,4 @@
-"""What of a plan ``auto: true`` and ``bpt plan --auto`` choose: as a message, as text, and back."""
+"""The part of a plan that ``auto: true`` and ``bpt plan --auto`` choose: as a message, as text, and back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OF_PIPELINES = ("schedule", "micro_batches", "batch_norm_over")
 
 
 def chosen_of(parallel: ParallelSpec) -> pb.ParallelParameter:
-    """Return the values that may be chosen, as far as they are not the defaults."""
+    """Return the values that may be chosen and are not the defaults."""
     return _differing(ParallelSpec(), parallel)
 
 
@@ -30,7 +30,7 @@ def with_chosen(plan: RunPlan, chosen: pb.ParallelParameter) -> RunPlan:
 
 
 def change_of(old: ParallelSpec, new: ParallelSpec) -> str:
-    """Return what a solver says to have what was chosen for ``new`` in place of ``old``, in a line.
+    """Return in a line the solver settings that change ``old`` into ``new``.
 
     Defaults included.
     """
@@ -38,7 +38,7 @@ def change_of(old: ParallelSpec, new: ParallelSpec) -> str:
 
 
 def text_of(plan: RunPlan) -> str:
-    """Return what a solver says to have the values of ``plan``, in a line."""
+    """Return in a line the solver settings with the values of ``plan``."""
     return _in_a_line(chosen_of(plan.parallel_param))
 
 

@@ -1,4 +1,4 @@
-"""Which nets a solver trains and tests: the fields net, train_net, test_net and their ``_param`` variants."""
+"""The nets that a solver trains and tests: the fields net, train_net, test_net and their ``_param`` variants."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRAIN_FIELDS = ("net", "net_param", "train_net", "train_net_param")
 
 @dataclass(frozen=True)
 class NetFields:
-    """The fields of a solver that name its nets, or hold them; ``None`` and (): not set. See the schema."""
+    """The fields of a solver that name or contain its nets; ``None`` and () mean not set."""
 
     net: str | None = None
     net_param: pb.NetParameter | None = None
@@ -34,7 +34,7 @@ class NetFields:
 
 @dataclass(frozen=True)
 class NetPlan:
-    """A net that a solver will build: its text, the state it is filtered by, and where it came from."""
+    """The plan of a net to build: its text, the state it is filtered by, and its source."""
 
     source: NetSource
     state: pb.NetState
@@ -42,15 +42,15 @@ class NetPlan:
 
 
 class SolverNets(Protocol):
-    """What of a solver's plan says which nets it trains and tests; RunPlan fulfils it."""
+    """The part of a solver's plan with the nets to train and test; RunPlan implements it."""
 
     @property
     def nets(self) -> NetFields:
-        """The fields that name or hold nets."""
+        """The fields that name or contain nets."""
 
     @property
     def path(self) -> str:
-        """The solver's file; "" if there is none."""
+        """The path of the solver's file; "" if there is none."""
 
     @property
     def origins(self) -> Mapping[FieldPath, Origin]:
@@ -62,7 +62,7 @@ class SolverNets(Protocol):
 
     @property
     def test_interval(self) -> int:
-        """Iterations between tests; 0 if there are none."""
+        """The number of iterations between tests; 0 if there are none."""
 
     def origin(self, *field: str | int) -> Origin | None:
         """Return the place of a field; without arguments, that of the text."""
@@ -76,8 +76,7 @@ def make_state(phase: int, level: int = 0, stages: Sequence[str] = ()) -> pb.Net
 
 
 def file_plan(path: str, phase: int, level: int = 0, stages: tuple[str, ...] = ()) -> NetPlan:
-    """Return the net of a network file in the given phase and level, in ``stages`` and those of the file's own
-    ``state``.
+    """Return the net of a network file in the phase and level, in ``stages`` and those of its own ``state``.
 
     What was upgraded in it is logged.
     """
@@ -89,7 +88,7 @@ def file_plan(path: str, phase: int, level: int = 0, stages: tuple[str, ...] = (
 
 
 def train_plan(plan: SolverNets) -> NetPlan:
-    """Return the net to train.
+    """Return the plan of the net to train.
 
     Raises:
         PrototxtError: not exactly one of the four fields is set.
@@ -106,7 +105,7 @@ def train_plan(plan: SolverNets) -> NetPlan:
 
 
 def test_plans(plan: SolverNets) -> tuple[NetPlan, ...]:
-    """The nets to test, in order: test_net_param, test_net, then ``net`` for each further test_iter.
+    """Return the nets to test, in order: test_net_param, test_net, then ``net`` for each further test_iter.
 
     Raises:
         PrototxtError: test_iter, test_state or test_interval do not fit the number of test nets.
@@ -140,7 +139,7 @@ def test_plans(plan: SolverNets) -> tuple[NetPlan, ...]:
 
 
 def _source(plan: SolverNets, field: str, index: int | None = None) -> tuple[NetSource, str]:
-    """Return the text that ``field`` names or holds, and Caffe's words for it."""
+    """Return the text that ``field`` names or contains, and Caffe's words for it."""
     value = getattr(plan.nets, field)
     if index is not None:
         value = value[index]
@@ -159,7 +158,7 @@ def _source(plan: SolverNets, field: str, index: int | None = None) -> tuple[Net
 
 
 def _state(source: NetSource, phase: int, own: pb.NetState) -> pb.NetState:
-    """Caffe's order: the phase, then the net's own state, then the solver's."""
+    """Return the net state in Caffe's order: the phase, then the net's own state, then the solver's."""
     state = pb.NetState()
     state.phase = phase  # type: ignore[assignment]
     state.MergeFrom(source.param.state)

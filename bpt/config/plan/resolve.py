@@ -1,4 +1,4 @@
-"""Makes a RunPlan of a solver's text: the one door behind which nobody reads the text again."""
+"""Makes a RunPlan of a solver's text, which is not read again afterwards."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ _ABSENT = ("net", "net_param", "train_net", "train_net_param", "train_state")
 
 
 def read_plan(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> RunPlan:
-    """Return the plan of the solver at ``path``, with ``overrides`` (the texts of ``--set``) laid over it.
+    """Return the plan of the solver at ``path``, with ``overrides`` (the texts of ``--set``) applied.
 
     See read_solver.
     """
@@ -104,12 +104,12 @@ def read_plan(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Ru
 
 
 def plan_of(run: SolverSource | RunPlan) -> RunPlan:
-    """``run`` itself, or the plan of a text."""
+    """Return ``run`` itself, or the plan of a text."""
     return run if isinstance(run, RunPlan) else resolve(run)
 
 
 def _filled(kind: type[T], message: Message, **others: object) -> T:
-    """Return a ``kind`` whose fields are those of ``message`` with the same names, but for ``others``."""
+    """Return a ``kind`` with the fields of ``message`` of the same names, except for ``others``."""
     known = message.DESCRIPTOR.fields_by_name
     names = [field.name for field in fields(kind) if field.name in known and field.name not in others]  # type: ignore[arg-type]
     return kind(**{name: _value(getattr(message, name)) for name in names}, **others)
@@ -123,7 +123,7 @@ def _value(value: Any) -> Any:
 
 
 def _set_fields(message: Message, within: FieldPath = ()) -> Iterator[FieldPath]:
-    """Yield the ways to all fields that are set, nets aside."""
+    """Yield the paths of all fields that are set, without nets."""
     for descriptor, value in message.ListFields():
         way = (*within, descriptor.name)
         yield way

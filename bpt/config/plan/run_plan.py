@@ -1,4 +1,4 @@
-"""RunPlan: what a run is to be. Made once of a solver's text by ``resolve``; from there on nobody reads the text.
+"""RunPlan: the resolved plan of a run, made once of a solver's text by ``resolve``.
 
 Every field has the name that it has in the text, and stands there, so that the way to an attribute is the way to the
 field: ``plan.parallel_param.pipeline_param.micro_batches``. Only what says how weights follow from gradients
@@ -27,7 +27,7 @@ OUTER = (_Parallel.SGWU, _Parallel.AGWU, _Parallel.ASGD)
 
 @dataclass(frozen=True)
 class CgdpSpec:
-    """Chunks of gradients, under ``exchange: CGDP``."""
+    """The chunks of gradients under ``exchange: CGDP``."""
 
     chunk_size: int = 0
     step: int = 10
@@ -39,7 +39,7 @@ class CgdpSpec:
 
 @dataclass(frozen=True)
 class AgwuSpec:
-    """The outer layer's exchanges: SGWU, AGWU, ASGD."""
+    """The exchanges of the outer layer: SGWU, AGWU, ASGD."""
 
     normalizer: int = pb.AgwuParameter.OTHERS
     local_epochs: int = 1
@@ -55,7 +55,7 @@ class AgwuSpec:
 
 @dataclass(frozen=True)
 class BalanceSpec:
-    """How samples are divided among replicas that are not equally fast."""
+    """The division of samples among replicas of unequal speed."""
 
     profile: str = ""
     num_batches: int = 4
@@ -66,14 +66,14 @@ class BalanceSpec:
 
 @dataclass(frozen=True)
 class TreeSpec:
-    """What carries gradients and weights under ``exchange: TREE``."""
+    """The messages of gradients and weights under ``exchange: TREE``."""
 
     sends: int = pb.TreeParameter.PAIRWISE
 
 
 @dataclass(frozen=True)
 class CompressionSpec:
-    """What gradients become on their way between ranks."""
+    """The compression of gradients between ranks."""
 
     codec: int = pb.CompressionParameter.NONE
     ratio: float = pb.CompressionParameter().ratio  # 0.01 in float32, as texts have it
@@ -83,14 +83,14 @@ class CompressionSpec:
 
     @property
     def name(self) -> str:
-        """Of the codec; "": there is none."""
+        """The name of the codec; "" if there is none."""
         is_none = self.codec == pb.CompressionParameter.NONE
         return "" if is_none else pb.CompressionParameter.Codec.Name(self.codec)
 
 
 @dataclass(frozen=True)
 class LocalSpec:
-    """Replicas that update by themselves between averages of their weights, under ``exchange: LOCAL``."""
+    """The replicas that update by themselves between averages, under ``exchange: LOCAL``."""
 
     steps: int = 8
     start_iter: int = 0
@@ -100,7 +100,7 @@ class LocalSpec:
 
 @dataclass(frozen=True)
 class FaultSpec:
-    """What becomes of a run in step when a rank is lost."""
+    """The reaction of a run in step to the loss of a rank."""
 
     on_loss: int = pb.FaultParameter.HEAL
     min_ranks: int = 1
@@ -112,13 +112,13 @@ class FaultSpec:
 
     @property
     def heals(self) -> bool:
-        """Whether the run goes on."""
+        """Whether the run continues after a loss."""
         return self.on_loss == pb.FaultParameter.HEAL
 
 
 @dataclass(frozen=True)
 class FcSpec:
-    """How ranks that share a fully connected layer trade its activations."""
+    """The exchange of activations among ranks that share a fully connected layer."""
 
     scheme: int = pb.FcParameter.PEER
 
@@ -135,7 +135,7 @@ class GabraSpec:
 
 @dataclass(frozen=True)
 class PipelineSpec:
-    """Which stage runs which layers, and in which order micro-batches go through them."""
+    """The stages of layers, and the order in which micro-batches pass them."""
 
     allocator: int = _Pipeline.BLOCK
     schedule: int = _Pipeline.GPIPE
@@ -152,7 +152,7 @@ class PipelineSpec:
 
 @dataclass(frozen=True)
 class InnerSpec:
-    """The inner layer: how one process spreads its work over its cores."""
+    """The inner layer: how one process divides its work among its cores."""
 
     engine: int = pb.InnerParameter.LIBRARY
     num_threads: int = 0
@@ -160,7 +160,7 @@ class InnerSpec:
 
 @dataclass(frozen=True)
 class EarlyStoppingSpec:
-    """When training ends before ``max_iter``, and which values of a test output are better."""
+    """The end of training before ``max_iter``, and the direction of better test outputs."""
 
     output: str = ""
     better: int = pb.EarlyStoppingParameter.AUTO
@@ -170,7 +170,7 @@ class EarlyStoppingSpec:
 
 @dataclass(frozen=True)
 class ParallelSpec:
-    """How a run is spread over its ranks. The defaults are plain data parallelism, or one process."""
+    """The division of a run over its ranks; by default data parallelism, or one process."""
 
     num_stages: int = 1
     num_shards: int = 1
@@ -195,28 +195,28 @@ class ParallelSpec:
 
     @property
     def replica_ranks(self) -> int:
-        """Ranks that hold one net together."""
+        """The number of ranks that hold one net together."""
         return self.num_stages * self.num_shards
 
     @property
     def is_delayed(self) -> bool:
-        """Whether gradients are of earlier iterations, so that losses and weights are not those of one process."""
+        """Whether gradients are of earlier iterations, so that losses and weights differ from one process's."""
         return self.num_stages > 1 and self.pipeline_param.schedule == _Pipeline.DELAYED
 
     @property
     def node_ranks(self) -> int:
-        """Ranks of a computing node of the outer layer."""
+        """The number of ranks of a computing node of the outer layer."""
         return self.agwu_param.ranks or self.replica_ranks
 
     @property
     def gradient_exchange(self) -> int:
-        """How ranks that go in step sum gradients: all of them or, under the outer layer, those of each worker."""
+        """The exchange of ranks in step: all ranks or, under the outer layer, those of each worker."""
         return self.agwu_param.worker_exchange if self.exchange in OUTER else self.exchange
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What is trained and tested, how, on which ranks, and what is written of it.
+    """A resolved run: the nets to train and test, how and on which ranks, and what is written.
 
     Attributes:
         nets: the fields that name the nets; ``train`` and ``tests`` are what they name.
@@ -267,7 +267,7 @@ class RunPlan:
 
     @cached_property
     def train(self) -> NetPlan:
-        """The net to train; its file is read when it is first asked for.
+        """The net to train; its file is read on first use.
 
         Raises:
             PrototxtError: its text is wrong, or missing.
@@ -276,12 +276,12 @@ class RunPlan:
 
     @cached_property
     def tests(self) -> tuple[NetPlan, ...]:
-        """The nets to test; see ``train``."""
+        """The nets to test; their files are read on first use."""
         return test_plans(self)
 
     @cached_property
     def precision(self) -> Precision:
-        """The numbers that the run computes in, where the devices can.
+        """The precision of the run's numbers, where the devices support it.
 
         Raises:
             PrototxtError: see ``train``.
@@ -290,7 +290,7 @@ class RunPlan:
 
     @property
     def max_iter(self) -> int:
-        """Iterations to train; of ``optim``, since a learning rate may follow it."""
+        """The number of iterations to train; from ``optim``, since a learning rate may depend on it."""
         return self.optim.max_iter
 
     @property
@@ -308,18 +308,18 @@ class RunPlan:
 
     @property
     def stops_early(self) -> bool:
-        """Whether training ends when tests bring nothing better."""
+        """Whether training ends when tests do not improve."""
         return self.given("early_stopping_param")
 
     @property
     def judged_by(self) -> str:
-        """The test output whose best value is looked for; "": none."""
+        """The test output whose best value decides; "" if there is none."""
         return (self.early_stopping_param.output if self.stops_early else "") or self.snapshot_best
 
     # Variants
 
     def training_only(self) -> RunPlan:
-        """Without tests and snapshots: they may need data or folders that are not there."""
+        """Return the plan without tests and snapshots, which may need missing data or folders."""
         return replace(
             self,
             nets=replace(self.nets, test_net=(), test_net_param=(), test_state=()),
@@ -332,15 +332,15 @@ class RunPlan:
         )
 
     def measured(self) -> RunPlan:
-        """As measurements train: nothing is tested, written, displayed or loaded."""
+        """Return the plan for measurements: nothing is tested, written, displayed or loaded."""
         return replace(self.training_only(), display=0, weights=())
 
     def standalone(self) -> RunPlan:
-        """On one process that is alone. Of ``parallel_param`` the inner layer is left."""
+        """Return the plan for a single process; of ``parallel_param`` only the inner layer stays."""
         return self._spread(ParallelSpec(inner_param=self.parallel_param.inner_param), "inner_param")
 
     def of_node(self) -> RunPlan:
-        """On the ranks of one computing node of the outer layer, which go in step."""
+        """Return the plan for the ranks of one computing node of the outer layer, which go in step."""
         parallel = self.parallel_param
         if parallel.node_ranks == 1:
             return self.standalone()
@@ -353,18 +353,18 @@ class RunPlan:
         return self._spread(ParallelSpec(exchange=parallel.gradient_exchange, fault_param=fault, **fields), *kept)
 
     def with_seed(self, seed: int) -> RunPlan:
-        """With this ``random_seed``."""
+        """Return the plan with this ``random_seed``."""
         return replace(self, random_seed=seed)
 
     def with_parallel(self, **changes: object) -> RunPlan:
-        """With other values of fields of ``parallel_param``."""
+        """Return the plan with other values of fields of ``parallel_param``."""
         return replace(self, parallel_param=replace(self.parallel_param, **changes))  # type: ignore[arg-type]
 
     def with_pipeline(self, **changes: object) -> RunPlan:
-        """With other values of fields of ``pipeline_param``."""
+        """Return the plan with other values of fields of ``pipeline_param``."""
         return self.with_parallel(pipeline_param=replace(self.parallel_param.pipeline_param, **changes))  # type: ignore[arg-type]
 
     def _spread(self, parallel: ParallelSpec, *kept: str) -> RunPlan:
-        """With this ``parallel_param``, of which the text sets no more than the fields ``kept``."""
+        """Return the plan with this ``parallel_param``, of which the text sets at most the fields ``kept``."""
         ours = {way for way in self.set_fields if way[0] != "parallel_param" or (len(way) > 1 and way[1] in kept)}
         return replace(self, parallel_param=parallel, set_fields=frozenset(ours))

@@ -12,7 +12,7 @@ _OF_A_HOST = (
 
 
 def relevant_solver(param: pb.SolverParameter) -> pb.SolverParameter:
-    """``param`` with only what must be the same on all hosts."""
+    """Return ``param`` with only the fields that must be the same on all hosts."""
     relevant = without(param, *_OF_A_HOST)
     relevant.parallel_param.balance_param.SetInParent()  # the texts in replay logs have it, set or not
     return relevant

@@ -26,11 +26,11 @@ _STORED_FIXED = {FieldDescriptor.TYPE_FLOAT: FIXED32, FieldDescriptor.TYPE_DOUBL
 
 
 class MalformedError(ValueError):
-    """The bytes are not the binary format, or end inside a field."""
+    """An error: the bytes are not in the binary format, or end inside a field."""
 
 
 class CutError(MalformedError):
-    """The bytes end inside a field, of this number and wire type."""
+    """An error: the bytes end inside a field, of this number and wire type."""
 
     def __init__(self, number: int, wire_type: int) -> None:
         super().__init__("a field that does not end")
@@ -38,7 +38,7 @@ class CutError(MalformedError):
 
 
 class WireField(NamedTuple):
-    """One field: its number, how it is stored, and where its content lies: bytes ``start`` to ``end``."""
+    """One field: its number, its wire type, and the place of its content, bytes ``start`` to ``end``."""
 
     number: int
     wire_type: int
@@ -47,7 +47,7 @@ class WireField(NamedTuple):
 
 
 def outline(data: bytes | _Content) -> Iterator[WireField]:
-    """Yield the fields at the top level of a serialised message. Contents are skipped, not read.
+    """Yield the top-level fields of a serialised message; contents are skipped, not read.
 
     Raises MalformedError where the data stop making sense, after it has yielded what came before.
     """
@@ -84,7 +84,7 @@ def read_varint(data: bytes | _Content, position: int) -> tuple[int, int]:
 
 
 def write_varint(value: int) -> bytes:
-    """``value`` (not negative) as a variable-length integer."""
+    """Return ``value`` (not negative) as a variable-length integer."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -127,7 +127,7 @@ _ONNX_MAKERS = frozenset(
 
 
 def sniff(path: str | os.PathLike[str]) -> FileKind:
-    """Return what kind of file is at ``path``.
+    """Return the kind of the file at ``path``.
 
     ``caffemodel`` (weights: a NetParameter), ``solverstate`` (a SolverState), ``mean`` (a BlobProto),
     ``hdf5``, ``prototxt`` or ``unknown``; an empty file is unknown. The content decides, not the name, and the
@@ -138,7 +138,7 @@ def sniff(path: str | os.PathLike[str]) -> FileKind:
 
 
 class _Content:
-    """The bytes of an open file, of which only what is asked for is read, and not mapped: the file may be cut."""
+    """The bytes of an open file, read on request and not mapped, since the file may be truncated."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -154,7 +154,7 @@ class _Content:
 
 
 def kind_of(data: bytes | _Content) -> FileKind:
-    """Return what kind of file has the content ``data``; see :func:`sniff`."""
+    """Return the kind of a file with the content ``data``, as :func:`sniff` does."""
     head = bytes(data[:HEAD])
     if head.startswith(_HDF5_SIGNATURE):
         return "hdf5"
@@ -170,7 +170,7 @@ def kind_of(data: bytes | _Content) -> FileKind:
 
 
 def recognise_format(data: bytes | _Content) -> FileFormat | None:
-    """Return what file of another program has the content ``data``; None if it is one of Caffe's, or nothing known."""
+    """Return which other program's file has the content ``data``; None if it is Caffe's, or unknown."""
     found = recognise(bytes(data[:HEAD]), len(data))
     if found or kind_of(data) != "unknown":
         return found
@@ -178,13 +178,13 @@ def recognise_format(data: bytes | _Content) -> FileFormat | None:
 
 
 def explain_format(data: bytes | _Content, wanted: str) -> str:
-    """Return the message that ``data``, which are not ``wanted``, are something else; empty if nobody knows what."""
+    """Return the message that ``data`` are something else than ``wanted``; empty if unknown."""
     found = recognise_format(data)
     return found.refuse(wanted) if found else ""
 
 
 def _is_onnx(data: bytes | _Content) -> bool:
-    """Return whether ``data`` begin as an ONNX ModelProto: a version, who made it, then a graph (7) or operator sets (8)."""
+    """Return whether ``data`` begin as an ONNX ModelProto: version, producer, then graph (7) or operator sets (8)."""
     if bytes(data[:1]) != b"\x08":
         return False
     maker = (_second_field(data) or b"").decode(errors="replace").lower()
@@ -192,12 +192,12 @@ def _is_onnx(data: bytes | _Content) -> bool:
 
 
 def describe(kind: FileKind) -> str:
-    """``kind`` in words, with an article, for messages."""
+    """Return ``kind`` in words, with an article, for messages."""
     return _DESCRIPTIONS[kind]
 
 
 def _top_fields(data: bytes | _Content) -> set[tuple[int, int]]:
-    """Return number and wire type of the first fields, as far as they make sense."""
+    """Return number and wire type of the first fields, as far as they are valid."""
     found = set()
     try:
         for index, field in enumerate(outline(data)):
@@ -269,7 +269,7 @@ def read_binary(path: str | os.PathLike[str], message_class: type[M]) -> M:
 
 
 def read_content(path: str | os.PathLike[str], message_class: type[Message]) -> bytes:
-    """Return the bytes of a file that holds a message of ``message_class``, by its outline; see :func:`read_binary`."""
+    """Return the bytes of a file that holds a message of ``message_class``, by its outline, as :func:`read_binary`."""
     try:
         content = read_bytes(path)
     except UnreadableError as error:
@@ -291,7 +291,7 @@ def read_content(path: str | os.PathLike[str], message_class: type[Message]) -> 
 
 
 def write_binary(path: str | os.PathLike[str], message: Message) -> None:
-    """Write ``message`` to the file at ``path``, all of it or nothing; see :mod:`bpt.base.atomic`.
+    """Write ``message`` to the file at ``path``, completely or not at all, by :mod:`bpt.base.atomic`.
 
     Raises WriteError if the file cannot be written or the message is larger than protobuf allows.
     """

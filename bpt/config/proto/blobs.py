@@ -37,8 +37,10 @@ _LARGEST = 2**31 - 1  # bytes that a message of protobuf can hold
 
 
 def blob_shape(blob: pb.BlobProto) -> tuple[int, ...]:
-    """Return the dimensions of ``blob``. If it has any of the old fields num, channels, height and width, they are
-    it, as in Caffe: always four, those that are not set 0. No dimensions at all is a single number.
+    """Return the dimensions of ``blob``; no dimensions mean a single number.
+
+    If it has any of the old fields num, channels, height and width, they are its dimensions, as in Caffe: always four,
+    and 0 where not set.
 
     Raises BptError if a dimension is negative.
     """
@@ -51,19 +53,19 @@ def blob_shape(blob: pb.BlobProto) -> tuple[int, ...]:
 
 
 def is_legacy(blob: pb.BlobProto) -> bool:
-    """Return whether ``blob`` is from the time when every blob had four axes: its shape stands in fields of that time."""
+    """Return whether ``blob`` has its shape in the fields of the time when all blobs had four axes."""
     return any(map(blob.HasField, _OLD_DIMENSIONS))
 
 
 def fits(stored: tuple[int, ...], wanted: tuple[int, ...], legacy: bool) -> bool:
-    """Return whether a blob of the shape ``wanted`` can take the values of a ``stored`` one (Caffe: ``Blob::ShapeEquals``)."""
+    """Return whether a blob of shape ``wanted`` can take a ``stored`` one's values (Caffe: ``Blob::ShapeEquals``)."""
     if legacy:
         return len(wanted) <= _OLD_AXES and stored == (1,) * (_OLD_AXES - len(wanted)) + wanted
     return stored == wanted
 
 
 def blob_to_array(blob: pb.BlobProto) -> FloatArray:
-    """Return the values of ``blob``, in its shape, as a new float32 array. Values in double precision are rounded.
+    """Return the values of ``blob``, in its shape, as a new float32 array; doubles are rounded.
 
     Raises BptError if their number does not match the shape.
     """
@@ -90,7 +92,7 @@ def array_to_raw_blob(array: ArrayLike, number: int) -> pb.BlobProto:
 
 
 def fits_half(values: FloatArray) -> bool:
-    """Return whether FLOAT16, which ends at 65504, holds all finite numbers of ``values``."""
+    """Return whether FLOAT16, which ends at 65504, can hold all finite numbers of ``values``."""
     with np.errstate(over="ignore"):
         return np.array_equal(np.isfinite(values.astype(np.float16)), np.isfinite(values))
 

@@ -36,7 +36,7 @@ _STUB_HEADER = b"""# Written by `python -m bpt.config.proto.compile`; do not edi
 
 
 def compile_schema(schema: str, folder: Path = FOLDER) -> dict[Path, bytes]:
-    """Compile ``folder``/``schema`` and returns the content of each generated file by its path.
+    """Compile ``folder``/``schema``; return the content of each generated file by its path.
 
     The schema is registered under the name ``schema``.
     Raises RuntimeError if it does not compile; protoc has then printed why.
@@ -62,7 +62,7 @@ def compile_schema(schema: str, folder: Path = FOLDER) -> dict[Path, bytes]:
 
 
 def main() -> int:
-    """Write the generated files next to their schema. Returns the exit status."""
+    """Write the generated files next to their schema; return the exit status."""
     for schema in SCHEMAS:
         for path, content in compile_schema(schema).items():
             path.write_bytes(content)

@@ -105,7 +105,7 @@ REFUSED: dict[str, dict[str, str]] = {
 
 
 def check_net(net: pb.NetParameter, origins: Mapping[FieldPath, Origin], path: str) -> None:
-    """Raise a PrototxtError if a net, or a layer of it, is to compute in what nobody computes in."""
+    """Raise a PrototxtError if a net or a layer asks for an unsupported precision."""
     if net.bn_stats_batch_size:
         words = "bn_stats_batch_size, of another Caffe, is not there: BatchNorm takes its statistics over the batch"
         raise PrototxtError(words, locate(origins, ("bn_stats_batch_size",), path))
@@ -118,7 +118,7 @@ def check_net(net: pb.NetParameter, origins: Mapping[FieldPath, Origin], path: s
 
 
 def refused(message: Message) -> Iterator[tuple[FieldPath, str]]:
-    """Yield each field of a fork in ``message``, or below it, that says what is refused: where it stands, and what to do."""
+    """Yield each refused field of a fork in ``message``, or below it: its place, and a remedy."""
     for where, holder in _below(message, ()):
         fields = REFUSED.get(holder.DESCRIPTOR.name, {})
         if fields:
@@ -132,7 +132,7 @@ _APART = ("BlobProto", "NetParameter")
 
 
 def _below(message: Message, where: FieldPath) -> Iterator[tuple[FieldPath, Message]]:
-    """``message`` and all settings of layers in it, and where they stand; a solver's nets are not looked into."""
+    """Yield ``message`` and all settings of layers in it with their places, without a solver's nets."""
     yield where, message
     for field, value in message.ListFields():
         if field.message_type is not None and field.message_type.name not in _APART:

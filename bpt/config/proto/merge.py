@@ -13,7 +13,7 @@ from bpt.config.proto.parse import check_complete, parse_text
 
 
 def apply_set(message: Message, snippets: Sequence[str], origins: dict[FieldPath, Origin] | None = None) -> None:
-    """Lays ``snippets`` over ``message``, one after the other, and over ``origins`` too if given.
+    """Apply ``snippets`` to ``message``, one after the other, and to ``origins`` too if given.
 
     A single field replaces the one in ``message``; a message is merged into it, field by field. A list
     replaces the whole list: who sets ``test_iter: 10`` wants one test of 10 batches, not one more.
@@ -41,7 +41,7 @@ def _lay_over(
     written: Mapping[FieldPath, Origin],
     places: dict[FieldPath, Origin],
 ) -> None:
-    """Lays ``patch``, whose fields ``written`` tells, over ``target``; both lie at ``where``."""
+    """Merge ``patch``, whose fields ``written`` lists, into ``target``; both are at ``where``."""
     for field in fields_of(patch):
         path = (*where, field.name)
         if path not in written:

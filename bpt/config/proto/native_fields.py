@@ -20,7 +20,7 @@ PATHS = frozenset(
 
 
 def use_native_paths(message: Message, written_in: str) -> list[str]:
-    """Change the paths in a net or a solver that exist here only with ``/``; return what was changed, for the log.
+    """Change the paths of a net or a solver that exist only with ``/``; return the changes, for the log.
 
     Args:
         written_in: the text's file, beside which files are looked for, too.

@@ -34,12 +34,12 @@ _TODAYS = {today: old for old, today in _CAPITALS.items() if today}
 
 
 def type_today(old: str) -> str:
-    """``"SoftmaxWithLoss"`` for ``"SOFTMAX_LOSS"``; ``""`` if that is no type of the old format."""
+    """Return ``"SoftmaxWithLoss"`` for ``"SOFTMAX_LOSS"``; ``""`` if that is no type of the old format."""
     return _CAPITALS.get(old, "")
 
 
 def value_hint(message: Message, field: str, text: str) -> str:
-    """Return how to write the value ``text``, which does not fit ``field``, if it is the other format's.
+    """Return how to write the value ``text``, which does not fit ``field``, if it is in the other format.
 
     Else ``""``.
     """
@@ -54,7 +54,7 @@ def value_hint(message: Message, field: str, text: str) -> str:
 
 
 def field_hint(message: Message, field: str) -> str:
-    """Return what ``field``, unknown in ``message``, is there or here, if the other format or another program has it."""
+    """Return what the unknown ``field`` of ``message`` means in the other format or another program."""
     if isinstance(message, pb.LayerParameter) and field in PARAM_FIELDS:
         return f'; it is of the old format, "layers"; in "layer" write param {{ {PARAM_FIELDS[field]} }}'
     if isinstance(message, pb.V1LayerParameter) and field == "param":
@@ -99,8 +99,7 @@ SETTINGS = "_param"
 
 
 def unknown_settings(origins: Mapping[FieldPath, Origin]) -> list[str]:
-    """Return the settings of a layer that the parser has passed over, since the schema does not have them; see
-    parse_text.
+    """Return the settings of a layer that parse_text has passed over, since the schema lacks them.
 
     ``origins``: where the layer's fields stand, ``()`` the layer itself.
     """
@@ -199,7 +198,7 @@ class _Parser:
             self._take(";")
 
     def _pass_over(self, name: Token, where: FieldPath) -> None:
-        """Goes over the message behind ``name``, whatever is in it, and notes its place."""
+        """Skip the message behind ``name``, whatever its content, and note its place."""
         self.origins.setdefault((*where, name.text), self._origin(name))
         self._take(":")
         if self._token.text not in _CLOSING:
@@ -288,21 +287,21 @@ class _Parser:
             raise BadValueError("text in UTF-8") from None
 
     def _advance(self) -> Token:
-        """Goes to the next token; returns the one left behind. The end is never left."""
+        """Move to the next token, but not past the end; return the one before."""
         token = self._token
         if token.kind is not TokenKind.END:
             self._token = next(self._tokens)
         return token
 
     def _take(self, symbol: str) -> bool:
-        """Goes over the next token if it is ``symbol``."""
+        """Skip the next token if it is ``symbol``; return whether it was."""
         if self._token.text != symbol:
             return False
         self._advance()
         return True
 
     def _after_equals_sign(self) -> str:
-        """Return the value in ``name = value``, after a space; nothing if there is none."""
+        """Return the value in ``name = value``, after a space; empty if there is none."""
         try:
             while self._take("="):
                 pass
@@ -319,7 +318,7 @@ class _Parser:
 
 
 def _new_child(message: Message, field: FieldDescriptor) -> Message:
-    """Return the message that ``field`` is to hold, or a new last one of its list."""
+    """Return the message of ``field``, or a new last one of its list."""
     child: Message
     if is_repeated(field):
         child = getattr(message, field.name).add()

@@ -44,7 +44,7 @@ class SolverSource:
 
 @dataclass(frozen=True)
 class NetSource:
-    """A net as read from ``path``, with old fields upgraded; see SolverSource."""
+    """A net as read from ``path``, with old fields upgraded."""
 
     param: pb.NetParameter
     path: str
@@ -57,7 +57,7 @@ class NetSource:
 
 
 def read_solver(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> SolverSource:
-    """Read the solver at ``path`` and lays the ``overrides`` (the texts of ``--set``) over it.
+    """Read the solver at ``path`` and apply the ``overrides`` (the texts of ``--set``) to it.
 
     Paths in it stay as written; see :func:`resolve_path`. A ``snapshot_prefix`` that is not set, or that is a
     folder, is completed with the name of the solver, as in Caffe. Raises PrototxtError if the file or an
@@ -97,7 +97,7 @@ def read_net(path: str | os.PathLike[str]) -> NetSource:
 def net_source(
     param: pb.NetParameter, path: str, origins: Mapping[FieldPath, Origin], notes: Sequence[str] = ()
 ) -> NetSource:
-    """Return a net in today's format, with the ``notes`` there are and those of what has no effect in it.
+    """Return a net in today's format, with the existing ``notes`` and those about settings without effect.
 
     Raises PrototxtError if it is to compute in what nobody computes in.
     """
@@ -106,12 +106,12 @@ def net_source(
 
 
 def read_solver_text(path: str | os.PathLike[str]) -> ParsedText[pb.SolverParameter]:
-    """Return the solver at ``path`` as it is written. Raises PrototxtError, which tells if the file is a network."""
+    """Return the solver at ``path`` as written; raises a PrototxtError, also if the file is a network."""
     return _read(path, pb.SolverParameter, pb.NetParameter, "a network, not a solver")
 
 
 def read_net_text(path: str | os.PathLike[str], *, passing: bool = False) -> ParsedText[pb.NetParameter]:
-    """Return the net at ``path`` as it is written. Raises PrototxtError, which tells if the file is a solver.
+    """Return the net at ``path`` as written; raises a PrototxtError, also if the file is a solver.
 
     ``passing``: see parse_text.
     """
@@ -121,7 +121,7 @@ def read_net_text(path: str | os.PathLike[str], *, passing: bool = False) -> Par
 def _read(
     path: str | os.PathLike[str], wanted: type[M], other: type[Message], confusion: str, passing: bool = False
 ) -> ParsedText[M]:
-    """Return the text at ``path`` as ``wanted``; if it only makes sense as ``other``, an error that says so."""
+    """Read the text at ``path`` as ``wanted``; raise an error that says so if it is ``other``."""
     try:
         return read_text(path, wanted, passing=passing)
     except PrototxtError:
@@ -146,7 +146,7 @@ def resolve_path(path: str, relative_to: str | os.PathLike[str]) -> str:
 
 
 def looked_for(path: str, relative_to: str | os.PathLike[str]) -> str:
-    """Return where ``resolve_path`` has looked, in words."""
+    """Return in words where ``resolve_path`` has looked."""
     beside = os.path.join(os.path.dirname(relative_to), path)
     return "looked for " + " and ".join(dict.fromkeys(map(os.path.abspath, (path, beside))))
 
@@ -161,7 +161,7 @@ def _use_native_prefix(param: pb.SolverParameter) -> list[str]:
 
 
 def _complete_snapshot_prefix(param: pb.SolverParameter, path: str) -> list[str]:
-    """Caffe's rule, and its words."""
+    """Set ``snapshot_prefix`` by Caffe's rule; return notes in Caffe's words."""
     if not param.HasField("snapshot_prefix"):
         param.snapshot_prefix = os.path.splitext(path)[0]
         return [f"snapshot_prefix was not specified and is set to {param.snapshot_prefix}"]
@@ -174,7 +174,7 @@ def _complete_snapshot_prefix(param: pb.SolverParameter, path: str) -> list[str]
 
 
 def _without_tests(param: pb.SolverParameter) -> list[str]:
-    """Caffe takes such a solver, and tests nothing; it does so in silence."""
+    """Return a note if tests have an interval but no batches; Caffe silently tests nothing."""
     if param.test_interval and not (param.test_iter or param.test_net or param.test_net_param):
         return [f"test_interval is {param.test_interval}, but there is no test_iter: nothing is tested"]
     return []

@@ -23,7 +23,7 @@ from bpt.config.proto.parse import M, ParsedText, parse_text
 
 
 def to_text(message: Message, *, for_caffe: bool = False) -> str:
-    """``message`` in text format: fields in the order of their numbers, one a line, two spaces a level.
+    """Return ``message`` in text format: fields by number, one a line, two spaces a level.
 
     Floats are printed with as few digits as read back to the same float32 (``0.1``, not ``0.100000001``),
     enums by name. ``for_caffe`` leaves out the fields that only bpt knows, which Caffe would refuse.

@@ -14,7 +14,7 @@ from bpt.base.origin import Origin
 
 
 class TokenKind(enum.Enum):
-    """What a token is."""
+    """The kind of a token."""
 
     NAME = "name"
     NUMBER = "number"  # without its sign; may still be malformed
@@ -51,7 +51,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def tokenize(text: str, path: str) -> Iterator[Token]:
-    """Yield the tokens of ``text``, last of all one of kind END. ``path`` is what errors call the text.
+    """Yield the tokens of ``text``, the last of kind END; errors call the text ``path``.
 
     Raises PrototxtError at the first character that starts no token. Comments may hold anything, even bytes
     that are not UTF-8 (decoded by ``surrogateescape``): Caffe does not mind them, and old files have them.
@@ -89,7 +89,7 @@ def _complaint(character: str) -> str:
 
 
 class BadValueError(ValueError):
-    """A value does not fit its field.
+    """An error: a value does not fit its field.
 
     ``takes`` says what would fit: it completes the sentence '"pad" takes ...'. ``hint`` ends the message.
     """
@@ -140,7 +140,7 @@ def parse_integer(text: str) -> int | None:
 
 
 def to_integer(text: str, lowest: int, highest: int) -> int:
-    """Return the whole number that ``text`` (with its sign) stands for, between ``lowest`` and ``highest``."""
+    """Return the whole number that ``text`` (with its sign) means, between ``lowest`` and ``highest``."""
     magnitude = parse_integer(text.removeprefix("-"))
     value = -magnitude if magnitude is not None and text.startswith("-") else magnitude
     if value is None:
@@ -176,7 +176,7 @@ def to_bool(text: str) -> bool:
 
 
 def to_enum(text: str, enum: EnumDescriptor) -> int:
-    """Return the number of the value of ``enum`` that ``text`` names or, as a number, is."""
+    """Return the number of the value of ``enum`` that ``text`` names, or gives as a number."""
     number = parse_integer(text)
     if text in enum.values_by_name:
         number = enum.values_by_name[text].number
@@ -195,7 +195,7 @@ def to_enum(text: str, enum: EnumDescriptor) -> int:
 
 
 def unquote(text: str) -> bytes:
-    """Return the bytes that a quoted text stands for, its quotes taken off and its escapes replaced."""
+    """Return the bytes of a quoted text, without its quotes and with its escapes replaced."""
     if text[:1] not in ('"', "'"):
         raise BadValueError("text in quotes")
     return _ESCAPE.sub(_unescape, text[1:-1].encode())

@@ -1,4 +1,4 @@
-"""What other programs call what a solver or a layer says here."""
+"""The names of other programs for the fields of solvers and layers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OF_LAYERS = {
 
 
 def field_of(message: Message, word: str) -> str:
-    """Return what says here what the field ``word`` says elsewhere; "": nothing is known."""
+    """Return the equivalent here of the field ``word`` of other programs; "" if unknown."""
     if isinstance(message, pb.SolverParameter):
         return _OF_SOLVERS.get(word.lower(), "")
     return _OF_LAYERS.get(word.lower(), "") if isinstance(message, pb.LayerParameter) else ""

@@ -1,4 +1,4 @@
-"""What goes together with a balance, and what does not."""
+"""The rules of load balancing: which settings combine with it, and which do not."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Balance(Protocol):
 
 
 def tile(counts: Sequence[int]) -> tuple[Share, ...]:
-    """Shares of so many samples, one behind the other."""
+    """Return the spans of shares of these sizes, one behind the other."""
     starts = accumulate(counts, initial=0)
     return tuple(Share(start, count, sum(counts)) for start, count in zip(starts, counts, strict=False))
 
@@ -41,7 +41,7 @@ class Uniform:
     """Shares whose sizes differ by at most one; the first ranks get the larger ones."""
 
     def shares(self, total: int, ranks: int) -> tuple[Share, ...]:
-        """See Balance."""
+        """Return shares that differ by at most one sample."""
         return tile([stop - start for start, stop in slice_bounds(total, ranks)])
 
 
@@ -71,7 +71,7 @@ class Static:
         self._known: dict[int, tuple[Share, ...]] = {}
 
     def shares(self, total: int, ranks: int) -> tuple[Share, ...]:
-        """See Balance; ``ranks`` is the number of functions.
+        """Return the shares by the speed functions; ``ranks`` must be the number of functions.
 
         Raises:
             UserError: ``total`` samples do not fit into the memory of all ranks together.
@@ -93,7 +93,7 @@ class Static:
         return [each[first : first + self._group] for first in range(0, len(each), self._group)]
 
     def without_caps(self) -> Static:
-        """Return the same without limits of memory: they were measured for training, and a test needs far less."""
+        """Return this balance without memory limits, which hold for training: a test needs far less memory."""
         functions = [replace(function, cap=None) for function in self.functions]
         return Static(functions, self.names, self._group, self._split)
 
@@ -104,7 +104,7 @@ class Static:
         return tuple(seconds for each in groups for seconds in peer_seconds(*each, self._split))
 
     def remarks(self, shares: Sequence[Share]) -> list[str]:
-        """Return what to know of the predictions for ``shares``, a line each: those beyond what was measured."""
+        """Return remarks on the predictions for ``shares``, a line each: which are beyond the measured sizes."""
         return [
             f"{name}: {share.count} samples are more than the {function.largest} that were measured; "
             "their time is an extrapolation"
@@ -114,7 +114,7 @@ class Static:
 
 
 def fastest(functions: Sequence[SpeedFunction], total: int) -> list[int]:
-    """Whole x_p with sum ``total`` and x_p <= cap_p that minimise the largest t_p(x_p).
+    """Return whole x_p with sum ``total`` and x_p <= cap_p that minimise the largest t_p(x_p).
 
     The next sample always goes to the rank that would be done with it first. Since no t_p falls, this takes the
     ``total`` cheapest of all steps, so no other division is done earlier. Of ranks that would be done at the same
@@ -168,7 +168,7 @@ def lines(
     seen: Sequence[float] | None = None,
     ranks: Sequence[int] | None = None,
 ) -> list[str]:
-    """Return a line a rank, and one about the imbalance, max / mean - 1 of the times.
+    """Return a line for each rank, and one for the imbalance, max / mean - 1 of the times.
 
     Args:
         predicted: seconds of an iteration on each rank; ``None``: nothing is known (balance UNIFORM).

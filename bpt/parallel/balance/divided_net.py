@@ -33,12 +33,12 @@ class Division:
 
     @property
     def group(self) -> int:
-        """How many of a replica get shares of the batch."""
+        """The number of ranks of a replica that get shares of the batch."""
         return 1 if self.masters else self.shards
 
     @property
     def sharers(self) -> list[list[int]]:
-        """The ranks of each that gets a share of the batch: one a stage."""
+        """The ranks of each participant that gets a share of the batch: one for each stage."""
         stages = range(len(self.parts))
         return [
             [(replica * len(self.parts) + stage) * self.shards + shard for stage in stages]
@@ -47,12 +47,12 @@ class Division:
         ]
 
     def sharer_of(self, rank: int) -> int:
-        """Return which of ``sharers`` has the samples that a rank works on; a slave's are its master's."""
+        """Return the index in ``sharers`` of whose samples a rank works on; for a slave its master's."""
         replica, shard = rank // (len(self.parts) * self.shards), rank % self.shards
         return replica * self.group + (0 if self.masters else shard)
 
     def functions(self, ranks: Sequence[SpeedFunction]) -> list[SpeedFunction]:
-        """Return the time of each of ``sharers``, from those of all ranks with the whole net."""
+        """Return the time function of each of ``sharers``, from those of all ranks with the whole net."""
         return [self._of(ranks, each) for each in self.sharers]
 
     def _of(self, ranks: Sequence[SpeedFunction], each: Sequence[int]) -> SpeedFunction:
@@ -69,7 +69,7 @@ def pipelined(
     split: Sequence[float] = (),
     slaves: Sequence[Sequence[SpeedFunction]] = (),
 ) -> SpeedFunction:
-    """Return the time of a pipeline: that of its slowest stage, which the others wait for.
+    """Return the time function of a pipeline, which is that of its slowest stage.
 
     Args:
         functions: of each stage's rank with the whole net.
@@ -97,8 +97,7 @@ def pipelined(
 def sharing(
     functions: Sequence[SpeedFunction], split: float, divide: Callable[[Sequence[SpeedFunction], int], Sequence[int]]
 ) -> SpeedFunction:
-    """Return the time of ranks that have samples of their own and share split layers, which wait for all of them
-    (PEER).
+    """Return the times of ranks with samples of their own that share split layers and wait for each other (PEER).
 
     Args:
         functions: of each rank with the whole net.
@@ -131,6 +130,6 @@ def peer_seconds(
 
 
 def _through(sizes: Iterable[int], seconds: Callable[[int], float], cap: int | None) -> SpeedFunction:
-    """Return the function straight between ``sizes``, 0 among them."""
+    """Return the piecewise linear function through ``sizes``; it is 0 at 0."""
     ordered = sorted(sizes)
     return SpeedFunction(tuple(ordered), tuple(map(seconds, ordered)), cap)

@@ -1,4 +1,4 @@
-"""Which nets' batches may be divided over ranks, and which must stay whole."""
+"""The nets whose batches may be divided over ranks, and those whose batches must stay whole."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def violations_measured(graph: LayerGraph) -> Iterator[Violation]:
 
 
 def violations_in_training(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> Iterator[Violation]:
-    """Layers that want whole batches, unless each replica is to train whole ones, as with Caffe's ``-gpu``.
+    """Yield the layers that want whole batches, unless each replica is to train whole ones, as with Caffe's ``-gpu``.
 
     Args:
         replicas: of the net; one has whole batches anyway.
@@ -83,12 +83,12 @@ def violations_in_training(plan: RunPlan, graph: LayerGraph, replicas: int = 1) 
 
 
 def violations_in_test(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> Iterator[Violation]:
-    """Layers of a test net that want whole batches, unless each replica can test all of them."""
+    """Yield the layers of a test net that want whole batches, unless each replica can test all of them."""
     yield from _divided(graph, _within_replica(plan.parallel_param), "tests", replicas)
 
 
 def violations_on_stages(plan: RunPlan, graph: LayerGraph) -> Iterator[Violation]:
-    """Layers whose tops no stage could expect of another one, as the data say how many rows these have."""
+    """Yield the layers whose tops have as many rows as the data say, which no other stage can expect."""
     stages = plan.parallel_param.num_stages
     for node in graph.nodes if stages > 1 else ():
         if any(place < len(node.tops) for place in LAYERS[node.type].listed):
@@ -120,7 +120,7 @@ def _within_replica(parallel: ParallelSpec) -> list[str]:
 
 
 def _divided(graph: LayerGraph, settings: Sequence[str], does: str, replicas: int) -> Iterator[Violation]:
-    """Layers for which a batch cannot be divided, unless each replica has whole ones: nothing is to be set for that."""
+    """Yield the layers that forbid to divide a batch, unless each replica has whole batches, which need no setting."""
     for node, reason in _mixing(graph):
         layer = LAYERS[node.type]
         if replicas > 1:

@@ -1,4 +1,4 @@
-"""DYNAMIC: shares that follow the speeds seen while a run goes on.
+"""DYNAMIC: shares that follow the speeds seen during a run.
 
 As in the partitioners of Clarke, Lastovetsky and Rychkov (2011) the speed function of a rank is built while it works:
 each share that a rank has had is a point of it. Where a rank takes another time for a share than its function says, the
@@ -23,7 +23,7 @@ FRESH = 0.5  # what a new time counts beside those seen before at the same size
 
 
 class Dynamic:
-    """Shares by the speeds seen last; alike until something has been seen. See Balance.
+    """Shares by the speeds that were seen last; all equal until some have been seen.
 
     Every rank gets a sample at least, if there are enough: one without any would never be seen to be fast again.
 
@@ -40,20 +40,20 @@ class Dynamic:
         self.functions: tuple[SpeedFunction, ...] = ()
 
     def shares(self, total: int, ranks: int) -> tuple[Share, ...]:
-        """See Balance."""
+        """Return the shares by the speeds seen last."""
         assert ranks == len(self._seen), (ranks, len(self._seen))
         if total not in self._counts:
             self._counts[total] = divided(self.functions, total, ranks)
         return tile(self._counts[total])
 
     def without_caps(self) -> Dynamic:
-        """Return the same without limits of memory: a test needs far less than training."""
+        """Return this balance without memory limits: a test needs far less memory than training."""
         other = Dynamic(len(self._seen))
         other.functions = tuple(replace(function, cap=None) for function in self.functions)
         return other
 
     def keep(self, counts: Sequence[int]) -> None:
-        """Go on with these shares, as a run did that this one continues."""
+        """Use these shares from now on, as the run did that this one continues."""
         assert len(counts) == len(self._seen), counts
         self._counts = {sum(counts): list(counts)}
 
@@ -62,7 +62,7 @@ class Dynamic:
         return tuple(f.seconds(share.count) for f, share in zip(self.functions, shares, strict=True))
 
     def follow(self, total: int, seconds: Sequence[float], caps: Sequence[int]) -> bool:
-        """Learn how long each has computed for its share of ``total`` samples; whether shares are others from now on.
+        """Learn how long each rank has computed for its share of ``total`` samples; return whether the shares change.
 
         Args:
             seconds: of an iteration, each above 0 unless it has no samples.
@@ -100,12 +100,12 @@ def _learn(points: dict[int, float], size: int, seconds: float) -> None:
 
 
 def longest(functions: Sequence[SpeedFunction], counts: Sequence[int]) -> float:
-    """Return what the slowest takes."""
+    """Return the time of the slowest rank."""
     return max(function.seconds(count) for function, count in zip(functions, counts, strict=True))
 
 
 def divided(functions: Sequence[SpeedFunction], total: int, ranks: int) -> list[int]:
-    """Return how many samples each gets: by the functions, one at least; without functions alike."""
+    """Return the number of samples of each rank: at least one, by the functions, or equal without functions."""
     if not functions:
         return [stop - start for start, stop in slice_bounds(total, ranks)]
     counts = fastest(functions, total)

@@ -31,7 +31,7 @@ SHOWN = 8  # ranks in a log line
 
 
 class DynamicLoadBalancer:
-    """Has the shares of a batch follow what ranks take.
+    """Adapts the shares of a batch to the times that the ranks take.
 
     Args:
         nets: by name; "train" is the one that is seen.
@@ -63,17 +63,17 @@ class DynamicLoadBalancer:
         return self._parallel.balance
 
     def state(self) -> tuple[int, ...]:
-        """Return the samples that each has of a batch now."""
+        """Return the number of samples that each rank has of a batch now."""
         return tuple(share.count for share in self._parallel.shares(self._batch))
 
     def load(self, counts: Sequence[int]) -> None:
-        """Go on with the shares of a run that this one continues, if as many divide as large a batch."""
+        """Take over the shares of the run that this one continues, if as many ranks divide as large a batch."""
         if len(counts) == len(self.state()) and sum(counts) == sum(self.state()):
             self._balance.keep(counts)
             self._parallel.reshare(self._nets.values())
 
     def end(self, iteration: int) -> None:
-        """The iteration before ``iteration`` has ended; a collective call every few of them."""
+        """Note that the iteration before ``iteration`` has ended; a collective call every few iterations."""
         self._iterations += 1
         if self._iterations == 0:
             self._totals = self._world.events.add(Totals())
@@ -82,12 +82,12 @@ class DynamicLoadBalancer:
             self._meet(iteration)
 
     def forget(self) -> None:
-        """What was seen so far is not how training goes on."""
+        """Drop the times seen so far, which do not show how training continues."""
         self._world.events.remove(self._totals)
         self._iterations = -WARM_UP
 
     def _meet(self, iteration: int) -> None:
-        """Let all ranks know what each has taken, so that all come to the same conclusion."""
+        """Exchange the times of all ranks, so that all come to the same shares."""
         self._seconds += seconds_computing(self._totals.take())
         facts = np.zeros((self._world.size, 3))
         facts[self._world.rank] = self._seconds, time.perf_counter() - self._begun, self._room()
@@ -109,7 +109,7 @@ class DynamicLoadBalancer:
             self._tell(iteration, before, seconds)
 
     def _room(self) -> int:
-        """Return how many samples more this rank has room for."""
+        """Return how many more samples this rank has memory for."""
         return min(int(MARGIN * self._memory.room / self._per_sample), MOST) if self._per_sample else MOST
 
     def _tell(self, iteration: int, before: Sequence[int], seconds: Sequence[float]) -> None:
@@ -124,7 +124,7 @@ class DynamicLoadBalancer:
 
 
 def _blob_bytes(net: Net) -> int:
-    """Return bytes of the blobs that this rank's layers make of a whole batch."""
+    """Return the bytes of the blobs that this rank's layers make of a whole batch."""
     graph, itemsizes = net.graph, blob_itemsizes(net.graph, net.context.precision)
     own = (edge for edge in graph.edges if net.part.runs(edge.producer))
     return sum(count(edge.shape) * itemsizes[edge.index] for edge in own)

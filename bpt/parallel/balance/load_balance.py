@@ -27,7 +27,7 @@ LOG = logging.getLogger("bpt")
 def static_balance(
     plan: RunPlan, graph: LayerGraph, grid: ProcessGrid, device: torch.device, staging: Staging | None = None
 ) -> Static:
-    """STATIC, from the profile that the solver names; a collective call. Only the first rank reads it.
+    """Return the STATIC balance by the profile that the solver names. A collective call; only the first rank reads it.
 
     Args:
         staging: which stage runs which layers, if there are several.

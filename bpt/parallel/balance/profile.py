@@ -26,7 +26,7 @@ _IRRELEVANT = {"dummy_data_param": ("shape", "num"), "input_param": ("shape",), 
 
 
 def work_digest(graph: LayerGraph) -> str:
-    """32 hexadecimal digits that tell the work of a net's layers from that of any other net.
+    """Return 32 hexadecimal digits that identify the work of a net's layers.
 
     Nets that differ in their batch size or in where their data lie have the same; the images' size is in.
     """
@@ -56,7 +56,7 @@ DIVISIONS = {"num_shards", "fc_param { scheme }"}  # in old profiles; a profile 
 
 @dataclass(frozen=True)
 class RankFacts:
-    """What a rank's speed depends on, besides the network."""
+    """The facts that a rank's speed depends on, besides the network."""
 
     host: str
     device: str  # with its model: "cpu (…)", "cuda (…)"
@@ -64,13 +64,13 @@ class RankFacts:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether its speed is not that of its threads."""
+        """Whether the rank computes on a GPU, so that its speed does not depend on its threads."""
         return self.device.startswith("cuda")
 
 
 @dataclass(frozen=True)
 class SpeedFacts:
-    """What the speeds of a run depend on.
+    """The facts that the speeds of a run depend on.
 
     Attributes:
         network: digest of the training net's work; see work_digest.
@@ -85,7 +85,7 @@ class SpeedFacts:
 
 @dataclass(frozen=True)
 class RankSpeed:
-    """What was measured on a rank: the time of an iteration by the number of its samples, and the largest batch."""
+    """The measured speed of a rank: the time of an iteration by its number of samples, and the largest batch."""
 
     points: Mapping[int, Estimate]
     cap: int
@@ -115,7 +115,7 @@ class Profile:
     bpt: str
 
     def of_ranks(self, ranks: Sequence[int]) -> Profile:
-        """Of those ranks only, which are left of those that were measured."""
+        """Return the profile of these ranks only, which are left of those that were measured."""
         if not all(rank < len(self.speeds) for rank in ranks):
             return self
         facts = replace(self.facts, ranks=tuple(self.facts.ranks[rank] for rank in ranks))
@@ -123,7 +123,7 @@ class Profile:
 
 
 def check(profile: Profile, now: SpeedFacts, path: str, solver: str) -> None:
-    """Refuse a profile that is not of this run. How the run divides its net, and its threads, may be others.
+    """Refuse a profile of another run. The run's division of its net, and its threads, may differ.
 
     Args:
         now: of this run.
@@ -182,7 +182,7 @@ def _differences(then: SpeedFacts, now: SpeedFacts) -> Iterator[str]:
 
 
 def static_from(profile: Profile, division: Division | None = None, now: SpeedFacts | None = None) -> Static:
-    """STATIC balance by the speeds in ``profile``.
+    """Return the STATIC balance by the speeds in ``profile``.
 
     Args:
         division: how the run divides its net; by default each rank has all of it.
@@ -199,7 +199,7 @@ def static_from(profile: Profile, division: Division | None = None, now: SpeedFa
 
 
 def name_of(ranks: Sequence[int], hosts: Sequence[str]) -> str:
-    """Of one that shares the batch: its rank or, in a pipeline, ranks, and where they are."""
+    """Return the name of a participant that shares the batch: its rank (in a pipeline, ranks) and its hosts."""
     hosts = list(dict.fromkeys(hosts))
     return f"rank{'s' * (len(ranks) > 1)} {_listed(ranks)} (host{'s' * (len(hosts) > 1)} {_listed(hosts)})"
 
@@ -209,7 +209,7 @@ def _listed(words: Sequence[object]) -> str:
 
 
 def other_threads(profile: Profile, now: SpeedFacts) -> str:
-    """Return which ranks have another number of threads ``now``, in words; empty: none."""
+    """Return in words which ranks have another number of threads ``now``; empty if none has."""
     words = [
         f"rank {number} (host {rank.host}) with {rank.threads}, now {today.threads}"
         for number, (rank, today) in enumerate(zip(profile.facts.ranks, now.ranks, strict=True))
@@ -223,7 +223,7 @@ FORMAT = 1
 
 
 def write_profile(profile: Profile, path: str) -> None:
-    """Write ``profile`` to the file at ``path``; it is there whole or not at all.
+    """Write ``profile`` to the file at ``path``, completely or not at all.
 
     Raises:
         WriteError: it could not be written.

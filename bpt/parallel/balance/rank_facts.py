@@ -1,4 +1,4 @@
-"""What the speeds of a run depend on: its net, its solver, and the devices of its ranks."""
+"""SpeedFacts of a run: its net, its solver, and the devices of its ranks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def facts(plan: RunPlan, graph: LayerGraph, device: torch.device, world: Communi
 
 
 def model_of(device: torch.device) -> str:
-    """Return the kind of a device and its model: a host may have got another one under its old name."""
+    """Return the kind of a device and its model, since a host may have got another device under its old name."""
     if device.type == "cuda":
         return f"cuda ({torch.cuda.get_device_name(device)})"
     return f"cpu ({_processor()})"

@@ -40,12 +40,12 @@ class Estimate:
 
     @property
     def relative(self) -> float:
-        """The half-width as a part of the time."""
+        """The half-width of the interval, relative to the time."""
         return self.half_width / self.seconds
 
     @property
     def weight(self) -> float:
-        """What it counts beside others: 1 / half-width², where no width is below 1 % of the time, nor above it."""
+        """The weight in a fit: 1 / half-width², where the width counts as 1 % to 100 % of the time."""
         return min(max(self.half_width, FINEST * self.seconds), self.seconds) ** -2
 
     def __str__(self) -> str:
@@ -113,7 +113,7 @@ class SpeedFunction:
     def fitted(
         cls, points: Iterable[tuple[int, float]], cap: int | None = None, weights: Mapping[int, float] | None = None
     ) -> SpeedFunction:
-        """Return the function nearest to measured ``(size, seconds)``; sizes from 1, in any order; at least one.
+        """Return the function nearest to measured ``(size, seconds)``: at least one, sizes from 1, in any order.
 
         Where times fall though the size rises, the least change that mends this (in the sum of squares) is made,
         by pooling neighbours. Taking the highest time so far instead would let one measurement that came out too
@@ -132,7 +132,7 @@ class SpeedFunction:
         return cls(tuple(sizes), (0.0, *times), cap)
 
     def seconds(self, size: int) -> float:
-        """t(x): seconds for a batch of ``size``."""
+        """Return t(x), the seconds for a batch of ``size``."""
         sizes, times = self.sizes, self.times
         after = bisect_right(sizes, size)
         if after == len(sizes):
@@ -142,7 +142,7 @@ class SpeedFunction:
         return min(high, low + (size - sizes[after - 1]) * slope)  # rounding must not lift it above the next point
 
     def speed(self, size: int) -> float:
-        """s(x) = x / t(x): samples a second in batches of ``size``, at least 1."""
+        """Return s(x) = x / t(x), the samples a second in batches of ``size``, which is at least 1."""
         return size / self.seconds(size)
 
     @property
@@ -151,7 +151,7 @@ class SpeedFunction:
         return self.sizes[-1]
 
     def scaled(self, factor: float) -> SpeedFunction:
-        """Return the same with ``factor`` times the seconds."""
+        """Return this function with ``factor`` times the seconds."""
         return replace(self, times=tuple(factor * time for time in self.times))
 
     @cached_property
@@ -163,7 +163,7 @@ class SpeedFunction:
 
 
 def pooled(values: Sequence[float], weights: Sequence[float] | None = None) -> list[float]:
-    """Return the never falling sequence with the least weighted sum of squared distances from ``values``.
+    """Return the non-decreasing sequence with the least weighted sum of squared distances from ``values``.
 
     By the pool-adjacent-violators algorithm: runs that fall are replaced by their mean.
     """
@@ -195,7 +195,7 @@ class MemoryExtrapolation:
         self._seen: list[tuple[int, int]] = []  # size, bytes; rising sizes
 
     def note(self, size: int, peak: int) -> None:
-        """A batch of ``size`` took ``peak`` bytes at most. Only sizes larger than all before tell something."""
+        """Note that a batch of ``size`` took at most ``peak`` bytes; only sizes above all earlier ones count."""
         if size > self.largest:
             self._seen.append((size, peak))
 
@@ -206,7 +206,7 @@ class MemoryExtrapolation:
 
     @property
     def per_sample(self) -> float:
-        """Bytes that one more sample takes: as over the last step or over all of them, whichever is more."""
+        """The bytes of one more sample: as over the last step or over all of them, whichever is more."""
         if len(self._seen) < 2:
             return max(self._guess, self._least)
         size, peak = self._seen[-1]
@@ -219,7 +219,7 @@ class MemoryExtrapolation:
 
 
 def ladder(batch: int, ranks: int) -> list[int]:
-    """Sizes from 1 up to the even share of ``batch``, each at most twice the one before, rising."""
+    """Return rising sizes from 1 up to the even share of ``batch``, each at most twice the one before."""
     sizes = [-(-batch // ranks)]
     while sizes[-1] > 1:
         sizes.append(-(-sizes[-1] // 2))

@@ -32,7 +32,7 @@ METHODS = ("D2H", "accumulate", "Allreduce", "H2D")  # what the stages are calle
 
 
 class IterationKind(NamedTuple):
-    """How an iteration trains.
+    """The way in which an iteration trains.
 
     Attributes:
         lengths: chunks, from the top down.
@@ -58,7 +58,7 @@ class ChunkSegment(NamedTuple):
 
 
 class IterationSample(NamedTuple):
-    """What a rank saw of an iteration.
+    """The times that a rank measured in an iteration.
 
     Attributes:
         backward: seconds of each segment's backward, from the top down.
@@ -74,27 +74,27 @@ class IterationSample(NamedTuple):
 
     @property
     def total(self) -> float:
-        """Backward until all gradients are back: T."""
+        """T: the seconds of backward until all gradients are back."""
         return math.fsum(self.backward) + self.started + self.waited
 
 
 def whole_net(layers: int) -> IterationKind:
-    """Return the net as one chunk."""
+    """Return a cut that has the whole net as one chunk."""
     return IterationKind((layers,))
 
 
 def one_by_one(layers: int, apart: bool = False) -> IterationKind:
-    """Every layer for itself."""
+    """Return a cut that has every layer as a chunk."""
     return IterationKind((1,) * layers, apart)
 
 
 def middle(layers: int) -> IterationKind:
-    """Chunks of about as many layers as there are chunks."""
+    """Return a cut with about as many layers in a chunk as there are chunks."""
     return IterationKind(chunks(layers, max(1, round(math.sqrt(layers)))))
 
 
 def kinds_of(layers: int) -> tuple[IterationKind, ...]:
-    """Return what the cost model needs of a net with so many layers, at least one."""
+    """Return the kinds of iterations that the cost model needs of a net with so many layers (at least one)."""
     kinds = whole_net(layers), one_by_one(layers, apart=True), one_by_one(layers), middle(layers)
     return tuple(dict.fromkeys(kinds))
 
@@ -125,7 +125,7 @@ def places_of(parallel: CutNet, net: Net, layers: Sequence[int]) -> tuple[ChunkS
 
 
 def layers_of_all(ranks: Sequence[Sequence[ChunkSegment]]) -> list[Layers]:
-    """Return the layers of each place, with the elements of the rank that holds most of them."""
+    """Return the layers of each place, with the element count of the rank that holds most of them."""
     return [
         tuple((of_ranks[0][0], max(elements for _, elements in of_ranks)) for of_ranks in zip(*layers, strict=True))
         for layers in zip(*([place.layers for place in places] for places in ranks), strict=True)
@@ -133,7 +133,7 @@ def layers_of_all(ranks: Sequence[Sequence[ChunkSegment]]) -> list[Layers]:
 
 
 class Calibration:
-    """Says how the next iteration is to train, and takes notes of it.
+    """Chooses how the next iteration trains, and records its times.
 
     Args:
         places: of this rank's net.
@@ -161,17 +161,17 @@ class Calibration:
 
     @property
     def done(self) -> bool:
-        """Whether all has been tried."""
+        """Whether all kinds of iterations have been measured."""
         return self._number == len(self._turns)
 
     @property
     def kind(self) -> IterationKind:
-        """How the next iteration trains."""
+        """The way in which the next iteration trains."""
         return self._turns[self._number]
 
     @property
     def iterations(self) -> int:
-        """How many there are in all."""
+        """The number of iterations of the calibration."""
         return len(self._turns)
 
     def record(self, totals: Mapping[Key, Traffic]) -> None:

@@ -37,7 +37,7 @@ _KINDS: dict[type, str] = {int: "whole number", str: "text", list: "list"}
 
 @dataclass(frozen=True)
 class Setting:
-    """What a choice is good for.
+    """The setting that a choice of chunks holds for.
 
     Attributes:
         net: digest of the training net, its batch included; see ``net_digest``.
@@ -53,7 +53,7 @@ class Setting:
 
     @classmethod
     def of(cls, plan: RunPlan, graph: LayerGraph, layers: int, grid: ProcessGrid, device: torch.device) -> Setting:
-        """Return that of a run; a collective call.
+        """Return the setting of a run; a collective call.
 
         Args:
             graph: the training net.
@@ -61,7 +61,7 @@ class Setting:
         return cls(net_digest(graph), layers, str(grid), facts(plan, graph, device, grid.world).ranks)
 
     def differences(self, now: Setting) -> Iterator[str]:
-        """Yield what is not the same ``now``, in words."""
+        """Yield in words what differs ``now``."""
         if (self.net, self.layers) != (now.net, now.layers):
             yield "it is of another network or batch"
         if self.grid != now.grid:
@@ -92,8 +92,7 @@ class ChoiceFile:
         self._world = grid.world
 
     def read(self) -> tuple[int, ...] | None:
-        """Return the chunks that were chosen for this setting; ``None`` if there is no file, or one for another
-        setting.
+        """Return the chunks chosen for this setting; ``None`` without a file, or with one for another setting.
 
         Raises:
             FileError: the file is damaged, or there is no folder for it.
@@ -112,7 +111,7 @@ class ChoiceFile:
         return lengths
 
     def write(self, lengths: Sequence[int], trials: Sequence[Trial]) -> None:
-        """Keep what was chosen, and the trials that led to it.
+        """Write the chosen chunks and the trials that led to them.
 
         Raises:
             WriteError: the file could not be written.
@@ -149,7 +148,7 @@ def _read(path: str) -> tuple[Setting, tuple[int, ...]] | None:
 
 
 class _Reader:
-    """Makes a choice of a file's content, or says what is wrong with it."""
+    """Parses a choice from a file's content, or says what is wrong with it."""
 
     def __init__(self, path: str) -> None:
         self._path = path

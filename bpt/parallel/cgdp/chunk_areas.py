@@ -1,4 +1,4 @@
-"""Gradient areas: where gradients stand in host memory, and what keeps them from being read too early."""
+"""Gradient areas: the places of gradients in host memory, which cannot be read too early."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ElementRange(NamedTuple):
 
 
 class Layout:
-    """Where the gradient of each parameter stands in an area: one behind the other, in the order of the net.
+    """The places of the parameters' gradients in an area: one behind the other, in the order of the net.
 
     As the order is the net's, the gradients of a chunk are one run, whatever the chunks are.
 
@@ -42,7 +42,7 @@ class Layout:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of an area."""
+        """The bytes of an area."""
         return self.elements * self.dtype.itemsize
 
     def view(self, area: Tensor, parameter: nn.Parameter) -> Tensor:
@@ -51,7 +51,7 @@ class Layout:
         return area[start : start + parameter.numel()].view(parameter.shape)
 
     def runs(self, parameters: Sequence[nn.Parameter]) -> tuple[ElementRange, ...]:
-        """Return where the gradients of ``parameters`` stand, in as few runs as can be."""
+        """Return where the gradients of ``parameters`` are, in as few runs as possible."""
         step = ALIGNMENT // self.dtype.itemsize
         runs: list[ElementRange] = []
         for parameter in sorted(parameters, key=lambda p: self._starts[id(p)]):
@@ -64,7 +64,7 @@ class Layout:
 
 
 class HostCopies:
-    """Gradients on their way into an area, and the one way to read them there: not before they are all in it.
+    """Gradients that are being copied into an area; they can be read only after all copies are done.
 
     Made by ``GuardedArea.write``. The paper's Step B-2-0-1 is there for this; here nobody can forget it.
     """
@@ -75,7 +75,7 @@ class HostCopies:
         self._event = event
 
     def wait(self) -> None:
-        """Return when all copies are done; raise what went wrong with them."""
+        """Wait until all copies are done; raise the error of a failed one."""
         self._event.wait()
 
     def elements(self, run: ElementRange) -> Tensor:

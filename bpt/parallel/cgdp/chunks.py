@@ -19,7 +19,7 @@ from typing import Protocol
 
 
 def chunks(layers: int, size: int) -> tuple[int, ...]:
-    """Lengths of the chunks from layer l down to layer 1 by the rule of CGDP, section 4.2; they sum up to ``layers``.
+    """Return the lengths of the chunks from layer l down to layer 1 (CGDP, section 4.2); their sum is ``layers``.
 
     If ``size`` divides ``layers``, there are ``layers / size - 1`` chunks of ``size`` and then ``size`` chunks of one
     layer; otherwise ``layers // size`` chunks of ``size``, and what is left as chunks of one layer. The last layers
@@ -61,7 +61,7 @@ class Trial:
     lengths: tuple[int, ...]
 
     def __str__(self) -> str:
-        """Return how a log tells of it, without the time: ``chunk size 9``, or ``chunks 14x10 12x1``."""
+        """Return the trial as a log shows it, without the time: ``chunk size 9``, or ``chunks 14x10 12x1``."""
         return f"chunks {describe(self.lengths)}" if self.size is None else f"chunk size {self.size}"
 
 
@@ -77,7 +77,7 @@ class CutSearch(Protocol):
         ...
 
     def record(self, seconds: float) -> bool:
-        """Note how long an iteration took; whether this ended a trial, after which ``lengths`` may differ.
+        """Note how long an iteration took; return whether this ended a trial, after which ``lengths`` may change.
 
         When the search has settled, times are ignored.
         """
@@ -127,7 +127,7 @@ class ChunkSearch:
         return chunks(self.layers, self.size)
 
     def record(self, seconds: float) -> bool:
-        """Note how long an iteration took; whether this ended a trial: ``size`` may be another one now."""
+        """Note how long an iteration took; return whether this ended a trial, after which ``size`` may change."""
         if self.settled:
             return False
         self._times.append(seconds)
@@ -147,7 +147,7 @@ class ChunkSearch:
 
 
 class CandidateSearch:
-    """Beyond the paper: tries given cuts in turn, an interval each, and keeps the fastest.
+    """Tries given cuts in turn, an interval each, and keeps the fastest; this goes beyond the paper.
 
     The first candidate is the cost model's proposal, and the others only refine it: one of them is taken only if it
     is faster by 2 % (``MARGIN``). The candidates' true times are close together, and means of few iterations differ
@@ -181,7 +181,7 @@ class CandidateSearch:
         return self._lengths
 
     def record(self, seconds: float) -> bool:
-        """Note how long an iteration took; whether this ended a trial: ``lengths`` may be others now."""
+        """Note how long an iteration took; return whether this ended a trial: ``lengths`` may change."""
         if self.settled:
             return False
         self._times.append(seconds)

@@ -1,4 +1,4 @@
-"""What backward and exchange take together (CGDP, section 3.2): predicted from the measured times of the layers.
+"""The cost model: the time of backward and exchange, predicted from measured times (CGDP, section 3.2).
 
 All ranks are taken to be alike, as in the paper, so that one stands for all. Only the backward phase counts: forward
 and update do not change. Times are seconds.
@@ -28,7 +28,7 @@ from bpt.parallel.cgdp.chunks import chunks
 
 @dataclass(frozen=True)
 class TrainedLayerCost:
-    """What a layer with trained parameters takes, or a chunk of such layers.
+    """The times of a layer with trained parameters, or of a chunk of such layers.
 
     Attributes:
         name: of the layer; of a chunk, those of its first and last layer.
@@ -58,13 +58,13 @@ class TrainedLayerCost:
 
     @property
     def aa(self) -> float:
-        """t_aa: from the start of the copy to the host until all gradients are accumulated."""
+        """t_aa: the seconds from the start of the copy to the host until all gradients are accumulated."""
         return self.d2h + self.accumulate + self.reduce
 
 
 @dataclass(frozen=True)
 class ChunkCosts:
-    """What the layers of a net take, and what a chunk takes besides.
+    """The times of the layers of a net, and the additional time of each chunk.
 
     The paper gives every layer a t_as of its own (section 3.2), and every chunk (4.1). Here it is
     ``per_chunk + per_element * elements``: where the copies are made by the cores that compute (on a CPU), they hold up
@@ -84,11 +84,11 @@ class ChunkCosts:
         assert self.per_chunk >= 0 and self.per_element >= 0, self
 
     def as_(self, elements: int) -> float:
-        """t_as of a chunk with so many elements."""
+        """Return t_as of a chunk with so many elements."""
         return self.per_chunk + self.per_element * elements
 
     def chunked(self, lengths: Sequence[int]) -> Iterator[TrainedLayerCost]:
-        """Yield the chunks of a cut, from the top down: times and elements of a chunk are the sums of its layers' (4.1)."""
+        """Yield the chunks of a cut, from the top down; a chunk has the sums of its layers (section 4.1)."""
         assert sum(lengths) == len(self.layers) and all(length >= 1 for length in lengths), lengths
         start = 0
         for length in lengths:
@@ -97,7 +97,7 @@ class ChunkCosts:
             yield group[0] if length == 1 else _together(group)
 
     def scaled(self, backward: float = 1.0, synchronisation: float = 1.0, exchange: float = 1.0) -> ChunkCosts:
-        """Return the same net where computing, t_as, or the exchange take this many times as long."""
+        """Return the costs where computing, t_as, or the exchange take this many times as long."""
         layers = (
             replace(
                 layer,
@@ -113,7 +113,7 @@ class ChunkCosts:
 
 
 def _together(layers: Sequence[TrainedLayerCost]) -> TrainedLayerCost:
-    """Return the layers as one."""
+    """Return the layers as one chunk."""
     return TrainedLayerCost(
         name=f"{layers[0].name}..{layers[-1].name}",
         elements=sum([layer.elements for layer in layers]),
@@ -126,7 +126,7 @@ def _together(layers: Sequence[TrainedLayerCost]) -> TrainedLayerCost:
 
 
 def total_times(costs: ChunkCosts, lengths: Sequence[int]) -> list[float]:
-    """Eq. 1: T_BP^i of each chunk, from the start of backward until its global gradients are back on the device.
+    """Return T_BP^i of each chunk (Eq. 1): from the start of backward until its sums are back on the device.
 
     Transfers and accumulations of different chunks do not hinder each other here.
     """
@@ -139,13 +139,15 @@ def total_times(costs: ChunkCosts, lengths: Sequence[int]) -> list[float]:
 
 
 def backward_time(costs: ChunkCosts, lengths: Sequence[int]) -> float:
-    """Eq. 1: T, the largest T_BP^i."""
+    """Return T, the largest T_BP^i (Eq. 1)."""
     return max(total_times(costs, lengths), default=0.0)
 
 
 def serial_backward_time(costs: ChunkCosts, lengths: Sequence[int]) -> float:
-    """T if the chunks queue up: one copy a direction, one accumulation and one reduction at a time, first come first
-    served. Never less than Eq. 1, and what ``simulate`` gives.
+    """Return T if the chunks queue up for each resource, first come first served.
+
+    One copy a direction, one accumulation and one reduction run at a time. T is never less than Eq. 1, and is what
+    ``simulate`` gives.
 
     Eq. 1 lets all copies run at once, though "only one transfer in one direction is allowed at a time" (section 3.1).
     """
@@ -160,17 +162,17 @@ def serial_backward_time(costs: ChunkCosts, lengths: Sequence[int]) -> float:
 
 
 def computing_time(costs: ChunkCosts) -> float:
-    """T_BP = sum of t_bp: backward alone."""
+    """Return T_BP, the sum of t_bp, which is the time of backward alone."""
     return math.fsum(layer.bp for layer in costs.layers)
 
 
 def synchronisation_time(costs: ChunkCosts, lengths: Sequence[int]) -> float:
-    """Sum of t_as over the chunks (section 4.1)."""
+    """Return the sum of t_as over the chunks (section 4.1)."""
     return math.fsum(costs.as_(chunk.elements) for chunk in costs.chunked(lengths))
 
 
 def final_overhead(costs: ChunkCosts, lengths: Sequence[int]) -> float:
-    """Eq. 2: T_O if all exchange but the last chunk's is hidden: the sum of t_as, and its t_aa and t_bc.
+    """Return T_O (Eq. 2) if only the last chunk's exchange is exposed: the sum of t_as, and its t_aa and t_bc.
 
     Never more than the ``overhead`` of Eq. 1, and the same wherever the last chunk's gradients are the last ones back.
     """
@@ -179,12 +181,12 @@ def final_overhead(costs: ChunkCosts, lengths: Sequence[int]) -> float:
 
 
 def original_overhead(costs: ChunkCosts) -> float:
-    """T'_O, the overhead of OrigDP: the sum of t_aa + t_bc over all layers (section 3.2)."""
+    """Return T'_O, the overhead of OrigDP: the sum of t_aa + t_bc over all layers (section 3.2)."""
     return math.fsum(layer.aa + layer.bc for layer in costs.layers)
 
 
 def original_backward_time(costs: ChunkCosts) -> float:
-    """T' of OrigDP: all exchange after backward, on one stream and so without synchronisation (section 3.2)."""
+    """Return T' of OrigDP, which exchanges after backward, on one stream, without synchronisation (section 3.2)."""
     return computing_time(costs) + original_overhead(costs)
 
 
@@ -192,7 +194,7 @@ Predict = Callable[[ChunkCosts, Sequence[int]], float]
 
 
 def overhead(costs: ChunkCosts, lengths: Sequence[int], predict: Predict = backward_time) -> float:
-    """T_O = T - T_BP, with T of Eq. 1 or of another prediction (section 3.2)."""
+    """Return T_O = T - T_BP, with T of Eq. 1 or of another prediction (section 3.2)."""
     return predict(costs, lengths) - computing_time(costs)
 
 
@@ -202,7 +204,7 @@ ROUNDING = 1e-12  # relative; times that differ by less are equal
 
 
 def candidates(costs: ChunkCosts, count: int) -> list[Cut]:
-    """Return the proposal, then other cuts that may turn out faster than predicted; at most ``count``, no two alike.
+    """Return the proposal, then other cuts that may be faster than predicted; at most ``count``, all different.
 
     The proposal is the cut with the least ``serial_backward_time``; of equal ones, the one with fewer chunks. Never
     predicted to be slower than any size of the paper's rule. The least of all cuts is found by dynamic programming
@@ -232,14 +234,16 @@ def candidates(costs: ChunkCosts, count: int) -> list[Cut]:
 
 
 def _uniform(costs: ChunkCosts) -> list[tuple[Cut, float]]:
-    """Return the different cuts of the paper's rule and their predicted times, the fastest first, then the fewest chunks."""
+    """Return the different cuts of the paper's rule with predicted times: fastest first, then fewest chunks."""
     cuts = dict.fromkeys(chunks(len(costs.layers), size) for size in range(1, len(costs.layers) + 2))
     times = ((cut, serial_backward_time(costs, cut)) for cut in cuts)
     return sorted(times, key=lambda item: (item[1], len(item[0])))
 
 
 class _Table:
-    """Row n, column i: the best cut of the first i layers (from the top) into n chunks. Rows are made when needed.
+    """A table whose row n, column i has the best cut of the first i layers (from the top) into n chunks.
+
+    Rows are made when needed.
 
     A cut is as good as the times at which the queues have done its chunks; the last queue's counts, and the sum of all
     where that is equal.
@@ -264,7 +268,7 @@ class _Table:
         self._times: list[float] = []  # of the best cut of all layers into 1, 2, … chunks
 
     def best(self) -> tuple[Cut, float]:
-        """Return the cut with the least time, of equal ones the one with the fewest chunks; and its time."""
+        """Return the cut with the least time (of equal ones that with the fewest chunks), and its time."""
         best = 1
         while len(self._times) < min(best + MOST_WITHOUT_GAIN, self._layers):
             floor = self._computed[-1] + self._per_chunk * (len(self._times) + 1) + self._tail

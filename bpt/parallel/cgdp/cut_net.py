@@ -21,7 +21,7 @@ class CutNet(Protocol):
 
     @property
     def is_alone(self) -> bool:
-        """Whether there is one rank only."""
+        """Whether there is only one rank."""
 
     def segments(self, graph: LayerGraph, overlap: bool = False, chunks: Sequence[int] = ()) -> tuple[Segment, ...]:
         """Return the segments of a net whose chunks have these numbers of trained layers, from the top down."""

@@ -26,8 +26,9 @@ Within = Callable[[], AbstractContextManager[object]]  # notes calls as those of
 
 @EXCHANGES.register("CGDP")
 class Cgdp(Exchange):
-    """Gradients go to the host, are summed there by idle CPUs and come back, while backward goes on ("CPU-GPU data
-    parallel training", Le et al., 2018, §3.1 and §4).
+    """CPU-GPU data parallel training: idle CPUs sum the gradients while backward runs (Le et al., 2018, §3.1 and §4).
+
+    The gradients go to the host, are summed there, and come back.
 
     A segment is the paper's *chunk of layers*. When it has run backward, its gradients go through four queues, each a
     stream of its own beside the one that computes:
@@ -70,7 +71,7 @@ class Cgdp(Exchange):
         self._pieces = self._cut()
 
     def _streams(self) -> tuple[Stream, Stream, Stream, Stream]:
-        """D2H, host, between hosts, H2D; what would only take turns on a core is one."""
+        """Return the streams D2H, host, between hosts, and H2D; those that would only share a core are one."""
         if not self.comm_thread.comm.concurrent:  # the library wants all calls from one thread, so nothing overlaps
             return (self._computing,) * 4
         d2h = new_stream(self.device, "D2H")
@@ -111,7 +112,7 @@ class Cgdp(Exchange):
             self._ends["H2D"] = self._h2d.submit(partial(self._bring_back, within, piece, self._turn, gradients))
 
     def _accumulate(self, within: Within, piece: ChunkPiece, copies: HostCopies, turn: int) -> None:
-        """Steps B-2-0-1 and B-3-1 on the host stream."""
+        """Run steps B-2-0-1 and B-3-1 on the host stream."""
         with within():
             piece.sum.accumulate(piece, copies, turn)
 
@@ -120,7 +121,7 @@ class Cgdp(Exchange):
             piece.sum.reduce(piece, turn)
 
     def _bring_back(self, within: Within, piece: ChunkPiece, turn: int, gradients: Sequence[Tensor]) -> None:
-        """Step B-2-0-2 on the H2D stream, whose queue is the paper's Q."""
+        """Run step B-2-0-2 on the H2D stream, whose queue is the paper's Q."""
         with within():
             totals = piece.sum.totals(piece, turn)
             with self._copying(within, "H2D", piece.nbytes):
@@ -129,7 +130,7 @@ class Cgdp(Exchange):
 
     @contextmanager
     def _copying(self, within: Within, method: str, nbytes: int) -> Iterator[None]:
-        """Note copies between device and host, and time them if asked to."""
+        """Note copies between device and host, and measure their time if asked to."""
         with within(), self._events.call(method, nbytes, 0):
             yield
             if self.timed:
@@ -157,7 +158,7 @@ class Cgdp(Exchange):
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor:
-    """Return where the sum is to come to."""
+    """Return the tensor that receives the sum."""
     if parameter.grad is None:
         parameter.grad = torch.empty_like(parameter)
     return parameter.grad

@@ -22,7 +22,7 @@ SLICE = 2**14  # elements that are worth a rank's attention of their own
 
 @dataclass(frozen=True)
 class ChunkPiece:
-    """What of a chunk is summed over one communicator.
+    """The part of a chunk that is summed over one communicator.
 
     Attributes:
         sum: does it.
@@ -42,12 +42,12 @@ class ChunkPiece:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its gradients."""
+        """The bytes of its gradients."""
         return sum(p.numel() * p.element_size() for p in self.parameters)
 
 
 class HostSum:
-    """Areas in a window that the ranks of this host share: one a rank for its gradients, one for their sum.
+    """Sums gradients in a window that the ranks of this host share: one area for each rank, and one for the sum.
 
     Ranks tell each other how far they are by flags in the window: for each piece the number of the last iteration in
     which a rank's gradients have arrived (``_ARRIVED``), its slice is summed (``_SUMMED``), and the sums of all hosts
@@ -117,7 +117,7 @@ class HostSum:
         self._tell(self._SUMMED, piece, turn)
 
     def reduce(self, piece: ChunkPiece, turn: int) -> None:
-        """Sum ``piece`` over all hosts; the leaders do."""
+        """Sum ``piece`` over all hosts; only the leaders call this."""
         self._await(self._SUMMED, piece, turn)
         if self._codec:
             totals = (self.layout.view(self._total, parameter) for parameter in piece.parameters)
@@ -128,7 +128,7 @@ class HostSum:
         self._tell(self._TOTAL, piece, turn)
 
     def totals(self, piece: ChunkPiece, turn: int) -> list[Tensor]:
-        """Return the sums of ``piece``, in its parameters' shapes, as soon as they are there."""
+        """Return the sums of ``piece`` in the shapes of its parameters, as soon as they are complete."""
         if self.hosts > 1:
             self.window.wait(lambda: bool(self._flags[0][self._TOTAL, piece.slot] >= turn))
         else:
@@ -136,7 +136,7 @@ class HostSum:
         return [self.layout.view(self._total, parameter) for parameter in piece.parameters]
 
     def close(self) -> None:
-        """Give the window back; a collective call."""
+        """Free the window; a collective call."""
         for unpin in self._unpin:
             unpin()
         self._flags.clear()
@@ -146,7 +146,7 @@ class HostSum:
         self.host.Free()
 
     def _slices(self, piece: ChunkPiece) -> Iterator[ElementRange]:
-        """Yield this rank's elements of ``piece``: equal parts, and what is small for one rank, not always the same."""
+        """Yield this rank's elements of ``piece``: an equal part; a small piece is for one rank, in turn."""
         ranks = self.host.size
         for start, stop in piece.runs:
             used = max(1, min(ranks, (stop - start) // SLICE))

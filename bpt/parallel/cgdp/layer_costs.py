@@ -37,7 +37,7 @@ Laps = Mapping[IterationKind, Sequence[IterationSample]]
 
 @dataclass(frozen=True)
 class ChunkMeasurement:
-    """What was measured of a kind of iteration, in seconds; means of the ranks, and of the faster half of all rounds.
+    """The measured seconds of a kind of iteration: means over the ranks and over the faster half of all rounds.
 
     Attributes:
         total: T, from the start of backward until all gradients are back.
@@ -50,7 +50,7 @@ class ChunkMeasurement:
 
 @dataclass(frozen=True)
 class CalibrationResult:
-    """The costs of a net's layers, and what the calibration saw of T.
+    """The costs of a net's layers, and the values of T that the calibration measured.
 
     Attributes:
         layers: as measured, from the top down: nothing of their exchange is counted as t_as.
@@ -66,25 +66,25 @@ class CalibrationResult:
 
     @property
     def exchange(self) -> float:
-        """Seconds of all exchange: the sum of t_aa + t_bc; T'_O of OrigDP."""
+        """The seconds of all exchange, the sum of t_aa + t_bc: T'_O of OrigDP."""
         return math.fsum(layer.aa + layer.bc for layer in self.layers)
 
     @property
     def costs(self) -> ChunkCosts:
-        """For predictions of T."""
+        """The costs that predictions of T use."""
         elements = sum(layer.elements for layer in self.layers)
         per_element = self.held * self.exchange / elements if elements else 0.0
         rest = ChunkCosts(self.layers).scaled(exchange=1 - self.held)
         return replace(rest, per_chunk=self.per_chunk, per_element=per_element)
 
     def held_up(self, lengths: Sequence[int]) -> list[float]:
-        """t_as of each chunk: by how much it delays the chunks below it. Below the last one there is none."""
+        """Return t_as of each chunk, by which it delays the chunks below it; the last chunk has none."""
         *others, _ = ChunkCosts(self.layers).chunked(lengths)
         return [self.per_chunk + self.held * (chunk.aa + chunk.bc) for chunk in others] + [self.per_chunk]
 
     @property
     def original(self) -> float:
-        """T' of OrigDP, predicted: backward, and then all exchange."""
+        """T' of OrigDP, predicted as backward followed by all exchange."""
         return original_backward_time(ChunkCosts(self.layers))
 
 
@@ -118,7 +118,7 @@ def measured(places: Sequence[Layers], ranks: Sequence[Laps], passes: int = 1) -
 
 
 def _seen(iterations: Sequence[Sequence[IterationSample]], others: float) -> ChunkMeasurement:
-    """Return what was seen of ``iterations``; ``others``: seconds of the passes before the last one."""
+    """Return the measurements of ``iterations``; ``others``: seconds of the passes before the last one."""
     faster = sorted(iterations, key=lambda of_all: math.fsum(lap.total for lap in of_all))[: -(-len(iterations) // 2)]
     laps = [lap for of_all in faster for lap in of_all]
     return ChunkMeasurement(fmean(lap.total for lap in laps) - others, fmean(lap.waited for lap in laps))
@@ -135,7 +135,7 @@ def _layers(
     computing: float,
     whole: Sequence[Sequence[IterationSample]],
 ) -> tuple[TrainedLayerCost, ...]:
-    """Return the layers' times.
+    """Return the times of the layers.
 
     Args:
         apart: of each rank, laps with all exchange apart.
@@ -158,9 +158,9 @@ def _layers(
 
 
 def _by_layer(places: Sequence[Layers], seconds: Sequence[float]) -> list[float]:
-    """Return the seconds of each layer. Layers of one place divide its time by their elements; the time of a place
-    without any
-    goes to the layer below it, or at the bottom of the net to the last one.
+    """Return the seconds of each layer; layers of one place divide its time by their elements.
+
+    The time of a place without elements goes to the layer below it, or at the bottom of the net to the last one.
     """
     result: list[float] = []
     waiting = 0.0
@@ -176,19 +176,19 @@ def _by_layer(places: Sequence[Layers], seconds: Sequence[float]) -> list[float]
 
 
 def _lessened(seconds: Sequence[float], total: float) -> list[float]:
-    """``seconds`` with the sum ``total``: less by equal parts if they are more, else all in proportion."""
+    """Return ``seconds`` with the sum ``total``: reduced by equal parts if they are more, else in proportion."""
     more = max(math.fsum(seconds) - total, 0.0) / len(seconds)
     return _scaled([max(each - more, 0.0) for each in seconds], total)
 
 
 def _scaled(seconds: Sequence[float], total: float) -> list[float]:
-    """``seconds`` in proportion, with the sum ``total``."""
+    """Return ``seconds`` in proportion, with the sum ``total``."""
     whole = math.fsum(seconds)
     return [total * each / whole if whole else total / len(seconds) for each in seconds]
 
 
 class _Equation(NamedTuple):
-    """``per_chunk * chunks + held * hideable = excess``, for T of a kind of iterations.
+    """The equation ``per_chunk * chunks + held * hideable = excess``, for T of a kind of iterations.
 
     Attributes:
         chunks: their number.
@@ -203,7 +203,7 @@ class _Equation(NamedTuple):
     total: float
 
     def error(self, per_chunk: float, held: float) -> float:
-        """Return what is wrong with T, relative."""
+        """Return the relative error of T."""
         return (per_chunk * self.chunks + held * self.hideable - self.excess) / self.total
 
 
@@ -215,7 +215,7 @@ def _equation(layers: tuple[TrainedLayerCost, ...], kind: IterationKind, total: 
 
 
 def _fit(equations: Sequence[_Equation]) -> tuple[float, float]:
-    """``per_chunk`` of at least 0 and ``held`` from 0 to 1 with the least sum of squared errors.
+    """Return ``per_chunk`` (at least 0) and ``held`` (0 to 1) with the least sum of squared errors.
 
     The minimum is where the gradient is 0, if that is allowed, or else on a border.
     """

@@ -1,4 +1,4 @@
-"""Which layers' gradients travel together under ``exchange: CGDP``: fixed, searched while training starts, or kept."""
+"""The chunks of ``exchange: CGDP`` in a run: fixed, searched while training starts, or read from a file."""
 
 from __future__ import annotations
 
@@ -109,20 +109,20 @@ class Chunks:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """See the class."""
+        """The number of trained layers of each chunk, from the top down."""
         return self._kind.lengths if self._kind else ()
 
     @property
     def settled(self) -> bool:
-        """Whether the chunks in use are to stay."""
+        """Whether the chunks in use are final."""
         return self._calibration is None and (self.search is None or self.search.settled)
 
     def state(self) -> tuple[int, ...]:
-        """Return what a run that goes on takes over: the lengths; nothing before they are settled."""
+        """Return the lengths, for a run that continues this one; nothing before they are settled."""
         return self.lengths if self.settled else ()
 
     def load(self, state: Sequence[int]) -> None:
-        """Go on as an earlier run did, by its ``state()``, which is not empty.
+        """Continue as an earlier run did, by its ``state()``, which is not empty.
 
         A choice once made stands, and that of a run that trained another number of layers is of no use.
         """
@@ -136,11 +136,11 @@ class Chunks:
         self.use(state)
 
     def use(self, lengths: Sequence[int]) -> None:
-        """Go on with chunks of so many trained layers, from the top down; all ranks alike, between iterations."""
+        """Use chunks of so many trained layers, from the top down; all ranks call this between iterations."""
         self._train(IterationKind(tuple(lengths)))
 
     def calibrate(self, rounds: int, others: Sequence[IterationKind] = ()) -> None:
-        """Measure, in iterations of training from now on, what the layers take; then ``measured`` has it.
+        """Measure the times of the layers in the next training iterations; ``measured`` then has them.
 
         Args:
             rounds: how often each kind of iteration is measured.
@@ -156,12 +156,12 @@ class Chunks:
         self._train(self._calibration.kind)
 
     def close(self) -> None:
-        """Let the world's events be as before."""
+        """Restore the world's events."""
         self._events.remove(self._totals)
         self._events.before_end = None
 
     def record(self, seconds: float) -> bool:
-        """Note how long this rank's iteration took; whether this settled the chunks. A collective call until then."""
+        """Note how long this rank's iteration took; return whether this settled the chunks. Collective until then."""
         assert not self.settled
         if self._calibration is not None:
             self._record_costs(self._calibration)
@@ -215,7 +215,7 @@ class Chunks:
                 LOG.info("Chunks: the choice is kept in %s", self._file.path)
 
     def _train(self, kind: IterationKind) -> None:
-        """Go on with iterations of a ``kind``."""
+        """Use iterations of a ``kind`` from now on."""
         # To wait for a device in between takes time, so only where nothing overlaps.
         timed = self._calibration is not None and (kind.apart or len(kind.lengths) == 1)
         self._events.before_end = partial(finish, self._operator.device) if timed else None

@@ -17,8 +17,9 @@ EXCHANGE = (D2H, HOST, NETWORK, H2D)  # in the order of LayerCost.stages
 
 
 class SimulatedEvent(NamedTuple):
-    """What a stream of a rank did from ``start`` to ``end`` (seconds). Labels begin with the instruction: ``X2
-    D2H``.
+    """The work of one stream of a rank from ``start`` to ``end`` (seconds).
+
+    Labels begin with the instruction: ``X2 D2H``.
     """
 
     rank: int
@@ -30,7 +31,7 @@ class SimulatedEvent(NamedTuple):
 
 @dataclass
 class SimulatedTrace:
-    """What all streams did, in the order in which it was issued.
+    """The work of all streams, in the order in which it was issued.
 
     Attributes:
         events: those that took time, and every Wait.
@@ -45,7 +46,7 @@ class SimulatedTrace:
 
     @property
     def time(self) -> float:
-        """T, of the slowest rank."""
+        """T of the slowest rank."""
         return max(self.ends, default=0.0)
 
 
@@ -58,10 +59,10 @@ def simulate(
 ) -> SimulatedTrace:
     """Play ``instructions`` on every rank from time 0 on.
 
-    ``Backward(s)`` takes t_bp of its chunk on the default stream, ``ExchangeGradients(s)`` takes t_as there and then
-    queues up: for the copy to the host (D2H stream), for the accumulation, which needs the copies of all ranks of the
-    host, for the reduction, which needs the sums of all hosts, and for the way back (H2D stream), which needs all slices
-    the result. ``Wait`` ends when the rank's last copy is back.
+    ``Backward(s)`` takes t_bp of its chunk on the default stream. ``ExchangeGradients(s)`` takes t_as there and then
+    queues up: for the copy to the host (D2H stream); for the accumulation, which needs the copies of all ranks of the
+    host; for the reduction, which needs the sums of all hosts; and for the way back (H2D stream), which needs all
+    slices of the result. ``Wait`` ends when the rank's last copy is back.
 
     Args:
         instructions: of one iteration, the same for all ranks; segment 0 is the lowest chunk.
@@ -76,7 +77,7 @@ def simulate(
 
 
 class _Clock:
-    """Knows until when each stream of each rank is busy.
+    """Tracks until when each stream of each rank is busy.
 
     Ranks issue the same instructions in the same order, so each can be played on all of them before the next one.
     """
@@ -105,14 +106,14 @@ class _Clock:
         return self._trace
 
     def _take_no_time(self, instruction: Instruction) -> None:
-        """What the model leaves out."""
+        """Do nothing: the model leaves this instruction out."""
 
     def _backward(self, instruction: Backward) -> None:
         for rank, chunk in enumerate(self._of(instruction.segment)):
             self._compute(rank, str(instruction), chunk.bp)
 
     def _of(self, segment: int) -> list[TrainedLayerCost]:
-        """Return the chunk, as it is on each rank."""
+        """Return the chunk of each rank."""
         return [chunks[segment] for chunks in self._chunks]
 
     def _exchange(self, instruction: ExchangeGradients) -> None:
@@ -149,7 +150,7 @@ class _Clock:
         self._computed[rank] += seconds
 
     def _run(self, rank: int, stream: str, label: str, after: float, seconds: float) -> float:
-        """Queue work up that can begin at ``after``; when it ends."""
+        """Queue work that can begin at ``after``; return when it ends."""
         start = max(after, self._busy.get((rank, stream), 0.0))
         end = self._busy[rank, stream] = start + seconds
         if seconds:

@@ -94,7 +94,7 @@ class ServerNode:
 
 @dataclass(frozen=True)
 class IntraNodeLink:
-    """What lies between two ranks of one node: ``latency`` in seconds, ``bandwidth`` in bytes a second."""
+    """The link between two ranks of one node: ``latency`` in seconds, ``bandwidth`` in bytes a second."""
 
     latency: float = 0.0
     bandwidth: float = WITHOUT_LIMIT
@@ -102,8 +102,9 @@ class IntraNodeLink:
 
 @dataclass(frozen=True)
 class NodeLink:
-    """What lies between each node named ``one`` and each named ``other``, both ways; in place of what their own links
-    say. ``latency`` in seconds, ``bandwidth`` in bytes a second.
+    """The link between each node named ``one`` and each named ``other``, both ways; it replaces their own links.
+
+    ``latency`` is in seconds, ``bandwidth`` in bytes a second.
     """
 
     one: str
@@ -117,7 +118,7 @@ _Link = TypeVar("_Link", Node, IntraNodeLink, NodeLink)
 
 @dataclass(frozen=True)
 class Cluster:
-    """Nodes and the server.
+    """The computing nodes and the server.
 
     Attributes:
         nodes: m of them; node j is worker j of the schedule.
@@ -148,11 +149,11 @@ class Cluster:
         return tuple(number for number, node in enumerate(self.nodes) for _ in range(node.ranks))
 
     def of_ranks(self, what: Callable[[Node], float]) -> list[float]:
-        """Return what is true of the node of each rank, in order."""
+        """Return the value of the node of each rank, in order."""
         return [what(self.nodes[host]) for host in self.hosts]
 
     def faster(self, bandwidth: float, latency: float = 1.0, within: bool = False) -> Cluster:
-        """Return the same with so many times the bandwidth between nodes, and so many times as short a latency.
+        """Return the cluster with the bandwidth between nodes multiplied, and the latency divided, by these factors.
 
         Args:
             within: also between ranks of a node.
@@ -171,14 +172,14 @@ class Cluster:
 
     @property
     def frequencies(self) -> list[float]:
-        """μ of each node. If only some nodes have one, that of the others fits their speeds."""
+        """The frequency μ of each node; if only some have one, those of the others are derived from their speeds."""
         known = [(node.frequency, node.speed) for node in self.nodes if node.frequency is not None]
         scale = math.fsum(mu for mu, _ in known) / math.fsum(speed for _, speed in known) if known else 1.0
         return [node.speed * scale if node.frequency is None else node.frequency for node in self.nodes]
 
 
 def equal_nodes(node: Node, count: int, spread: float, generator: random.Random) -> Sequence[Node]:
-    """``count`` nodes like ``node``, of speeds around its own: the standard deviation of ln speed is ``spread``.
+    """Return ``count`` nodes like ``node``; ``spread`` is the standard deviation of ln speed.
 
     A frequency that it names is that of all of them.
     """

@@ -65,11 +65,11 @@ class ClusterSource:
 
     @property
     def path(self) -> str:
-        """Of the file."""
+        """The path of the file."""
         return self._parsed.path
 
     def cluster(self, flops: float, seed: int, colocated: bool = False) -> Cluster:
-        """Return the cluster, for a net of which a sample costs so many ``flops`` in training.
+        """Return the cluster for a net whose samples cost so many ``flops`` each in training.
 
         Args:
             seed: of how nodes of one kind differ.
@@ -204,7 +204,7 @@ class ClusterSource:
 
 
 def cluster_text(cluster: Cluster) -> str:
-    """Return the nodes, and what lies between them and their ranks, as text that ``ClusterSource`` reads, to 4 digits."""
+    """Return the nodes and their links as text that ``ClusterSource`` reads, to 4 digits."""
     param = pb.ClusterParameter()
     for node in cluster.nodes:
         of_node = param.node.add(name=node.name, samples_per_second=_rounded(node.speed), ranks=node.ranks)
@@ -226,7 +226,7 @@ def cluster_text(cluster: Cluster) -> str:
 
 
 def _set(param: Message, **values: float) -> None:
-    """Those that limit something."""
+    """Set the fields of ``param`` whose values are finite and not 0."""
     for field, value in values.items():
         if value and math.isfinite(value):
             setattr(param, field, value if isinstance(value, int) else _rounded(value))

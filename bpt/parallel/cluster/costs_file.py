@@ -20,7 +20,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class MeasuredLayerCost:
-    """What one layer takes for a whole batch.
+    """The measured cost of one layer for a whole batch.
 
     Attributes:
         name, type: of the layer.
@@ -37,7 +37,7 @@ class MeasuredLayerCost:
 
 @dataclass(frozen=True)
 class MeasuredCosts:
-    """What a training net takes on one machine; all times are medians, in seconds.
+    """The measured costs of a training net on one machine; all times are medians, in seconds.
 
     Attributes:
         net: its name.
@@ -62,7 +62,7 @@ class MeasuredCosts:
 
 
 def write_costs(costs: MeasuredCosts, path: str) -> None:
-    """Write ``costs`` to the file at ``path``; it is there whole or not at all.
+    """Write ``costs`` to the file at ``path``, completely or not at all.
 
     Raises:
         WriteError: it could not be written.
@@ -109,7 +109,7 @@ def check_costs(costs: MeasuredCosts, graph: LayerGraph, path: str, solver: str)
 
 
 def _differences(costs: MeasuredCosts, graph: LayerGraph) -> Iterator[str]:
-    """Yield what tells the net of ``costs`` from ``graph``."""
+    """Yield the differences between the net of ``costs`` and ``graph``."""
     if costs.net != graph.name:
         yield f'it was net "{costs.net}", this is "{graph.name}"'
     if costs.batch != (batch := batch_of(graph)):

@@ -1,4 +1,4 @@
-"""What the layers of the training net take, if the solver names a file in which that was measured."""
+"""The measured costs of the training net's layers, from a file that the solver names."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def measured_costs(plan: RunPlan, graph: LayerGraph) -> Mapping[str, tuple[float
 
 
 def read_costs_of(plan: RunPlan, graph: LayerGraph) -> MeasuredCosts | None:
-    """Return the whole file of ``pipeline_param { costs }``; see ``measured_costs``."""
+    """Return the whole content of the file ``pipeline_param { costs }``."""
     named = plan.parallel_param.pipeline_param.costs
     if not named:
         return None
@@ -45,7 +45,7 @@ def read_costs_of(plan: RunPlan, graph: LayerGraph) -> MeasuredCosts | None:
 
 
 def by_layer(costs: MeasuredCosts) -> dict[str, tuple[float, float]]:
-    """Layer name → seconds (forward, backward), scaled to add up to the time of the net in one piece.
+    """Return layer name → seconds (forward, backward), scaled to add up to the time of the whole net.
 
     Layers without parameters may have one name: each of them gets their mean.
     """
@@ -61,8 +61,7 @@ def by_layer(costs: MeasuredCosts) -> dict[str, tuple[float, float]]:
 
 
 def file_of(plan: RunPlan, field: str, named: str) -> str:
-    """Return the file that ``pipeline_param { <field>: "<named>" }`` means, from the current folder or from the
-    solver's.
+    """Return the file that ``pipeline_param { <field>: "<named>" }`` names, in the current or the solver's folder.
 
     Raises:
         PrototxtError: it is in neither; at the field.

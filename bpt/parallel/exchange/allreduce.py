@@ -9,8 +9,9 @@ from bpt.parallel.exchange.buckets import Bucket
 
 @EXCHANGES.register("ALLREDUCE")
 class Allreduce(Exchange):
-    """A segment's gradients are summed while the segments before it run backward; within hosts first, if there are
-    several with several ranks.
+    """Sums a segment's gradients by an all-reduce while the segments before it run backward.
+
+    The sum goes within hosts first, if there are several hosts with several ranks.
 
     All ranks get the same bits, so weights that started equal stay equal and are never sent.
     """

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Exchange:
-    """Sums gradients over ranks, segment by segment, while backward goes on.
+    """Sums gradients over ranks, segment by segment, while backward runs.
 
     Args:
         buckets: for each segment of the net what finishes with its backward pass; the same cut on all ranks.
@@ -93,7 +93,7 @@ class Exchange:
         self.buckets = tuple(tuple(b for b in group if b.parameters and b.comm.size > 1) for group in buckets)
 
     def regroup(self, buckets: Sequence[Sequence[Bucket]], *, timed: bool = False) -> None:
-        """Go on with the net cut into other segments: the same parameters in other groups; between iterations.
+        """Use another cut of the net into segments, with the same parameters in other groups; between iterations.
 
         Args:
             timed: wait for copies, too, that the device makes by itself, so that their times are known.
@@ -105,69 +105,69 @@ class Exchange:
         raise NotImplementedError
 
     def start(self, segment: int) -> None:
-        """The instruction ``Exchange(segment)``."""
+        """Execute the instruction ``Exchange(segment)``."""
         raise NotImplementedError
 
     def wait(self) -> None:
-        """The instruction ``Wait``: afterwards the gradients of what this rank updates are global."""
+        """Execute the instruction ``Wait``: afterwards the gradients of what this rank updates are global."""
         raise NotImplementedError
 
     def schedule(self, scheduler: Scheduler) -> Scheduler:
-        """Return ``scheduler``, whose iterations end with Average where ``local`` says so."""
+        """Return ``scheduler``; where ``local`` says so, its iterations end with Average."""
         return LocalUpdates(scheduler, self.local) if self.local else scheduler
 
     def broadcast(self) -> None:
-        """The instruction ``Broadcast``: weights become those of the rank that updates them."""
+        """Execute the instruction ``Broadcast``: all ranks get the weights of the rank that updates them."""
         for group in self.buckets:
             broadcast(group)
 
     def average(self) -> None:
-        """The instruction ``Average``: weights become the average of those of all replicas."""
+        """Execute the instruction ``Average``: all ranks get the average of the weights of all replicas."""
         raise NotImplementedError
 
     def follow(self, run: TrainingProgress) -> None:
-        """Know how far a run is; called once, before anything is exchanged. Of no interest to most."""
+        """Store the progress of a run, before anything is exchanged; most exchanges do not need it."""
 
     @property
     def apart(self) -> bool:
-        """Whether replicas have different weights now; the same on all ranks."""
+        """Whether the replicas have different weights now; the same on all ranks."""
         return False
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Let all ranks have the same weights inside, and those that they have now afterwards; a collective call."""
+        """Give all ranks the same weights inside, and their own again afterwards; a collective call."""
         yield
 
     def state(self) -> Mapping[str, Tensor]:
-        """Return what this rank's exchange must know of past iterations to go on, such as residuals.
+        """Return what this rank's exchange must keep of past iterations to continue, such as residuals.
 
         Most need nothing.
         """
         return self.codec.state() if self.codec else {}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from this rank's ``state()``; from an empty one, as if nothing had been exchanged yet."""
+        """Continue from this rank's ``state()``; an empty one means that nothing has been exchanged yet."""
         if self.codec:
             self.codec.load(state)
 
     def close(self, failed: bool = False) -> None:
-        """Give back what it holds on to; a collective call, unless something ``failed``."""
+        """Free the resources of the exchange; a collective call, unless something ``failed``."""
         while self._hierarchies:
             _, hierarchy = self._hierarchies.popitem()
             if not failed:
                 hierarchy.close()
 
     def packed(self) -> dict[str, dict[str, int]]:
-        """Message name → the elements of each parameter in it, for messages of several parameters."""
+        """Return message name → the elements of each parameter in it, for messages of several parameters."""
         return {b.names[0]: b.packed for group in self.buckets for b in group if b.packed}
 
     def frozen(self) -> set[int]:
-        """``id`` of the parameters that this rank does not update."""
+        """Return the ``id`` of the parameters that this rank does not update."""
         return {id(p) for group in self.buckets for b in group if not self.updates(b) for p in b.parameters}
 
 
 def broadcast(buckets: Sequence[Bucket], send: Send = Communicator.Bcast) -> None:
-    """Let all ranks have the weights of the first rank of each bucket's; ``send`` carries a message."""
+    """Give all ranks the weights of the first rank of each bucket; ``send`` carries a message."""
     for bucket in buckets:
         if bucket.comm.size == 1:
             continue

@@ -61,7 +61,7 @@ class Bucket:
         return self._pack(self._packed, [p.grad for p in self._small], [p.grad for p in self._large])
 
     def contents(self) -> list[dict[str, Tensor]]:
-        """Of each message that is packed, in order, what belongs to each parameter; shares the message's memory."""
+        """Return, for each packed message in order, the part of each parameter; shares the message's memory."""
         large = self._sent[1:] if self._small else self._sent
         of_large = [{name: tensor} for name, tensor in zip(self._named_large, large, strict=True)]
         if not self._small:
@@ -69,12 +69,12 @@ class Bucket:
         return [dict(zip(self._named_small, self._runs(self._sent[0]), strict=True)), *of_large]
 
     def unpack_gradients(self) -> None:
-        """Let the parameters have what now stands in the messages as their gradients."""
+        """Set the gradients of the parameters to the content of the messages."""
         for parameter, values in self._unpack():
             parameter.grad = values.to(parameter.device, parameter.dtype, non_blocking=True)
 
     def drop_gradients(self) -> None:
-        """This rank does not need the sums."""
+        """Drop the gradients: this rank does not need the sums."""
         for parameter in self.parameters:
             parameter.grad = None
         self._sent = []
@@ -85,7 +85,7 @@ class Bucket:
         return self._pack(self._room(), [p.detach() for p in self._small], [p.detach() for p in self._large])
 
     def unpack_weights(self) -> None:
-        """Let the parameters have what now stands in the messages as their values."""
+        """Set the values of the parameters to the content of the messages."""
         for parameter, values in self._unpack():
             target = parameter.detach()
             if target.data_ptr() != values.data_ptr():

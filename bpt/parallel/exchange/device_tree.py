@@ -23,7 +23,7 @@ COPY = "D2D"  # what a copy from device to device is called in events
 
 
 class DeviceTree:
-    """A bucket's gradients and weights, one behind the other, in memory of the device that the other ranks can read.
+    """A bucket's gradients and weights in one piece of device memory that the other ranks can read.
 
     Made by ``made``.
 
@@ -43,7 +43,7 @@ class DeviceTree:
 
     @classmethod
     def made(cls, bucket: Bucket, device: torch.device) -> DeviceTree | None:
-        """``None``, on all ranks: not all of them can read the others' memory. A collective call."""
+        """Return the tree; ``None`` on all ranks if not all can read the others' memory. A collective call."""
         comm = bucket.comm
         if not _on_one_host(comm):
             return None
@@ -59,7 +59,7 @@ class DeviceTree:
         return cls(bucket, own, near) if comm.Agree(int(readable)) else None
 
     def reduce(self) -> None:
-        """Leave the sum of all gradients in rank 0's memory; see ``unpack_gradients``. A collective call."""
+        """Sum all gradients into rank 0's memory, for ``unpack_gradients``; a collective call."""
         for parameter, run in self._runs():
             _ = run.zero_() if parameter.grad is None else run.copy_(parameter.grad)
         for child in self._children:
@@ -73,7 +73,7 @@ class DeviceTree:
             self._hand_out([self._parent])
 
     def unpack_gradients(self) -> None:
-        """Let the parameters have the sums as their gradients."""
+        """Set the gradients of the parameters to the sums."""
         for parameter, run in self._runs():
             if parameter.grad is None:
                 parameter.grad = run.to(parameter.dtype, copy=True)
@@ -81,7 +81,7 @@ class DeviceTree:
                 parameter.grad.copy_(run)
 
     def broadcast(self) -> None:
-        """Let all ranks have rank 0's weights; a collective call."""
+        """Give all ranks rank 0's weights; a collective call."""
         if self._parent is None:
             for parameter, run in self._runs():
                 run.copy_(parameter.detach())
@@ -97,7 +97,7 @@ class DeviceTree:
         self._hand_out(tuple(reversed(self._children)))
 
     def close(self) -> None:
-        """Let go of the others' memory, then of this rank's; a collective call."""
+        """Release the others' memory, then this rank's; a collective call."""
         self._near.clear()
         self._comm.Barrier()
         if self._own.device.type == "cuda":
@@ -109,7 +109,7 @@ class DeviceTree:
         yield from ((parameter, run.view(parameter.shape)) for parameter, run in zip(parameters, runs, strict=True))
 
     def _hand_out(self, readers: Sequence[int]) -> None:
-        """Let them read this rank's memory, and wait until they have."""
+        """Let the other ranks read this rank's memory, and wait until they have read it."""
         for reader in readers:
             with self._comm.events.call(COPY, self._own.nbytes, 0, peer=self._comm.world_ranks[reader]):
                 self._give_turn(reader)
@@ -134,7 +134,7 @@ def _on_one_host(comm: Communicator) -> bool:
 
 
 def _holds(tensor: Tensor, value: float) -> bool:
-    """Return whether it can be read, and what stands there is what its owner has written."""
+    """Return whether the memory can be read and contains what its owner has written."""
     try:
         return bool((tensor == value).all().item())
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""What goes together with an exchange of gradients, and what does not."""
+"""The rules of gradient exchange: which settings combine with it, and which do not."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
 
 
 def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
-    """Yield what is set of chunks that are not made, or not searched, and of trees."""
+    """Yield the settings of chunks that are not made or not searched, and those of trees."""
     parallel, chunks = plan.parallel_param, plan.parallel_param.cgdp_param
     in_step = not plan.is_outer or parallel.node_ranks > parallel.num_stages
     if (parallel.gradient_exchange != TREE or not in_step) and plan.given(PARALLEL, "tree_param"):

@@ -13,7 +13,7 @@ from bpt.system.comm.base import Communicator
 
 
 class Hierarchy:
-    """The ranks of a host add their messages up, one of them sums these over the hosts, and all get the result.
+    """Sums messages in two levels: first over the ranks of a host, then over the hosts; all ranks get the result.
 
     Within a host the library copies in memory; between hosts there is one stream for each, of the bytes of one rank a
     host: of H hosts each sends 2 (H - 1) / H of a message, which is the least there can be, whatever its ranks.
@@ -33,7 +33,7 @@ class Hierarchy:
     def made(
         cls, comm: Communicator, transport: Transport, codec: Codec | None, everywhere: bool = False
     ) -> Hierarchy | None:
-        """``None``, on all ranks: messages are to be summed over ``comm`` as they are. A collective call.
+        """Return the hierarchy; ``None`` on all ranks if messages are summed directly over ``comm``. A collective call.
 
         Args:
             codec: is for links between hosts; without one, two levels are only for hosts with several ranks.
@@ -53,7 +53,7 @@ class Hierarchy:
         return None
 
     def __call__(self, message: Message, gradients: Mapping[str, Tensor]) -> None:
-        """Leave the sum in ``message``, whose parts ``gradients`` are, by parameter; a collective call."""
+        """Set ``message``, whose parts by parameter are ``gradients``, to its sum; a collective call."""
         host = self._host
         if host is not None and host.size > 1:
             host.Reduce(message)
@@ -69,7 +69,7 @@ class Hierarchy:
             self._transport.sum(self._leaders, message)
 
     def close(self) -> None:
-        """Give back what it has made; a collective call."""
+        """Free what it has made; a collective call."""
         if self._host is not None:
             self._leaders.Free()
             self._host.Free()

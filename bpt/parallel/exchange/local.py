@@ -28,7 +28,7 @@ _Momentum = pb.LocalParameter
 
 @dataclass(frozen=True)
 class _Group:
-    """Ranks of a bucket that sum gradients in each iteration: the shards of a replica, or the replicas of a host.
+    """The ranks of a bucket that sum gradients in each iteration: the shards of a replica, or the replicas of a host.
 
     Attributes:
         comm: of these ranks.
@@ -43,8 +43,10 @@ class _Group:
 
 @EXCHANGES.register("LOCAL")
 class Local(Allreduce):
-    """Gradients of a replica become those of the mean loss of its own samples: its summand of the batch's, divided by
-    its part of the batch. So each replica trains as one process does with smaller batches.
+    """Local SGD: each replica updates by the gradient of the mean loss of its own samples.
+
+    That gradient is its summand of the batch's, divided by its part of the batch. So each replica trains as one process
+    does with smaller batches.
 
     An average is that of the replicas' weights, each times its part of the batch; so one step without momentum, and the
     average, is the update by the whole batch's gradient. Moments are averaged alike, kept, or begin at 0. The average
@@ -67,7 +69,7 @@ class Local(Allreduce):
             self.local = LocalSteps(self._settings.steps, self._settings.start_iter)
 
     def _group_of(self, comm: Communicator) -> _Group:
-        """Return this rank's; a collective call of ``comm``."""
+        """Return this rank's group; a collective call of ``comm``."""
         own = comm.Split_type_shared() if self._settings.sum_within_hosts else comm.Split(self.replicas.own)
         replicas = tuple(dict.fromkeys(own.allgather(self.replicas.own)))
         return _Group(own, replicas, own.size == comm.size)
@@ -81,7 +83,7 @@ class Local(Allreduce):
 
     @property
     def _is_local(self) -> bool:
-        """Whether gradients of the iteration under way stay with their replica."""
+        """Whether the gradients of the current iteration stay within their replica."""
         return self.local is not None and self.local.is_local(self._run.iterations())
 
     def start(self, segment: int) -> None:
@@ -130,7 +132,7 @@ class Local(Allreduce):
             self.load(kept)
 
     def state(self) -> Mapping[str, Tensor]:
-        """Return what this rank has for itself: weights and moments between averages.
+        """Return what this rank alone has: weights and moments between averages.
 
         Moments that are kept, at any time.
         """
@@ -151,11 +153,11 @@ class Local(Allreduce):
 
     @property
     def _apart(self) -> list[Bucket]:
-        """The buckets whose parameters not all ranks update alike."""
+        """The buckets whose parameters are not updated alike on all ranks."""
         return [each for group in self.buckets for each in group if not self._groups[each.comm].is_all]
 
     def _own(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield what not all ranks have alike now, by parameter."""
+        """Yield by parameter what is not equal on all ranks now."""
         apart, keeps = self.apart, self._settings.momentum == _Momentum.KEEP
         if self.local is None or not (apart or (keeps and self._run.iterations() > self.local.start)):
             return
@@ -170,7 +172,7 @@ class Local(Allreduce):
 
     @torch.no_grad()
     def _average(self, *, weights: bool = True, moments: bool) -> None:
-        """Let all ranks have the averages; none is changed before all are there. A collective call.
+        """Give all ranks the averages, and change nothing before all are complete; a collective call.
 
         Args:
             weights: those of weights, and of their averages over iterations.
@@ -198,7 +200,7 @@ class Local(Allreduce):
             comm.Allreduce(row.numpy())
 
     def _averaged(self, bucket: Bucket, weights: bool, moments: bool) -> Iterator[tuple[str, list[Tensor]]]:
-        """Yield what is averaged of a bucket's parameters, in one message each; see ``_average``."""
+        """Yield the averages of a bucket's parameters, in one message each, for ``_average``."""
         if weights:
             yield "weights", [parameter.detach() for parameter in bucket.parameters]
         remembered = [self._run.remembered(parameter) for parameter in bucket.parameters]

@@ -1,4 +1,4 @@
-"""What goes together with ``exchange: LOCAL``, and what does not."""
+"""The rules of ``exchange: LOCAL``: which settings combine with it, and which do not."""
 
 from __future__ import annotations
 
@@ -53,6 +53,6 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
 
 
 def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
-    """Yield what is set of averages that are not made."""
+    """Yield the settings of averages that are not made."""
     if plan.parallel_param.exchange != LOCAL and plan.given(PARALLEL, PARAM):
         yield IgnoredSetting((PARALLEL, PARAM), "without exchange: LOCAL")

@@ -1,4 +1,4 @@
-"""When replicas of ``exchange: LOCAL`` train by themselves, and when they average their weights. Arithmetic only.
+"""Local steps: when replicas of ``exchange: LOCAL`` train alone, and when they average. Arithmetic only.
 
 Before iteration ``start`` gradients are summed in each iteration (post-local SGD, Lin et al. 2020). From there on
 weights are averaged after each ``steps`` updates (Local SGD, Stich 2019)::
@@ -30,7 +30,7 @@ class LocalSteps:
     start: int = 0
 
     def is_local(self, iteration: int) -> bool:
-        """Return whether replicas update by their own gradients in it."""
+        """Return whether replicas update by their own gradients in this iteration."""
         return iteration >= self.start
 
     def averages(self, done: int) -> bool:
@@ -38,7 +38,7 @@ class LocalSteps:
         return done > self.start and (done - self.start) % self.steps == 0
 
     def apart(self, done: int) -> bool:
-        """Return whether replicas have weights of their own then."""
+        """Return whether replicas have different weights after so many iterations."""
         return done > self.start and not self.averages(done)
 
 
@@ -55,19 +55,19 @@ class LocalUpdates:
 
     @property
     def micro_batches(self) -> int:
-        """See Scheduler."""
+        """The number of micro-batches of an iteration; 0 if batches are not divided."""
         return self.within.micro_batches
 
     def training(self, iteration: int, first: int) -> Iterator[Instruction]:
-        """See Scheduler."""
+        """Return the instructions of a training iteration, with Average at its end where that is due."""
         yield from self.within.training(iteration, first)
         if self.local.averages(iteration + 1):
             yield Average()
 
     def forward(self) -> Iterator[Instruction]:
-        """See Scheduler."""
+        """Return the instructions of a pass without a backward pass."""
         yield from self.within.forward()
 
     def applied(self, iteration: int, first: int) -> Sequence[Applied]:
-        """See Scheduler."""
+        """Return the gradients that the update at the end of ``iteration`` applies."""
         return self.within.applied(iteration, first)

@@ -1,4 +1,4 @@
-"""What an exchange of weights must know beside parameters: which replicas there are, and how far the run is."""
+"""The context of an exchange of weights: which replicas there are, and how far the run is."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from bpt.parallel.exchange.transport.transport import RING
 
 @EXCHANGES.register("RING")
 class Ring(Allreduce):
-    """A segment's gradients go round the ring while the segments before it run backward.
+    """Sums a segment's gradients round a ring while the segments before it run backward.
 
     All ranks get the same bits, as under ALLREDUCE; between those two the order of sums may differ.
     """

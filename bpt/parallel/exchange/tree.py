@@ -16,8 +16,9 @@ from bpt.parallel.exchange.transport.transport import LIBRARY, TREE
 
 @EXCHANGES.register("TREE")
 class Tree(Exchange):
-    """Backward, then a reduction to rank 0 (T-4), update there (T-5), and a broadcast at the start of the next
-    iteration (T-1). Nothing overlaps.
+    """Reduces gradients to rank 0 (T-4), updates there (T-5), and broadcasts at the next iteration's start (T-1).
+
+    All of this follows backward: nothing overlaps.
 
     Ranks but the first hold weights that are an update behind, until the next broadcast. Messages go from rank to rank
     along a binomial tree, between GPUs of a host straight from device to device, if these can read each other's memory;
@@ -40,7 +41,7 @@ class Tree(Exchange):
         return bucket.comm.rank == 0
 
     def start(self, segment: int) -> None:
-        """All gradients go when the last is there."""
+        """Start to send all gradients when the last one is complete."""
 
     def wait(self) -> None:
         self.comm_thread.wait()

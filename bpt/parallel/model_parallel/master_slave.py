@@ -24,7 +24,7 @@ MASTER = 0
 
 
 class MasterSlave:
-    """Model-parallel layers of a master and K slaves (MPI-FC, Algorithms 1 and 2; their steps stand in the code).
+    """Model-parallel layers of a master and K slaves (MPI-FC, Algorithms 1 and 2; the code numbers their steps).
 
     For a batch of B samples, n_b inputs and n_t outputs, B (K n_b + n_t) elements move in either direction of the
     pass (Table 1); backward B n_t, where the bottom wants no diff.
@@ -51,18 +51,18 @@ class MasterSlave:
         return self._shards.rank == MASTER
 
     def blocks(self, graph: LayerGraph, stages: Sequence[int]) -> Sequence[SplitBlock]:
-        """See Collectives."""
+        """Return the blocks of model-parallel layers."""
         return blocks(graph, pb.FcParameter.MASTER_SLAVE, stages)
 
     def forward(self, call: BlockPass) -> None:
-        """See Collectives."""
+        """Run a block forward, on the slaves' slices."""
         if self.leads:
             call.state.values[call.block.top] = self._lead_forward(call.block, call.state.values[call.block.bottom])
         else:
             self._serve_forward(call)
 
     def backward(self, call: BlockPass) -> None:
-        """See Collectives."""
+        """Run a block backward, on the slaves' slices."""
         if not self._runs_backward(call.block):
             call.state.segments.pop(call.segment, None)
         elif self.leads:
@@ -71,7 +71,7 @@ class MasterSlave:
             self._serve_backward(call)
 
     def _runs_backward(self, block: SplitBlock) -> bool:
-        """Return whether a diff comes to the block's top: slaves must know without seeing it."""
+        """Return whether a diff comes to the block's top, which slaves must know without seeing it."""
         needs = self._graph.nodes[block.start].needs_backward
         return needs and (wants_diff(self._graph, block.top) or bool(self._graph.edges[block.top].loss_weight))
 
@@ -80,7 +80,7 @@ class MasterSlave:
         return [(0, 0), *slice_bounds(block.features, self._shards.size - 1)]
 
     def _lead_forward(self, block: SplitBlock, bottom: Tensor) -> Tensor:
-        """Algorithm 1, the master's side: returns the block's top."""
+        """Run the master's side of Algorithm 1; return the block's top."""
         rows, bounds = bottom.shape[0], self._bounds(block)
         # 3: Broadcast bottom_vecs to slaves
         self._shards.Bcast(message(bottom), MASTER)
@@ -91,7 +91,7 @@ class MasterSlave:
         return unpack_columns(self._arrived(received), rows, bounds)
 
     def _serve_forward(self, call: BlockPass) -> None:
-        """Algorithm 1, a slave's side."""
+        """Run a slave's side of Algorithm 1."""
         rows, features = self._bottom_shape(call.block, call.state.context)
         # 7: Broadcast bottom_vecs from master
         received = room(rows * count(features), self._net.type_of(call.block.bottom))
@@ -103,7 +103,7 @@ class MasterSlave:
         self._shards.Gatherv(message(top), None, sizes(rows, self._bounds(call.block)), MASTER)
 
     def _lead_backward(self, call: BlockPass) -> None:
-        """Algorithm 2, the master's side: sets the diff of the block's bottom."""
+        """Run the master's side of Algorithm 2; set the diff of the block's bottom."""
         block, diff = call.block, call.starting_diff()
         assert diff is not None
         bottom, bounds = call.state.values[block.bottom], self._bounds(block)
@@ -119,7 +119,7 @@ class MasterSlave:
             call.state.diffs[block.bottom] = self._arrived(total.to(bottom.dtype)).view(bottom.shape)
 
     def _serve_backward(self, call: BlockPass) -> None:
-        """Algorithm 2, a slave's side: adds to the gradients of its slice."""
+        """Run a slave's side of Algorithm 2; add to the gradients of its slice."""
         rows, _ = self._bottom_shape(call.block, call.state.context)
         bounds = self._bounds(call.block)
         start, stop = bounds[self._shards.rank]
@@ -134,7 +134,7 @@ class MasterSlave:
             self._shards.Reduce(message(summand.to(self._summed)), MASTER)
 
     def _bottom_shape(self, block: SplitBlock, context: PassContext) -> tuple[int, tuple[int, ...]]:
-        """Rows here and shape of a row of the block's bottom."""
+        """Return the number of rows here and the shape of a row of the block's bottom."""
         samples, *features = self._graph.edges[block.bottom].shape
         return context.share(samples).count, tuple(features)
 

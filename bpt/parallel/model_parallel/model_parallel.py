@@ -1,4 +1,4 @@
-"""Which layers are split over shards, what runs on their slices, and which shard holds what (MPI-FC, §3.1).
+"""Model-parallel layers: which are split, what runs on their slices, and which shard holds what (MPI-FC, §3.1).
 
 A fully connected layer is split along its outputs: each shard holds some rows of the weight and computes those
 features of all samples. Arithmetic only.
@@ -29,7 +29,7 @@ def split_layers(graph: LayerGraph) -> tuple[LayerNode, ...]:
 
 
 def _along_features(graph: LayerGraph, node: LayerNode) -> bool:
-    """Return whether outputs of an InnerProduct stand behind the samples."""
+    """Return whether the outputs of an InnerProduct are behind the samples."""
     return node.spec.param.inner_product_param.axis % len(graph.edges[node.bottoms[0]].shape) == 1
 
 
@@ -124,8 +124,7 @@ def inside(graph: LayerGraph, scheme: int, stages: Sequence[int] = ()) -> set[in
 
 
 def parts(graph: LayerGraph, scheme: int, num_shards: int, within: Part = WHOLE) -> tuple[Part, ...]:
-    """Return what each shard holds of a net, or of a stage of it. A slice is empty where there are more shards than
-    outputs.
+    """Return what each shard holds of a net or of a stage; a slice is empty where there are more shards than outputs.
 
     PEER: all layers, and a slice of those that are split. MASTER_SLAVE: shard 0, the master, all layers but those
     that are split; the others, its slaves, nothing but their slices.
@@ -143,7 +142,7 @@ def parts(graph: LayerGraph, scheme: int, num_shards: int, within: Part = WHOLE)
 
 
 def _slices(graph: LayerGraph, split: tuple[LayerNode, ...], number: int, slices: int) -> dict[int, BlobSlice]:
-    """Slice ``number`` of all parameters of the layers ``split``, by Param.index."""
+    """Return slice ``number`` of all parameters of the layers ``split``, by Param.index."""
     found = {}
     for node in split:
         param = node.spec.param.inner_product_param

@@ -23,8 +23,9 @@ from bpt.system.comm.base import Communicator
 
 
 class Peer:
-    """Model-parallel layers among peers (MPI-FC, §5 and Fig. 6): "each worker node directly sends its partition of
-    calculated data to all other workers".
+    """Model-parallel layers among peers (MPI-FC, §5 and Fig. 6).
+
+    "Each worker node directly sends its partition of calculated data to all other workers".
 
     Forward, the bottom of a block goes from samples to all (Allgatherv), every rank computes its slice of the top
     for the samples of all, and the top goes back from slices to samples (Alltoallv). Where the next layer is split
@@ -54,11 +55,11 @@ class Peer:
         self._shares_of = shares_of
 
     def blocks(self, graph: LayerGraph, stages: Sequence[int]) -> Sequence[SplitBlock]:
-        """See Collectives."""
+        """Return the blocks of model-parallel layers."""
         return blocks(graph, pb.FcParameter.PEER, stages)
 
     def forward(self, call: BlockPass) -> None:
-        """See Collectives."""
+        """Run a block forward, on this rank's slice for everybody's samples."""
         block, values, context = call.block, call.state.values, call.state.context
         rows = self._rows(block, context)
         bottom = values[block.bottom]
@@ -74,7 +75,7 @@ class Peer:
         values[block.top] = top if block.keeps_slices else self._slices_to_samples(block, top, rows)
 
     def backward(self, call: BlockPass) -> None:
-        """See Collectives."""
+        """Run a block backward, on this rank's slice for everybody's samples."""
         block, rows, diff = call.block, self._rows(call.block, call.state.context), None
         if block.top in call.state.segments[call.segment].tops:
             diff = call.starting_diff()
@@ -85,7 +86,7 @@ class Peer:
             call.state.diffs[edge] = total
 
     def _parts(self, samples: int, context: PassContext) -> list[Share]:
-        """Return what each rank of the group has now of a batch whose text says so many samples."""
+        """Return each rank's samples now of a batch whose text says so many."""
         return [context.part_of(share) for share in self._shares_of(samples)]
 
     def _rows(self, block: SplitBlock, context: PassContext) -> list[int]:

@@ -1,4 +1,4 @@
-"""How the blobs of split layers travel: what both schemes share."""
+"""The messages of split layers' blobs, which both schemes share."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def message(blob: Tensor) -> NDArray[Any]:
 
 
 def room(elements: int, dtype: torch.dtype) -> Tensor:
-    """Memory on the host to receive so many elements."""
+    """Return host memory to receive so many elements."""
     return torch.empty(elements, dtype=dtype)
 
 
 def pack_columns(blob: Tensor, bounds: Bounds) -> Tensor:
-    """``blob`` (rows, features) as one flat tensor, slice by slice of its features."""
+    """Return ``blob`` (rows, features) as one flat tensor, slice by slice of its features."""
     rows = blob.shape[0]
     if (0, blob.shape[1]) in bounds:
         return blob.reshape(-1)
@@ -45,5 +45,5 @@ def unpack_columns(flat: Tensor, rows: int, bounds: Bounds) -> Tensor:
 
 
 def sizes(rows: int, bounds: Bounds) -> list[int]:
-    """Elements of each slice of a blob with so many rows."""
+    """Return the elements of each slice of a blob with so many rows."""
     return [rows * (stop - start) for start, stop in bounds]

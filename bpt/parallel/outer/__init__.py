@@ -1,5 +1,19 @@
-"""The outer layer of BPT-CNN: which node trains what, and when the global weights change. Arithmetic only.
+"""The outer layer of BPT-CNN (section 3.3): which node trains what, and when the global weights change.
 
-An OuterSchedule is fed with what workers report, and yields instructions. A run executes these with tensors and
-messages; the simulator on a virtual clock; a replay reads them from the log of an earlier run.
+It is arithmetic only: no tensors, no MPI.
+
+Section 3.3.1 divides the data (IDPA and UDPA, Eq. 2 to 6, Algorithm 3.1). Section 3.3.2 updates the global weights:
+SGWU (Eq. 7, waiting time Eq. 8) and AGWU (Eq. 9 and 10). Eq. 11 counts the bytes moved.
+
+Read the files in this order:
+
+1. ``outer_rules.py``: what combines with the outer layer.
+2. ``idpa.py``: the samples of each node.
+3. ``weight_update.py`` and ``global_versions.py``: factors and versions of the global weights.
+4. ``outer_instructions.py``, ``base.py``, ``finish.py`` and ``strategies.py``: OuterSchedule and its strategies.
+5. ``exchanges.py``: the schedule that a solver asks for.
+6. ``replay.py``, ``quantities.py`` and ``simulation``: replays, reported quantities, and a virtual clock.
+
+An OuterSchedule gets what workers report, and yields instructions. A run executes these with tensors and messages, the
+simulator on a virtual clock. A replay reads them from the log of an earlier run.
 """

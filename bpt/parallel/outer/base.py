@@ -23,7 +23,7 @@ ENOUGH = 0.25  # the part of a pass after which its own speed tells more than th
 
 
 class WorkerState(Enum):
-    """What a worker is at."""
+    """The state of a worker."""
 
     PARKED = auto()  # it has no samples yet
     TRAINING = auto()
@@ -34,7 +34,7 @@ class WorkerState(Enum):
 
 @dataclass
 class WorkerRecord:
-    """What the main server knows of a worker.
+    """A worker as the main server knows it.
 
     Attributes:
         passes: that it has done.
@@ -62,7 +62,7 @@ class WorkerRecord:
     end: Fraction | None = None
 
     def pace(self) -> float | None:
-        """Return the newest knowledge of its seconds a sample: of this pass if enough of it is done, or if it is the first."""
+        """Return its newest seconds a sample: those of this pass if enough of it is done or it is the first."""
         seconds, samples = (told + taken for told, taken in zip(self.hint, self.taken, strict=True))
         known = seconds > 0 and samples > 0
         if self.state is WorkerState.TRAINING and known and (self.time is None or samples >= ENOUGH * self.samples):
@@ -71,7 +71,7 @@ class WorkerRecord:
 
 
 class OuterSchedule(ABC):
-    """Says who trains what next, and what becomes of submitted weights.
+    """Decides who trains what next, and what becomes of submitted weights.
 
     Every node trains its samples K' times (Eq. 6): once after each of the A batches that are handed out, then the
     rest. A pass may be a part of one at the end, if K is not whole. Batch a is handed out when the first worker that
@@ -111,7 +111,7 @@ class OuterSchedule(ABC):
         return self._wake()
 
     def submitted(self, report: SubmissionReport) -> list[Instruction]:
-        """Return a worker has submitted."""
+        """Return the instructions that follow from a worker's submission."""
         node = self.nodes[report.worker]
         assert node.state is WorkerState.TRAINING, (report, node)
         seconds, samples = node.taken
@@ -132,15 +132,15 @@ class OuterSchedule(ABC):
         return [*self._cut(report), *self._exchange(report), *self._wake()]
 
     def progressed(self, worker: int, samples: int, seconds: float) -> None:
-        """A worker has trained so many samples since its last order, in so many seconds."""
+        """Note that a worker has trained so many samples since its last order, in so many seconds."""
         self.nodes[worker].hint = seconds, samples
 
     def hands_out(self, worker: int) -> bool:
-        """Return whether a submission of ``worker`` that ends its pass would hand out the next batch, by all that is known."""
+        """Return whether a submission of ``worker`` that ends its pass would hand out the next batch."""
         return self._needs_batch(self.nodes[worker].passes // 1 + 1)
 
     def lost(self, *workers: int) -> list[Instruction]:
-        """Workers are gone: what they had goes to the others that still train.
+        """Return what follows from the loss of workers: the others that still train get their samples.
 
         Raises:
             RunError: there are no others, and none has done all its passes either.
@@ -173,24 +173,24 @@ class OuterSchedule(ABC):
         return [Lost(gone, bool(heirs)), *self._without(gone), *self._wake()]
 
     def stop(self) -> None:
-        """Let every worker stop when it submits, whatever is left."""
+        """Stop every worker when it submits, even if passes are left."""
         self._stopping = True
 
     @property
     def done(self) -> bool:
-        """Whether nobody trains any more."""
+        """Whether all workers have stopped training."""
         return self._counts[WorkerState.STOPPED] + self._counts[WorkerState.LOST] == len(self.nodes)
 
     @property
     def progress(self) -> Fraction:
-        """The part of all training that is done: passes by samples, from 0 to 1."""
+        """The part of all training that is done (passes by samples), from 0 to 1."""
         samples, trained, through, _ = self._sums
         # In whole numbers: (trained + through * total) / (samples * total).
         total, parts = self.total.numerator, self.total.denominator
         return Fraction(trained * parts + through * total, samples * total) if samples else Fraction(0)
 
     def share(self, worker: int) -> float:
-        """Return the samples of a worker as a multiple of what a worker has in the mean; 1 if there are none."""
+        """Return a worker's samples relative to the mean of all workers; 1 if there are none."""
         samples, _, _, holders = self._sums
         return self.nodes[worker].samples * holders / samples if samples else 1.0
 
@@ -200,19 +200,19 @@ class OuterSchedule(ABC):
 
     @abstractmethod
     def _exchange(self, report: SubmissionReport) -> list[Instruction]:
-        """Return what becomes of what a worker has submitted."""
+        """Return the instructions for a worker's submission."""
 
     @abstractmethod
     def _without(self, gone: Sequence[int]) -> list[Instruction]:
-        """Return what becomes of those that are left, when workers have been lost."""
+        """Return the instructions for the remaining workers after a loss."""
 
     @abstractmethod
     def _joins(self, worker: int) -> int:
-        """Return a worker starts; returns the version that it trains from."""
+        """Start a worker; return the version that it trains from."""
 
     @abstractmethod
     def _leaves(self, worker: int) -> None:
-        """A worker has done all its passes."""
+        """Note that a worker has done all its passes."""
 
     def _needs_batch(self, passes: Fraction | int) -> bool:
         """Return whether a worker that has done so many passes needs another batch."""
@@ -226,13 +226,13 @@ class OuterSchedule(ABC):
         self._give(self.idpa.next([node.pace() for node in self.nodes]))
 
     def _turn(self, worker: int, state: WorkerState) -> None:
-        """A worker changes its state."""
+        """Change the state of a worker."""
         self._counts[self.nodes[worker].state] -= 1
         self._counts[state] += 1
         self.nodes[worker].state = state
 
     def _count(self, worker: int) -> None:
-        """The passes or the samples of a worker have changed: count its samples, those by passes, those that are done.
+        """Update the sums of samples, samples by passes, and finished samples after a change of a worker.
 
         And whether it has any.
 
@@ -256,7 +256,7 @@ class OuterSchedule(ABC):
                 self._note(worker)
 
     def _note(self, worker: int) -> None:
-        """What is known of a worker has changed: let it count for the moment when all end."""
+        """Update the moment at which all end, after a change of a worker."""
         node = self.nodes[worker]
         samples = node.samples + size(node.pending)
         if self._finish is not None and node.end is None and node.time and samples:
@@ -264,7 +264,7 @@ class OuterSchedule(ABC):
             self._finish.note(worker, pace, node.clock, samples * float(self.total - node.passes))
 
     def _settle(self, worker: int, until: Fraction) -> None:
-        """See whether an order to ``until`` is the worker's last, and where it ends then.
+        """Determine whether an order to ``until`` is the worker's last, and where it ends then.
 
         Only the last order is made longer or shorter, so that all submit equally often (Eq. 11).
         """
@@ -283,7 +283,7 @@ class OuterSchedule(ABC):
         self._ended += 1
 
     def _wake(self) -> list[Instruction]:
-        """Start those who wait for their first samples and have got some; at the end, let the others go."""
+        """Start parked workers that have got their first samples; at the end, stop the others."""
         sends: list[Instruction] = []
         if self._given and not self._stopping and self._counts[WorkerState.PARKED]:
             ready = [worker for worker in self.workers(WorkerState.PARKED) if self.nodes[worker].pending]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def passes_of(iterations: int, batch: int, samples: int) -> Fraction:
-    """K: how often so many iterations of one process train each sample.
+    """Return K: how often so many iterations of one process train each sample.
 
     Args:
         iterations: to train.
@@ -28,7 +28,7 @@ def passes_of(iterations: int, batch: int, samples: int) -> Fraction:
 
 
 def make_schedule(plan: RunPlan, samples: int, workers: int, passes: Fraction, grain: int = 1) -> OuterSchedule:
-    """SGWU, AGWU or ASGD with IDPA or, under ``balance: UNIFORM``, UDPA.
+    """Return the schedule of SGWU, AGWU or ASGD, with IDPA or, under ``balance: UNIFORM``, UDPA.
 
     Args:
         plan: of the run.

@@ -6,7 +6,7 @@ import math
 
 
 class Finish:
-    """Divides the work that is left by what nodes have really taken, so that the last passes of all end at one moment.
+    """Divides the remaining work by the measured speeds, so that the last passes of all nodes end at one moment.
 
     In the paper every node makes K' passes, so what IDPA has misjudged when it handed the last samples out adds up over
     all passes behind that, and nodes idle at the end. Here some make a little more and others a little less, while the
@@ -21,7 +21,7 @@ class Finish:
         self._owed = 0.0  # samples that nodes which have settled do not train of what was theirs, or train for others
 
     def __len__(self) -> int:
-        """Return the nodes that have not settled yet, of those that are known."""
+        """Return the number of known nodes that have not settled yet."""
         return len(self._terms)
 
     def __contains__(self, node: int) -> bool:
@@ -29,7 +29,7 @@ class Finish:
         return node in self._terms
 
     def note(self, node: int, seconds_per_sample: float, clock: float, left: float) -> None:
-        """What is known of a node.
+        """Note the speed, the clock and the remaining samples of a node.
 
         Args:
             seconds_per_sample: that it takes, waiting included.
@@ -41,19 +41,19 @@ class Finish:
         self._sums = [total + term for total, term in zip(self._sums, self._terms[node], strict=True)]
 
     def forget(self, node: int) -> None:
-        """The node is gone, or settled."""
+        """Drop a node that is lost or settled."""
         terms = self._terms.pop(node, None)
         if terms:
             self._sums = [total - term for total, term in zip(self._sums, terms, strict=True)]
 
     def samples(self, node: int) -> float:
-        """Return how many samples the node trains until the moment when all end; 0 if that is over for it."""
+        """Return how many samples the node trains until the common end; 0 if its end is past."""
         rate, at, _ = self._terms[node]
         speed, clocks, left = self._sums
         moment = (left + self._owed + clocks) / speed
         return max(0.0, math.fsum([moment * rate, -at]))
 
     def settle(self, node: int, samples: float) -> None:
-        """The node trains so many samples from its clock on, and then ends."""
+        """Let the node train so many samples from its clock on, and then end."""
         self._owed += self._terms[node][2] - samples
         self.forget(node)

@@ -14,7 +14,7 @@ TERMS = 19  # of the series of e^x for x in [0, 1]; the rest is below 1e-17
 
 
 class Versions:
-    """Numbers the versions of the global weights, from 0 on, and gives each update its factor.
+    """Numbers the versions of the global weights from 0, and gives each update its factor.
 
     A worker trains from its base version. ``submit`` makes the next version, which the worker gets in return, as in
     Alg. 3.2. A worker that has died leaves; it then no longer counts in Eq. 9, and none waits for it. Nor for one that
@@ -49,15 +49,15 @@ class Versions:
 
     @property
     def workers(self) -> tuple[int, ...]:
-        """Those that have neither left nor retired."""
+        """The workers that have neither left nor retired."""
         return tuple(sorted(self._bases))
 
     def base(self, worker: int) -> int:
-        """k: the version that ``worker`` trains from."""
+        """Return k, the version that ``worker`` trains from."""
         return self._bases[worker]
 
     def staleness(self, worker: int) -> int:
-        """Return how many versions there are by now that ``worker`` has not seen."""
+        """Return the number of versions that ``worker`` has not seen."""
         return self.newest - self._bases[worker]
 
     def may_submit(self, worker: int) -> bool:
@@ -96,43 +96,43 @@ class Versions:
         return update
 
     def fetch(self, worker: int) -> int:
-        """``worker`` gets the newest version, without having submitted anything; its number."""
+        """Give ``worker`` the newest version without a submission; return its number."""
         self._sums.remove(self._bases[worker])
         self._rebase(worker)
         return self.newest
 
     def join(self, worker: int) -> int:
-        """``worker``, which has left or never been here, starts from the newest version; its number."""
+        """Start ``worker``, which has left or is new, from the newest version; return its number."""
         assert worker not in self._bases, worker
         self._bases[worker] = self.newest
         self._sums.add(self.newest)
         return self.newest
 
     def leave(self, worker: int) -> None:
-        """``worker`` has died."""
+        """Remove ``worker``, which has died."""
         self._sums.remove(self._bases.pop(worker))
         self._forget()
 
     def retire(self, worker: int) -> None:
-        """``worker`` has finished."""
+        """Retire ``worker``, which has finished."""
         self._retired.append((self.newest, self._bases.pop(worker)))
         self._forget()
 
     def _rebase(self, worker: int) -> None:
-        """``worker``, which is in no sum now, trains from the newest version."""
+        """Let ``worker``, which is in no sum now, train from the newest version."""
         del self._bases[worker]  # so that bases stay in order: the oldest comes first
         self._bases[worker] = self.newest
         self._sums.add(self.newest)
         self._forget()
 
     def _forget(self) -> None:
-        """Those that have retired count no more once all others have begun anew."""
+        """Drop retired workers from the sum once all others have begun anew."""
         while self._retired and self._retired[0][0] <= next(iter(self._bases.values()), self.newest):
             self._sums.remove(self._retired.popleft()[1])
 
 
 class _Recencies:
-    """Σ e^(k/n) over the base versions k, for any n, in a time that does not grow with the number of workers.
+    """The sums Σ e^(k/n) over the base versions k, for any n, in a time independent of the number of workers.
 
     By the series of e^x: Σ_p (Σ_k k^p) / (n^p p!). The sums of powers are whole numbers, so nothing is lost when
     bases come and go.
@@ -158,5 +158,5 @@ class _Recencies:
 
 @lru_cache(maxsize=16)  # a version is the newest, and then the base of who gets it
 def _powers(number: int) -> list[int]:
-    """number^0, number^1, …"""
+    """Return number^0, number^1, and so on."""
     return list(accumulate(repeat(number, TERMS - 1), mul, initial=1))

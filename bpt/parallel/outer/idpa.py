@@ -19,7 +19,7 @@ Divide = Callable[[int, Sequence[int], Sequence[float]], list[int]]
 
 
 class DivisionRule(Enum):
-    """How a batch is divided.
+    """The rule by which a batch is divided.
 
     HARMONIC: all nodes finish together, T_a = ⌊N/A⌋ · a / Σ 1/t̄_j. PAPER: Eq. 2 to 5 as printed, which starve the last
     node if nodes are unlike; see partition.py.
@@ -83,7 +83,7 @@ class Idpa:
         return tuple(self._present)
 
     def has(self, node: int) -> bool:
-        """Return whether it has neither left nor retired."""
+        """Return whether the node has neither left nor retired."""
         return node in self._present
 
     def first(self, frequencies: Sequence[float | None]) -> Allocation:
@@ -120,7 +120,7 @@ class Idpa:
         return self._hand_out(self._rule, self._seconds())
 
     def leave(self, *nodes: int, seconds_per_sample: Sequence[float | None] | None = None) -> Allocation:
-        """``nodes`` are gone. What they had goes to the others at once, by the rule and the latest times.
+        """Remove ``nodes``; the others get their samples at once, by the rule and the latest times.
 
         Args:
             nodes: name together those that left together, so that none of them gets samples of another.
@@ -143,7 +143,7 @@ class Idpa:
         return self._allocate(freed, self._rule, self._seconds())
 
     def retire(self, *nodes: int) -> None:
-        """``nodes`` need no more samples. They keep what they have, and get nothing any more."""
+        """Give ``nodes`` no more samples; they keep what they have."""
         assert set(nodes) <= self._present.keys(), (nodes, self._present)
         self._retired.update(nodes)
         self._drop(nodes)
@@ -174,7 +174,7 @@ class Idpa:
         return self.samples if self.done else self.samples // self.grain // self.batches * self.batch * self.grain
 
     def _allocate(self, runs: Iterable[Run], divide: Divide, powers: Sequence[float]) -> Allocation:
-        """Divide ``runs`` among those who are here; ``powers`` are of all nodes, times or frequencies."""
+        """Divide ``runs`` among the present nodes; ``powers`` are of all nodes, times or frequencies."""
         runs = [run for run in runs if run[0] < run[1]]
         counts, grain = self.allocated.counts, self.grain
         have = [counts[node] // grain for node in self._present]
@@ -187,7 +187,7 @@ class Idpa:
         return new
 
     def _seconds(self) -> list[float]:
-        """t̄_j of each node: the latest that was measured, otherwise what its frequency promises."""
+        """Return t̄_j of each node: the latest measured one, else the one that its frequency predicts."""
         measured = [(node, time) for node in self._present if (time := self._times[node]) is not None]
         per_hertz = 1.0  # speed for each unit of frequency
         if measured:
@@ -200,7 +200,7 @@ class Idpa:
 
 
 class Udpa(Idpa):
-    """UDPA, the uniform counterpart of IDPA: takes all nodes to be alike, whatever is measured.
+    """Uniform data partitioning and allocation: the counterpart of IDPA that takes all nodes to be equal.
 
     Args:
         batches: 1 as in the paper, which hands out all data at once.
@@ -211,15 +211,15 @@ class Udpa(Idpa):
         super().__init__(samples, nodes, batches, grain=grain)
 
     def first(self, frequencies: Sequence[float | None]) -> Allocation:
-        """Hand out the first batch, to all nodes alike."""
+        """Hand out the first batch, in equal parts."""
         return super().first([None] * len(frequencies))
 
     def _note(self, seconds_per_sample: Sequence[float | None]) -> None:
-        """Times do not count."""
+        """Ignore the times."""
 
 
 def total_iterations(iterations: int, batches: int) -> int:
-    """K' = A + ⌊K - (A+1)/2⌋: how many iterations train each sample about K times, as in the mean (Eq. 6).
+    """Return K' = A + ⌊K - (A+1)/2⌋, the iterations that train each sample about K times in the mean (Eq. 6).
 
     While the data are handed out, A iterations train N (A+1)/2 samples instead of N·A. (The paper simplifies the floor
     to K - A/2 - 1, which holds for even A.)
@@ -234,8 +234,7 @@ def total_iterations(iterations: int, batches: int) -> int:
 
 
 def work(passes: Fraction, batches: int) -> Fraction:
-    """Return how often the samples of the whole data set have been trained, in the mean, after so many passes of every
-    node.
+    """Return how often the whole data set has been trained, in the mean, after so many passes of every node.
 
     Pass a is over a of A parts while the data are handed out, then over all of them: Σ min(a, A) / A, as in Eq. 6.
     """

@@ -1,4 +1,4 @@
-"""What an OuterSchedule yields: what to do to the global weights, and what to tell whom. In the order of execution.
+"""The instructions of an OuterSchedule, in the order of execution: updates of the global weights, and messages.
 
 And what a worker and the server tell each other (weights and samples travel beside), and instructions as lines of text,
 for the log that a run leaves and a replay reads.
@@ -20,7 +20,7 @@ from bpt.parallel.outer.weight_update import AgwuUpdate
 
 @dataclass(frozen=True)
 class SubmissionReport:
-    """What a worker tells when it submits its weights or, under ASGD, gradients.
+    """The report of a worker with its weights or, under ASGD, gradients.
 
     Attributes:
         worker: from 0.
@@ -45,7 +45,7 @@ class SubmissionReport:
 
 @dataclass(frozen=True)
 class Order:
-    """What a worker is to do next.
+    """The next work of a worker.
 
     Attributes:
         worker: from 0.
@@ -99,7 +99,7 @@ class AverageSubmitted:
 
 @dataclass(frozen=True)
 class ApplyGradient:
-    """ASGD: the solver's update rule with the gradient of a worker.
+    """ASGD: apply a worker's gradient by the solver's update rule.
 
     Attributes:
         update: γ and Q do not count.
@@ -119,7 +119,7 @@ class SendOrder:
 
 @dataclass(frozen=True)
 class Lost:
-    """Workers are gone.
+    """The loss of workers.
 
     Attributes:
         workers: in order of their number.
@@ -132,7 +132,7 @@ class Lost:
 
 @dataclass(frozen=True)
 class CutShort:
-    """A worker has submitted earlier than it was ordered to, since the run is being stopped.
+    """The early submission of a worker, since the run is being stopped.
 
     Attributes:
         worker: from 0.
@@ -147,7 +147,7 @@ class CutShort:
 
 @dataclass(frozen=True)
 class Settled:
-    """A worker has found out how it computes faster. No schedule yields this: workers tell it.
+    """The way of computing that a worker has found to be faster; workers report it, no schedule yields it.
 
     Attributes:
         worker: from 0.
@@ -173,13 +173,13 @@ _NAMES_IN_LOGS: dict[type[Instruction], str] = {
 
 
 def to_line(instruction: Instruction) -> str:
-    """One line of JSON; numbers are exact."""
+    """Return one line of JSON; numbers are exact."""
     kind = type(instruction)
     return json.dumps({_NAMES_IN_LOGS.get(kind, kind.__name__): asdict(instruction)}, default=str)
 
 
 def from_line(line: str) -> Instruction:
-    """Return what ``to_line`` has written.
+    """Return the instruction or report that ``to_line`` has written.
 
     Raises:
         UserError: it is something else; the message does not say where.

@@ -1,4 +1,4 @@
-"""What goes together with the outer layer (SGWU, AGWU, ASGD), and what does not."""
+"""The rules of the outer layer (SGWU, AGWU, ASGD): which settings combine with it, and which do not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _IN_STEP = (_Parallel.ALLREDUCE, _Parallel.TREE, _Parallel.CGDP, _Parallel.RING)
 
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
-    """Yield why the outer layer cannot train so; none if it does not train."""
+    """Yield why the outer layer cannot train this way; nothing if it does not train."""
     if plan.is_outer and plan.parallel_param.auto:
         yield Violation(
             (PARALLEL, "auto"),
@@ -76,7 +76,7 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
 
 
 def _of_ranks(plan: RunPlan) -> Iterator[Violation]:
-    """Yield why a worker cannot be of such ranks."""
+    """Yield why a worker cannot consist of such ranks."""
     parallel, outer = plan.parallel_param, plan.parallel_param.agwu_param
     stages, shards, each = parallel.num_stages, parallel.num_shards, parallel.node_ranks
     if min(stages, shards) < 1 or outer.ranks < 0:  # told by others
@@ -105,7 +105,7 @@ def _of_ranks(plan: RunPlan) -> Iterator[Violation]:
 
 
 def violations_of_ranks(plan: RunPlan, ranks: int) -> Iterator[Violation]:
-    """Yield why so many ranks are not a server and whole computing nodes."""
+    """Yield why so many ranks do not make a server and whole computing nodes."""
     parallel = plan.parallel_param
     each, apart = parallel.node_ranks, parallel.servers
     colocated = parallel.server == _Parallel.COLOCATED
@@ -143,7 +143,7 @@ def violations_of_ranks(plan: RunPlan, ranks: int) -> Iterator[Violation]:
 def violations_of_data(
     plan: RunPlan, samples: int, workers: int, passes: Fraction, grain: int = 1
 ) -> Iterator[Violation]:
-    """Yield why so many workers cannot train a data set so.
+    """Yield why so many workers cannot train a data set this way.
 
     Args:
         samples: N.
@@ -181,7 +181,7 @@ def violations_of_data(
 
 
 def violations_in_step(plan: RunPlan) -> Iterator[Violation]:
-    """Yield why ranks that go in step, or one process that is alone, cannot train so."""
+    """Yield why ranks in step, or a single process, cannot train this way."""
     if plan.is_outer:
         yield Violation(
             (PARALLEL, "exchange"),
@@ -192,7 +192,7 @@ def violations_in_step(plan: RunPlan) -> Iterator[Violation]:
 
 
 def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
-    """Yield what is set of an outer layer that is not there or, if it is, of what is not in it."""
+    """Yield the settings of an outer layer that is absent, or that it does not use."""
     name = _Parallel.Exchange.Name(plan.parallel_param.exchange)
     if not plan.is_outer:
         for field in (PARAM, "server", "ship_data", "servers"):

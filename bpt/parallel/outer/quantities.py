@@ -1,4 +1,4 @@
-"""What a run of BPT-CNN reports: waiting time (Eq. 8), balance index, bytes moved (Eq. 11)."""
+"""The reported quantities of BPT-CNN: waiting time (Eq. 8), balance index, bytes moved (Eq. 11)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ Durations: TypeAlias = Sequence[Sequence[float | None]]
 
 
 def passes_between(begin: float, end: float) -> Iterator[tuple[int, float, float]]:
-    """Yield which passes a node was at between ``begin`` and ``end``, counted in passes; of each the part of the time,
-    and of
-    the pass.
+    """Yield the passes of a node between ``begin`` and ``end``, each with its part of the time, and of the pass.
 
     >>> list(passes_between(1, 3)), list(passes_between(0.5, 1)), list(passes_between(2, 2))
     ([(1, 0.5, 1), (2, 0.5, 1)], [(0, 1.0, 0.5)], [(2, 1.0, 0.0)])
@@ -29,7 +27,7 @@ def passes_between(begin: float, end: float) -> Iterator[tuple[int, float, float
 
 
 class NodePassTimes:
-    """Adds up the seconds that nodes computed, pass by pass, from what they submit.
+    """Adds up the seconds that nodes computed in each pass, from their submissions.
 
     Args:
         nodes: how many.
@@ -42,7 +40,7 @@ class NodePassTimes:
         self._parts: list[dict[int, float]] = []
 
     def add(self, node: int, passes: float, seconds: float, missed: float = 0.0) -> None:
-        """A node has submitted, ``passes`` after the start; it computed for ``seconds`` since it last did.
+        """Add a node's submission ``passes`` after the start, and the ``seconds`` computed since its last one.
 
         Args:
             missed: passes before its first.
@@ -59,7 +57,7 @@ class NodePassTimes:
 
     @property
     def durations(self) -> list[list[float | None]]:
-        """t_j^(i). ``None`` also where a node did less of its last pass than others, as nodes do that end together.
+        """The seconds t_j^(i) of each pass; ``None`` also where a node did less of its last pass than others.
 
         Passes that nobody made are left out.
         """
@@ -73,8 +71,7 @@ class NodePassTimes:
 
 
 def waiting_times(durations: Durations) -> tuple[float, ...]:
-    """Return how long each node waits for the slowest, over all iterations: Σ_i (max_j' t_j'^(i) - t_j^(i)), in
-    seconds.
+    """Return the seconds that each node waits for the slowest: Σ_i (max_j' t_j'^(i) - t_j^(i)).
 
     Under SGWU that is what happens; of an asynchronous run, it tells what SGWU would have waited.
     """
@@ -93,8 +90,7 @@ def waiting_time(durations: Durations) -> float:
 
 
 def balance_index(durations: Durations) -> float:
-    """Return the part of the nodes' time that is no waiting, if all wait for the slowest in each iteration; 1: none
-    waits.
+    """Return the part of the nodes' time without waiting, if all wait for the slowest; 1 if none waits.
 
     The paper shows an index (Fig. 15 b) and does not define it. Of one iteration this is mean / max of the times, so
     1 / (1 + imbalance); with Eq. 8, it is 1 - waiting time / (m · Σ_i max_j t_j^(i)). It is 1 if nothing took time.
@@ -105,7 +101,7 @@ def balance_index(durations: Durations) -> float:
 
 
 def bytes_moved(weights: int, nodes: int, iterations: int) -> int:
-    """2 c_w · m · K: bytes that go to the parameter server and from it in a run (Eq. 11).
+    """Return 2 c_w · m · K, the bytes to and from the parameter server in a run (Eq. 11).
 
     In each iteration each node submits its weights and gets the global ones, under SGWU as under AGWU.
 

@@ -23,7 +23,7 @@ from bpt.parallel.outer.outer_instructions import (
 
 
 def _as_it_went(instructions: Iterable[Instruction]) -> list[Instruction]:
-    """Return the instructions, with orders that end where workers have submitted."""
+    """Return the instructions with orders that end where workers have submitted."""
     cuts: dict[int, CutShort] = {}
     backward: list[Instruction] = []
     for instruction in reversed(list(instructions)):
@@ -42,7 +42,7 @@ def _as_it_went(instructions: Iterable[Instruction]) -> list[Instruction]:
 
 
 class Replay:
-    """Yields logged instructions, each as soon as what it needs has been submitted. Stands for an OuterSchedule.
+    """Yields logged instructions, each as soon as its submissions are there; takes the place of an OuterSchedule.
 
     Workers whose log ends, since they died or the run was stopped, are told to stop at their next submission.
 
@@ -77,21 +77,21 @@ class Replay:
         self._workers = workers
 
     def begin(self, frequencies: Sequence[float | None]) -> list[Instruction]:
-        """Return the first orders; what the nodes measure does not count."""
+        """Return the first orders; the nodes' measurements do not count."""
         return self._advance()
 
     def submitted(self, report: SubmissionReport) -> list[Instruction]:
-        """Return a worker has submitted."""
+        """Return the logged instructions that follow from a worker's submission."""
         self._passes[report.worker] = report.passes
         self._submitted.add(report.worker)
         self._waiting.add(report.worker)
         return self._advance()
 
     def progressed(self, worker: int, samples: int, seconds: float) -> None:
-        """Does not count."""
+        """Ignore progress, which does not count in a replay."""
 
     def lost(self, *workers: int) -> list[Instruction]:
-        """Workers are gone: the run cannot be repeated to its end; the others stop when their turn does not come."""
+        """Return what follows from a loss: the run cannot be repeated to its end, and workers without a turn stop."""
         self._lost |= set(workers)
         self._submitted -= self._lost  # nobody has their weights any more
         return self._advance()
@@ -102,12 +102,12 @@ class Replay:
 
     @property
     def done(self) -> bool:
-        """Whether nobody trains any more."""
+        """Whether all workers have stopped training."""
         return len(self._stopped | self._lost) == self._workers
 
     @property
     def progress(self) -> Fraction:
-        """The part of all training that is done: passes by samples, from 0 to 1."""
+        """The part of all training that is done (passes by samples), from 0 to 1."""
         done = sum((n * min(p, self._total) for n, p in zip(self._samples, self._passes, strict=True)), Fraction(0))
         return done / (sum(self._samples) * self._total) if done else done
 
@@ -131,7 +131,7 @@ class Replay:
         return instructions
 
     def _ready(self, instruction: Instruction) -> bool:
-        """Return whether its workers have submitted; to have an order, it is enough to wait for one."""
+        """Return whether its workers have submitted; for an order, one submission is enough."""
         there = self._waiting if isinstance(instruction, SendOrder) else self._submitted
         return self._needs(instruction) <= there
 

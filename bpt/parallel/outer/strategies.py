@@ -1,4 +1,4 @@
-"""When workers' weights change the global ones (BPT-CNN, section 3.3.2).
+"""The strategies SGWU, AGWU and ASGD: when workers' weights change the global ones (BPT-CNN, section 3.3.2).
 
 SGWU (1): all workers submit, then all get the mean of their weights. AGWU (2, Alg. 3.2): a worker's weights change the
 global ones as soon as it submits. ASGD: workers send gradients, which are applied as they come; the asynchronous SGD
@@ -18,7 +18,7 @@ from bpt.parallel.outer.weight_update import Normalizer, sgwu_factors
 
 
 class Sgwu(OuterSchedule):
-    """Synchronous global weight update: a worker that is early waits for the others (Eq. 7).
+    """Synchronous global weight update: early workers wait for the others (Eq. 7).
 
     Args:
         by_samples: whether the weights of a worker count by its samples, too, not only by its accuracy as in Eq. 7.
@@ -41,7 +41,7 @@ class Sgwu(OuterSchedule):
         return self._complete()
 
     def _complete(self) -> list[Instruction]:
-        """Return the new version, once all have submitted."""
+        """Return the instructions for the new version, once all have submitted."""
         if self._counts[WorkerState.TRAINING] or not self._reports:
             return []
         workers = tuple(sorted(self._reports))
@@ -71,7 +71,7 @@ class Sgwu(OuterSchedule):
 
 
 class Agwu(OuterSchedule):
-    """Asynchronous global weight update: nobody waits (Eq. 9 and 10), unless ``max_staleness`` bounds how far ahead.
+    """Asynchronous global weight update without waiting (Eq. 9 and 10), unless ``max_staleness`` bounds the lead.
 
     Args:
         max_staleness, normalizer: see Versions.
@@ -103,7 +103,7 @@ class Agwu(OuterSchedule):
         return self._release()
 
     def _release(self) -> list[Instruction]:
-        """Serve all that may submit, in the order in which they came."""
+        """Serve all that may submit, in the order of their arrival."""
         instructions: list[Instruction] = []
         while ready := next((report for report in self._held if self.versions.may_submit(report.worker)), None):
             self._held.remove(ready)
@@ -137,13 +137,15 @@ class Agwu(OuterSchedule):
 
 
 class Asgd(Agwu):
-    """Each worker pushes the sum of its gradients every ``push`` iterations, and at the end of a pass, and takes the
-    newest weights at the first push after ``fetch`` iterations. Meanwhile it goes on with its own updates.
+    """Asynchronous SGD: each worker pushes the sum of its gradients every ``push`` iterations and after each pass.
+
+    It takes the newest weights at the first push after ``fetch`` iterations. Meanwhile it continues with its own
+    updates.
 
     Args:
         push, fetch: iterations.
 
-    See OuterSchedule and Versions for the other arguments.
+    The other arguments are those of OuterSchedule and Versions.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""How much local weights count in the global ones: SGWU (BPT-CNN, Eq. 7) and AGWU (Eq. 9 and 10).
+"""The factors of local weights in the global ones: SGWU (BPT-CNN, Eq. 7) and AGWU (Eq. 9 and 10).
 
 Factors only; whoever holds tensors applies them. Accuracies Q_j are of the local epoch that was just trained.
 """
@@ -12,7 +12,7 @@ from enum import Enum
 
 
 class Normalizer(Enum):
-    """What the sum in Eq. 9 runs over.
+    """The set that the sum in Eq. 9 runs over.
 
     OTHERS: all workers but the one that submits, as printed; γ may exceed 1, with two workers it is up to e. ALL: all
     of them, so γ < 1.
@@ -44,22 +44,22 @@ class AgwuUpdate:
 
     @property
     def version(self) -> int:
-        """i: the version that the update makes."""
+        """The version i that the update makes."""
         return self.newest + 1
 
     @property
     def staleness(self) -> int:
-        """How many versions others made since the worker got its base."""
+        """The number of versions that others made since the worker got its base."""
         return self.newest - self.base
 
     @property
     def factor(self) -> float:
-        """γ · Q · share."""
+        """The product γ · Q · share."""
         return self.gamma * self.accuracy * self.share
 
     @property
     def replaces(self) -> bool:
-        """Whether W^(i) is W_j^(k) itself, which then has to be copied, since ``a + (b - a)`` rounds.
+        """Whether W^(i) is W_j^(k) itself, which is then copied, since ``a + (b - a)`` rounds.
 
         So one worker with Q = 1 trains exactly as without a parameter server.
         """
@@ -67,7 +67,7 @@ class AgwuUpdate:
 
 
 def sgwu_factors(accuracies: Sequence[float], samples: Sequence[int] = ()) -> tuple[float, ...]:
-    """Q_j / Σ Q: what the weights of each worker are multiplied by, in W^(i) = Σ_j factor_j · W_j (Eq. 7).
+    """Return Q_j / Σ Q, the factors of the workers' weights in W^(i) = Σ_j factor_j · W_j (Eq. 7).
 
     If all are equal, also if all are 0, where Eq. 7 divides by zero, the factors are 1/m.
 
@@ -85,12 +85,12 @@ def sgwu_factors(accuracies: Sequence[float], samples: Sequence[int] = ()) -> tu
 
 
 def recency(base: int, newest: int) -> float:
-    """e^(k/(i-1)): from 1 for the oldest base possible to e for the newest."""
+    """Return e^(k/(i-1)): from 1 for the oldest possible base to e for the newest."""
     return math.exp(base / newest) if newest else 1.0
 
 
 def gamma(base: int, newest: int, others: float, normalizer: Normalizer) -> float:
-    """Eq. 9, where the recencies of the others add up to ``others`` (0: there are none)."""
+    """Return γ of Eq. 9, where the recencies of the others add up to ``others`` (0: there are none)."""
     if not others:
         return 1.0
     mine = recency(base, newest)

@@ -1,4 +1,16 @@
-"""Schedules of pipelines: what each stage does with its micro-batches, and when. Arithmetic only."""
+"""Pipelines: which stage runs which segments, and when each micro-batch passes them (Hybrid paper).
+
+Eq. 1 and 2 of the paper are the delayed gradients (``DELAYED``), Eq. 3 to 9 the devices' capacities and the placement.
+GPipe (Huang et al. 2019, section 2.3) and 1F1B (Narayanan et al. 2019, *PipeDream*) are further schedules.
+
+Read the files in this order:
+
+1. ``pipeline_rules.py`` and ``model.py``: what combines, and the model of a pipeline.
+2. ``order.py``, ``stage_streams.py`` and ``stage_schedulers.py``: the schedules as instructions of each stage.
+3. ``simulation`` and ``pipeline_clock.py``: the schedules on a virtual clock.
+4. ``devices.py``, ``capacities.py``, ``placement`` and ``stage_placement.py``: which stage runs which layers.
+5. ``stage.py`` and ``stage_links.py``: the messages between stages.
+"""
 
 from bpt.parallel.pipeline.model import Flow, Pipeline, StageBlock
 from bpt.parallel.pipeline.stage_streams import applied, delayed, instructions, streams

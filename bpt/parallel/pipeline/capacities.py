@@ -24,7 +24,7 @@ FIELD = (*PATH, "capacity")
 
 
 def with_capacities(plan: RunPlan, devices: Sequence[Device]) -> tuple[Device, ...]:
-    """Return the devices with the capacities of the solver, if it gives any, and else as they are.
+    """Return the devices with the capacities that the solver gives; unchanged if it gives none.
 
     Raises:
         PrototxtError: it gives more or fewer than there are devices, or one that is not above 0; or all together, from

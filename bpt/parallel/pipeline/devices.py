@@ -34,7 +34,7 @@ NOMINAL_LINK = DeviceLink(latency=50e-6, bandwidth=1.25e9)
 
 
 def devices_of(plan: RunPlan, graph: LayerGraph, stages: int) -> tuple[tuple[Device, ...], DeviceLink]:
-    """Return the devices of ``stages`` stages, the first first, and the link between any two of them.
+    """Return the devices of ``stages`` stages, in order, and the link between any two of them.
 
     They are those of the file ``pipeline_param { devices }``: a cluster (ClusterParameter in text format) or a profile
     that ``bpt time --profile`` has written (JSON). Without such a file they are alike: as fast as the machine that
@@ -84,7 +84,7 @@ def _described(plan: RunPlan, graph: LayerGraph, stages: int) -> tuple[tuple[Dev
 
 
 def count_devices(plan: RunPlan) -> int:
-    """Return how many devices the file ``pipeline_param { devices }`` describes; 0: there is no such file.
+    """Return how many devices the file ``pipeline_param { devices }`` describes; 0 without a file.
 
     Raises:
         PrototxtError, FileError: as ``devices_of``.
@@ -141,7 +141,7 @@ def _of_cluster(plan: RunPlan, path: str, graph: LayerGraph, work: float) -> tup
 
 
 def _names(nodes: Sequence[Node]) -> list[str]:
-    """Return the nodes' names; those of several nodes with one name get a number."""
+    """Return the nodes' names; nodes of the same name get a number."""
     names = [node.name for node in nodes]
     return [
         f"{name}.{names[:index].count(name)}" if names.count(name) > 1 else name for index, name in enumerate(names)

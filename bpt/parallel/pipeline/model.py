@@ -1,4 +1,4 @@
-"""What a schedule must know of a pipeline: which stage has which segments, and what travels between them."""
+"""The model of a pipeline for its schedules: which stage has which segments, and what travels between them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 
 class Flow(Protocol):
-    """A blob that one stage makes and another reads. It is sent once a micro-batch, straight to where it is used.
+    """A blob that one stage makes and another reads; it is sent once a micro-batch, straight to its reader.
 
     Attributes:
         index: its number, by which instructions name it.
@@ -34,8 +34,9 @@ class Flow(Protocol):
 
 
 class StageBlock(NamedTuple):
-    """A maximal run of consecutive segments on one stage; they run one right after the other. A segment that gathers
-    micro-batches is a block alone.
+    """A maximal run of consecutive segments on one stage, which run one right after the other.
+
+    A segment that gathers micro-batches is a block alone.
     """
 
     stage: int
@@ -44,7 +45,7 @@ class StageBlock(NamedTuple):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Segments on stages.
+    """The assignment of segments to stages.
 
     Micro-batches are numbered through all passes of an iteration: from 0 to ``passes * micro_batches - 1``.
 
@@ -80,12 +81,12 @@ class Pipeline:
 
     @property
     def depth(self) -> int:
-        """Number of stages."""
+        """The number of stages."""
         return max(self.stages) + 1
 
     @property
     def micros(self) -> int:
-        """Micro-batches of an iteration."""
+        """The number of micro-batches of an iteration."""
         return self.passes * self.micro_batches
 
     @cached_property
@@ -113,5 +114,5 @@ class Pipeline:
         return tuple(number for number, block in enumerate(self.blocks) for _ in block.segments)
 
     def delay(self, block: int) -> int:
-        """Return iterations between a batch's forward and its backward there, under DELAYED: how many blocks are behind it."""
+        """Return the iterations from a batch's forward to its backward, under DELAYED: the blocks behind it."""
         return len(self.blocks) - 1 - block

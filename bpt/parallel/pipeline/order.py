@@ -17,7 +17,7 @@ from bpt.parallel.pipeline.model import Pipeline
 
 
 class StageTask(NamedTuple):
-    """All segments of a block, forward or backward, for a micro-batch; or for all of a pass: the first is named."""
+    """The segments of a block, forward or backward, for a micro-batch; or for all of a pass, named by its first."""
 
     block: int
     micro: int
@@ -25,7 +25,7 @@ class StageTask(NamedTuple):
 
 
 class OrderProgress:
-    """Counts what has run, and knows what must have run before a task.
+    """Tracks which tasks have run, and what each task depends on.
 
     Each block takes the micro-batches in their order, forward and backward. So gradients add up in one order,
     whatever the schedule, and the messages of a flow are sent and received in one order.
@@ -75,22 +75,22 @@ class OrderProgress:
 
     @property
     def done(self) -> bool:
-        """Whether all has run."""
+        """Whether all tasks have run."""
         return min(self.backward) == self.pipeline.micros
 
     def in_flight(self, block: int) -> int:
-        """Micro-batches that ``block`` keeps for their backward."""
+        """Return the number of micro-batches that ``block`` keeps for their backward."""
         return self.forward[block] - self.backward[block]
 
     def next(self, stage: int) -> list[StageTask]:
-        """Return what a stage that is idle could run as far as data go, except that the batch may still have to be drawn."""
+        """Return what an idle stage could run as far as data go; its batch may still have to be drawn."""
         return [
             StageTask(block, self.backward[block] if backward else self.forward[block], backward)
             for block, backward in sorted(self._ready[stage])
         ]
 
     def _look_at(self, block: int) -> None:
-        """Find out what of ``block`` could run."""
+        """Find out which tasks of ``block`` could run."""
         ready, parts = self._ready[self.pipeline.blocks[block].stage], self.pipeline.parts(block)
         ready -= {(block, False), (block, True)}
         micro = self.forward[block]
@@ -115,7 +115,7 @@ class OrderProgress:
 
 
 class OrderRule(Protocol):
-    """Decides for one stage at a time; of the tasks allowed, that with the least ``rank`` is run.
+    """A policy for one stage at a time; of the allowed tasks, the one with the least ``rank`` runs.
 
     Attributes:
         looks_around: at what other stages have done, too.
@@ -124,7 +124,7 @@ class OrderRule(Protocol):
     looks_around: bool
 
     def allows(self, task: StageTask, progress: OrderProgress) -> bool:
-        """Return whether ``task`` may run now, as far as the policy goes."""
+        """Return whether the policy lets ``task`` run now."""
         ...
 
     def rank(self, task: StageTask) -> tuple[int, ...]:
@@ -133,7 +133,7 @@ class OrderRule(Protocol):
 
 
 class GPipe:
-    """All forward passes, then all backward passes (Huang et al. 2019, *GPipe*, section 2.3).
+    """GPipe: all forward passes, then all backward passes (Huang et al. 2019, *GPipe*, section 2.3).
 
     With several passes (iter_size) this holds for each of them, so the memory is that of one. Of the blocks of a
     stage, that from which the way is longest goes first.
@@ -171,7 +171,7 @@ class OneForwardOneBackward:
 
 
 class Sequential:
-    """One micro-batch after the other goes through the whole net; nothing overlaps.
+    """Sequential order: one micro-batch after the other goes through the whole net; nothing overlaps.
 
     Nothing but messages holds a stage up: one that waits for no diff goes on to the next micro-batch.
     """
@@ -196,7 +196,7 @@ FORWARD, BACKWARD = 1, 2
 
 
 class DrawTask(NamedTuple):
-    """A batch is drawn for the pass that begins with micro-batch ``micro``."""
+    """The drawing of a batch for the pass that begins with micro-batch ``micro``."""
 
     micro: int
 
@@ -238,7 +238,7 @@ def orders(rule: OrderRule, pipeline: Pipeline) -> list[Order]:
 
 
 class _Choices:
-    """What each stage would run next; found once, as long as nothing changes that it depends on."""
+    """The task that each stage would run next; kept until something changes that it depends on."""
 
     def __init__(self, rule: OrderRule, progress: OrderProgress) -> None:
         self._rule = rule
@@ -246,20 +246,20 @@ class _Choices:
         self._found: dict[int, StageTask | None] = {}
 
     def of(self, stage: int) -> StageTask | None:
-        """``None``: nothing is allowed."""
+        """Return the task of a stage; ``None`` if nothing is allowed."""
         if stage not in self._found:
             allowed = [task for task in self._progress.next(stage) if self._rule.allows(task, self._progress)]
             self._found[stage] = min(allowed, key=self._rule.rank, default=None)
         return self._found[stage]
 
     def forget(self, stages: Iterable[int]) -> None:
-        """Something has run that they depend on."""
+        """Drop the choices that depend on what has just run."""
         for stage in stages:
             self._found.pop(stage, None)
 
 
 def _awaits_draw(progress: OrderProgress, chosen: Iterable[StageTask | None]) -> bool:
-    """Return whether a stage that is idle would begin with a batch that is not drawn yet."""
+    """Return whether an idle stage would begin with a batch that is not drawn yet."""
     if progress.drawn == progress.pipeline.micros:
         return False
     return any(task is not None and progress.undrawn(task) for task in chosen)

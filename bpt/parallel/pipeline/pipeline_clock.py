@@ -1,4 +1,4 @@
-"""How long an iteration takes with layers on given devices: the schedule of training, played on a virtual clock."""
+"""The simulated time of an iteration with layers on given devices, by the schedule of training."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PASSES = 2  # that an allocator's clock plays at most; each further one would go
 
 
 class StageTimes:
-    """What segments and messages take on the devices of a problem; see ``PipelineTimes``.
+    """The PipelineTimes of segments and messages on the devices of a problem.
 
     Args:
         update: seconds of the update of all parameters at speed 1.
@@ -55,7 +55,7 @@ class StageTimes:
         self._own = [0] * len(problem.devices)
 
     def own(self, stages: Sequence[int]) -> StageTimes:
-        """Divide the update among the stages, by the bytes of their parameters. ``stages``: of each segment."""
+        """Divide the update among the stages, by the bytes of their parameters; ``stages`` is by segment."""
         for segment, stage in zip(self._segments, stages, strict=True):
             costs = self._problem.costs[segment.start : segment.end]
             self._own[stage] += sum(cost.parameters for cost in costs)
@@ -90,7 +90,7 @@ class StageTimes:
 
 
 def size_of(transfer: Transfer, itemsizes: Sequence[int]) -> int:
-    """Return bytes of a transfer for the whole batch of the net, one way.
+    """Return the bytes of a transfer for the whole batch of the net, one way.
 
     ``itemsizes`` of an element of each edge's blob.
     """
@@ -99,7 +99,7 @@ def size_of(transfer: Transfer, itemsizes: Sequence[int]) -> int:
 
 @dataclass(frozen=True)
 class PlayedIteration:
-    """Layers on devices, and what the clock shows.
+    """A placement of layers on devices, and its simulated times.
 
     Attributes:
         segments: runs of layers on one stage, in order of the net; neighbours are on different stages, or gather.
@@ -120,7 +120,7 @@ class PlayedIteration:
 
 @dataclass(frozen=True)
 class Clock:
-    """Plays placements of a training net; as a function, it tells the seconds of an iteration.
+    """Plays placements of a training net; called as a function, it returns the seconds of an iteration.
 
     Attributes:
         graph, problem: the net, and what a placement is sought for.
@@ -166,7 +166,7 @@ class Clock:
 
 
 def clock_of(plan: RunPlan, graph: LayerGraph, problem: Problem) -> Clock:
-    """Return the clock that a solver's allocator decides by; it knows the update's time if costs were measured."""
+    """Return the clock that a solver's allocator decides by; it includes the update if costs were measured."""
     costs = read_costs_of(plan, graph)
     update = 0.0 if costs is None else costs.update
     return Clock(graph, problem, min(plan.optim.iter_size, PASSES), update, plan.precision)

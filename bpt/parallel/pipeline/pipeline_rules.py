@@ -1,4 +1,4 @@
-"""What goes together with the stages of a pipeline and the order of its micro-batches, and what does not."""
+"""The rules of pipelines: which settings combine with stages and schedules, and which do not."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PARAM = "pipeline_param"
 
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
-    """Yield why there cannot be such a pipeline; none if there are no stages."""
+    """Yield why such a pipeline is impossible; nothing if there are no stages."""
     if plan.parallel_param.num_stages > 1:
         yield from violations_in_pipeline(plan)
 
 
 def violations_in_pipeline(plan: RunPlan) -> Iterator[Violation]:
-    """Yield the same, also of a pipeline of one stage, as it is planned for one device."""
+    """Yield why such a pipeline is impossible, also one of one stage, as it is planned for one device."""
     yield from _numbers(plan)
     yield from _combinations(plan)
     if plan.parallel_param.pipeline_param.schedule == _Pipeline.DELAYED:
@@ -76,7 +76,7 @@ def _delayed(plan: RunPlan) -> Iterator[Violation]:
 
 
 def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
-    """Yield what is set of pipelines that does nothing."""
+    """Yield the pipeline settings that have no effect."""
     parallel, param = plan.parallel_param, plan.parallel_param.pipeline_param
     name = _Pipeline.Allocator.Name(param.allocator)
     if parallel.num_stages == 1:
@@ -100,7 +100,7 @@ def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
 
 
 def ignored_settings_of_net(plan: RunPlan, graph: LayerGraph) -> Iterator[IgnoredSetting]:
-    """Stages that layers name, where nobody asks for them."""
+    """Yield the stages that layers name where they have no effect."""
     parallel = plan.parallel_param
     staged = parallel.num_stages > 1
     marked = [node.name for node in graph.nodes if node.spec.param.parallel_param.HasField("stage")]

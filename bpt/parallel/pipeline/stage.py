@@ -26,7 +26,7 @@ TypeOf = Callable[[int], torch.dtype]
 
 
 class Stage:
-    """Sends and receives what ``Send`` and ``Recv`` name.
+    """Sends and receives the blobs that ``Send`` and ``Recv`` name.
 
     Args:
         links: to the other stages.
@@ -58,12 +58,12 @@ class Stage:
         self._made: tuple[Pipeline, Scheduler] | None = None
 
     def cut_into(self, graph: LayerGraph, segments: Sequence[Segment]) -> None:
-        """The net is cut into these segments."""
+        """Store that the net is cut into these segments."""
         self.of_segments = tuple(self.layers[segment.start] for segment in segments)
         self.transfers = transfers(graph, segments, self.of_segments)
 
     def scheduler(self, passes: int, micro_batches: int, broadcasts: bool, gathers: Set[int]) -> Scheduler:
-        """Return what says when this stage does what; the same one for the same cut. See PipelineStage."""
+        """Return this stage's scheduler, the same one for the same cut (PipelineStage)."""
         pipeline = Pipeline(
             self.of_segments, self.transfers, passes, micro_batches, broadcasts, gathers=frozenset(gathers)
         )
@@ -94,7 +94,7 @@ class Stage:
         return self.links.receive(*self._channel(transfer, diff)).view(shape_now(transfer.shape))
 
     def tell_rotation(self, rotation: float, micro: int) -> None:
-        """Tell the other stages by which part of the batch data layers have rotated the shares: masks must follow.
+        """Send the other stages the part of the batch by which data layers rotated the shares, for their masks.
 
         Args:
             micro: the first one of the pass.
@@ -103,13 +103,13 @@ class Stage:
             self.links.send(torch.tensor([rotation], dtype=torch.float64), stage, ROTATION, LoadBatch(micro))
 
     def learn_rotation(self) -> float:
-        """Return what stage 0 tells of the next pass."""
+        """Return the rotation that stage 0 sends for the next pass."""
         self.links.expect(1, 0, ROTATION, torch.float64)
         return self.links.receive(0, ROTATION).item()
 
     @staticmethod
     def _channel(transfer: Transfer, diff: bool) -> tuple[int, int]:
-        """Return where a transfer's blobs come from, and their tag."""
+        """Return the source of a transfer's blobs, and their tag."""
         return (transfer.to_stage if diff else transfer.from_stage), _tag(transfer, diff)
 
 

@@ -29,7 +29,7 @@ Channel = tuple[int, int]  # the other stage, tag
 
 
 class StageLinks:
-    """Sends and receives blobs; the stage computes meanwhile.
+    """Sends and receives blobs while the stage computes.
 
     Messages of one channel (between two stages, under one tag) arrive in the order in which they were sent.
 
@@ -65,19 +65,19 @@ class StageLinks:
         return len(self._coming.get((stage, tag), ()))
 
     def receive(self, stage: int, tag: int) -> Tensor:
-        """Return the elements of the first blob of this channel that was expected; waits for them."""
+        """Return the elements of the first expected blob of this channel; waits for them."""
         coming = self._coming[stage, tag].pop(0)
         coming.request.Wait()
         return coming.buffer
 
     def drop(self) -> None:
-        """Receive all that is expected, and forget it."""
+        """Receive all expected blobs, and drop them."""
         for channel in self._coming:
             while self.expected(*channel):
                 self.receive(*channel)
 
     def wait(self) -> None:
-        """Return when all that was sent has left."""
+        """Wait until all that was sent has left."""
         self._comm_thread.wait()
         for request in self._leaving:
             request.Wait()
@@ -94,6 +94,6 @@ class StageLinks:
 
 
 def _wait(request: Request, elements: NDArray[Any]) -> None:
-    """Wait for ``request``; ``elements`` live until then."""
+    """Wait for ``request``; keep ``elements`` alive until then."""
     request.Wait()
     del elements

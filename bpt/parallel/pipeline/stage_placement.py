@@ -30,7 +30,7 @@ DELAYED = pb.PipelineParameter.DELAYED
 
 
 def stage(plan: RunPlan, graph: LayerGraph, replicas: int = 1, warn: bool = True) -> Staging | None:
-    """Return the stages of the run whose training net is ``graph``; ``None``: it has one, which runs everything.
+    """Return the Stage of this rank; ``None`` if the run has one stage, which runs everything.
 
     A stage with next to no work is warned of in the log.
 
@@ -55,7 +55,7 @@ def stage(plan: RunPlan, graph: LayerGraph, replicas: int = 1, warn: bool = True
 
 
 def place(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> tuple[Problem, Placement]:
-    """Return what the allocator of ``pipeline_param`` makes of the training net, and what it was asked.
+    """Return the placement that ``pipeline_param``'s allocator makes of the training net, and its problem.
 
     Args:
         replicas: how many pipelines there are. They divide the net's batch, unless ``batch_scope`` is REPLICA.
@@ -95,7 +95,7 @@ def place(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> tuple[Problem,
 
 
 def _of_devices(plan: RunPlan, error: PrototxtError) -> PrototxtError | FileError:
-    """Return the same of the file of devices, at the field that names it."""
+    """Return ``error``, of the file of devices, at the field that names the file."""
     named = plan.parallel_param.pipeline_param.devices
     if (*PATH, "devices") not in plan.origins:  # a flag's
         return FileError(named, str(error))
@@ -109,7 +109,7 @@ def manual_stages(graph: LayerGraph) -> list[int | None]:
 
 
 def described(staging: Staging, devices: Sequence[str] = ()) -> Iterator[str]:
-    """Yield a line a stage: its first and last layer, and their number; and one for what the log shows late."""
+    """Yield a line for each stage with its layers, and one for what the log shows late."""
     for number in range(max(staging.of_layers) + 1):
         names = [name for name, stage in zip(staging.layers, staging.of_layers, strict=True) if stage == number]
         device = f" ({devices[number]})" if devices else ""

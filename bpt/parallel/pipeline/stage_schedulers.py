@@ -17,7 +17,7 @@ DELAYED = pb.PipelineParameter.DELAYED
 
 @dataclass(frozen=True)
 class Pipelined:
-    """One stage of a pipeline whose stages go in step.
+    """The scheduler of one stage of a pipeline whose stages go in step.
 
     Attributes:
         rule: ``SEQUENTIAL``, ``GPIPE`` or ``ONE_F_ONE_B`` of the schema's ``PipelineParameter``.
@@ -29,7 +29,7 @@ class Pipelined:
 
     @property
     def micro_batches(self) -> int:
-        """See Scheduler."""
+        """The number of micro-batches of an iteration."""
         return self.pipeline.micros
 
     @cached_property
@@ -37,21 +37,21 @@ class Pipelined:
         return instructions(self.rule, self.pipeline, self.stage)
 
     def training(self, iteration: int, first: int) -> list[Instruction]:
-        """See Scheduler."""
+        """Return the instructions of one training iteration of this stage."""
         return self._iteration
 
     def forward(self) -> Iterator[Instruction]:
-        """See Scheduler."""
+        """Return the instructions of a pass without a backward pass."""
         return forward_only(self.pipeline, self.stage)
 
     def applied(self, iteration: int, first: int) -> Sequence[Applied]:
-        """See Scheduler."""
+        """Return the gradients that the update at the end of ``iteration`` applies."""
         return [(iteration, None)]
 
 
 @dataclass(frozen=True)
 class Delayed:
-    """One stage of a pipeline whose stages do not go in step (Hybrid / GABRA, Eq. 1 and 2); see ``delayed``.
+    """The scheduler of one stage of a pipeline with delayed gradients (Hybrid / GABRA, Eq. 1 and 2), by ``delayed``.
 
     Block i of n applies the gradient of the batch of n - 1 - i iterations ago. What has not come back when a run ends,
     or a snapshot of it is resumed, is lost; a run that goes on begins anew in this.
@@ -62,27 +62,27 @@ class Delayed:
     micro_batches: int = field(default=1, init=False)
 
     def training(self, iteration: int, first: int) -> list[Instruction]:
-        """See Scheduler."""
+        """Return the instructions of one training iteration of this stage."""
         return delayed(self.pipeline, self.stage, iteration, first)
 
     def forward(self) -> Iterator[Instruction]:
-        """See Scheduler."""
+        """Return the instructions of a pass without a backward pass."""
         return forward_only(self.pipeline, self.stage, LOOK)
 
     def applied(self, iteration: int, first: int) -> Sequence[Applied]:
-        """See Scheduler."""
+        """Return the gradients that the update at the end of ``iteration`` applies."""
         return [(batch, block.segments) for batch, block in applied(self.pipeline, self.stage, iteration, first)]
 
 
 def staged(pipeline: Pipeline, stage: int, rule: int) -> Scheduler:
-    """Of a stage, by any ``rule`` of the schema's ``PipelineParameter``."""
+    """Return the scheduler of a stage, by any ``rule`` of the schema's ``PipelineParameter``."""
     return Delayed(pipeline, stage) if rule == DELAYED else Pipelined(pipeline, stage, rule)
 
 
 def forward_only(pipeline: Pipeline, stage: int, first: int = 0) -> Iterator[Instruction]:
-    """Yield a pass of one stage without backward: micro-batch by micro-batch through its blocks, in the order of the
-    net;
-    block by block where one of them gathers micro-batches.
+    """Yield a forward pass of one stage: micro-batch by micro-batch through its blocks, in the order of the net.
+
+    It goes block by block where one of them gathers micro-batches.
 
     Args:
         first: the number of the first micro-batch.

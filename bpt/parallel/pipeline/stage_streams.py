@@ -51,7 +51,7 @@ from bpt.parallel.pipeline.order import RULES, DrawTask, Order, orders
 
 
 class Steps:
-    """Yields the instructions of a pipeline's tasks, with the messages that belong to them."""
+    """Yields the instructions of a pipeline's tasks, with their messages."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._overlap = pipeline.overlap
@@ -62,13 +62,13 @@ class Steps:
             self._out_of[flow.source].append(flow)
 
     def draw(self, micros: range) -> Iterator[Instruction]:
-        """Yield a batch is drawn, and its parts are sent to the other stages that read it."""
+        """Yield the drawing of a batch, and the messages of its parts to the other stages that read it."""
         yield LoadBatch(micros.start)
         for micro in micros:
             yield from (Send(flow.index, micro) for flow in self._out_of[None])
 
     def forward(self, segments: Iterable[int], micro: int, parts: int = 1) -> Iterator[Instruction]:
-        """Segments run forward, from the bottom up.
+        """Yield the forward instructions of segments, from the bottom up.
 
         Args:
             parts: so many micro-batches at a time, from ``micro`` on.
@@ -80,7 +80,7 @@ class Steps:
             yield from (Send(flow.index, each) for each in micros for flow in self._out_of[segment])
 
     def backward(self, segments: range, micro: int, last: bool, parts: int = 1) -> Iterator[Instruction]:
-        """Segments run backward, from the top down.
+        """Yield the backward instructions of segments, from the top down.
 
         Args:
             last: this is their last micro-batch, after which their gradients may be exchanged.
@@ -99,7 +99,7 @@ class Steps:
                 yield ExchangeGradients(segment)
 
     def expect(self, segments: Iterable[int], sent: Callable[[Flow], int], first: int) -> Iterator[Instruction]:
-        """Yield the diffs that the stages above have begun to send.
+        """Yield the receipts of diffs that the stages above have begun to send.
 
         Args:
             sent: the last batch whose diff has left, of a flow.
@@ -117,7 +117,7 @@ class Steps:
 
 
 def instructions(rule: int, pipeline: Pipeline, stage: int) -> list[Instruction]:
-    """One iteration of one stage.
+    """Yield the instructions of one iteration of one stage.
 
     Values are received right before the forward that reads them first and sent right after the one that makes them;
     diffs are received right before the backward of the segment that made the values and sent right after that which
@@ -130,7 +130,7 @@ def instructions(rule: int, pipeline: Pipeline, stage: int) -> list[Instruction]
 
 
 def streams(rule: int, pipeline: Pipeline, iterations: int = 1) -> list[list[Instruction]]:
-    """Return what each stage does in ``iterations`` iterations from the start of a run on, by any rule of the schema."""
+    """Return the instructions of each stage in ``iterations`` iterations from a run's start on, by any rule."""
     stages = range(pipeline.depth)
     if rule == pb.PipelineParameter.DELAYED:
         return [[step for number in range(iterations) for step in delayed(pipeline, stage, number)] for stage in stages]
@@ -166,7 +166,7 @@ def _yield_iteration(pipeline: Pipeline, stage: int, order: Order) -> Iterator[I
 
 
 def delayed(pipeline: Pipeline, stage: int, iteration: int, first: int = 0) -> list[Instruction]:
-    """One iteration of one stage. The number of a batch, in the place of a micro-batch's, is its iteration's.
+    """Yield one iteration of one stage; a batch's number, its iteration's, is in the place of a micro-batch's.
 
     In the first n-1-i iterations of a run nothing has come back to block i; Update then has nothing to apply there.
 
@@ -201,8 +201,6 @@ def _yield_delayed(pipeline: Pipeline, stage: int, iteration: int, first: int) -
 
 
 def applied(pipeline: Pipeline, stage: int, iteration: int, first: int) -> list[tuple[int, StageBlock]]:
-    """Return the blocks of a stage whose gradients are there at the end of an iteration, and the batch of each; see
-    ``delayed``.
-    """
+    """Return the blocks of a stage with a gradient at the end of an iteration, and its batch, under ``delayed``."""
     batches = [(iteration - pipeline.delay(number), pipeline.blocks[number]) for number in pipeline.blocks_on(stage)]
     return [(batch, block) for batch, block in batches if batch >= first]

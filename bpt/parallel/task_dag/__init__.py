@@ -1,9 +1,19 @@
 """The inner layer of BPT-CNN (section 4): a pass over a net as tasks that the threads of one process run.
 
-``segment_plan.py`` makes the tasks of a segment, by the strategies that ``split_strategy.py`` chooses: layers by
-samples, convolutions by output areas or by filters, fully connected layers by neurons, a BatchNorm by samples that
-agree on their moments; and of the update (``updates.py``). ``pool.py`` runs them, ``task_compute.py`` is what the
-operator sees.
+Section 4.1.1 splits convolutions by output areas (Eq. 12 to 15, Algorithm 4.1), section 4.1.2 fully connected layers
+and weight updates (Eq. 21 to 23). Section 4.2 schedules the tasks by priorities (Algorithm 4.2).
+
+Read the files in this order:
+
+1. ``task_dag.py``: tasks, priorities, and the dispatcher (Algorithm 4.2).
+2. ``split_strategy.py``, ``task_costs.py`` and ``blocks.py``: how each layer is split, and what a task runs.
+3. ``areas.py``, ``convolution_areas.py``, ``filters.py``, ``neurons.py``, ``batch_moments.py``, ``layers_block.py`` and
+   ``pointwise.py``: the tasks of each split.
+4. ``draft.py``, ``blob_tasks.py``, ``dag_state.py`` and ``execute.py``: what the tasks share, and how they run layers.
+5. ``task_gradients.py`` and ``updates.py``: gradients and updates as tasks.
+6. ``segment_plan.py``: all tasks of a segment.
+7. ``pool.py`` and ``library.py``: the threads.
+8. ``task_compute.py``: TaskDagCompute, which the operator uses.
 """
 
 from bpt.parallel.task_dag.task_compute import TaskDagCompute

@@ -15,8 +15,7 @@ from math import prod
 
 @dataclass(frozen=True)
 class Axis:
-    """How the places of a top follow from those of a bottom along one axis: rows along the first, columns along the
-    second.
+    """The geometry of a convolution along one axis: rows along the first axis, columns along the second.
 
     Attributes:
         size: places of the bottom (``H_x`` or ``W_x``).
@@ -32,13 +31,13 @@ class Axis:
 
     @property
     def places(self) -> int:
-        """Of the top, ``H_a`` or ``W_a`` (Eq. 12)."""
+        """The number of places of the top, ``H_a`` or ``W_a`` (Eq. 12)."""
         return (self.size + 2 * self.pad - self.extent) // self.stride + 1
 
 
 @dataclass(frozen=True)
 class AreaSpan:
-    """Places ``[first, last)`` of a top along an axis, and what they are computed from.
+    """The places ``[first, last)`` of a top along an axis, and the places of the bottom that they need.
 
     Attributes:
         begin, end: places of the bottom, without those of the pad; equal if there are none.
@@ -58,9 +57,10 @@ Grid = tuple[int, ...]  # into how many spans each axis is cut
 
 
 def span(axis: Axis, first: int, last: int) -> AreaSpan:
-    """Return what places ``[first, last)`` of the top are computed from (Eq. 14: ``r_begin = i S``, ``r_end = r_begin
-    + H_f``,
-    here counted from the first place of the bottom, not of its pad).
+    """Return the bottom's places that places ``[first, last)`` of the top need (Eq. 14).
+
+    Eq. 14 has ``r_begin = i S``, ``r_end = r_begin + H_f``; here they count from the first place of the bottom, not of
+    its pad.
     """
     assert 0 <= first < last <= axis.places, (axis, first, last)
     begin = first * axis.stride - axis.pad
@@ -72,7 +72,7 @@ def span(axis: Axis, first: int, last: int) -> AreaSpan:
 
 
 def decompose(axes: Sequence[Axis], grid: Grid) -> list[Area]:
-    """Return the convolution in as many tasks as ``grid`` has cells, of nearly as many places each (Algorithm 4.1)."""
+    """Return the convolution as tasks, one for each cell of ``grid``, of nearly equal size (Algorithm 4.1)."""
     return list(product(*(_spans(axis, parts) for axis, parts in zip(axes, grid, strict=True))))
 
 
@@ -83,7 +83,7 @@ def _spans(axis: Axis, parts: int) -> list[AreaSpan]:
 
 
 def grid_of(axes: Sequence[Axis], parts: int) -> Grid:
-    """Return how to cut the axes so that there are at most ``parts`` tasks, and the longest one is short (Eq. 15).
+    """Return how to cut the axes into at most ``parts`` tasks, so that the longest one is short (Eq. 15).
 
     That is the one that computes the most places and, of grids alike in this, reads the most: areas overlap by what the
     filters reach over. Of grids alike in both that with the fewest columns, whose memory lies in shorter runs.

@@ -20,14 +20,14 @@ Read = Callable[[DagState], Tensor | None]
 
 
 class TaskList:
-    """The tasks of a pass, while they are being made."""
+    """The tasks of a pass while they are being made."""
 
     def __init__(self) -> None:
         self.tasks: list[Task] = []
         self.works: list[Work] = []
 
     def add(self, name: str, cost: float, needs: Sequence[int], work: Work, pinned: bool = False) -> int:
-        """Return the task's index."""
+        """Add a task; return its index."""
         self.tasks.append(Task(name, cost, tuple(sorted(set(needs))), pinned))
         self.works.append(work)
         return len(self.tasks) - 1
@@ -35,14 +35,14 @@ class TaskList:
 
 @dataclass(frozen=True)
 class Made:
-    """Who makes an edge's blob: the tasks of each part, or of the whole."""
+    """The tasks that make an edge's blob: those of each part, or of the whole."""
 
     bounds: tuple[int, ...]  # of the parts; empty: it is made as a whole
     tasks: tuple[tuple[int, ...], ...]
 
 
 class BlobTasks:
-    """What is known of all edges' blobs, or of all their diffs.
+    """The tasks that make all edges' blobs, or all their diffs.
 
     Args:
         tasks: to which those are added that put parts together.
@@ -66,11 +66,11 @@ class BlobTasks:
         return edge in self._made
 
     def note(self, edge: int, tasks: Sequence[Sequence[int]], bounds: tuple[int, ...] = ()) -> None:
-        """``edge`` is made by ``tasks``: those of each part, or of the whole if there are no ``bounds``."""
+        """Note that ``tasks`` make ``edge``: those of each part, or of the whole if there are no ``bounds``."""
         self._made[edge] = Made(bounds, tuple(map(tuple, tasks)))
 
     def read(self, edge: int, bounds: tuple[int, ...], part: int, alone: bool = True) -> tuple[list[int], Read]:
-        """Return the tasks to wait for, and how to get at part ``part`` of ``edge`` under ``bounds``, or at the whole.
+        """Return the tasks to wait for, and a reader of part ``part`` of ``edge`` under ``bounds``, or of the whole.
 
         Args:
             alone: whether no other task reads the same piece, so that it can go.
@@ -94,7 +94,7 @@ class BlobTasks:
         return needs, view
 
     def _join(self, edge: int) -> int:
-        """Return the task that puts the parts of ``edge`` together."""
+        """Return the task that joins the parts of ``edge``."""
         if edge not in self._joined:
             made, store = self._made[edge], self._store
             parts, keep = range(len(made.tasks)), edge in self._keep
@@ -111,6 +111,6 @@ class BlobTasks:
         return self._joined[edge]
 
     def whole(self, edge: int) -> list[int]:
-        """See to it that ``edge`` is there as a whole when the pass is done: by which tasks."""
+        """Ensure that ``edge`` is complete at the end of the pass; return the tasks that make it."""
         made = self._made[edge]
         return [self._join(edge)] if made.bounds else list(made.tasks[0])

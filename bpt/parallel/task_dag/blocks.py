@@ -36,7 +36,7 @@ class TaskBlock:
 
     @property
     def where(self) -> str:
-        """As ``name``, for errors of the backward pass."""
+        """The layers' names for errors of the backward pass."""
         names = [f'"{node.name}"' for node in self.nodes]
         return f"layer {names[0]}" if len(names) == 1 else f"layers {names[0]} to {names[-1]}"
 
@@ -92,7 +92,7 @@ def group(
 
 
 def _leads(block: TaskBlock, node: LayerNode, strategy: SplitStrategy, in_half: Collection[int]) -> bool:
-    """Return whether a block of element-wise layers can be the beginning of one that is split by neurons."""
+    """Return whether a block of element-wise layers can begin one that is split by neurons."""
     if any(inner.index in in_half for inner in block.nodes):
         return False
     if (

@@ -92,7 +92,7 @@ def _forward(block: TaskBlock, draft: Draft, read: Read, part: int, area: Area) 
 
 
 def convolve(layer: Convolution, x: Tensor, area: Area) -> Tensor:
-    """Return the places of the layer's top that ``area`` tells of.
+    """Return the places of the layer's top in ``area``.
 
     Args:
         x: the area of the bottom, ``(N, channels, rows of the area, columns of the area, …)``.

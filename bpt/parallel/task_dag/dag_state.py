@@ -1,4 +1,4 @@
-"""What the tasks of a pass, and of the backward pass after it, hand to each other."""
+"""The data that the tasks of a pass, and of its backward pass, hand to each other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Key = tuple[int, int]  # edge, part
 
 @dataclass
 class DagState(SegmentState):
-    """What a segment's forward leaves for its backward; ``leaves`` and ``tops`` are detached, and whole.
+    """The data that a segment's forward leaves for its backward; ``leaves`` and ``tops`` are detached, and whole.
 
     A task's entries are its own until it is complete, so tasks need no lock for them.
 
@@ -57,18 +57,18 @@ class DagState(SegmentState):
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def room(self, key: tuple[str | int, ...], make: Callable[[], Tensor]) -> Tensor:
-        """Return the memory that several tasks fill together; the first one makes it."""
+        """Return the memory that several tasks fill together; the first task makes it."""
         with self._lock:
             if key not in self._rooms:
                 self._rooms[key] = make()
             return self._rooms[key]
 
     def used(self, parameter: nn.Parameter) -> nn.Parameter:
-        """Return what the layers compute by in the place of ``parameter``."""
+        """Return what the layers use in place of ``parameter``."""
         return self.weights.get(id(parameter), parameter)
 
     def leave(self, key: Key, grad: Tensor | None) -> None:
-        """Hand over what a task adds to the gradient of a parameter."""
+        """Store a task's contribution to the gradient of a parameter."""
         self.grads[key] = grad
 
     def forget(self) -> None:
@@ -78,5 +78,5 @@ class DagState(SegmentState):
 
 
 def like(shape: tuple[int, ...], model: Tensor) -> Tensor:
-    """Memory of ``shape``, laid out as ``model`` is."""
+    """Return memory of ``shape``, laid out as ``model`` is."""
     return torch.empty(shape, dtype=model.dtype, device=model.device, memory_format=format_of(model))

@@ -18,14 +18,14 @@ from bpt.parallel.task_dag.task_dag import TaskDag
 
 @dataclass(frozen=True)
 class Slot:
-    """What some tasks together add to the gradient of a parameter: where it is left, and the tasks."""
+    """The joint contribution of some tasks to a parameter's gradient: where it is left, and the tasks."""
 
     key: Key
     tasks: tuple[int, ...]
 
 
 class Draft:
-    """What the blocks of a segment must know to add their tasks, for one direction.
+    """The data that the blocks of a segment need to add their tasks, for one direction.
 
     Attributes:
         grain: what a task should take at least.
@@ -62,7 +62,7 @@ class Draft:
         return node.needs_backward and node.bottom_needs_diff[node.bottoms.index(edge)]
 
     def read_diff(self, edge: int, bounds: tuple[int, ...], part: int, alone: bool = True) -> tuple[list[int], Read]:
-        """As ``BlobTasks.read``, of a diff: what a layer of the segment hands back and what comes from behind."""
+        """Return the tasks and the reader of a diff: what the segment's layers and those behind it hand back."""
         needs: list[int] = []
         inner: Read | None = None
         if edge in self.diffs:
@@ -82,7 +82,7 @@ class Draft:
         return needs, both
 
     def slots(self, nodes: Sequence[LayerNode]) -> dict[int, Key]:
-        """Return where a task leaves what it adds to the gradients of the parameters of ``nodes``, by owner."""
+        """Return where a task leaves its contributions to the gradients of the parameters of ``nodes``, by owner."""
         graph = self.net.graph
         owners = dict.fromkeys(graph.params[index].owner for node in nodes for index in node.params)
         self._slots += 1
@@ -94,18 +94,16 @@ class Draft:
             self.added.setdefault(owner, []).append(Slot(key, tuple(tasks)))
 
     def order_of(self, block: TaskBlock) -> list[int]:
-        """Tasks that the block's must come after, though it reads nothing of theirs."""
+        """Return the tasks that the block's must follow, though it reads nothing of theirs."""
         return [task for shared in self._shared(block) for task in self._last.get(shared, [])]
 
     def close(self, block: TaskBlock, made: Sequence[Sequence[int]]) -> None:
-        """Note the tasks of a block, those of each part or of the whole, for blocks that must come after it."""
+        """Note the tasks of a block, those of each part or of the whole, for blocks that must follow it."""
         for shared in self._shared(block):
             self._last[shared] = [task for tasks in made for task in tasks]
 
     def _shared(self, block: TaskBlock) -> list[int | None]:
-        """Return what others must not use at the same time: the calling thread (``None``), and statistics that a pass
-        changes.
-        """
+        """Return what tasks must not use at once: the calling thread (``None``), and statistics that a pass changes."""
         graph = self.net.graph
         params = [graph.params[index] for node in block.nodes for index in node.params]
         return [*([None] if block.strategy.pinned else []), *(param.owner for param in params if not param.learnable)]

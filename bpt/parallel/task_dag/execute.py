@@ -43,7 +43,7 @@ def differentiate(
     leaves: Sequence[Tensor],
     parameters: Sequence[nn.Parameter],
 ) -> tuple[list[Tensor | None], list[Tensor | None]]:
-    """Gradients of ``leaves`` and of ``parameters`` from ``diffs`` of ``tops``; ``None`` where nothing flows.
+    """Return the gradients of ``leaves`` and ``parameters`` from ``diffs`` of ``tops``; ``None`` where nothing flows.
 
     Nothing is added to any ``.grad``, since other tasks may be at the same parameters.
 

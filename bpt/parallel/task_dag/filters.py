@@ -29,7 +29,7 @@ def _layer(block: TaskBlock, draft: Draft) -> Convolution:
 
 
 def forward_tasks(block: TaskBlock, draft: Draft) -> None:
-    """Add the tasks of the block's forward: each for some of the filters."""
+    """Add the tasks of the block's forward, each for some of the filters."""
     layer, (bottom,), (top,) = _layer(block, draft), block.bottoms, block.tops
     needs, read = draft.values.read(bottom, (), 0, alone=False)
     parts = spans(layer.blob(0).shape[0], block.strategy.parts)
@@ -71,7 +71,7 @@ def _forward(block: TaskBlock, draft: Draft, layer: Convolution, read: Read, fir
 
 
 def backward_tasks(block: TaskBlock, draft: Draft) -> None:
-    """Add the tasks of the block's backward: of the errors by channels of the bottom, of the gradients by filters."""
+    """Add the tasks of the block's backward: errors by channels of the bottom, gradients by filters."""
     layer, (bottom,), (top,) = _layer(block, draft), block.bottoms, block.tops
     needs, read = draft.read_diff(top, (), 0, alone=False)
     if draft.wants[bottom]:
@@ -95,7 +95,7 @@ def backward_tasks(block: TaskBlock, draft: Draft) -> None:
 def _differentiate(
     block: TaskBlock, layer: Convolution, diff: Tensor, x: Tensor, weight: Tensor, mask: list[bool]
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Torch's backward of a convolution: diff of ``x``, gradients of ``weight`` and of the bias, as ``mask`` wants."""
+    """Return torch's backward of a convolution: diff of ``x``, gradients of ``weight`` and bias, as ``mask`` wants."""
     window, axes = layer.window, x.dim() - 2
     stride, pad, dilation = (
         values * axes if len(values) == 1 else values for values in (window.stride, window.pad, window.dilation)

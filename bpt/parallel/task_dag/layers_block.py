@@ -25,7 +25,7 @@ Calls = Sequence[tuple[Call, LayerNode]]
 
 
 def calls_of(block: TaskBlock, draft: Draft) -> Calls:
-    """Return what runs each layer of the block: the layer itself, or what is faster within a task and gives the same."""
+    """Return what runs each layer of the block: the layer itself, or an equal but faster call."""
     calls: list[tuple[Call, LayerNode]] = []
     before = None
     for node in block.nodes:

@@ -1,4 +1,4 @@
-"""How many threads torch's own kernels use, which is a matter of each thread that calls them.
+"""The number of threads of torch's own kernels, which each calling thread sets for itself.
 
 ``torch.set_num_threads`` tells the thread that calls it, and those that start later. So each thread of the inner layer
 calls it once, and nothing has to be switched over and back for a pass. What other threads use stays as it is.
@@ -19,7 +19,7 @@ _SOFT = 1  # omp_pause_soft of omp.h
 
 @contextmanager
 def library_threads_as_before() -> Iterator[None]:
-    """Return what threads tell the library inside does not hold for the caller, and for threads that start later."""
+    """Restore torch's number of threads at the end, for the caller and for threads that start later."""
     before = torch.get_num_threads()
     try:
         yield
@@ -28,13 +28,13 @@ def library_threads_as_before() -> Iterator[None]:
 
 
 def settle_library_threads(number: int) -> None:
-    """Let kernels that the calling thread calls use so many threads, from now on."""
+    """Let kernels that the calling thread calls use so many threads from now on."""
     torch.get_num_threads()  # the first call of a thread takes over what others were told last
     torch.set_num_threads(number)
 
 
 def release_library_threads() -> None:
-    """End the threads that torch's kernels have started for the calling thread; they start again when needed.
+    """End the threads that torch's kernels have started for the calling thread; they restart when needed.
 
     After a kernel has ended, GNU's OpenMP has its threads spin for some milliseconds in case another one comes. In
     that time they would take the cores from the threads of the inner layer. Nothing happens where the library is
@@ -45,7 +45,7 @@ def release_library_threads() -> None:
 
 @cache
 def _pause() -> Callable[[int], object]:
-    """``omp_pause_resource_all`` of the OpenMP that torch uses, or something that does nothing."""
+    """Return ``omp_pause_resource_all`` of the OpenMP that torch uses, or a function without effect."""
     if sys.platform == "linux":
         try:
             with open("/proc/self/maps", encoding="utf-8") as maps:

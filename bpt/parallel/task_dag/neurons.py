@@ -31,7 +31,7 @@ RAW, INPUTS = 0, 1  # what is kept: the block's bottom, and that of its fully co
 
 
 def spans(count: int, parts: int) -> Spans:
-    """``count`` neurons in ``parts`` runs of nearly as many each; fewer parts if there are not enough."""
+    """Return ``count`` neurons in ``parts`` runs of nearly equal length; fewer runs if there are not enough."""
     parts = min(parts, count)
     return [(count * part // parts, count * (part + 1) // parts) for part in range(parts)]
 
@@ -48,7 +48,7 @@ def _leading(block: TaskBlock, draft: Draft) -> list[Layer]:
 
 
 def forward_tasks(block: TaskBlock, draft: Draft) -> None:
-    """Add the tasks of the block's forward: each for some of the layer's neurons."""
+    """Add the tasks of the block's forward, each for some of the layer's neurons."""
     layer, (bottom,), (top,) = _layer(block, draft), block.bottoms, block.tops
     neurons = layer.blob(0).shape[0]
     needs, read = draft.values.read(bottom, (), 0, alone=False)
@@ -99,7 +99,7 @@ def _through(layers: Sequence[Layer], x: Tensor) -> Tensor:
 
 
 def backward_tasks(block: TaskBlock, draft: Draft) -> None:
-    """Add the tasks of the block's backward: of the errors by neurons before the layer, of the gradients by its own."""
+    """Add the tasks of the block's backward: errors by the neurons before the layer, gradients by its own."""
     layer, (bottom,), (top,) = _layer(block, draft), block.bottoms, block.tops
     neurons, inputs = layer.blob(0).shape
     needs, read = draft.read_diff(top, (), 0, alone=False)

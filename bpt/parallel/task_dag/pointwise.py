@@ -17,7 +17,7 @@ from bpt.parallel.task_dag.dag_state import like
 
 
 def is_pointwise(layer: Layer) -> bool:
-    """Return whether each place of the layer's top is made from one place of its bottom, the same."""
+    """Return whether each place of the layer's top depends on the same place of its bottom alone."""
     if not isinstance(layer, Convolution) or layer.axis != 1 or layer.group != 1 or len(layer.spec.bottoms) != 1:
         return False
     window = layer.window
@@ -25,7 +25,7 @@ def is_pointwise(layer: Layer) -> bool:
 
 
 def convolve(layer: Layer, x: Tensor) -> Tensor:
-    """Return the top of a layer that ``is_pointwise``, from its bottom ``(N, channels, …)``, laid out alike.
+    """Return the top of a pointwise layer from its bottom ``(N, channels, …)``, in the same layout.
 
     Bottoms whose channels do not lie side by side go through the layer itself.
     """

@@ -14,7 +14,7 @@ Work = Callable[[], None]
 
 
 class Pool:
-    """Threads that start with the first ``run`` and live until ``stop``.
+    """A pool of threads that start with the first ``run`` and live until ``stop``.
 
     Args:
         threads: how many; the one that calls ``run`` only waits, and runs pinned tasks.
@@ -26,7 +26,7 @@ class Pool:
         self._bells: list[queue.SimpleQueue[tuple[_Run, int] | None]] = []
 
     def run(self, dag: TaskDag, works: Sequence[Work]) -> Timeline:
-        """Run task i of ``dag`` by ``works[i]``, each when what it needs is complete; return when all are.
+        """Run task i of ``dag`` by ``works[i]``, each when its inputs are complete; return when all are done.
 
         Raises:
             BaseException: what a task raised, of several that one of the task that comes first. No other is started
@@ -49,14 +49,14 @@ class Pool:
             ready.wait()
 
     def stop(self) -> None:
-        """End the threads; ``run`` would start others."""
+        """End the threads; ``run`` would start new ones."""
         for bell in self._bells:
             bell.put(None)
         self._bells = []
 
 
 def _serve(lane: int, bell: queue.SimpleQueue[tuple[_Run, int] | None], ready: threading.Barrier) -> None:
-    """Life of a thread."""
+    """Run the loop of a thread."""
     settle_library_threads(1)
     ready.wait()
     while (order := bell.get()) is not None:
@@ -66,7 +66,7 @@ def _serve(lane: int, bell: queue.SimpleQueue[tuple[_Run, int] | None], ready: t
 
 
 class _Run:
-    """One pass: what the threads must agree on."""
+    """The shared state of the threads in one pass."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class _Run:
         self._begin = time.perf_counter()
 
     def lead(self) -> Timeline:
-        """Return what the caller does."""
+        """Run the caller's part of the pass."""
         index: int | None = None
         begun = False
         while True:
@@ -114,7 +114,7 @@ class _Run:
         return Timeline(self._dag, self._threads, tuple(self._events), time.perf_counter() - self._begin)
 
     def work_off(self, lane: int, first: int) -> None:
-        """Run task ``first`` and then whatever else there is for ``lane``."""
+        """Run task ``first`` and then all further tasks of ``lane``."""
         index: int | None = first
         while index is not None:
             error = None
@@ -135,7 +135,7 @@ class _Run:
                 self._ring()
 
     def _ring(self) -> None:
-        """Wake idle lanes that have something to do, or the caller if nothing is left; with the lock held."""
+        """Wake idle lanes that have a task, or the caller if nothing is left; with the lock held."""
         if not self._errors and self._dispatcher.left:
             for lane in sorted(self._idle):
                 index = self._dispatcher.next(lane)

@@ -35,7 +35,7 @@ SIDE_BY_SIDE = 1.05  # a DAG with less work than this over its critical path has
 
 @dataclass(frozen=True)
 class SegmentPlan:
-    """What to run for a segment; it holds for every pass with blobs of the same shapes.
+    """The tasks of a segment; they hold for every pass with blobs of the same shapes.
 
     Attributes:
         forward, backward: the tasks.
@@ -60,7 +60,7 @@ class SegmentPlan:
 
     @property
     def parallel(self) -> bool:
-        """Whether there is anything to run side by side."""
+        """Whether some tasks can run at the same time."""
         work = self.forward.work
         return work > SIDE_BY_SIDE * self.forward.critical_path()[0] and len(self.forward) > 1
 
@@ -122,7 +122,7 @@ def make_plan(net: Net, segment: Segment, threads: int, grain: float) -> Segment
 
 
 def _joined(forward: TaskDag, backward: TaskDag, after: Sequence[Sequence[int]]) -> TaskDag:
-    """Return the tasks of ``forward`` and, behind them in the list, those of ``backward``, which need these, too.
+    """Return the tasks of ``forward``, followed by those of ``backward``, which depend on them.
 
     Args:
         after: the tasks of ``forward`` that each task of ``backward`` needs.

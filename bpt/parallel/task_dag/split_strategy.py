@@ -1,4 +1,4 @@
-"""Which layers are split, and how: by samples, by areas of a convolution's top, by neurons, or not at all."""
+"""The split strategy of each layer: by samples, by areas of a convolution's top, by neurons, or not at all."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ EVEN = 0.75  # parts that keep the threads busy for less than this share of the 
 
 
 class SplitKind(enum.Enum):
+    """The dimension that a layer is split along."""
+
     WHOLE = "whole"
     SAMPLES = "samples"
     AREAS = "areas"
@@ -32,7 +34,7 @@ class SplitKind(enum.Enum):
 
 @dataclass(frozen=True)
 class SplitStrategy:
-    """How a layer is split.
+    """The way in which a layer is split.
 
     Attributes:
         parts: into how many tasks a pass; 1 for WHOLE.
@@ -49,7 +51,7 @@ class SplitStrategy:
 
     @property
     def bounds(self) -> tuple[int, ...]:
-        """Where the parts begin and end on axis 0, one number more than parts; empty where samples stay together."""
+        """The bounds of the parts on axis 0, one more than parts; empty where samples stay together."""
         if not self.samples:
             return ()
         return tuple(self.samples * part // self.parts for part in range(self.parts + 1))
@@ -64,7 +66,7 @@ def choose(
     threads: int,
     grain: float,
 ) -> SplitStrategy:
-    """Return how ``layer`` is to be split.
+    """Return how ``layer`` is split.
 
     Args:
         shapes: of this rank's blobs, by edge.
@@ -112,7 +114,7 @@ def _split(
 
 
 def _heavy(layer: Convolution, node: LayerNode, shapes: Mapping[int, Shape]) -> bool:
-    """Return whether going through all weights, in every part of the samples, would cost more than splitting the filters."""
+    """Return whether reading all weights in every part of the samples costs more than splitting the filters."""
     if layer.group != 1 or layer.axis != 1 or len(node.bottoms) != 1:
         return False
     bottom, top = shapes[node.bottoms[0]], shapes[node.tops[0]]
@@ -130,12 +132,12 @@ def samples_of(node: LayerNode, layer: Layer, shapes: Mapping[int, Shape]) -> in
 
 
 def talks(layer: Layer) -> bool:
-    """Return whether the layer may call the other ranks, which must then hear its calls in one order."""
+    """Return whether the layer may call other ranks, which must hear its calls in one order."""
     return layer.context.ranks > 1 and not (layer.sample_independent or layer.no_collectives)
 
 
 def axes_of(layer: Convolution, bottom: Shape) -> list[Axis]:
-    """Return the first spatial axes, at most two, of a convolution whose channels stand on axis 1."""
+    """Return the first spatial axes, at most two, of a convolution with its channels on axis 1."""
     window, sizes = layer.window, bottom[2:]
     axes = []
     for axis, size in enumerate(sizes[:CUT]):

@@ -58,16 +58,16 @@ class TaskDagCompute:
 
     @property
     def updates(self) -> bool:
-        """See Compute."""
+        """Whether updates run as tasks of the backward pass."""
         return self.inner != pb.InnerParameter.LIBRARY and self.threads > 1
 
     def close(self) -> None:
-        """End the threads and forget the tasks; another pass would make both again."""
+        """End the threads and drop the tasks; another pass would make both again."""
         self._pool.stop()
         self._plans.clear()
 
     def reset(self) -> None:
-        """See Compute."""
+        """Drop the plans: blobs have other shapes, or the net is cut into other segments."""
         self._plans.clear()
         self.timelines.clear()
 
@@ -82,7 +82,7 @@ class TaskDagCompute:
     def forward(
         self, segment: Segment, bottoms: Mapping[int, Tensor], grad: bool
     ) -> tuple[dict[int, Tensor], SegmentState]:
-        """See Compute."""
+        """Run ``segment`` on ``bottoms``; return its detached outputs, and what its backward needs if ``grad``."""
         if self.inner == pb.InnerParameter.LIBRARY or self.threads == 1 or not self.plan(segment).parallel:
             return self._library.forward(segment, bottoms, grad)
         plan = self.plan(segment)
@@ -116,7 +116,7 @@ class TaskDagCompute:
         weights: Weights,
         update: Update | None = None,
     ) -> dict[int, Tensor]:
-        """See Compute. Gradients of copies go to the parameters that were copied."""
+        """Run ``segment`` backward from ``diffs`` of its outputs; gradients of copies go to the copied parameters."""
         if not isinstance(state, DagState):
             return self._library.backward(segment, state, diffs, weights)
         assert isinstance(state.plan, SegmentPlan) and not (update and weights)
@@ -135,7 +135,7 @@ class TaskDagCompute:
         run.fresh = {owner: value.grad is None for owner, value in plan.parameters.items()}
 
     def joins(self, segment: Segment) -> bool:
-        """See Compute."""
+        """Return whether ``both`` can run the segment."""
         if self.inner == pb.InnerParameter.LIBRARY or self.threads == 1:
             return False
         plan = self.plan(segment)
@@ -144,7 +144,7 @@ class TaskDagCompute:
     def both(
         self, segment: Segment, bottoms: Mapping[int, Tensor], start: Start, update: Update | None = None
     ) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
-        """See Compute: one DAG, without a barrier between forward and backward (BPT-CNN, section 4.2)."""
+        """Run forward and backward as one DAG, without a barrier between them (BPT-CNN, section 4.2)."""
         plan = self.plan(segment)
         run = self._begin(segment, plan, bottoms, grad=True)
         run.start = lambda edge: start(edge, _there(run.values[edge, WHOLE])) if run.flows[edge] else None

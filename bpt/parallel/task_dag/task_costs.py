@@ -1,4 +1,4 @@
-"""How long a layer may take on one core, estimated from its text: enough to choose the grain of tasks by.
+"""The estimated time of a layer on one core, from its text, by which the grain of tasks is chosen.
 
 Estimates and not measurements, so that a net is always decomposed alike and gives the same numbers. Times are seconds.
 """
@@ -20,7 +20,7 @@ GRAIN = 1e-4  # what a task should take at least: several times what it costs to
 
 
 def forward_seconds(node: LayerNode, shapes: Mapping[int, Shape], parameters: int, share: float) -> float:
-    """Time of a layer's forward.
+    """Return the estimated seconds of a layer's forward.
 
     Args:
         shapes: of this rank's blobs, by edge.

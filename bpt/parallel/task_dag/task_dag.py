@@ -55,7 +55,7 @@ class TaskDag:
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
-        """The level of each task: 0 for an entrance task, else one more than the highest level of what it needs."""
+        """The level of each task: 0 for an entrance task, else one more than the highest level of its inputs."""
         levels: list[int] = []
         for task in self.tasks:
             levels.append(1 + max((levels[need] for need in task.needs), default=-1))
@@ -63,7 +63,7 @@ class TaskDag:
 
     @cached_property
     def priorities(self) -> tuple[int, ...]:
-        """The priority of each task: the number of levels for entrance tasks, 1 for those of the last level."""
+        """The priority of each task: the number of levels for entrance tasks, 1 for the last level."""
         count = max(self.levels, default=0) + 1
         return tuple(count - level for level in self.levels)
 
@@ -73,7 +73,7 @@ class TaskDag:
         return sum(task.cost for task in self.tasks)
 
     def critical_path(self, seconds: Sequence[float] | None = None) -> tuple[float, tuple[int, ...]]:
-        """Return the longest chain of tasks that need each other: how long it takes, and which tasks these are.
+        """Return the longest chain of dependent tasks: its length, and the tasks.
 
         Args:
             seconds: what each task takes; by default its cost.
@@ -133,7 +133,7 @@ class Dispatcher:
             heapq.heappush(self._queues[lane], (-priorities[index], index))
 
     def next(self, lane: int) -> int | None:
-        """Return the task that ``lane`` is to run now; ``None`` if there is none for it."""
+        """Return the task that ``lane`` runs now; ``None`` if there is none for it."""
         if self._queues[lane]:
             return heapq.heappop(self._queues[lane])[1]
         if lane == self.threads:
@@ -149,7 +149,7 @@ class Dispatcher:
         return index
 
     def complete(self, lane: int, index: int) -> None:
-        """Note that ``lane`` has run task ``index``; what waited for nothing else is assigned."""
+        """Note that ``lane`` has run task ``index``; assign the tasks that waited only for it."""
         self._off(lane, index)
         self.left -= 1
         ready = []
@@ -177,7 +177,7 @@ class LaneEvent(NamedTuple):
 
 @dataclass(frozen=True)
 class Timeline:
-    """What all lanes did in a pass, measured or replayed.
+    """The work of all lanes in a pass, measured or replayed.
 
     Attributes:
         events: one a task, in the order in which they ended.
@@ -191,7 +191,7 @@ class Timeline:
 
     @property
     def busy(self) -> tuple[float, ...]:
-        """How long each thread has run tasks; pinned ones do not count."""
+        """The seconds for which each thread has run tasks, without pinned ones."""
         busy = [0.0] * (self.threads + 1)
         for event in self.events:
             busy[event.lane] += event.end - event.start
@@ -199,18 +199,18 @@ class Timeline:
 
     @property
     def balance(self) -> float:
-        """Thread balance: what the threads have done on average over what the busiest one has; 1 is the best."""
+        """Thread balance: the mean work of the threads relative to the busiest one; 1 is the best."""
         most = max(self.busy)
         return sum(self.busy) / self.threads / most if most else 1.0
 
     @property
     def waiting(self) -> float:
-        """Waiting time: how long the threads have run nothing, all together."""
+        """Waiting time: the seconds in which threads have run nothing, summed over all threads."""
         return self.threads * self.seconds - sum(self.busy)
 
     @property
     def critical_path(self) -> tuple[float, tuple[int, ...]]:
-        """The critical path by the times that the tasks took: no number of threads can make a pass faster."""
+        """The critical path by the measured times, which is a lower bound of a pass with any number of threads."""
         took = [0.0] * len(self.dag)
         for event in self.events:
             took[event.task] = event.end - event.start
@@ -218,7 +218,7 @@ class Timeline:
 
 
 def replay(dag: TaskDag, threads: int, seconds: Sequence[float] | None = None) -> Timeline:
-    """Run a DAG on a virtual clock, on threads that are equally fast.
+    """Run a DAG on a virtual clock, on equally fast threads.
 
     Args:
         seconds: what each task really takes; by default its cost.

@@ -18,7 +18,7 @@ from bpt.parallel.task_dag.task_costs import ELEMENTS
 
 
 def gradient_tasks(draft: Draft) -> dict[int, list[int]]:
-    """Add the tasks that complete the gradients, once all others have been added; which these are, by parameter."""
+    """Add the tasks that complete the gradients, after all others; return them by parameter."""
     complete: dict[int, list[int]] = {}
     small: dict[tuple[int, ...], list[int]] = {}  # parameters that wait for the same tasks
     for owner, slots in draft.added.items():
@@ -80,7 +80,7 @@ def _some_filters(owner: int, value: nn.Parameter, slots: Sequence[Slot], first:
 
 
 def _left(run: DagState, slots: Sequence[Slot], pop: bool = True) -> list[Tensor]:
-    """Return what the tasks have left, in the order in which it is summed; nothing where nothing flowed."""
+    """Return what the tasks have left, in the order of the sum; nothing where nothing flowed."""
     grads = [run.grads.pop(slot.key) if pop else run.grads[slot.key] for slot in slots]
     return [grad for grad in grads if grad is not None]
 
@@ -99,7 +99,7 @@ def _sum(target: Tensor, grads: Sequence[Tensor], fresh: bool) -> None:
 
 
 def _owned(grad: Tensor, value: nn.Parameter) -> Tensor:
-    """``grad`` as a gradient of ``value``: laid out alike, and nobody else's memory."""
+    """Return ``grad`` as a gradient of ``value``: in the same layout, in memory of its own."""
     if grad._base is None and grad.stride() == value.stride():
         return grad
     return torch.empty_like(value).copy_(grad)

@@ -21,8 +21,9 @@ MOVED = 5  # reads and writes of an element: gradient, weight and momentum are r
 
 
 def update_tasks(draft: Draft, complete: Mapping[int, Sequence[int]], readers: Mapping[int, Sequence[int]]) -> None:
-    """Add the tasks that update, once all others have been added: large parameters in several, by rows of axis 0; small
-    ones together, until they are worth a task.
+    """Add the tasks that update, after all others: several, by rows of axis 0, for a large parameter.
+
+    Small parameters are joined until they are worth a task.
 
     Args:
         complete: the tasks that complete a parameter's gradient.

@@ -1,4 +1,4 @@
-"""How well a net classifies: the accuracy Q of local training, and accuracy, AUC and confusions of a test."""
+"""Classification metrics: the accuracy Q of local training, and accuracy, AUC and confusions of a test."""
 
 from bpt.train.metrics.auc import macro_auc
 from bpt.train.metrics.confusion_counts import Confusion, ConfusionWatch

@@ -1,4 +1,4 @@
-"""Which layer of a net tells how well it classifies, and what that layer sees."""
+"""The classifying layer of a net, and its predictions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bpt.nn.net import Net
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a classifying layer has seen in one forward pass; ignored labels are left in.
+    """The predictions of a classifying layer in one forward pass, with ignored labels.
 
     Attributes:
         scores: (outer, classes), or (outer, classes, inner), without a gradient.
@@ -41,7 +41,7 @@ class Predictions:
         return right if self.counts is None else right & self.counts
 
     def counted(self) -> tuple[Tensor, Tensor]:
-        """Scores (labels, classes) and labels (labels,) of those that are not ignored."""
+        """Return scores (labels, classes) and labels (labels,), without those that are ignored."""
         rows = self.scores.movedim(1, -1).reshape(-1, self.scores.shape[1])
         labels = self.labels.flatten()
         if self.counts is None:
@@ -67,14 +67,14 @@ class ClassifierLayer:
 
     @torch.no_grad()
     def predictions(self, bottoms: Sequence[Tensor]) -> Predictions:
-        """Return what ``bottoms``, those of its forward, say. The layer itself has refused labels that are no classes."""
+        """Return the predictions of ``bottoms`` of its forward; the layer itself refuses labels that are no classes."""
         scores = by_class(bottoms[0].detach(), self.axis)
         labels = bottoms[1].detach().long().reshape(scores.shape[:1] + scores.shape[2:])
         return Predictions(scores, labels, None if self.ignore_label is None else labels != self.ignore_label)
 
 
 def classifying_node(graph: LayerGraph) -> LayerNode | None:
-    """Return the layer that tells how well a net classifies; ``None`` if none compares scores of classes with labels.
+    """Return the layer that compares scores of classes with labels; ``None`` if there is none.
 
     Of several losses it is that with the greatest ``loss_weight``, and of equal ones the last: GoogLeNet's auxiliary
     losses (0.3) stand before the one that counts (1), and only the last classifier remains in deployment. Without a

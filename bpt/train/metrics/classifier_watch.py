@@ -17,7 +17,7 @@ Watch = TypeVar("Watch", bound="ClassifierWatch")
 
 
 class ClassifierWatch(ABC):
-    """While it is entered, ``_take`` gets what the layer that ``classifying_node`` names reads in each forward pass.
+    """A context in which ``_take`` gets the bottoms of the ``classifying_node`` in each forward pass.
 
     Results stay as they are, under any operator. On many ranks each sees its own samples.
     """
@@ -28,7 +28,7 @@ class ClassifierWatch(ABC):
 
     @abstractmethod
     def _take(self, seen: Predictions) -> None:
-        """Note what was seen in a pass; without gradients."""
+        """Record what was seen in a pass, without gradients."""
 
     def __enter__(self: Watch) -> Watch:
         assert self._hook is None, "it is entered already"

@@ -1,4 +1,4 @@
-"""Which classes a net takes for which in a test, and at which place of its scores the label stands."""
+"""Confusion counts of a test: which classes are taken for which, and the rank of the label among the scores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Confusion:
-    """Counts of labels; those that are ignored are not in it.
+    """Counts of labels, without ignored ones.
 
     Attributes:
         matrix: (classes, classes): labels of the row's class that the net took for the column's.
@@ -34,17 +34,17 @@ class Confusion:
 
     @property
     def labels(self) -> Counts:
-        """(classes,): how many there were of each."""
+        """The number of labels of each class, (classes,)."""
         counts: Counts = self.matrix.sum(1)
         return counts
 
     def top(self, k: int) -> float:
-        """Return the share of labels among the ``k`` best scores, as the Accuracy layer has it; NaN without labels."""
+        """Return the share of labels among the ``k`` best scores, as the Accuracy layer does; NaN without labels."""
         counted = int(self.labels.sum())
         return int(self.places[:k].sum()) / counted if counted else math.nan
 
     def of_classes(self) -> npt.NDArray[np.float64]:
-        """(classes,): the share of each class's labels that is right (its recall); NaN where there are none."""
+        """Return the recall of each class, (classes,): the correct share of its labels; NaN without labels."""
         labels = self.labels
         right = self.matrix.diagonal()
         shares: npt.NDArray[np.float64] = np.full(len(labels), np.nan)
@@ -53,7 +53,7 @@ class Confusion:
 
 
 class ConfusionWatch(ClassifierWatch):
-    """Counts over all forward passes of a net while it is entered; see ``ClassifierWatch``.
+    """A ClassifierWatch that counts over all forward passes of a net while it is entered.
 
     A label is taken for its own class if the Accuracy layer would call it right, else for the best of the others. So
     ties count against the net, and the matrix's diagonal is what Accuracy counts.

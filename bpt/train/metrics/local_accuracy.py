@@ -13,7 +13,7 @@ from bpt.train.metrics.classifier_layer import Predictions, classifying_node, fi
 
 @dataclass(frozen=True)
 class CorrectCount:
-    """So many correct predictions of so many.
+    """The number of correct predictions, and of all predictions.
 
     Attributes:
         classifies: whether the net classifies at all.
@@ -25,14 +25,14 @@ class CorrectCount:
 
     @property
     def ratio(self) -> float:
-        """Q. 1 if the net does not classify, so that weights count fully; 0 if there was nothing to count."""
+        """The accuracy Q: 1 if the net does not classify, so that weights count fully; 0 if nothing was counted."""
         if not self.classifies:
             return 1.0
         return self.correct / self.counted if self.counted else 0.0
 
 
 class LocalAccuracy:
-    """Counts correct predictions of a net while it trains, each by the weights of its own iteration.
+    """Counts correct predictions of a net while it trains, each with the weights of its own iteration.
 
     It looks at the bottoms of one layer (see ``classifying_node``) in every forward pass, under any operator, on this
     rank only; results stay as they are. Training nets seldom have an Accuracy layer, so it is mostly a loss. The
@@ -59,7 +59,7 @@ class LocalAccuracy:
         return CorrectCount(0 if correct is None else int(correct), int(counted), self.classifies)
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop counting."""
         if self._hook is not None:
             self._hook.remove()
 

@@ -20,7 +20,7 @@ LIMIT = 2**30  # bytes; ImageNet's 50,000 images of 1000 classes take a fifth
 
 @dataclass(frozen=True)
 class ClassScores:
-    """How well a net has classified in a test.
+    """The classification scores of a net in a test.
 
     Attributes:
         accuracy: top-1, over all labels that are not ignored; NaN without any.
@@ -67,7 +67,7 @@ class ScoreWatch(ClassifierWatch):
         self._counted = 0
 
     def result(self, samples: Communicator | None = None) -> ClassScores:
-        """Of all passes since the start, or since ``clear``.
+        """Return the scores of all passes since the start, or since ``clear``.
 
         Args:
             samples: the ranks that share the batches, of which each gets the scores of all: a collective call. By

@@ -25,7 +25,7 @@ _COURTESY = 1.0  # seconds that a test stands still at most each time that it is
 
 @dataclass(frozen=True)
 class Moment:
-    """A moment of the run.
+    """A point in time of the run.
 
     Attributes:
         iteration: the solver's.
@@ -43,7 +43,7 @@ class Moment:
 
 
 class BackgroundEvaluator:
-    """Does one thing after the other, in a thread of its own.
+    """Executes tests and snapshots one after the other, in a thread of its own.
 
     Args:
         solver: has the test nets, and writes the snapshots.
@@ -89,7 +89,7 @@ class BackgroundEvaluator:
         self._do(lambda: self._snapshot(moment))
 
     def make_way(self, now: bool) -> None:
-        """Let a test stand still before its next layer, or go on.
+        """Pause a test before its next layer, or resume it.
 
         What the server's host may use of the processor goes to messages then: workers wait for these, and on a host
         with a quota, such as a container's, a test would use up what they need.
@@ -109,7 +109,7 @@ class BackgroundEvaluator:
             raise self._error
 
     def finish(self) -> None:
-        """Return when all is done, and nothing stands still for others; the evaluator ends.
+        """Wait until all is done without further pauses, and end the evaluator.
 
         Raises:
             WriteError: a snapshot could not be written.

@@ -29,7 +29,7 @@ from bpt.system.comm.base import Buffer
 
 @dataclass(frozen=True)
 class Coding:
-    """How a stretch of flat weights, or gradients, travels from a worker; see FlatWeights.
+    """The code of a worker's span of flat weights or gradients (FlatWeights) on its way.
 
     Attributes:
         code: of the elements that are trained.
@@ -46,7 +46,7 @@ class Coding:
 
     @property
     def nbytes(self) -> int:
-        """Of a submission."""
+        """The bytes of a submission."""
         return self.code.size(self._front()) + (self.elements - self.trained) * self.dtype.itemsize
 
     def encode(self, values: Buffer, base: Buffer | None, rest: Tensor) -> Buffer:
@@ -66,7 +66,7 @@ class Coding:
         return np.concatenate([code.numpy(), values[self.trained :].view(np.uint8)])
 
     def decode(self, received: Buffer, base: Buffer | None) -> Buffer:
-        """Return what ``encode`` has told of the values."""
+        """Return the values that ``encode`` has written."""
         values = np.empty(self.elements, self.dtype)
         front = torch.from_numpy(values)[: self.trained]
         size = self.code.size(front)
@@ -86,7 +86,7 @@ Coded = Callable[[int, int, slice], Coding | None]
 
 
 def codings(param: ParallelSpec, hosts: Sequence[str], trained: int, dtype: np.dtype[np.generic]) -> Coded:
-    """Return how submissions travel between ranks on these ``hosts``, by ``compression_param``.
+    """Return the codes of submissions between ranks on these ``hosts``, by ``compression_param``.
 
     Args:
         trained: how many elements at the front of all weights are trained.
@@ -108,4 +108,4 @@ def codings(param: ParallelSpec, hosts: Sequence[str], trained: int, dtype: np.d
 
 
 def identity_codec(worker: int, holder: int, span: slice) -> None:
-    """Nothing is coded."""
+    """Return no coding: submissions travel as they are."""

@@ -14,7 +14,7 @@ from bpt.train.solver.solver import RunOutcome
 
 
 class Colocated:
-    """Both ends of the link, and the thread.
+    """Both ends of the link between the server and a worker in its process, and the worker's thread.
 
     What the worker raises, ``poll`` raises. Weights stay in memory: no bytes are sent or received.
     """
@@ -30,7 +30,7 @@ class Colocated:
         self._thread: threading.Thread | None = None
 
     def start(self, work: Callable[[ToServer], object]) -> None:
-        """Run the worker, with its end of the link."""
+        """Run the worker with its end of the link."""
 
         def run() -> None:
             try:
@@ -50,7 +50,7 @@ class Colocated:
     # The server's end
 
     def poll(self) -> Event | None:
-        """See ToWorker."""
+        """Return what has come from the worker since the last call, if anything."""
         try:
             event = self._events.get_nowait()
         except queue.Empty:
@@ -60,46 +60,46 @@ class Colocated:
         return event
 
     def send(self, order: Order, weights: Buffer | None) -> None:
-        """See ToWorker."""
+        """Send an order to the worker."""
         self._orders.put((order, weights))
 
     def hurry(self) -> None:
-        """See ToWorker."""
+        """Ask the worker to submit after its iteration."""
         self._orders.put(None)
 
     def finish(self, outcome: RunOutcome) -> None:
-        """See ToWorker."""
+        """Tell the worker that has stopped how the run has ended."""
         self._outcome.put(outcome)
 
     @property
     def idle(self) -> bool:
-        """See ToWorker."""
+        """Whether nothing is on its way in either direction."""
         return True
 
     # The worker's end
 
     def tell(self, word: WorkerProgress | Settled) -> None:
-        """See ToServer."""
+        """Tell the server how far the pass is, or how the worker computes."""
         self._events.put(word)
 
     def submit(self, report: SubmissionReport, weights: Buffer) -> None:
-        """See ToServer."""
+        """Submit what has been trained to the server."""
         self._events.put(Submission(report, weights))
 
     def order(self) -> tuple[Order, Buffer | None]:
-        """See ToServer."""
+        """Wait for the next order, and the weights that come with it."""
         while (found := self._orders.get()) is None:
             pass  # it is here already
         self._hurried = False
         return found
 
     def finished(self) -> RunOutcome:
-        """See ToServer."""
+        """Wait until the run has ended, after an order to stop."""
         return self._outcome.get()
 
     @property
     def hurried(self) -> bool:
-        """See ToServer."""
+        """Whether the server has asked for a submission after this iteration."""
         if not self._hurried and not self._orders.empty():
             assert self._orders.get() is None, "an order that nobody has asked for"
             self._hurried = True
@@ -107,7 +107,7 @@ class Colocated:
 
 
 class _Failure:
-    """What the worker raised."""
+    """The exception that the worker raised."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error

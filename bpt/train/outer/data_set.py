@@ -27,7 +27,7 @@ def dealt_layers(net: Net) -> tuple[PrefetchingDataLayer, ...]:
 
 
 def samples_of(net: Net, exchange: int) -> int:
-    """N: the samples of the data set that ``net`` trains.
+    """Return N, the number of samples of the data set that ``net`` trains.
 
     Raises:
         LayerError: its data layers have different numbers of samples, or no whole batches where these must stay whole.

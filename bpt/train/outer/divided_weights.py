@@ -45,7 +45,7 @@ class _Piece:
 
 
 class DividedWeights:
-    """Moves flat weights (or gradients) between the leader of a worker, which has them whole, and all its ranks.
+    """Moves flat weights (or gradients) between a worker's leader, which has them whole, and all its ranks.
 
     The whole buffer is that of one process that holds the whole net, so a server need not know of ranks. The first
     replica's ranks trade pieces with the leader, and each tells those that hold the same in other replicas. A
@@ -91,7 +91,7 @@ class DividedWeights:
         return part
 
     def gather(self, part: Buffer) -> Buffer:
-        """Return the whole, on the leader, of what the ranks have; an empty buffer on the others."""
+        """Return on the leader the whole of what the ranks have; an empty buffer on the others."""
         if not self._in_first:
             return np.empty(0, self._dtype)
         leads = self._replica.rank == 0
@@ -109,7 +109,7 @@ class DividedWeights:
         return whole
 
     def _cut(self, whole: Buffer | None) -> Buffer | None:
-        """Return what the ranks of a replica hold, one behind the other; ``None``, but on the leader."""
+        """Return on the leader what the ranks of a replica hold, one behind the other; ``None`` on the others."""
         if self._replica.rank:
             return None
         assert whole is not None and whole.shape == (self.size,) and whole.dtype == self._dtype

@@ -67,7 +67,7 @@ class FlatWeights:
                     piece.add_(value.grad.reshape(-1).to(piece.device))
 
     def set_gradients(self, buffer: Buffer) -> None:
-        """What ``add_gradients`` has gathered become the gradients and the blobs that are not trained."""
+        """Set the gradients, and the untrained blobs, to what ``add_gradients`` has gathered."""
         with torch.no_grad():
             for value, piece in zip(self._values, self._cut(buffer), strict=True):
                 if value.requires_grad:

@@ -7,7 +7,7 @@ from bpt.system.comm.base import Buffer
 
 
 class GlobalWeights:
-    """The newest global weight set, the version that each worker trains from, and what workers have submitted.
+    """The newest global weights, the version that each worker trains from, and the workers' submissions.
 
     A version is never overwritten, only replaced, so that workers with the same base share its memory. Blobs that
     passes leave (a BatchNorm's statistics) are mixed with factors of at most 1, since a sum of variances may not
@@ -30,7 +30,7 @@ class GlobalWeights:
         self._submitted: dict[int, Buffer] = {}
 
     def fetch(self, worker: int) -> Buffer:
-        """Return the newest version, which the worker trains from henceforth."""
+        """Return the newest version, which the worker trains from now on."""
         self._bases[worker] = self.newest
         return self.newest
 
@@ -44,16 +44,16 @@ class GlobalWeights:
         self._submitted[worker] = weights
 
     def take(self, worker: int) -> Buffer:
-        """Return what a worker has submitted; it is not kept any more."""
+        """Return and remove what a worker has submitted."""
         return self._submitted.pop(worker)
 
     def forget(self, worker: int) -> None:
-        """The worker is gone."""
+        """Drop the data of a lost worker."""
         self._bases.pop(worker, None)
         self._submitted.pop(worker, None)
 
     def merge(self, instruction: Merge) -> None:
-        """Eq. 10: W^(i) = W^(i-1) + γ Q (W_j - W^(k))."""
+        """Apply Eq. 10: W^(i) = W^(i-1) + γ Q (W_j - W^(k))."""
         update = instruction.update
         local, base = self.take(update.worker), self._bases[update.worker]
         if not update.factor:
@@ -71,14 +71,14 @@ class GlobalWeights:
         self.newest = merged
 
     def reports(self) -> tuple[()]:
-        """Of parameter servers: there are none."""
+        """Return no reports: there are no separate parameter servers."""
         return ()
 
     def finish(self, head: Buffer) -> None:
-        """The run has ended so; nobody is to be told."""
+        """Do nothing at the end of the run: there are no separate parameter servers."""
 
     def average(self, instruction: AverageSubmitted) -> None:
-        """Eq. 7: W^(i) = Σ_j W_j Q_j / Σ Q."""
+        """Apply Eq. 7: W^(i) = Σ_j W_j Q_j / Σ Q."""
         parts = [self.take(worker) for worker in instruction.workers]
         terms = [(part, factor) for part, factor in zip(parts, instruction.factors, strict=True) if factor]
         (mean, first), *others = terms

@@ -1,4 +1,4 @@
-"""What server and workers send to each other, as numbers in buffers.
+"""The messages between server and workers, as numbers in buffers.
 
 A head of fixed length, and what it announces: weights, samples. Everything else travels beside; see ``links``.
 """
@@ -21,7 +21,7 @@ _ACTIONS = tuple(SignalAction)
 
 
 class MessageKind(IntEnum):
-    """What a head is about."""
+    """The subject of a head."""
 
     PROGRESS = 1  # of a worker within a pass
     SUBMIT = 2  # a report; weights (or gradients) follow
@@ -33,7 +33,7 @@ class MessageKind(IntEnum):
 
 @dataclass(frozen=True)
 class WorkerProgress:
-    """What a worker tells while it trains.
+    """A worker's report of its progress while it trains.
 
     Attributes:
         worker: from 0.
@@ -57,19 +57,19 @@ def head() -> Buffer:
 
 
 def progress_head(progress: WorkerProgress) -> Buffer:
-    """Progress as a head; the worker is known by where it comes from."""
+    """Return progress as a head; its source identifies the worker."""
     action = _ACTIONS.index(progress.action)
     return _head(MessageKind.PROGRESS, progress.samples, progress.seconds, progress.loss, action, progress.terminated)
 
 
 def read_progress(numbers: Buffer, worker: int) -> WorkerProgress:
-    """Return what ``progress_head`` has written."""
+    """Return the progress that ``progress_head`` has written."""
     samples, seconds, loss, action, terminated = numbers[1:6].tolist()
     return WorkerProgress(worker, int(samples), seconds, loss, _ACTIONS[int(action)], bool(terminated))
 
 
 def settled_head(settled: Settled) -> Buffer:
-    """Return how a worker computes, as a head."""
+    """Return as a head how a worker computes."""
     return _head(MessageKind.SETTLED, settled.engine, settled.inner)
 
 
@@ -94,7 +94,7 @@ def read_report(numbers: Buffer, worker: int) -> SubmissionReport:
 
 
 def order_head(order: Order) -> Buffer:
-    """Return an order, but for its samples, as a head."""
+    """Return an order, without its samples, as a head."""
     until, passes = order.until, order.passes
     return _head(
         MessageKind.ORDER, len(order.runs), order.version, until.numerator, until.denominator,
@@ -108,7 +108,7 @@ def number_of_runs(numbers: Buffer) -> int:
 
 
 def read_order(numbers: Buffer, worker: int, runs: Buffer) -> Order:
-    """Return what ``order_head`` has written; ``runs`` as from ``runs_buffer``."""
+    """Return the order that ``order_head`` has written; ``runs`` is from ``runs_buffer``."""
     version, until, until_under, passes, passes_under, iterations, weights, stop = map(int, numbers[2:10])
     return Order(
         worker, version, Fraction(until, until_under), Fraction(passes, passes_under),
@@ -117,12 +117,12 @@ def read_order(numbers: Buffer, worker: int, runs: Buffer) -> Order:
 
 
 def runs_buffer(order: Order) -> Buffer:
-    """Return the samples of an order: (runs, 2)."""
+    """Return the samples of an order as (runs, 2)."""
     return np.array(order.runs, np.int64).reshape(-1, 2)
 
 
 def finished_head(outcome: RunOutcome) -> Buffer:
-    """Return how the run has ended, as a head."""
+    """Return as a head how the run has ended."""
     return _head(MessageKind.FINISHED, outcome.iterations, outcome.terminated, outcome.short)
 
 
@@ -132,12 +132,12 @@ def read_finished(numbers: Buffer) -> RunOutcome:
 
 
 def hurry_head() -> Buffer:
-    """Ask a worker to submit after this iteration."""
+    """Return a head that asks a worker to submit after this iteration."""
     return _head(MessageKind.HURRY)
 
 
 def kind_of(numbers: Buffer) -> MessageKind:
-    """Return what a head is about."""
+    """Return the kind of a head."""
     return MessageKind(int(numbers[0]))
 
 

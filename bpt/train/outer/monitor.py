@@ -24,7 +24,7 @@ _Layout, _Inner = pb.SolverParameter.Engine, pb.InnerParameter.Engine
 
 
 class Monitor:
-    """Notes what happens.
+    """Records the events of a run.
 
     Args:
         plan: the run.
@@ -61,11 +61,11 @@ class Monitor:
 
     @property
     def seconds(self) -> float:
-        """Since the start."""
+        """The seconds since the start."""
         return time.perf_counter() - self._start
 
     def submitted(self, report: SubmissionReport) -> None:
-        """A worker has submitted."""
+        """Record a worker's submission."""
         worker = report.worker
         self._reports[worker] = report
         self._ended[worker] = self.seconds
@@ -75,7 +75,7 @@ class Monitor:
             self._losses[worker] = report.loss
 
     def merged(self, update: AgwuUpdate, moved: int) -> None:
-        """AGWU or ASGD has made a version from what a worker submitted; ``moved``: bytes of its weights so far."""
+        """Record a version of AGWU or ASGD from a worker's submission; ``moved``: bytes of its weights so far."""
         report = self._reports[update.worker]
         self._row(report, update.version, update.base, update.staleness, update.gamma, update.factor, moved)
         if self._silent:
@@ -88,7 +88,7 @@ class Monitor:
         )  # fmt: skip
 
     def averaged(self, average: AverageSubmitted, moved: Sequence[int]) -> None:
-        """SGWU has made a version from what all have submitted; ``moved``: bytes of each one's weights so far."""
+        """Record a version of SGWU from all submissions; ``moved``: bytes of each worker's weights so far."""
         for worker, factor, bytes_ in zip(average.workers, average.factors, moved, strict=True):
             report = self._reports[worker]
             self._row(report, average.version, average.version - 1, 0, math.nan, factor, bytes_)
@@ -98,7 +98,7 @@ class Monitor:
             )  # fmt: skip
 
     def sent(self, order: Order) -> None:
-        """A worker has got an order."""
+        """Record the samples that a worker gets with an order."""
         more = size(order.runs)
         if not more:
             return
@@ -109,7 +109,7 @@ class Monitor:
         LOG.info("Batch %d: %s gets %d samples, has %d", order.batch, self._names[worker], more, row.total)
 
     def gone(self, worker: int, taken_over: bool) -> None:
-        """A worker is not there any more; ``taken_over``: others get its samples."""
+        """Record the loss of a worker; ``taken_over``: others get its samples."""
         self._lost[worker] = self.seconds
         LOG.warning(
             "Lost: %s is gone: it was killed, ran out of memory, or its machine or network failed", self._names[worker]
@@ -122,7 +122,7 @@ class Monitor:
             LOG.warning("Its %d samples are not trained any more: nobody else has a pass left", self._samples[worker])
 
     def settled(self, settled: Settled) -> None:
-        """A worker has chosen how it computes."""
+        """Log how a worker has chosen to compute."""
         LOG.info(
             "Engine: %s computes in %s, by %s", self._names[settled.worker], _Layout.Name(settled.engine),
             _Inner.Name(settled.inner),
@@ -143,11 +143,11 @@ class Monitor:
         return sum(self._losses.values()) / len(self._losses) if self._losses else math.nan
 
     def told(self, worker: int, loss: float) -> None:
-        """A worker has told its loss."""
+        """Record a worker's loss."""
         self._losses[worker] = loss
 
     def finish(self, sent: Sequence[int], received: Sequence[int]) -> None:
-        """The run is over.
+        """Record the end of the run.
 
         Args:
             sent, received: bytes of weights that each worker has sent and received.

@@ -35,7 +35,7 @@ UNHEARD.addHandler(logging.NullHandler())
 def server_solver(
     plan: RunPlan, device: torch.device, resume: str, seed: int | None, events: EventBus | None = None
 ) -> Solver:
-    """Holds the global weights while they are tested or written. It trains nothing.
+    """Return a solver that holds the global weights while they are tested or written; it trains nothing.
 
     Args:
         resume: see Solver.
@@ -59,7 +59,7 @@ def worker_runtime(
     quiet: bool = False,
     ranks: Communicator | None = None,
 ) -> Runtime:
-    """Trains alone, or as one of the ranks of a worker, by the text that all have. Its first weights are the server's.
+    """Return a runtime that trains alone, or as a rank of a worker, by the common text, from the server's weights.
 
     Args:
         number: of the worker.
@@ -78,8 +78,7 @@ def worker_runtime(
 
 
 def node_lines(plan: RunPlan, graph: LayerGraph) -> Iterator[str]:
-    """Yield which layers of the training net each stage of a worker runs, line by line; none if workers are no
-    pipelines.
+    """Yield a line for each stage of a worker with its layers of the training net; nothing without pipelines.
 
     Raises:
         PrototxtError, FileError: the net cannot be placed, or divided over the ranks of a worker.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """Of a rank, or of all ranks of a computing node.
+    """The facts of a rank, or of all ranks of a computing node.
 
     Attributes:
         host: its name; those of several hosts with "+" between them.
@@ -22,7 +22,7 @@ class NodeFacts:
 
     @classmethod
     def joined(cls, ranks: Sequence[NodeFacts]) -> NodeFacts:
-        """Return those of a computing node of these ranks, which share its work."""
+        """Return the facts of a computing node of these ranks, which share its work."""
         return cls(
             "+".join(dict.fromkeys(rank.host for rank in ranks)),
             joined_power([rank.frequency for rank in ranks]),
@@ -31,6 +31,6 @@ class NodeFacts:
 
 
 def joined_power(ranks: Sequence[float | None]) -> float | None:
-    """Return the power of a computing node of ranks with such powers; ``None``: that of one is unknown."""
+    """Return the power of a computing node of ranks with such powers; ``None`` if one is unknown."""
     known = [power for power in ranks if power is not None]
     return sum(known) if len(known) == len(ranks) else None

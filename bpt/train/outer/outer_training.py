@@ -125,7 +125,7 @@ def train(
 
 @contextmanager
 def _watched(plan: RunPlan, world: Communicator) -> Iterator[None]:
-    """Notice ranks that stand still meanwhile; a collective call.
+    """Watch for ranks that stand still meanwhile; a collective call.
 
     A worker that is named is killed, and the others go on without it where they outlive it.
     """
@@ -149,7 +149,7 @@ def _trainer(
     signals: SignalActions | None = None,
     spools: tuple[RecordCache, ...] = (),
 ) -> Trainer | WorkerRanks:
-    """Return the net of this rank's worker; of one of several ranks, a collective call of these."""
+    """Return the net of this rank's worker; a collective call of the worker's ranks."""
     if roles.ranks == 1:
         return Trainer(runtime, assignment.gradients)
     return WorkerRanks(runtime, assignment.gradients, ranks.Dup(), signals, spools)

@@ -46,7 +46,7 @@ class _Kind(IntEnum):
 
 @dataclass(frozen=True)
 class ServerPart:
-    """A parameter server.
+    """The part of a parameter server.
 
     Attributes:
         rank: of it.
@@ -58,12 +58,12 @@ class ServerPart:
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """The number of elements."""
         return int(self.span.stop - self.span.start)
 
 
 def parts_of(size: int, ranks: Sequence[int]) -> list[ServerPart]:
-    """Return the flat weights in parts as equal as can be, one for each of ``ranks``.
+    """Return the flat weights in nearly equal parts, one for each of ``ranks``.
 
     Rank 0's whole if there are none.
     """
@@ -74,7 +74,7 @@ def parts_of(size: int, ranks: Sequence[int]) -> list[ServerPart]:
 
 
 class ShardedWeightsClient:
-    """The main server's hold on weights that are elsewhere; stands for GlobalWeights.
+    """The main server's client of weights on parameter servers; takes the place of GlobalWeights.
 
     Args:
         comm: the ranks; used by the main server's thread only.
@@ -93,7 +93,7 @@ class ShardedWeightsClient:
 
     @property
     def newest(self) -> Buffer:
-        """The newest version, flat."""
+        """The newest version as flat weights."""
         self._tell(_Kind.GIVE)
         whole = np.empty(self._size, self._dtype)
         with self._comm.events.part_of(Activity.WITHIN):
@@ -102,40 +102,40 @@ class ShardedWeightsClient:
         return whole
 
     def fetch(self, worker: int) -> Buffer | None:
-        """Let the worker have the newest version."""
+        """Give the worker the newest version."""
         self._tell(_Kind.FETCH, worker)
         return self.newest if self._ranks[worker] == SERVER else None
 
     def submit(self, worker: int, weights: Buffer | None) -> None:
-        """What a worker has submitted; of other processes the parameter servers have it."""
+        """Send a worker's submission to the parameter servers, unless the worker has sent it to them."""
         if weights is not None:
             self._tell(_Kind.PUT, worker)
             for part in self._parts:
                 self._comm.Send(weights[part.span].copy(), part.rank, PART)
 
     def forget(self, worker: int) -> None:
-        """The worker is gone."""
+        """Tell the parameter servers to drop the data of a lost worker."""
         self._tell(_Kind.FORGET, worker)
 
     def merge(self, instruction: Merge) -> None:
-        """See GlobalWeights."""
+        """Let the parameter servers apply Eq. 10."""
         update = instruction.update
         numbers = update.worker, update.base, update.newest, update.gamma, update.accuracy, update.share
         self._tell(_Kind.MERGE, *numbers)
 
     def average(self, instruction: AverageSubmitted) -> None:
-        """See GlobalWeights."""
+        """Let the parameter servers apply Eq. 7."""
         self._tell(_Kind.AVERAGE, len(instruction.workers), instruction.version)
         table = np.array([instruction.workers, instruction.factors], np.float64)
         for part in self._parts:
             self._comm.Send(table, part.rank, TABLE)
 
     def take(self, worker: int) -> Buffer:
-        """Of ASGD only, which has its weights on rank 0."""
+        """Fail: only ASGD takes submissions, and its weights are on rank 0."""
         raise AssertionError(worker)
 
     def reports(self) -> list[tuple[ServerPart, Buffer]]:
-        """Return what each parameter server reports at the end, REPORTED."""
+        """Return the report (REPORTED) of each parameter server at the end."""
         self._tell(_Kind.END)
         reports = []
         for part in self._parts:
@@ -145,7 +145,7 @@ class ShardedWeightsClient:
         return reports
 
     def finish(self, head: Buffer) -> None:
-        """Tell how the run has ended."""
+        """Tell the parameter servers how the run has ended."""
         for part in self._parts:
             self._comm.Send(head, part.rank, TABLE)
 
@@ -162,7 +162,7 @@ REPORTED = ("updates", "seconds", "waited", "sent", "received")
 
 
 class ParameterServer:
-    """One of them: does what the main server tells it, in that order.
+    """A parameter server: executes the main server's commands, in their order.
 
     Args:
         comm: the ranks; used by nobody else.
@@ -193,7 +193,7 @@ class ParameterServer:
         self._weights = GlobalWeights(weights, min(max(trained - part.span.start, 0), part.size))
 
     def run(self) -> RunOutcome:
-        """Serve until the run has ended; returns how."""
+        """Serve until the run has ended; return how it ended."""
         command = np.zeros(_LENGTH)
         awaited = self._comm.Irecv(command, SERVER, COMMAND)
         while True:
@@ -213,7 +213,7 @@ class ParameterServer:
                 self._report["waited"] += time.perf_counter() - start
 
     def _look(self) -> bool:
-        """Take what has come from workers; returns whether anything has."""
+        """Receive what workers have sent; return whether anything has come."""
         self._sent = [(request, buffer) for request, buffer in self._sent if not _over(request)]
         found = False
         for worker, (buffer, request) in list(self._coming.items()):
@@ -267,7 +267,7 @@ class ParameterServer:
                 self._weights.forget(worker)
 
     def _end(self) -> RunOutcome:
-        """Tell what there is to report, and wait."""
+        """Send the report, and wait for the end."""
         self._comm.Send(np.array([self._report[name] for name in REPORTED]), SERVER, TABLE)
         head = message_head()
         self._comm.Recv(head, SERVER, TABLE)
@@ -282,7 +282,7 @@ class ParameterServer:
 
 
 def _over(request: Request) -> bool:
-    """Return whether a message has gone, or never will."""
+    """Return whether a message has been sent, or never will be."""
     try:
         return request.Test()
     except LostRankError:

@@ -78,7 +78,7 @@ class RemoteWorker:
         self._listen()
 
     def poll(self) -> Event | None:
-        """See ToWorker."""
+        """Return what has come from the worker since the last call, if anything."""
         if self._gone:
             return None
         try:
@@ -87,7 +87,7 @@ class RemoteWorker:
             return self._lost()
 
     def send(self, order: Order, weights: Buffer | None) -> None:
-        """See ToWorker."""
+        """Send an order to the worker."""
         if self._gone:
             return
         try:
@@ -105,12 +105,12 @@ class RemoteWorker:
             self._awaited = None
 
     def hurry(self) -> None:
-        """See ToWorker."""
+        """Ask the worker to submit after its iteration."""
         if self._awaited is not None or self._coming is not None:  # it has not been told to stop
             self._tell(wire.hurry_head())
 
     def finish(self, outcome: RunOutcome) -> None:
-        """See ToWorker."""
+        """Tell the worker that has stopped how the run has ended."""
         self._tell(wire.finished_head(outcome))
 
     def _tell(self, head: Buffer) -> None:
@@ -120,7 +120,7 @@ class RemoteWorker:
 
     @property
     def idle(self) -> bool:
-        """See ToWorker."""
+        """Whether nothing is on its way in either direction."""
         return self._gone or (self._coming is None and not self._sent and not self._shipping)
 
     def _listen(self) -> None:
@@ -158,13 +158,13 @@ class RemoteWorker:
 
     @property
     def _bytes(self) -> int:
-        """Of the weights."""
+        """The bytes of the weights."""
         return self._size * self._dtype.itemsize
 
     def _arrived(
         self, report: SubmissionReport, weights: Buffer | None, requests: Sequence[Request], words: Sequence[Buffer]
     ) -> Event | None:
-        """Return the submission, once all of it is here, or with the parameter servers."""
+        """Return the submission, once it is complete here or on the parameter servers."""
         if sum(request.Test() for request in requests) < len(requests):
             return None
         if not all(word[0] for word in words):  # it died on the way
@@ -177,7 +177,7 @@ class RemoteWorker:
         return Submission(report, weights)
 
     def _ship(self) -> None:
-        """Send the next piece of records, now that the one before is there."""
+        """Send the next piece of records, after the one before has arrived."""
         piece = next(self._pieces, None)
         if piece is None:
             self._shipping = False
@@ -186,7 +186,7 @@ class RemoteWorker:
             self._send(Activity.RECORDS, buffer, tag)
 
     def _records(self, order: Order) -> Iterator[Sequence[Buffer]]:
-        """Pieces with their sizes, of one layer after the other; behind each layer sizes of 0 alone."""
+        """Yield pieces of records with their sizes, layer by layer; sizes of 0 end each layer."""
         for shipment in self._shipments:
             for table, content in shipment.pieces(order.runs):
                 yield np.array([len(table), len(content)]), table, content
@@ -240,13 +240,13 @@ class RemoteServer:
         self._hurried = False
 
     def tell(self, word: WorkerProgress | Settled) -> None:
-        """See ToServer."""
+        """Tell the server how far the pass is, or how the worker computes."""
         self._sent = [(request, buffer) for request, buffer in self._sent if not request.Test()]
         head = wire.settled_head(word) if isinstance(word, Settled) else wire.progress_head(word)
         self._send(Activity.CONTROL, head, _HEAD)
 
     def submit(self, report: SubmissionReport, weights: Buffer) -> None:
-        """See ToServer."""
+        """Submit what has been trained to the server."""
         self._send(Activity.CONTROL, wire.report_head(report), _HEAD)
         for part, coding, rest in zip(self._parts, self._codings, self._rests, strict=True):
             values = weights[part.span]
@@ -255,7 +255,7 @@ class RemoteServer:
             self._send(Activity.WEIGHTS, values, self._tag, part.rank)
 
     def order(self) -> tuple[Order, Buffer | None]:
-        """See ToServer."""
+        """Wait for the next order, and the weights that come with it."""
         self._awaited.Wait()
         while wire.kind_of(self._head) is MessageKind.HURRY:
             self._awaited = self._listen()
@@ -286,7 +286,7 @@ class RemoteServer:
         return order, weights
 
     def finished(self) -> RunOutcome:
-        """See ToServer."""
+        """Wait until the run has ended, after an order to stop."""
         self._listen().Wait()
         while wire.kind_of(self._head) is not MessageKind.FINISHED:  # asked to hurry when it had stopped already
             self._listen().Wait()
@@ -294,7 +294,7 @@ class RemoteServer:
 
     @property
     def hurried(self) -> bool:
-        """See ToServer."""
+        """Whether the server has asked for a submission after this iteration."""
         if not self._hurried and self._awaited.Test():
             assert wire.kind_of(self._head) is MessageKind.HURRY, self._head
             self._hurried = True

@@ -23,7 +23,7 @@ _FORMAT = 2
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What must be the same for a run to be repeated.
+    """The facts that must be equal for a run to be repeated.
 
     Attributes:
         solver: its text, as far as it counts; see relevant_solver.
@@ -53,22 +53,22 @@ class RecordedRun:
 
     @property
     def engines(self) -> dict[int, tuple[int, int]]:
-        """Worker → memory layout and inner engine, of those that have tried."""
+        """The memory layout and inner engine by worker, of those that have tried some."""
         return {each.worker: (each.engine, each.inner) for each in self.instructions if isinstance(each, Settled)}
 
 
 class ReplayLog:
-    """Writes a log, so that what is there is on disk whenever the run ends, in whatever way."""
+    """Writes a log whose lines are on disk at once, however the run ends."""
 
     def __init__(self, file: FileIO) -> None:
         self._file = file
 
     def begin(self, facts: RunFacts) -> None:
-        """The first line."""
+        """Write the first line."""
         self._write(json.dumps({_TITLE: _FORMAT, **asdict(facts)}))
 
     def add(self, instruction: Instruction) -> None:
-        """The next line."""
+        """Write the next line."""
         self._write(to_line(instruction))
 
     def _write(self, line: str) -> None:
@@ -122,7 +122,7 @@ def read_log(path: str) -> RecordedRun:
 
 
 def check_replay(recorded: RecordedRun, now: RunFacts) -> None:
-    """Refuse to repeat another run; how many threads the workers have does not count.
+    """Refuse to repeat another run; the workers' numbers of threads may differ.
 
     Raises:
         UserError: it is another run; it says what differs.

@@ -14,7 +14,7 @@ SERVER = 0
 
 @dataclass(frozen=True)
 class Roles:
-    """The main server and the parameter server are on rank 0; it may be a computing node as well.
+    """The roles of the ranks: rank 0 is main server and parameter server, and may be a computing node, too.
 
     Attributes:
         workers: the rank of each computing node; of one of several ranks the first, its leader.
@@ -36,7 +36,7 @@ class Roles:
 
     @classmethod
     def of(cls, param: ParallelSpec, world: Communicator) -> Roles:
-        """Return the roles in ``world``, which has passed ``violations_of_ranks``; a process that is alone has both."""
+        """Return the roles in ``world``, which ``violations_of_ranks`` has accepted; a single process has both."""
         colocated = param.server == pb.ParallelParameter.COLOCATED or world.size == 1
         ranks = param.node_ranks
         first = SERVER + 1 + param.servers + (ranks - 1) * colocated
@@ -52,38 +52,41 @@ class Roles:
 
     @property
     def worker(self) -> int | None:
-        """The number of the worker that this rank is, or is one of, if it computes."""
+        """The number of the worker that this rank is, or belongs to, if it computes."""
         return next((worker for worker in range(len(self.workers)) if self.rank in self.ranks_of(worker)), None)
 
     @property
     def holds(self) -> bool:
-        """Whether this rank is a parameter server apart from the main server."""
+        """Whether this rank is a separate parameter server."""
         return self.rank in self.holders
 
     @property
     def holders(self) -> range:
-        """The ranks of the parameter servers that are apart from the main server."""
+        """The ranks of the separate parameter servers."""
         return range(SERVER + 1, SERVER + 1 + self.servers)
 
     @property
     def leads(self) -> bool:
-        """Whether this rank is a worker, or its first rank: it talks with the server."""
+        """Whether this rank is a worker, or its first rank, which communicates with the server."""
         return self.rank in self.workers
 
     def ranks_of(self, worker: int) -> tuple[int, ...]:
-        """Return the ranks of a worker, its leader first; those of the server's own follow the parameter servers'."""
+        """Return the ranks of a worker, its leader first.
+
+        The ranks of the server's own worker follow those of the parameter servers.
+        """
         leader = self.workers[worker]
         second = leader + 1 + (self.servers if leader == SERVER else 0)
         return (leader, *range(second, second + self.ranks - 1))
 
     def readers_of(self, worker: int) -> tuple[int, ...]:
-        """Return those of them that read data: the first stages, without slaves."""
+        """Return the worker's ranks that read data: the first stages, without slaves."""
         ranks, replica = self.ranks_of(worker), self.stages * self.shards
         each = self.shards if self.peers else 1
         return tuple(ranks[start + shard] for start in range(0, self.ranks, replica) for shard in range(each))
 
     def place(self, worker: int) -> str:
-        """``rank 3``, or ``ranks 3 to 4``."""
+        """Return the ranks in words: ``rank 3``, or ``ranks 3 to 4``."""
         ranks = self.ranks_of(worker)
         if self.ranks == 1 or ranks[-1] - ranks[0] == self.ranks - 1:
             return f"rank {ranks[0]}" if self.ranks == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
@@ -91,14 +94,14 @@ class Roles:
 
     @property
     def node(self) -> str:
-        """What a computing node of several ranks is: ``pipeline of 3 ranks``, ``grid of 4 ranks: …``."""
+        """The kind of a computing node of several ranks: ``pipeline of 3 ranks``, ``grid of 4 ranks: …``."""
         if self.ranks == self.stages:
             return f"pipeline of {self.ranks} ranks"
         return f"grid of {arrangement(self.ranks, self.stages, self.shards)}"
 
     @property
     def nodes(self) -> str:
-        """How many computing nodes there are, for a title."""
+        """The number of computing nodes, as a title has it."""
         each = f" ({self.node.replace(' of', 's of', 1)})" if self.ranks > 1 else ""
         return f"{len(self.workers)} nodes{each}"
 

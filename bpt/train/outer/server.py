@@ -41,7 +41,7 @@ PAUSE = 0.0005  # seconds to sleep when nothing has come
 
 
 class MainServer:
-    """Waits for what workers submit, and executes what the schedule makes of it.
+    """Waits for workers' submissions, and executes the schedule's instructions.
 
     Args:
         plan: the run.
@@ -91,7 +91,7 @@ class MainServer:
         self._epoch = 0.0
 
     def run(self, frequencies: Sequence[float | None]) -> None:
-        """Serve until every worker has stopped; ``end`` then lets them go.
+        """Serve until every worker has stopped; ``end`` then releases them.
 
         Args:
             frequencies: as for ``Idpa.first``.
@@ -136,7 +136,7 @@ class MainServer:
                 self._weights.forget(worker)
 
     def _lost(self, worker: int) -> list[Instruction]:
-        """Return what follows from the loss of a worker."""
+        """Return the instructions that follow from the loss of a worker."""
         try:
             instructions = self._schedule.lost(worker)
         except RunError:
@@ -184,14 +184,14 @@ class MainServer:
         return self._links[worker].sent + self._links[worker].received
 
     def _advance(self) -> int:
-        """Note how far the run has come; returns the iteration before. It never falls, as progress may by a loss."""
+        """Note the progress of the run; return the iteration before. It never falls, as progress may by a loss."""
         passes = self._schedule.progress * self._assignment.total
         before, self._epoch = self._reached, float(self._assignment.epochs(passes))
         self._reached = max(before, self._assignment.iteration(passes))
         return before
 
     def _see_to(self) -> None:
-        """There is a new version: show the loss, test and write snapshots, if that is due."""
+        """Handle a new version: show the loss, test and write snapshots, if due."""
         before = self._advance()
         now, plan = self._reached, self._plan
         self._monitor.display(now)
@@ -202,7 +202,7 @@ class MainServer:
             self._snapshot()
 
     def _act(self, action: SignalAction, terminated: bool) -> None:
-        """Do what a signal asks for, on whichever rank it came; ``terminated``: it was SIGTERM."""
+        """Execute a signal's action, on whichever rank it came; ``terminated``: it was SIGTERM."""
         self.terminated |= terminated
         if action is SignalAction.SNAPSHOT:
             self._snapshot()
@@ -246,7 +246,7 @@ class MainServer:
             LOG.warning("Stopped after %d iterations without a snapshot; lost: %s", self._reached, lost)
 
     def _see_how_it_ended(self, replay: Replay) -> None:
-        """Tell of a replay that ends before all passes are done."""
+        """Report a replay that ends before all passes are done."""
         place = f"at iteration {self._reached} of {self._assignment.first + self._assignment.iterations}"
         self.short = replay.broken or replay.short
         self.stopped = self.short or replay.stopped
@@ -261,7 +261,7 @@ class MainServer:
             LOG.info("Replay: the run that wrote the log was stopped %s, and so is its replay", place)
 
     def end(self) -> RunOutcome:
-        """Tell the workers how the run has ended, when all is written, so that all ranks end alike."""
+        """Tell the workers how the run has ended, after all is written, so that all ranks end alike."""
         outcome = RunOutcome(self._reached, self.terminated, self.short)
         for link in self._links:
             link.finish(outcome)

@@ -1,4 +1,4 @@
-"""Serving: what rank 0 builds for a run of the outer layer, and what it leaves behind."""
+"""ServerSession: what rank 0 builds for a run of the outer layer, and what it writes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _Exchange, _Balance = pb.ParallelParameter.Exchange, pb.ParallelParameter.Balanc
 
 
 class ServerSession:
-    """The server's part of a run, built before the workers know of it.
+    """The server's part of a run, built before the workers know of the run.
 
     Args:
         plan: the run.
@@ -142,7 +142,7 @@ class ServerSession:
 
     @staticmethod
     def _fewer_batches(plan: RunPlan, passes: Fraction) -> RunPlan:
-        """Near the end of a run that goes on there may be fewer passes left than batches to hand out."""
+        """Limit the batches to hand out to the passes that are left in a resumed run."""
         parallel = plan.parallel_param
         wanted, most = parallel.balance_param.num_batches, max(1, int(passes))
         if parallel.balance != pb.ParallelParameter.IDPA or wanted <= most:
@@ -161,7 +161,7 @@ class ServerSession:
 
     @property
     def _folder(self) -> str:
-        """Where reports go."""
+        """The folder of the reports."""
         return f"{self._plan.snapshot_prefix}_run"
 
     def run(
@@ -253,7 +253,7 @@ class ServerSession:
         return ShardedWeightsClient(comm, parts_of(self._flat.size, self._roles.holders), weights, self._roles.workers)
 
     def _work(self, trainer: Trainer, link: ToServer, threads: int) -> None:
-        """What the worker's thread does."""
+        """Run the worker in its thread."""
         torch.set_num_threads(threads)  # torch keeps it by thread
         number = self._roles.worker
         assert number is not None
@@ -285,7 +285,7 @@ class ServerSession:
         return f"worker {worker} ({self._roles.place(worker)}, host {nodes[worker].host})"
 
     def _facts_now(self) -> RunFacts:
-        """Return what this run has to have in common with one that it repeats, before the workers are known."""
+        """Return the facts that this run must share with one that it repeats, before the workers are known."""
         return RunFacts(
             self._plan.shared_text,
             net_digest(self.solver.net.graph),

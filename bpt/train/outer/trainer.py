@@ -14,7 +14,7 @@ from bpt.train.solver.solver import RunOutcome
 
 
 class Trainer:
-    """A whole net on one rank.
+    """A whole net in training on one rank.
 
     Args:
         runtime: trains by itself; without tests and snapshots.
@@ -38,7 +38,7 @@ class Trainer:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is left to try out."""
+        """Whether all trials are finished."""
         return self._runtime.tuner.settled
 
     @property
@@ -47,23 +47,23 @@ class Trainer:
         return self._runtime.tuner.engines
 
     def allocate(self, runs: Sequence[Run], begun: int) -> None:
-        """From the next batch on, train these samples, too; see PrefetchingDataLayer."""
+        """Add these samples to the training data from the next batch on (PrefetchingDataLayer)."""
         for layer in self.layers:
             layer.allocate(runs, begun)
 
     def load(self, weights: Buffer) -> None:
-        """Go on from these weights. History (momentum) stays."""
+        """Continue from these weights; the history (momentum) stays."""
         self._flat.load(weights)
 
     def warm_up(self) -> None:
-        """Train until nothing has to be made ready or tried out any more, and forget what came of it."""
+        """Train until all is ready and tried out, and drop the results."""
         self._runtime.warm_up()
         self._accuracy.take()
         if self._sums is not None:
             self._sums = self._flat.nothing()
 
     def step(self, iteration: int) -> float:
-        """Train what stands for this iteration of the solver; returns its loss.
+        """Train this iteration of the solver; return its loss.
 
         Iterations go on where the last one ended, whatever their numbers: under DELAYED, batches stay under way.
         """
@@ -72,7 +72,7 @@ class Trainer:
         return self._runtime.iterate()
 
     def examine(self, iterations: int) -> None:
-        """Go through the samples of the last ``iterations`` once more, forward only: ``tally`` then tells of these.
+        """Run the samples of the last ``iterations`` forward once more, so that ``tally`` counts these.
 
         By the weights that are there now, through the training net. Training goes on as if that had not been.
         """
@@ -93,14 +93,14 @@ class Trainer:
         return self._accuracy.take()
 
     def trained(self) -> Buffer:
-        """Return what to submit: the weights, or the sum of the gradients since the last call. The buffer is the caller's."""
+        """Return the weights, or the sum of the gradients since the last call, in a buffer for the caller."""
         if self._sums is None:
             return self._flat.pack()
         sums, self._sums = self._sums, self._flat.nothing()
         return sums
 
     def end(self, outcome: RunOutcome) -> None:
-        """The run has ended so."""
+        """Do nothing: subclasses act on the end of the run."""
 
     def _add(self, loss: float) -> None:
         assert self._sums is not None

@@ -20,7 +20,7 @@ BEAT = 0.25  # seconds between two words of how far a pass is
 
 
 class Signals(Protocol):
-    """Those that a computing node has got; see SignalActions."""
+    """The signals that a computing node has received (SignalActions)."""
 
     @property
     def terminated(self) -> bool: ...
@@ -28,7 +28,7 @@ class Signals(Protocol):
 
 
 class Worker:
-    """Does what orders say until one says stop.
+    """Executes orders until one says stop.
 
     An iteration trains a batch of the size in the net's text, as that of one process does, and as there a batch may
     reach over the end of a pass. Learning rates follow the part of all passes that is done, so that they fall as those
@@ -55,7 +55,7 @@ class Worker:
         self._iterations = 0
 
     def run(self) -> RunOutcome:
-        """Train until the server says stop; returns how the run has ended, once it has."""
+        """Train until the server says stop; return how the run has ended."""
         order, weights = self._link.order()
         waited = 0.0
         while not order.stop:
@@ -81,7 +81,7 @@ class Worker:
         self._allocated = True
 
     def _warm_up(self) -> None:
-        """Let the first passes be like all others, and tell how the node computes.
+        """Warm up, so that the first passes are like all others, and tell how the node computes.
 
         So times are those of training from the first batch on, which the next ones are divided by; and a replay, which
         knows from the start how a run computed, trains the same.
@@ -129,11 +129,11 @@ class Worker:
 
     @property
     def _done(self) -> Fraction:
-        """Passes done, with the part of the present one."""
+        """The passes done, with the part of the present one."""
         return self._layers[0].passes
 
     def _iterate(self) -> float:
-        """Train one iteration; returns its loss."""
+        """Train one iteration; return its loss."""
         self._iterations += 1
         return self._trainer.step(self._assignment.iteration(self._done))
 

@@ -13,7 +13,7 @@ from bpt.train.solver.solver import RunOutcome
 
 @dataclass(frozen=True)
 class Submission:
-    """A worker's report, with its weights or gradients, flat; ``None``: parameter servers have got them."""
+    """A worker's report, with flat weights or gradients; ``None`` if parameter servers have got them."""
 
     report: SubmissionReport
     weights: Buffer | None
@@ -21,7 +21,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class WorkerLost:
-    """A worker that is not there any more."""
+    """The loss of a worker."""
 
     worker: int
 
@@ -30,7 +30,7 @@ Event: TypeAlias = WorkerProgress | Submission | Settled | WorkerLost
 
 
 class ToWorker(Protocol):
-    """The server's end. Nothing here waits for the worker."""
+    """The server's end of a link; its methods never wait for the worker."""
 
     def poll(self) -> Event | None:
         """Return what has come from the worker since the last call, if anything."""
@@ -46,7 +46,7 @@ class ToWorker(Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way in either direction."""
+        """Whether nothing is on its way in either direction."""
 
     @property
     def sent(self) -> int:
@@ -58,19 +58,19 @@ class ToWorker(Protocol):
 
 
 class ToServer(Protocol):
-    """A worker's end."""
+    """A worker's end of a link."""
 
     def tell(self, word: WorkerProgress | Settled) -> None:
-        """Tell how far the pass is, or how the worker computes. Does not wait."""
+        """Tell the server how far the pass is, or how the worker computes, without waiting."""
 
     def submit(self, report: SubmissionReport, weights: Buffer) -> None:
-        """Submit what has been trained; the buffer belongs to the server from now on. Does not wait."""
+        """Submit what has been trained, without waiting; the buffer belongs to the server from now on."""
 
     def order(self) -> tuple[Order, Buffer | None]:
         """Wait for the next order, and the weights that come with it."""
 
     def finished(self) -> RunOutcome:
-        """After an order to stop, wait until the run has ended."""
+        """Wait until the run has ended, after an order to stop."""
 
     @property
     def hurried(self) -> bool:

@@ -26,7 +26,7 @@ _ACTIONS = (SignalAction.SNAPSHOT, SignalAction.STOP)
 
 
 class Command(IntEnum):
-    """What the leader tells the others to do."""
+    """A command of the leader to the other ranks."""
 
     LOAD = 1
     WARM_UP = 2
@@ -40,7 +40,7 @@ class Command(IntEnum):
 
 
 class WorkerRanks(Trainer):
-    """One rank's part of the net; on the leader, the whole net as a Worker handles it. Making it is a collective call.
+    """One rank's part of the net; on the leader, the whole net as a Worker uses it. Creation is a collective call.
 
     A command is a sum over the ranks: of the leader's words, and of the signals that each rank has got since the last
     one. So the leader learns of these, and tells the server, wherever they came.
@@ -77,7 +77,7 @@ class WorkerRanks(Trainer):
         self._allocated = False
 
     def take(self) -> SignalAction:
-        """Return the action that a signal to any rank has asked for since the last call, one at a time.
+        """Return the next action that a signal to any rank has asked for, one at a time.
 
         See SignalActions.
         """
@@ -125,7 +125,7 @@ class WorkerRanks(Trainer):
     # The others
 
     def follow(self) -> RunOutcome:
-        """Do what the leader does until the run has ended; returns how."""
+        """Do what the leader does until the run has ended; return how it ended."""
         while True:
             command, number = self._meet(np.zeros(2))
             match Command(command):
@@ -150,7 +150,7 @@ class WorkerRanks(Trainer):
                     return ended
 
     def _keep(self, layer: int, parcel: RecordChunk | None) -> None:
-        """Records for all ranks; those that have no data let them pass."""
+        """Broadcast records to all ranks; ranks without data drop them."""
         with self._ranks.events.part_of(Activity.WITHIN):
             sizes = np.array([len(parcel.table), len(parcel.content)] if parcel else [0, 0])
             self._ranks.Bcast(sizes)
@@ -162,7 +162,7 @@ class WorkerRanks(Trainer):
             self._spools[layer].append(parcel)
 
     def _allocate(self, runs: Sequence[Run], begun: int) -> None:
-        """Each rank that has data gets its share of each batch of the same stream."""
+        """Give each rank with data its share of each batch of the same stream."""
         super().allocate(self._ranks.bcast(tuple(runs)), begun)
         self._allocated = True
 
@@ -179,7 +179,7 @@ class WorkerRanks(Trainer):
         self._meet(np.array([command, number], np.float64))
 
     def _meet(self, words: Buffer) -> tuple[int, ...]:
-        """Return the leader's words, on all ranks."""
+        """Return the leader's words on all ranks."""
         asked = self._signals.take() if self._signals else SignalAction.NONE
         terminated = self._signals is not None and self._signals.terminated
         sums = np.array([*words, terminated, *(asked is action for action in _ACTIONS)], np.float64)

@@ -1,1 +1,1 @@
-"""Why a plan cannot be carried out, and what is set in it for nothing: the rules of all mechanisms, gathered."""
+"""The rules of all mechanisms: why a plan cannot run, and which of its settings have no effect."""

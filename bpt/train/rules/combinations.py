@@ -40,7 +40,7 @@ tries them all: those that go in step, and LOCAL, against one process, to 1e-5 i
 
 
 class Combination(NamedTuple):
-    """Values of ``parallel_param``, by their names in the schema; ``topology`` is one of TOPOLOGIES."""
+    """A combination of values of ``parallel_param``, by their names; ``topology`` is one of TOPOLOGIES."""
 
     exchange: str
     balance: str = "UNIFORM"
@@ -50,7 +50,7 @@ class Combination(NamedTuple):
 
     @property
     def plan(self) -> RunPlan:
-        """A run like that, of nothing in particular."""
+        """A plan with this combination and default values."""
         stages, shards = TOPOLOGIES[self.topology]
         optim = OptimSpec(
             base_lr=0.01, lr_policy="fixed", max_iter=1, given=frozenset(("base_lr", "lr_policy", "max_iter"))
@@ -68,12 +68,12 @@ class Combination(NamedTuple):
 
     @property
     def violation(self) -> Violation | None:
-        """Why there is no such run; ``None``: there is."""
+        """The reason why there is no such run; ``None`` if there is one."""
         return next(iter(violations(self.plan)), None)
 
 
 def page() -> str:
-    """Return the whole text."""
+    """Return the whole text of the page."""
     reasons: dict[Violation, dict[str, None]] = {}  # → the exchanges of which it is said, in order
 
     def cell(combination: Combination) -> str:

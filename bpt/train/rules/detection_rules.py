@@ -1,4 +1,4 @@
-"""What can be said of tests of detections."""
+"""The rules of tests of detections: which settings of them are valid."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVAL_TYPES = ("classification", "detection")
 
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
-    """Yield why tests of ``plan`` cannot be judged as it says."""
+    """Yield why tests of ``plan`` cannot be evaluated as it says."""
     if plan.eval_type not in EVAL_TYPES:
         yield Violation(("eval_type",), f'eval_type is "{plan.eval_type}"; it must be {_words(EVAL_TYPES)}')
     if plan.ap_version not in AP_VERSIONS:

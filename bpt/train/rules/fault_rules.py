@@ -1,4 +1,4 @@
-"""What can be said of lost ranks, and when it says nothing."""
+"""The rules of lost ranks: which settings of them are valid, and which have no effect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PARAM = "fault_param"
 
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
-    """Yield why ``plan`` cannot go on without a rank as it says."""
+    """Yield why ``plan`` cannot continue without a rank as it says."""
     fault = plan.parallel_param.fault_param
     for field in ("copies", "timeout", "spares", "memory_snapshot"):
         yield from check_range(fault, field, PARALLEL, PARAM, least=0)
@@ -51,7 +51,7 @@ def violations_of_spares(plan: RunPlan, ranks: int, tolerant: bool) -> Iterator[
 
 
 def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
-    """Yield what is set of healing where nothing heals."""
+    """Yield the settings of healing that have no effect, since nothing heals."""
     fault = plan.parallel_param.fault_param
     if plan.is_outer:
         for field in ("on_loss", "min_ranks", "copies", "copy_interval", "memory_snapshot", "spares"):

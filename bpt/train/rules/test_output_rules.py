@@ -19,7 +19,7 @@ def field_of(plan: RunPlan) -> tuple[str, ...]:
 
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
-    """Yield what is missing or makes no sense, whatever the nets."""
+    """Yield what is missing or contradictory, whatever the nets."""
     param = plan.early_stopping_param
     yield from check_range(plan, "max_snapshots", least=0)
     if plan.stops_early:
@@ -50,12 +50,12 @@ def violations_of_net(plan: RunPlan, tests: Sequence[LayerGraph]) -> Iterator[Vi
 
 
 def judged(plan: RunPlan, tests: Sequence[LayerGraph]) -> Edge | None:
-    """Return the output, of the first test net that has it; ``None``: none has."""
+    """Return the output, of the first test net that has it; ``None`` if none has."""
     return next((edge for test in tests for edge in test.outputs if edge.blob == plan.judged_by), None)
 
 
 def higher_is_better(plan: RunPlan, tests: Sequence[LayerGraph]) -> bool:
-    """Return whether higher values of the output are better: if the text does not say, of all but losses."""
+    """Return whether higher values of the output are better; by default, for all outputs except losses."""
     better = plan.early_stopping_param.better
     if better == pb.EarlyStoppingParameter.AUTO:
         edge = judged(plan, tests)

@@ -28,7 +28,7 @@ from bpt.train.rules import detection_rules, fault_rules, test_output_rules
 
 
 def violations(plan: RunPlan) -> list[Violation]:
-    """Return why nobody can run ``plan``, whatever its nets, ranks and devices; no file is looked at."""
+    """Return why ``plan`` cannot run, whatever its nets, ranks and devices; no file is looked at."""
     return [
         *_loop(plan),
         *detection_rules.violations(plan),
@@ -80,7 +80,7 @@ def violations_here(plan: RunPlan) -> list[Violation]:
 
 
 def violations_in_step(plan: RunPlan) -> list[Violation]:
-    """Return those of a run whose ranks go in step: all but ``bpt train`` and ``bpt simulate`` know no others."""
+    """Return the violations of a run in step, the only kind except for ``bpt train`` and ``bpt simulate``."""
     return [*outer_rules.violations_in_step(plan), *violations(plan)]
 
 
@@ -127,7 +127,7 @@ def violations_of_net(
 
 
 def ignored_settings(plan: RunPlan, on_gpu: bool = False, graph: LayerGraph | None = None) -> list[IgnoredSetting]:
-    """Return what is set but has no effect.
+    """Return the settings that have no effect.
 
     Args:
         on_gpu: this rank computes on one.

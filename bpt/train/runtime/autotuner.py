@@ -1,4 +1,4 @@
-"""What the first iterations of a run try out: memory layout, inner layer, and then the chunks of gradients."""
+"""Autotuner: tries out memory layout, inner layer and chunks of gradients in the first iterations of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ WARM_UP = 2  # iterations at the start of a run that do not count: threads, memo
 
 
 class Autotuner:
-    """Times iterations until all is settled. Every trial is an iteration of training; nothing is computed twice.
+    """Times iterations until all choices are settled; every trial is an iteration of training.
+
+    Nothing is computed twice.
 
     Args:
         engines: the memory layout, then the inner layer: each is tried with what has won before.
@@ -43,11 +45,11 @@ class Autotuner:
         return tuple(engine.settle() for engine in self._engines)
 
     def start(self) -> None:
-        """An iteration begins."""
+        """Begin an iteration."""
         self._start = time.perf_counter()
 
     def end(self) -> bool:
-        """Return an iteration has ended; whether this settled the last trial. A collective call until then."""
+        """End an iteration; return whether this settled the last trial. A collective call until then."""
         if self.settled:
             return False
         synchronize(self._device)
@@ -61,7 +63,7 @@ class Autotuner:
         return self.settled
 
     def finish(self) -> None:
-        """Training is over: tell what has not been found out."""
+        """Report at the end of training what has not been found out."""
         if not self._chunks.settled:
             LOG.warning(
                 "Chunks: training has ended before the search: nothing is chosen, or kept in a file. A run that goes "

@@ -36,7 +36,7 @@ class Built(NamedTuple):
 
 
 class Builder:
-    """Makes nets of one run.
+    """Builds the nets of one run.
 
     Args:
         seed: of everything random.
@@ -77,7 +77,7 @@ class Builder:
         make_operator: MakeOperator | None = None,
         filled: bool = True,
     ) -> Built:
-        """Return the net of ``plan``, whose graph is ``graph``; see Net for ``shared`` and ``filled``.
+        """Return the net of ``plan``, whose graph is ``graph``; ``shared`` and ``filled`` are as for Net.
 
         Args:
             make_operator: of this net, instead of that of all.

@@ -32,7 +32,7 @@ LOG = logging.getLogger("bpt")
 
 @dataclass
 class Checkpoint:
-    """Writes and reads the TrainState of a run, but for CGDP's chunks.
+    """Writes and reads the TrainState of a run, without CGDP's chunks.
 
     Weights and moments go from and to the tensors of the net and the rule, which a state shares: no copy is made.
 
@@ -57,14 +57,14 @@ class Checkpoint:
     _recorded: bool = False
 
     def go_on(self, state: TrainState) -> None:
-        """The run of ``state`` goes on: what it has written is known, and old ones still go."""
+        """Continue the run of ``state``: its snapshots are known, and old ones are still removed."""
         if state.run not in ("", self.run):
             writes = self.plan.max_snapshots and not self.parallel.grid.world.rank
             self.written = snapshot.of_run(self.plan.snapshot_prefix, state.run, state.iteration) if writes else []
             self.run = state.run
 
     def settle(self, iteration: int) -> None:
-        """This run and the one that resumes it must go on alike, or their roundings part; a collective call."""
+        """Settle all trials, so that this run and the one that resumes it round alike; a collective call."""
         if self.plan.on_nan == pb.SolverParameter.STOP:
             check_weights(iteration, self.net, self.parallel.grid.world)
         for tuned in self.tuned:
@@ -77,7 +77,7 @@ class Checkpoint:
         return every > 0 and iteration % every == 0 and self._has_room
 
     def write_in_memory(self, state: TrainState) -> None:
-        """Write a snapshot in the memory of the first rank's host, in place of an older one; see ``write``.
+        """Write a snapshot in the memory of the first rank's host, in place of an older one, as ``write`` does.
 
         Where there is no room for it, a warning says so, once, and the run goes on without.
         """
@@ -97,12 +97,12 @@ class Checkpoint:
             LOG.warning("memory_snapshot: %s; the run goes on without snapshots in memory", error)
 
     def forget_in_memory(self) -> None:
-        """Remove what is in memory: there is something newer on disk, or the run is at its end."""
+        """Remove the snapshot in memory: a newer one is on disk, or the run has ended."""
         if self.plan.parallel_param.fault_param.memory_snapshot and self.parallel.grid.world.rank == 0:
             in_memory.remove(self.plan.snapshot_prefix)
 
     def write(self, state: TrainState, name: str = "", average: bool = False) -> str:
-        """Write a snapshot under ``snapshot_prefix``; returns the path of its solver state. A collective call.
+        """Write a snapshot under ``snapshot_prefix``; return the path of its solver state. A collective call.
 
         Args:
             state: what this rank holds, with the memory layout settled; its tensors are the net's and the rule's.
@@ -169,7 +169,7 @@ class Checkpoint:
         return path
 
     def _record_preprocessing(self) -> None:
-        """Beside the snapshots, once a run: how images become the net's input, if that is what it is trained with."""
+        """Record beside the snapshots, once a run, how images become the net's input, if it trains on images."""
         if self._recorded:
             return
         self._recorded = True
@@ -231,7 +231,7 @@ class Checkpoint:
 
 
 def _forgotten(plan: RunPlan) -> str:
-    """Return what becomes of the memory of ranks that are others now."""
+    """Return in words what becomes of the memory of an exchange whose ranks have changed."""
     if plan.parallel_param.exchange == pb.ParallelParameter.LOCAL:
         return "all of these go on from the average of those' weights"
     return "what each of them had left out of its gradients is not known here, and residuals begin anew"

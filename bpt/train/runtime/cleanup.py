@@ -1,4 +1,4 @@
-"""Ending: what is to be closed when a run ends."""
+"""CleanupStack: closes the resources of a run at its end."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ T = TypeVar("T", bound="Closeable")
 
 
 class CleanupStack:
-    """Closes what it was told of, the last first, and each once."""
+    """Closes its entries once each, the last first."""
 
     def __init__(self) -> None:
         self._left: list[Callable[[bool], object]] = []
 
     def add(self, close: Callable[[bool], object]) -> None:
-        """Add what is called with whether something has failed; if nothing has, it may be a collective call."""
+        """Add a callback that gets whether something has failed; if nothing has, it may be a collective call."""
         self._left.append(close)
 
     def add_own(self, close: Callable[[], object]) -> None:
-        """Add what concerns this rank only."""
+        """Add a callback that concerns this rank only."""
         self._left.append(lambda failed: close())
 
     def close(self, failed: bool = False) -> None:
-        """Close all; a collective call, unless something ``failed``.
+        """Close all entries; a collective call, unless something ``failed``.
 
         Raises:
             Exception: what closing raised first; the rest is then closed as after a failure.
@@ -37,7 +37,7 @@ class CleanupStack:
 
 
 class Closeable:
-    """What the end of a ``with`` block closes, after a failure in it too."""
+    """A context manager that is closed at the end of its ``with`` block, after a failure too."""
 
     def __enter__(self: T) -> T:
         return self
@@ -46,5 +46,5 @@ class Closeable:
         self.close(failed=kind is not None)
 
     def close(self, failed: bool = False) -> None:
-        """Give back what there is; a collective call, unless something ``failed``."""
+        """Free the resources; a collective call, unless something ``failed``."""
         raise NotImplementedError

@@ -23,7 +23,7 @@ def segments_of(
     chunks: Sequence[int] = (),
     size: int = SEGMENT,
 ) -> tuple[Segment, ...]:
-    """Return how a net is cut: between stages, at split layers and, to ``overlap`` the exchange, at enough parameters.
+    """Return how a net is cut: between stages, at split layers and, to ``overlap`` the exchange, by parameters.
 
     Args:
         param: how many shards there are.
@@ -49,7 +49,7 @@ def gathered(graph: LayerGraph, staging: Staging | None) -> frozenset[int]:
 
 
 def last_segments(graph: LayerGraph, segments: Sequence[Segment]) -> dict[int, int]:
-    """Param.index of each own parameter → the segment that finishes its gradient: the first that uses it."""
+    """Return Param.index of each own parameter → the segment that finishes its gradient, the first that uses it."""
     segment_of = {layer: s.index for s in segments for layer in range(s.start, s.end)}
     first: dict[int, int] = {}
     for param in graph.params:

@@ -25,7 +25,7 @@ Look = Callable[[], object]
 
 
 class NonFinitePlace(NamedTuple):
-    """Where a number that is not finite was found; the first in the order of layers is the least.
+    """The place where a number that is not finite was found; the first in the order of layers is the least.
 
     Attributes:
         layer: its index in the graph.
@@ -68,7 +68,7 @@ def check_loss(loss: float, iteration: int, optim: OptimSpec, net: Net, world: C
 
 
 def check_weights(iteration: int, net: Net, world: Communicator) -> None:
-    """Raise a DivergedError unless all weights that are to be written are finite; a collective call."""
+    """Raise a DivergedError unless all weights to be written are finite; a collective call."""
     found = _first(world, _of_weights(net))
     if found is not None:
         raise DivergedError(
@@ -93,7 +93,7 @@ def _of_weights(net: Net) -> NonFinitePlace | None:
 
 @contextmanager
 def _watched(net: Net) -> Iterator[list[NonFinitePlace]]:
-    """Return the places where layers make numbers that are not finite, of all passes inside."""
+    """Yield the places where layers produce numbers that are not finite, of all passes inside."""
     seen: list[NonFinitePlace] = []
 
     def look(index: int, layer: nn.Module, bottoms: Any, made: Any) -> None:

@@ -1,4 +1,4 @@
-"""FlightLog: writes what a rank's flight recorder has kept to a file, when something fails."""
+"""FlightLog: writes the content of a rank's flight recorder to a file after a failure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bpt.train.runtime.rank_status import RankStatusTable
 
 
 class FlightLog:
-    """The file of one rank, beside the snapshots.
+    """The file of one rank's flight recorder, beside the snapshots.
 
     Args:
         world: all ranks of the run.
@@ -40,12 +40,12 @@ class FlightLog:
 
     @classmethod
     def of(cls, world: Communicator, prefix: str) -> FlightLog | None:
-        """Return that of this rank of ``world``; ``None``: it has no flight recorder."""
+        """Return the flight log of this rank of ``world``; ``None`` without a flight recorder."""
         flight = world.events.flight
         return cls(world, prefix, flight) if flight else None
 
     def failed(self, error: BaseException) -> None:
-        """A run has ended with an error: write, unless it is a user's mistake, he has ended it, or it has diverged.
+        """Write after a run has failed, unless the user caused or ended it, or it has diverged.
 
         Of ranks that only follow another one's loss the first says where.
         """

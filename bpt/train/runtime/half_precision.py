@@ -38,8 +38,9 @@ Seconds = tuple[float, float]
 
 
 def precision_here(plan: RunPlan, world: Communicator, device: torch.device, log: logging.Logger = LOG) -> Precision:
-    """Return what the ranks of ``world`` compute in; a collective call. AUTO is FLOAT32 where one of them knows no
-    bfloat16.
+    """Return the precision of the ranks of ``world``; a collective call.
+
+    AUTO is FLOAT32 where one of them does not support bfloat16.
 
     So is what only the net's text asks for, where a rank cannot: that text has been written for a GPU.
 
@@ -60,7 +61,7 @@ def precision_here(plan: RunPlan, world: Communicator, device: torch.device, log
 
 
 def _why_not(precision: Precision, world: Communicator, device: torch.device) -> str:
-    """Return why a rank of ``world`` cannot compute in it; empty if all can. A collective call."""
+    """Return why a rank of ``world`` cannot compute in the precision; empty if all can. A collective call."""
     if precision.half is None:
         return ""
     answers = world.allgather((world.host, without_half(device, precision.half)))
@@ -76,7 +77,7 @@ def net_in(
     context: PassContext | None = None,
     world: Communicator | None = None,
 ) -> Net:
-    """Return the net of ``graph`` on ``device``, outside of a run, in the precision of this name; a collective call.
+    """Return the net of ``graph`` on ``device``, outside of a run, in the named precision; a collective call.
 
     Args:
         context: of the net, but for its precision.
@@ -100,7 +101,7 @@ def net_in(
 
 
 class HalfLayers:
-    """Which layers of a run's nets compute in half precision: all that can, or under AUTO those that are faster by it.
+    """The layers that compute in half precision: all that can, or under AUTO those that it makes faster.
 
     Args:
         nets: the one that is trained, and others, in which layers of the same names do as there.
@@ -118,7 +119,7 @@ class HalfLayers:
         self._chosen: frozenset[str] = frozenset()
 
     def settle(self) -> None:
-        """Choose, unless that has been done; a collective call until then."""
+        """Choose the layers, unless that has been done; a collective call until then."""
         if self.settled:
             return
         net = self._nets[0]
@@ -143,14 +144,14 @@ class HalfLayers:
         )
 
     def state(self) -> tuple[int, ...]:
-        """Return what a run that goes on takes over: 1 or 0 for each layer that could be.
+        """Return the choice for a run that continues this one: 1 or 0 for each candidate.
 
         Nothing before it is settled.
         """
         return tuple(int(name in self._chosen) for name in self._candidates) if self.settled else ()
 
     def load(self, state: Sequence[int]) -> None:
-        """Go on as an earlier run did, by its ``state()``."""
+        """Continue as an earlier run did, by its ``state()``."""
         if len(state) == len(self._candidates):
             self._use({name for name, half in zip(self._candidates, state, strict=True) if half})
         elif state:
@@ -168,7 +169,7 @@ class HalfLayers:
 
 
 def times_of(net: Net, device: torch.device) -> dict[str, Seconds]:
-    """Return how long the candidates that this rank runs take, by name. Equal ones are measured once."""
+    """Return the times of the candidates that this rank runs, by name; equal ones are measured once."""
     known: dict[object, Seconds] = {}
     found: dict[str, Seconds] = {}
     for node in filter(lambda node: net.part.runs(node.index), choosable(net.graph)):

@@ -1,4 +1,4 @@
-"""Healing: a run in step goes on without the ranks that it has lost, with the same batches and the same curve.
+"""Healing: a run in step continues without its lost ranks, with the same batches and the same curve.
 
 Under fault tolerance a rank's death ends nothing but what needs that rank. Whoever comes upon it lets all others know
 (``Revoke``), wherever they wait; those that live find each other (``Shrink``), agree upon a state (see ``recovery``),
@@ -33,12 +33,12 @@ LOG = logging.getLogger("bpt")
 
 
 class Rebind(Protocol):
-    """Binds a plan to a state; see ``bind``."""
+    """A callable that binds a plan to a state, as ``bind`` does."""
 
     def __call__(
         self, plan: RunPlan, state: TrainState | None, world: Communicator, *, crew: RankGroup | None = None
     ) -> Runtime:
-        """Return a collective call of those that train."""
+        """Return the bound run; a collective call of the ranks that train."""
 
 
 _WELL = 1  # bit of a rank that is at the end of its work
@@ -49,7 +49,7 @@ _NO_COPY = f"{_HELD}: the rank with its copy is lost, too; --snapshot auto goes 
 
 
 def start(plan: RunPlan, everyone: Communicator, bind: Rebind) -> Runtime | SpareRank:
-    """Return the run of ``plan``, or a rank that waits, if there are to be spares; a collective call of all ranks."""
+    """Return the run of ``plan``, or a waiting rank if there are spares; a collective call of all ranks."""
     return _take_place(plan, None, RankGroup.of_job(plan, everyone), bind)
 
 
@@ -60,7 +60,7 @@ def _take_place(plan: RunPlan, state: TrainState | None, crew: RankGroup, bind: 
 def run_with_recovery(
     run: Runtime | SpareRank, hosts: Mapping[int, str], rebind: Rebind, work: Callable[[Runtime], object]
 ) -> Runtime | SpareRank:
-    """Do ``work`` with a run, and again with what is left of it after ranks were lost; a collective call.
+    """Do ``work`` with a run, and again with the remaining ranks after a loss; a collective call.
 
     Ranks that are spare do none, until they take the place of others.
 
@@ -110,7 +110,7 @@ def hosts_of(world: Communicator) -> dict[int, str]:
 def heal(
     run: Runtime | SpareRank, loss: LostRankError, hosts: Mapping[int, str], rebind: Rebind, agreed: bool = False
 ) -> Runtime | SpareRank:
-    """Return the run on the ranks that are left; a collective call of these.
+    """Return the run on the remaining ranks; a collective call of these.
 
     Args:
         run: of before; it is closed.
@@ -154,14 +154,14 @@ def heal(
 
 
 def _break_off(world: Communicator, agreed: bool = False) -> None:
-    """Let all ranks know, wherever they wait; those that were at the end already learn here that it is not the end."""
+    """Interrupt all ranks, wherever they wait; those already at the end learn that the run continues."""
     world.Revoke()
     if not agreed:
         world.Agree(0)
 
 
 class _UnrecoverableError(Exception):
-    """No state can be made of what the ranks know: all of them find so."""
+    """An error: the ranks' records do not make up a state; all ranks find the same."""
 
 
 def _tell(plan: RunPlan, lost: Sequence[int], hosts: Mapping[int, str], iteration: int, crew: RankGroup) -> None:
@@ -174,8 +174,7 @@ def _tell(plan: RunPlan, lost: Sequence[int], hosts: Mapping[int, str], iteratio
 
 
 def _arranged(plan: RunPlan, graph: LayerGraph, ranks: int) -> RunPlan:
-    """Return the plan on as many ranks as there are: in the largest grid into which they divide, none of its sides
-    longer.
+    """Return the plan in the largest grid into which the ranks divide, with none of its sides longer.
 
     What a rank has to hold grows as little as can be. Layers that name their stages cannot have others: then the net is
     not cut.

@@ -1,4 +1,4 @@
-"""Heartbeat: notices ranks that stand still, which nobody would ever be told of: they are neither lost nor at work.
+"""Heartbeat: detects ranks that stand still, which are neither lost nor at work.
 
 A process that is stopped, or whose host or link is dead without a word, leaves all others waiting in MPI for ever. So
 each rank has a thread that sends some others a sign of life, whatever its main thread does, with where this one is and
@@ -51,7 +51,7 @@ End = Callable[[str, "int | None"], object]
 
 
 class _Neighbour:
-    """A rank that is watched: when its last beat came."""
+    """A rank that is watched, and the time of its last beat."""
 
     def __init__(
         self, comm: Communicator, rank: int, standings: RankStatusTable, process: int | None, timeout: float
@@ -68,7 +68,7 @@ class _Neighbour:
         self._hearing: Request = comm.Irecv(self._heard, rank)
 
     def listen(self, since: float) -> None:
-        """Take what has come in so many seconds."""
+        """Receive what has come in so many seconds."""
         try:
             while self.watched and self._hearing.Test():
                 self._take(since)
@@ -77,7 +77,7 @@ class _Neighbour:
             self.watched = False
 
     def wait(self) -> None:
-        """Return when its last beat has come."""
+        """Wait for its last beat."""
         with suppress(LostRankError):
             while self.watched:
                 self._hearing.Wait()
@@ -91,7 +91,7 @@ class _Neighbour:
 
 
 class Heartbeat:
-    """Sends beats to some ranks and listens to some, until it is closed.
+    """Sends beats to some ranks and listens to others, until it is closed.
 
     Args:
         world: all ranks of the run, at least two; several threads may be in calls at once.
@@ -147,7 +147,7 @@ class Heartbeat:
         self._thread.start()
 
     def close(self, failed: bool = False) -> None:
-        """Send no more; a collective call, unless something ``failed``."""
+        """Stop sending; a collective call, unless something ``failed``."""
         self._alarm.close()
         if not failed:
             self._thread.join()
@@ -161,7 +161,7 @@ class Heartbeat:
                 self._comm.Free()
 
     def _be_heard(self) -> None:
-        """Return when all that live have taken what was said."""
+        """Wait until all live ranks have received what was sent."""
         for request, _ in self._sending.values():
             with suppress(LostRankError):
                 request.Wait()
@@ -195,7 +195,7 @@ class Heartbeat:
         self._alarm.end()
 
     def _look_at_itself(self, position: Position) -> None:
-        """Name this rank if it does not get on, and it is not for others; write if it is to end while it waits."""
+        """Name this rank if it stands still without waiting for others; write if it is to end while it waits."""
         begun, named = self._named
         if position.begun != begun:
             begun, named = self._named = position.begun, 0.0
@@ -213,7 +213,7 @@ class Heartbeat:
             self._log.write("SIGTERM came while it waited", tell=self._standings.first == self._comm.rank)
 
     def _look_at_all(self, now: float) -> None:
-        """End this rank, or the job, if all wait for each other."""
+        """End this rank, or the job, if all ranks wait for each other."""
         standings, own = self._standings, self._comm.rank
         if not standings.all_wait(self._timeout):
             self._stood = None
@@ -234,7 +234,7 @@ class Heartbeat:
             self._finish(f"all ranks have waited for each other for {self._timeout:.3g} s: {found}", None)
 
     def _look_for_spares(self) -> None:
-        """Tell of those that are lost: nobody waits for them, so nobody else would."""
+        """Report lost spare ranks, which no other rank waits for."""
         standings = self._standings
         for rank in standings.lost_spares if standings.first_not_lost == self._comm.rank else ():
             if rank not in self._told:
@@ -246,7 +246,7 @@ class Heartbeat:
         self._end(message, process)
 
     def _say(self) -> None:
-        """To each of the next ranks that has taken what was said before; nobody waits for one that stands still."""
+        """Send to each of the next ranks that has received the last message; do not wait for the others."""
         beat = self._standings.message()
         for rank in self._next:
             try:
@@ -263,7 +263,7 @@ def _patience_after_sigterm() -> float:
 
 
 def watched_by(hosts: Sequence[str], watcher: int) -> dict[int, float]:
-    """Return the ranks that a rank watches, and for how many timeouts it lets them be silent.
+    """Return the ranks that a rank watches, and the number of timeouts for which each may be silent.
 
     Those before it, and those before it on its own host: whoever is on the host of a silent rank can end it, and comes
     first.
@@ -282,7 +282,7 @@ def watched_by(hosts: Sequence[str], watcher: int) -> dict[int, float]:
 
 
 class _Alarm:
-    """Lets the thread sleep until it is time, or the run ends, or SIGTERM comes.
+    """A timer that wakes the thread when it is time, when the run ends, or when SIGTERM comes.
 
     The thread that trains learns of a signal only when it is back from its call to MPI, which may be never.
 
@@ -302,7 +302,7 @@ class _Alarm:
             self._told[:] = [*(self._told or [before]), self._wakes.fileno()]
 
     def sleep(self, seconds: float) -> bool:
-        """Return after so many seconds, or earlier, whether the thread is to go on."""
+        """Wait for so many seconds, or less; return whether the thread continues."""
         seconds = min(seconds, _AFTER_SIGTERM / 4) if self.terminated else seconds
         if not select.select([self._woken], [], [], seconds)[0]:
             return True
@@ -311,7 +311,7 @@ class _Alarm:
         return bool(word) and 0 not in word
 
     def close(self) -> None:
-        """Let the thread end; by the thread that has made this."""
+        """End the thread's loop; called by the thread that created the alarm."""
         if self._signals:
             self._signals = False
             self._told.remove(self._wakes.fileno())  # runs may end in any order
@@ -323,18 +323,18 @@ class _Alarm:
         self._wakes.close()
 
     def end(self) -> None:
-        """By the thread, at its end."""
+        """Free the alarm; called by its thread at the end."""
         self._woken.close()
 
 
 def tell(message: str) -> None:
-    """Print it, in one go, so that the lines of several ranks do not mix."""
+    """Print a message at once, so that the lines of several ranks do not mix."""
     sys.stderr.write(f"{message}\n")
     sys.stderr.flush()
 
 
 def end_it(message: str, process: int | None) -> None:
-    """Say so, and end the rank, or the job if the rank is out of reach.
+    """Report the end, and end the rank, or the job if the rank is out of reach.
 
     A process of this host is killed: then it is lost, and the others can go on if they are to. Nobody can be excluded
     who is only silent, so for one on another host the launcher is asked to end the job.

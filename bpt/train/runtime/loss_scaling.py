@@ -1,4 +1,4 @@
-"""Which loss scale a run has: what the net's text asks for, or what the precision needs."""
+"""The loss scale of a run, by the net's text or by the precision."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bpt.train.runtime.parallel import Parallel
 
 
 def loss_scale(plan: RunPlan, precision: Precision, parallel: Parallel, log: logging.Logger) -> LossScale:
-    """Return that of ``global_grad_scale`` and ``global_grad_scale_adaptive``, else a dynamic one under FLOAT16.
+    """Return the loss scale of ``global_grad_scale`` and its ``_adaptive`` form, else a dynamic one under FLOAT16.
 
     Raises:
         PrototxtError: the text's is no scale, or it changes while coded gradients of several batches are under way.

@@ -27,7 +27,7 @@ def make_net(
     part: Part = WHOLE,
     filled: bool = True,
 ) -> Net:
-    """Return the net of ``graph`` on ``device``; see Net for ``context``, ``shared``, ``part`` and ``filled``.
+    """Return the net of ``graph`` on ``device``; ``context``, ``shared``, ``part`` and ``filled`` are as for Net.
 
     Raises:
         RunError: the device has not enough memory.
@@ -45,7 +45,7 @@ def make_net(
 
 
 def _check_fits(graph: LayerGraph, part: Part, context: PassContext, memory: int) -> None:
-    """Refuse what cannot fit: a system that promises more memory than it has would kill the process later on."""
+    """Refuse a net that exceeds the memory, since the system would kill the process later."""
     precision = context.precision
 
     def refuse_above(what: str, layer: int, shape: Shape, itemsize: int) -> None:
@@ -74,7 +74,7 @@ def _check_fits(graph: LayerGraph, part: Part, context: PassContext, memory: int
 
 
 def _elements(graph: LayerGraph, part: Part) -> int:
-    """Elements of all parameters that a rank holds, shared ones once."""
+    """Return the elements of all parameters that a rank holds, shared ones once."""
     return sum(count(part.shape_of(param)) for param in filter(part.holds, graph.learnable))
 
 

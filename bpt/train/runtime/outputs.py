@@ -16,7 +16,7 @@ from bpt.system.comm.serial import SerialCommunicator
 
 
 class Outputs:
-    """Puts the output blobs of ``net`` together; its calls are collective over ``samples`` and ``stages``.
+    """Assembles the output blobs of ``net``; its calls are collective over ``samples`` and ``stages``.
 
     Losses and accuracies are summands on each rank and are added up; other blobs have a row a sample, and are put
     one behind the other in the order of the batch.
@@ -29,10 +29,12 @@ class Outputs:
         stages: Communicator | None = None,
         present: bool = True,
     ) -> None:
-        """Args:
-        samples: the ranks that share a batch and run the same layers; by default this one alone.
-        stages: those that run the others; none by default.
-        present: this rank has outputs.
+        """Store how the ranks share the outputs.
+
+        Args:
+            samples: the ranks that share a batch and run the same layers; by default this one alone.
+            stages: those that run the others; none by default.
+            present: this rank has outputs.
         """
         self._net = net
         self._samples = samples or SerialCommunicator()
@@ -43,7 +45,7 @@ class Outputs:
             self.edges = tuple(edge for edge in self.edges if net.part.runs(edge.producer))
 
     def whole(self, values: Mapping[int, Tensor]) -> dict[str, Tensor]:
-        """Blob name → its values for the whole batch, on the CPU if there are several ranks.
+        """Return blob name → its values for the whole batch, on the CPU if there are several ranks.
 
         Args:
             values: this rank's, by edge index.
@@ -56,7 +58,7 @@ class Outputs:
         return {edge.blob: found[edge.blob] for edge in self._net.graph.outputs if edge.blob in found}
 
     def listed(self, values: Mapping[int, Tensor]) -> dict[str, Tensor]:
-        """Blob name → the rows (1, 1, number, columns) of all ranks, one rank's behind the other's.
+        """Return blob name → the rows (1, 1, number, columns) of all ranks, in the order of ranks.
 
         Args:
             values: this rank's, by edge index.
@@ -73,7 +75,7 @@ class Outputs:
         return whole.view(1, 1, -1, value.shape[-1])
 
     def total(self, loss: float) -> float:
-        """Return the sum of a loss of this rank and those of the others."""
+        """Return the sum of a loss over this rank and the others."""
         if not self._present:
             return 0.0
         sums = torch.tensor([loss], dtype=torch.float64)

@@ -51,7 +51,7 @@ PEER = pb.FcParameter.PEER
 
 @dataclass(frozen=True)
 class ReplicaShare:
-    """What one process trains in the place of some of many ranks.
+    """The share that one process trains in place of one of many ranks.
 
     Attributes:
         share: of a batch that the text says has so many samples.
@@ -65,7 +65,7 @@ class ReplicaShare:
 
 
 class Parallel(Closeable):
-    """The parallelisation that ``parallel_param`` asks for, on the ranks that there are. One rank is the simplest case.
+    """The parallelisation by ``parallel_param`` on the ranks that there are; one rank is the simplest case.
 
     Args:
         param: the solver's ``parallel_param``, already checked.
@@ -109,7 +109,7 @@ class Parallel(Closeable):
 
     @property
     def is_alone(self) -> bool:
-        """Whether there is one rank only."""
+        """Whether there is only one rank."""
         return self.grid.world.size == 1
 
     @property
@@ -139,7 +139,7 @@ class Parallel(Closeable):
         return self._shares[samples, phase]
 
     def reshare(self, nets: Iterable[Net]) -> None:
-        """Let all layers know that the balance has changed; between iterations. What was read ahead is dropped."""
+        """Tell all layers, between iterations, that the balance has changed; data read ahead are dropped."""
         self._shares.clear()
         for net in nets:
             factor = self.batch_factor if net.graph.phase == pb.TRAIN else 1
@@ -147,7 +147,7 @@ class Parallel(Closeable):
                 layer.share = net.context.split(layer.share.total // factor)
 
     def context(self, seed: int, phase: int = pb.TRAIN, precision: Precision = FLOAT32) -> PassContext:
-        """Return what the layers of nets in ``phase`` have to know of the run."""
+        """Return what the layers of nets in ``phase`` need to know of the run."""
         return PassContext(
             seed=seed,
             precision=precision,
@@ -162,14 +162,14 @@ class Parallel(Closeable):
 
     @property
     def unweighted(self) -> bool:
-        """See PassContext."""
+        """Whether each rank's mean counts alike, as PassContext defines it."""
         if self._portion:
             return self._portion.unweighted
         return self.param.balance_param.normalizer == pb.BalanceParameter.UNIFORM
 
     @property
     def keeps_batches(self) -> bool:
-        """See PassContext."""
+        """Whether each rank has whole batches, as PassContext defines it."""
         return self._keeps_batches
 
     def _total(self, tensor: Tensor) -> Tensor:
@@ -187,8 +187,7 @@ class Parallel(Closeable):
         return tuple(part for each in of_stages for part in model_parallel.parts(graph, scheme, shards, each))
 
     def segments(self, graph: LayerGraph, overlap: bool = False, chunks: Sequence[int] = ()) -> tuple[Segment, ...]:
-        """Return how a net is cut: between stages, at model-parallel layers and, to ``overlap`` the exchange, at enough
-        parameters.
+        """Return how a net is cut: between stages, at split layers and, to ``overlap`` the exchange, by parameters.
 
         Args:
             chunks: their numbers of trained layers, from the top down; instead of enough parameters.
@@ -196,7 +195,7 @@ class Parallel(Closeable):
         return segments_of(graph, self.param, self.staging, overlap and not self.is_alone, chunks, SEGMENT)
 
     def operator(self, net: Net, segments: Sequence[Segment], device: torch.device) -> Operator:
-        """Return what executes the segments of ``net`` on this rank; a test's batches are never divided or delayed."""
+        """Return the operator that runs the segments of ``net`` on this rank; a test's batches are never divided."""
         inner, training = self.param.inner_param, net.graph.phase == pb.TRAIN
         by_tasks = inner.engine != pb.InnerParameter.LIBRARY and device.type == "cpu"
         compute: MakeCompute = LibraryCompute
@@ -228,7 +227,7 @@ class Parallel(Closeable):
         )
 
     def _collectives(self, net: Net, device: torch.device) -> MpiFcOperator | None:
-        """Return what exchanges blobs of split layers."""
+        """Return what exchanges the blobs of split layers."""
         if self.grid.shards == 1:
             return None
         if self.param.fc_param.scheme == PEER:
@@ -247,7 +246,7 @@ class Parallel(Closeable):
         return way(self.groups(net, segments), self.comm_thread, device, self.param, self.codec, replicas)
 
     def _part(self, net: Net, replicas: Sequence[int]) -> float:
-        """Of a batch, what these replicas train; where each rank's mean counts alike, their part of the ranks."""
+        """Return the part of a batch that these replicas train, or their part of the ranks where ranks count alike."""
         counts = [share.count for share in self.shares(batch_of(net.graph))]
         if self.unweighted or not any(counts):
             counts = [1] * len(counts)
@@ -256,7 +255,7 @@ class Parallel(Closeable):
 
     @cached_property
     def codec(self) -> Codec | None:
-        """What gradients go through: one for all that exchange them, since it remembers what it has left out."""
+        """The codec of gradients, one for all exchanges, since it remembers what it has left out."""
         param = self.param.compression_param
         return CODECS[param.name](param) if param.name else None
 
@@ -269,7 +268,7 @@ class Parallel(Closeable):
         ]
 
     def agree(self, net: Net, everything: bool = False) -> None:
-        """Let all ranks have the first one's blobs that no exchange touches (or ``everything``).
+        """Give all ranks the first one's blobs that no exchange sends (or ``everything``).
 
         These are what passes leave, such as a BatchNorm's statistics: of the first rank that has samples.
         """
@@ -284,13 +283,13 @@ class Parallel(Closeable):
         return next((rank for rank, share in enumerate(shares) if share.count), 0)
 
     def before_test(self, net: Net, exchange: Exchange) -> None:
-        """Let all ranks have equal nets: a test is divided among them."""
+        """Give all ranks equal nets, since a test is divided among them."""
         if exchange.broadcasts:
             exchange.broadcast()
         self.agree(net)
 
     def shard_info(self, net: Net, exchange: Exchange) -> ShardInfo:
-        """Return what the update rule of ``net`` must know of the other ranks; a collective call."""
+        """Return what the update rule of ``net`` needs of the other ranks; a collective call."""
         frozen = frozenset(exchange.frozen())
         names = tuple(param_name(net.graph, param) for param in net.graph.learnable)
         return ShardInfo(
@@ -302,7 +301,7 @@ class Parallel(Closeable):
         )
 
     def _sum_over_shards(self, names: Sequence[str], numbers: Numbers, columns: int) -> Numbers:
-        """Return sums over the ranks that share this one's layers, of which each has numbers for some of the parameters."""
+        """Return a sum over the ranks that share this one's layers, each with some of the parameters."""
         if self.grid.shards == 1:
             return numbers
         table = torch.zeros(len(names), columns, dtype=torch.float64)
@@ -313,7 +312,7 @@ class Parallel(Closeable):
         return dict(zip(names, table.tolist(), strict=True))
 
     def counted(self, net: Net) -> frozenset[int]:
-        """``id`` of the parameters that this rank counts in sums over a replica: each is counted by one rank."""
+        """Return the ``id`` of the parameters that this rank counts in sums over a replica; one rank counts each."""
         params = [p for p in net.graph.learnable if net.holds(p)]
         return frozenset(id(net.value(p)) for p in params if self.grid.shard == 0 or p.index in net.part.slices)
 
@@ -339,18 +338,18 @@ class Parallel(Closeable):
         return [Bucket(values(False), self._for_samples, wire), Bucket(values(True), self._for_slices, wire)]
 
     def status(self, signals: SignalActions | None) -> Status:
-        """Return what all ranks must know of each iteration before they go on; a collective call."""
+        """Return what all ranks need of each iteration before they continue; a collective call."""
         if self.is_delayed:
             return DelayedStatus(self.grid.world, signals, self.grid.stages - 1)
         return Status(self.grid.world, self.comm_thread, signals)
 
     @property
     def is_delayed(self) -> bool:
-        """Whether stages run ahead of each other."""
+        """Whether gradients are delayed between the stages."""
         return self.staging is not None and self.staging.rule == pb.PipelineParameter.DELAYED
 
     def any_in_step(self, own: bool) -> bool:
-        """Return whether a matter is so on any of the ranks that update together with this one; a collective call.
+        """Return whether a condition holds on any rank that updates with this one; a collective call.
 
         All of the run or, where stages run ahead of each other, those that hold a stage together: other replicas see
         what is not finite in the gradients that they have summed.
@@ -384,7 +383,7 @@ class Parallel(Closeable):
 
     @cached_property
     def described(self) -> str:
-        """The parallelisation in a line."""
+        """The parallelisation as one line of text."""
         names = [pb.ParallelParameter.Exchange.Name(self.param.exchange)]
         if self.codec:
             between = self.param.compression_param.links == pb.CompressionParameter.BETWEEN_HOSTS

@@ -36,8 +36,7 @@ def setup_parallelism(
     log: logging.Logger = LOG,
     portion: ReplicaShare | None = None,
 ) -> Parallel:
-    """Return the parallelisation of ``plan``, whose training net is ``graph``, on the ranks of ``world``; a collective
-    call.
+    """Return the parallelisation of ``plan``, with its training net ``graph``, on ``world``; a collective call.
 
     Args:
         batch_factor: see Parallel.

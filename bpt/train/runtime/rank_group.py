@@ -1,4 +1,4 @@
-"""Crew: which ranks of a run train, and which are spare: they wait to take the place of one that is lost."""
+"""RankGroup: which ranks of a run train, and which are spares that wait to replace a lost rank."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class RankGroup:
 
     @property
     def trains(self) -> bool:
-        """Whether this rank does."""
+        """Whether this rank trains."""
         return self.everyone.rank < self.size
 
     @classmethod
     def of_job(cls, plan: RunPlan, everyone: Communicator) -> RankGroup:
-        """Return all ranks but the spares; a collective call.
+        """Return the group of all ranks except the spares; a collective call.
 
         Raises:
             PrototxtError: too few would be left to train, or nobody could take over.
@@ -54,11 +54,11 @@ class RankGroup:
 
     @classmethod
     def all_of(cls, world: Communicator) -> RankGroup:
-        """Return all train."""
+        """Return a group in which all ranks train."""
         return cls(world, world, world.size, world.size)
 
     def left(self, plan: RunPlan, everyone: Communicator) -> RankGroup:
-        """Return those of ``everyone``, who are left; a collective call of these.
+        """Return the group of the remaining ranks ``everyone``; a collective call of these.
 
         With spares, ranks that are not enough for another replica of stages and shards wait, too.
         """
@@ -76,7 +76,7 @@ class RankGroup:
         return cls(everyone, world, count, wanted)
 
     def close(self, failed: bool = False) -> None:
-        """Give the communicator of this part back; a collective call, unless something ``failed``."""
+        """Free the communicator of this part; a collective call, unless something ``failed``."""
         if not failed and self.world is not self.everyone:
             self.world.Free()
 
@@ -89,7 +89,7 @@ def heartbeat_of(
     settled: Callable[[], bool] = lambda: True,
     heals: bool = True,
 ) -> Heartbeat | None:
-    """Return what watches all ranks of a run, if they are processes; a collective call. See Heartbeat."""
+    """Return the Heartbeat of all ranks of a run, if they are processes; a collective call."""
     everyone, timeout = crew.everyone, plan.parallel_param.fault_param.timeout
     apart = everyone.size > 1 and everyone.concurrent and everyone.describe()["library"] != "none"
     if log is None or not apart or not timeout:
@@ -98,7 +98,7 @@ def heartbeat_of(
 
 
 class SpareRank(Closeable):
-    """A rank that waits: bound to nothing, but heard of by the others.
+    """A rank that waits to replace a lost one; it has no run, but the others hear of it.
 
     In ``healing.outlive`` it stands where a Runtime does on ranks that train.
 
@@ -120,14 +120,14 @@ class SpareRank(Closeable):
             self._ending.add(beat.close)
 
     def records(self) -> list[PartRecord]:
-        """Return what it knows of the state of the run: nothing."""
+        """Return no records: a spare rank knows nothing of the run's state."""
         return []
 
     def record(self, error: BaseException) -> None:
-        """Let the flight recorder write."""
+        """Write the flight recorder's content."""
         if self._log:
             self._log.failed(error)
 
     def close(self, failed: bool = False) -> None:
-        """Leave; a collective call, unless something ``failed``."""
+        """Leave the run; a collective call, unless something ``failed``."""
         self._ending.close(failed)

@@ -1,4 +1,4 @@
-"""Standings: where all ranks are, as far as this one has heard, and what that says of who holds up whom.
+"""RankStatusTable: the positions of all ranks, as far as known, and which rank holds up which.
 
 Each rank puts its own position in, and lets others have the table; of two tables the newer row of each rank counts. So
 a row travels from rank to rank, and gets older on its way.
@@ -31,7 +31,7 @@ _ENDED, _LOST = 1, 2
 
 
 class RankStatusTable:
-    """A row a rank.
+    """A table with one row for each rank.
 
     Args:
         names: of all ranks, to be read.
@@ -50,11 +50,11 @@ class RankStatusTable:
 
     @property
     def nbytes(self) -> int:
-        """Of a message."""
+        """The bytes of a message."""
         return self._rows.nbytes
 
     def put(self, position: Position) -> None:
-        """This rank's own position, now."""
+        """Store this rank's own current position."""
         self._grow_older()
         row = self._rows[self.own]
         row["beat"] += 1
@@ -65,17 +65,17 @@ class RankStatusTable:
         row["words"] = position.words.encode()[:112]
 
     def leave(self, rank: int, lost: bool = False) -> None:
-        """A rank has ended, or is lost."""
+        """Note that a rank has ended, or is lost."""
         self._rows[rank]["gone"] = _LOST if lost else _ENDED
 
     def message(self) -> Buffer:
-        """Return all that is known, to be sent."""
+        """Return the table as a message."""
         self._grow_older()
         found: Buffer = self._rows.copy().view(np.uint8)
         return found
 
     def take(self, message: Buffer, sender: int, since: float = 0.0) -> bool:
-        """Learn from what another rank knows; whether it will send more.
+        """Merge another rank's message; return whether that rank will send more.
 
         Args:
             since: seconds for which the message may have been here.
@@ -96,12 +96,12 @@ class RankStatusTable:
         self._heard = now
 
     def is_gone(self, rank: int) -> bool:
-        """Return whether it has ended, or is lost."""
+        """Return whether the rank has ended, or is lost."""
         return bool(self._rows[rank]["gone"])
 
     @property
     def lost_spares(self) -> list[int]:
-        """Ranks that only waited, and are lost."""
+        """The spare ranks that are lost."""
         return [rank for rank, lane in enumerate(self._lanes) if lane < 0 and self._rows[rank]["gone"] == _LOST]
 
     @property
@@ -111,15 +111,15 @@ class RankStatusTable:
 
     @property
     def first_not_lost(self) -> int:
-        """The first rank that is there, or was until it ended: what others have to be told it has told by then."""
+        """The first rank that is there or has ended, which reports what others need to know."""
         return next((rank for rank, gone in enumerate(self._rows["gone"]) if gone != _LOST), self.own)
 
     def words(self, rank: int) -> str:
-        """Return where a rank was when it was last heard of."""
+        """Return in words where a rank was when it was last heard of."""
         return bytes(self._rows[rank]["words"]).decode(errors="replace") if self._rows[rank]["beat"] else "its start"
 
     def all_wait(self, seconds: float) -> bool:
-        """Return whether all ranks have waited for each other for so long, and were heard of in half of that time."""
+        """Return whether all ranks have waited for each other for so long, by messages from half of that time."""
         here = self._rows[self._rows["gone"] == 0]
         return bool(
             len(here)
@@ -130,7 +130,7 @@ class RankStatusTable:
 
     @property
     def pair(self) -> tuple[int, int] | None:
-        """Two ranks that wait for each other, and for nobody else: no message gets through between them."""
+        """Two ranks that wait only for each other: no message gets through between them."""
         peers = self._rows["peer"]
         found = [
             (rank, int(peer))
@@ -140,7 +140,7 @@ class RankStatusTable:
         return found[0] if found else None
 
     def lines(self) -> Iterator[str]:
-        """Yield what is known of each rank, and then what that says."""
+        """Yield what is known of each rank, and then the conclusions."""
         self._grow_older()
         for rank, row in enumerate(self._rows):
             if not row["beat"]:
@@ -153,11 +153,11 @@ class RankStatusTable:
         yield from self.findings()
 
     def findings(self) -> list[str]:
-        """Return who holds up whom, most telling first."""
+        """Return who holds up whom, the most significant first."""
         return [*self._behind(), *self._awaited(), *self._together()] or ["no rank holds up another, as far as known"]
 
     def _behind(self) -> Iterator[str]:
-        """Ranks that have not begun what others of their lane wait in, or were not heard of since these wait."""
+        """Yield the ranks that have not begun what others of their lane wait in, or were silent since then."""
         heard = [rank for rank in range(len(self._rows)) if self._rows[rank]["beat"]]
         waiting = [rank for rank in heard if self._rows[rank]["waits"] and not self.is_gone(rank)]
         for rank in range(len(self._rows)):
@@ -176,7 +176,7 @@ class RankStatusTable:
                 yield f"{name} never entered {where}, where {self.names[most]} waits: it is {self._state(rank)}"
 
     def _awaited(self) -> Iterator[str]:
-        """Ranks that another one waits for by name."""
+        """Yield the ranks that another one waits for by name."""
         for rank, row in enumerate(self._rows):
             peer = int(row["peer"])
             if row["beat"] and row["waits"] and peer >= 0:
@@ -186,7 +186,7 @@ class RankStatusTable:
                 )
 
     def _together(self) -> Iterator[str]:
-        """Yield what all ranks of a lane wait in, though all have come to it."""
+        """Yield what all ranks of a lane wait in, though all have reached it."""
         for lane in sorted({lane for lane in self._lanes if lane >= 0}):
             members = [rank for rank, of in enumerate(self._lanes) if of == lane and not self.is_gone(rank)]
             rows = self._rows[members]

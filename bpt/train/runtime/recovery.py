@@ -1,4 +1,4 @@
-"""Recovery: what the ranks that are left know of the state of a run, and the state that they make of it.
+"""Recovery: the records of the remaining ranks about the state of a run, and the state made of them.
 
 A rank holds the state that it trains, as of the last update that is complete in it: what an iteration that broke off
 has changed is put back. Where each of several ranks holds all of the net, that is enough, and the one that came
@@ -46,11 +46,11 @@ class PartRecord:
     frozen: frozenset[Blob] = frozenset()
 
     def outlined(self) -> PartRecord:
-        """Return the same without tensors."""
+        """Return the record without tensors."""
         return replace(self, state=replace(self.state, weights={}, moments={}, extras={}))
 
     def in_memory(self) -> PartRecord:
-        """Return the same, with copies of its tensors in the host's memory."""
+        """Return the record with copies of its tensors in the host's memory."""
 
         def copied(value: Tensor) -> Tensor:
             return value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
@@ -59,7 +59,7 @@ class PartRecord:
 
 
 class StateCopies:
-    """This rank's last states, and those of a rank on another host, in this rank's memory.
+    """The last states of this rank, and those of a rank on another host, in this rank's memory.
 
     Args:
         comm: all ranks of the run, at least two, in a communicator of its own.
@@ -77,7 +77,7 @@ class StateCopies:
         self._to, self._source = neighbours(comm.allgather(comm.host), comm.rank)
 
     def take(self, own: PartRecord) -> None:
-        """Copy this rank's state, and let the next rank on another host have it; a collective call.
+        """Copy this rank's state, also to the next rank on another host; a collective call.
 
         Args:
             own: its tensors may change afterwards.
@@ -99,12 +99,12 @@ class StateCopies:
             LOG.info("Copies: a rank sends up to %.3g MB to another %s, in %.3g ms", most / 1e6, when, longest * 1e3)
 
     def close(self, failed: bool = False) -> None:
-        """Give the communicator back; a collective call, unless something ``failed``."""
+        """Free the communicator; a collective call, unless something ``failed``."""
         if not failed:
             self._comm.Free()
 
     def _exchanged(self, own: PartRecord) -> PartRecord:
-        """Return the record of another rank, for this one's."""
+        """Return the record of another rank, in exchange for this one's."""
         comm = self._comm
         sent = np.frombuffer(pickle.dumps(_described(own), protocol=pickle.HIGHEST_PROTOCOL), np.uint8)
         length = np.zeros(1, np.int64)
@@ -123,7 +123,10 @@ class StateCopies:
 
 
 def neighbours(hosts: Sequence[str], rank: int) -> tuple[int, int]:
-    """To whom this rank's copies go, and whose it gets: ranks sorted by host, a host's number of ranks apart."""
+    """Return the rank that gets this rank's copies, and the rank whose copies this one gets.
+
+    Ranks are sorted by host, and the two are a host's number of ranks apart.
+    """
     order = sorted(range(len(hosts)), key=lambda each: (hosts[each], each))
     step = max(hosts.count(host) for host in hosts) % len(hosts) or 1
     place = order.index(rank)
@@ -132,7 +135,7 @@ def neighbours(hosts: Sequence[str], rank: int) -> tuple[int, int]:
 
 @dataclass
 class RecoveryPoint:
-    """What this rank knows of the state of a run at any time, without asking others.
+    """The part of a run's state that this rank knows at any time without communication.
 
     What an iteration that broke off has changed is put back. While parameters change there is no state that this rank
     knows of, but in copies.
@@ -155,7 +158,7 @@ class RecoveryPoint:
     _border: TrainState | None = None
 
     def come_to(self, iteration: int) -> None:
-        """Between two iterations, of which so many are complete: note what the next one changes before its end."""
+        """Note, between iterations, what the next one changes before its end; ``iteration`` are complete."""
         if self.on:
             blobs = ((blob_of(self.net.graph, param), self.net.value(param)) for param in self.net.held)
             # A BatchNorm's statistics: passes change them, and no update.
@@ -163,16 +166,16 @@ class RecoveryPoint:
             self._border = replace(self.progress(iteration), weights=passed)
 
     def leave(self) -> None:
-        """Parameters are about to change: until all have, there is no state that this rank knows of."""
+        """Drop the state before parameters change: there is none until all have changed."""
         self._border = None
 
     def copy(self) -> None:
-        """Make copies, if they are due; a collective call between two iterations."""
+        """Make copies if they are due; a collective call between two iterations."""
         if self.copies and self._border and self._border.iteration % self.copies.interval == 0:
             self.copies.take(self._record(self._border))
 
     def records(self) -> list[PartRecord]:
-        """Of this rank's part, and of what it has copies of."""
+        """Return the records of this rank's part, and of the parts that it has copies of."""
         own = [self._record(self._border)] if self._border else []
         return [*own, *(self.copies.records if self.copies else ())]
 
@@ -185,7 +188,7 @@ class RecoveryPoint:
 
 
 def recovered(world: Communicator, graph: LayerGraph, records: Sequence[PartRecord]) -> TrainState | None:
-    """Return the newest whole state that the records of all ranks together hold, on all ranks; a collective call.
+    """Return on all ranks the newest whole state in the records of all ranks; a collective call.
 
     ``None``: they do not hold one.
     """
@@ -201,7 +204,7 @@ def recovered(world: Communicator, graph: LayerGraph, records: Sequence[PartReco
 
 
 def _before_test(state: TrainState, offers: Sequence[PartRecord]) -> TrainState:
-    """Return the state with the data's positions: where some were still in a test, those of before it, which comes again."""
+    """Return the state with the data's positions before a test that some ranks were in, which is repeated."""
     states = [known.state for known in offers]
     reading = [each for each in states if each.positions] or states
     least = min(each.tested for each in reading)
@@ -217,7 +220,7 @@ def _fetched(
     records: Sequence[PartRecord],
     chosen: Sequence[tuple[int, int]],
 ) -> list[PartRecord]:
-    """Return the chosen records, each a rank's and its place there, on all ranks; a collective call.
+    """Return the chosen records (each a rank's and its place there) on all ranks; a collective call.
 
     Nothing is sent if each rank has all of the state itself: updates are the same on all.
     """
@@ -247,7 +250,7 @@ def _broadcast(world: Communicator, record: PartRecord | None, root: int) -> Par
 
 
 def _mapped(record: PartRecord, change: Callable[[Tensor], Tensor]) -> PartRecord:
-    """Return the same with other tensors, and without what an exchange remembers."""
+    """Return the state with other tensors, and without the exchange's memory."""
     state = record.state
     weights = {blob: change(value) for blob, value in state.weights.items()}
     moments = {blob: tuple(map(change, values)) for blob, values in state.moments.items()}
@@ -259,24 +262,24 @@ def _on_host(value: Tensor) -> Tensor:
 
 
 def _described(record: PartRecord) -> PartRecord:
-    """Return all but the numbers."""
+    """Return the record with tensors that have shapes and types, but no numbers."""
     return _mapped(record, lambda value: value.to("meta"))
 
 
 def _room_for(described: PartRecord) -> PartRecord:
-    """Room for the numbers."""
+    """Return a record with room for the numbers."""
     return _mapped(described, lambda value: torch.empty(value.shape, dtype=value.dtype))
 
 
 def _contents(record: PartRecord) -> list[Buffer]:
-    """Return the bytes of its tensors, which lie in the host's memory, one behind the other."""
+    """Return the bytes of each of its tensors, which are in the host's memory."""
     state = record.state
     tensors = [*state.weights.values(), *(value for values in state.moments.values() for value in values)]
     return [value.reshape(-1).view(torch.uint8).numpy() for value in tensors if value.numel()]
 
 
 def _providers(graph: LayerGraph, offers: Sequence[PartRecord]) -> list[int] | None:
-    """Return which offers together hold all of the net, as few as that takes; ``None``: all of them do not."""
+    """Return the fewest offers that hold all of the net together; ``None`` if all of them do not."""
     chosen: dict[int, None] = {}
     for param in graph.learnable:
         blob = blob_of(graph, param)
@@ -305,7 +308,7 @@ def _providers(graph: LayerGraph, offers: Sequence[PartRecord]) -> list[int] | N
 
 
 def _assembled(graph: LayerGraph, records: Sequence[PartRecord]) -> TrainState:
-    """Return the whole state that records hold together."""
+    """Return the whole state from the records."""
     weights: dict[Blob, Tensor] = {}
     moments: dict[Blob, tuple[Tensor, ...]] = {}
     for param in graph.learnable:

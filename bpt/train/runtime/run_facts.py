@@ -1,4 +1,4 @@
-"""Whether all ranks are about to do the same: each reads the texts for itself, perhaps on another machine."""
+"""Checks that all ranks have the same texts, libraries and data, since each reads them for itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def solver_digest(plan: RunPlan) -> str:
-    """16 hexadecimal digits that tell a solver's text, with all that was laid over it, from any other.
+    """Return 16 hexadecimal digits that identify a solver's text with its overrides.
 
     Where files lie and which device computes may differ from host to host, and does not count.
     """
@@ -32,7 +32,7 @@ def solver_digest(plan: RunPlan) -> str:
 
 
 def facts_of(plan: RunPlan, graph: LayerGraph, *tests: LayerGraph) -> dict[str, str]:
-    """Return what must be equal on all ranks: versions of what computes, and digests of the texts.
+    """Return what must be equal on all ranks: versions of libraries, and digests of the texts.
 
     Args:
         graph: the training net.
@@ -55,7 +55,7 @@ def data_facts(nets: Mapping[str, Net]) -> dict[str, str]:
 
 
 def check_content(world: Communicator, nets: Mapping[str, Net]) -> None:
-    """Raise, on all ranks, if two that read the data of one layer read other ones; a collective call.
+    """Raise on all ranks if two of them read different data for one layer; a collective call.
 
     A few records of each data set are compared, and not their paths: that takes some ms. Ranks without a layer, and
     those that are sent its records, have no part in it. ``bpt doctor`` looks at more.
@@ -80,7 +80,7 @@ def check_content(world: Communicator, nets: Mapping[str, Net]) -> None:
 
 @contextmanager
 def held_by_first(plan: RunPlan, world: Communicator) -> Iterator[None]:
-    """While the first rank holds the lock on ``snapshot_prefix``; a collective call.
+    """Hold the lock on ``snapshot_prefix`` on the first rank meanwhile; a collective call.
 
     Raises:
         UserError: a live run has it; all ranks raise it.

@@ -147,7 +147,10 @@ class Runtime(Closeable):
     def arrange(
         self, resume: str, batch_factor: int | None, staging: Staging | None, portion: ReplicaShare | None
     ) -> list[LayerGraph]:
-        """Refuse what cannot be run, and settle who has what; the nets' graphs, the trained one's first. Collective."""
+        """Refuse what cannot run, and decide which rank has what; return the graphs, the training net's first.
+
+        This is a collective call.
+        """
         plan, world = self.plan, self.world
         refuse(plan, violations_in_step(plan))
         refuse(plan, violations_here(plan) if world.rank == 0 else ())
@@ -168,7 +171,7 @@ class Runtime(Closeable):
     def build(
         self, graphs: list[LayerGraph], observer: MakeOperator | None, make_operator: MakeOperator | None, filled: bool
     ) -> None:
-        """Make the nets of these graphs, and what runs, updates and saves them; a collective call."""
+        """Build the nets of these graphs, and what runs, updates and saves them; a collective call."""
         plan, world, device, log = self.plan, self.world, self.device, self._log
         graph, *test_graphs = graphs
         precision = precision_here(plan, world, device, log)
@@ -210,7 +213,7 @@ class Runtime(Closeable):
         return built
 
     def _watch(self) -> None:
-        """From now on notice ranks that stand still; a collective call of the crew."""
+        """Watch for ranks that stand still from now on; a collective call of the group."""
         self.heals = self.crew.everyone.tolerant and self.plan.parallel_param.fault_param.heals
         self.flight_log = FlightLog.of(self.world, self.plan.snapshot_prefix)
         lane = self.parallel.grid.stage
@@ -218,11 +221,11 @@ class Runtime(Closeable):
             self._ending.add(beat.close)
 
     def _has_settled(self) -> bool:
-        """Return whether nothing is tried out any more; not before the run is bound."""
+        """Return whether no trials are left; ``False`` before the run is bound."""
         return hasattr(self, "tuner") and self.tuner.settled
 
     def join(self, signals: SignalActions | None) -> None:
-        """Make what it takes to train together with the other ranks; a collective call."""
+        """Create what training with the other ranks needs; a collective call."""
         parallel, operator = self.parallel, self.train.operator
         self.exchange: Exchange = self._exchange(operator)
         self.events = self.world.events
@@ -254,7 +257,7 @@ class Runtime(Closeable):
             self._observing = Executor(self.observed, exchange, self.status, self.events, passes)
 
     def start_from(self, state: TrainState | None) -> None:
-        """Go on from a state, which is whole, else from the one to resume, else anew; a collective call."""
+        """Start from a whole state, else from the one to resume, else anew; a collective call."""
         if state is not None:
             self.load(state.divided(self.net.graph, self.net.part))
             if self.exchange.apart:  # what each rank that is left knows of its replica
@@ -274,30 +277,30 @@ class Runtime(Closeable):
 
     @property
     def graph(self) -> LayerGraph:
-        """Of the net that is trained."""
+        """The graph of the training net."""
         return self.net.graph
 
     @property
     def net(self) -> Net:
-        """The net that is trained."""
+        """The training net."""
         return self.train.operator.net
 
     def close(self, failed: bool = False) -> None:
-        """Close all data sources, and give back threads, shared memory and communicators.
+        """Close all data sources, and free threads, shared memory and communicators.
 
         A collective call, unless something ``failed``. What is closed already stays so.
         """
         self._ending.close(failed)
 
     def record(self, error: BaseException) -> None:
-        """Let the flight recorder write what this rank did before ``error``, if there are others."""
+        """Write what this rank's flight recorder has from before ``error``, if there are other ranks."""
         if self.flight_log:
             self.flight_log.failed(error)
 
     # Iterations
 
     def iterate(self, debug: bool = False, observed: bool = False) -> float:
-        """Train one iteration; returns its loss.
+        """Train one iteration; return its loss.
 
         Args:
             debug: log every blob and diff, in Caffe's lines.
@@ -322,14 +325,14 @@ class Runtime(Closeable):
         return self.loss
 
     def _end_of_iteration(self) -> None:
-        """What was measured of it is used; a collective call."""
+        """Use the measurements of the iteration; a collective call."""
         tuned = self.tuner.settled
         self.tuner.end()
         if self.following and tuned:
             self.following.end(self.iteration + 1)
 
     def apply_update(self) -> None:
-        """Update all parameters from the gradients that they have, which the rule then keeps; an iteration is done."""
+        """Update all parameters from their gradients, which the rule then keeps; this ends an iteration."""
         updater = self.updater
         updater.rule.keep_updates(True)
         updater.rule.update(updater.rates(self.iteration), self.iteration)
@@ -356,37 +359,37 @@ class Runtime(Closeable):
         self.recovery.come_to(self.iteration + 1)
 
     def _divide_diffs(self, loss: float) -> None:
-        """Who looks at diffs wants those of the loss, whatever its scale."""
+        """Divide the diffs by the loss scale for observers, which want those of the loss itself."""
         if self.ran is self.observed:
             self.ran.divide_diffs()
 
     def _take_over_inputs(self) -> None:
-        """What a user has set for Input layers, where all can be looked at, is there for all operators of the net."""
+        """Give all operators of the net the blobs that a user has set for Input layers."""
         if self.observed is not None:
             seen = self.observed.values
             edges = (edge for node in self.net.graph.nodes if node.type == "Input" for edge in node.tops)
             self.train.operator.feed({edge: seen[edge] for edge in edges if edge in seen})
 
     def replay_forward(self) -> None:
-        """Run the training net forward, as the iteration under way did."""
+        """Run the training net forward, as the current iteration did."""
         starting_point.set_positions({"train": self.net}, self._came_from)
         for number in range(self.plan.optim.iter_size):
             self._observing.evaluate(self.iteration, number)
 
     def look(self, debug: bool = False) -> float:
-        """Run the training net forward by the weights of the last update; returns the loss of all ranks. Collective."""
+        """Run the training net forward by the weights of the last update; return the loss of all ranks. Collective."""
         executor = self._observing
         self.ran = executor.operator
         own = executor.evaluate(self.iteration - 1, self.plan.optim.iter_size - 1, debug=debug)
         return self.train.outputs.total(own)
 
     def settle(self) -> None:
-        """Train until nothing is left to try out: memory layout, inner layer and chunks of gradients."""
+        """Train until no trials are left: memory layout, inner layer and chunks of gradients."""
         while not self.tuner.settled:
             self.iterate()
 
     def warm_up(self) -> None:
-        """Train until nothing has to be made ready or tried out any more, and go on as if that had not been."""
+        """Train until all is ready and tried out, and then undo these iterations."""
         before = self.state().copy()
         self.iterate()
         self.settle()
@@ -394,7 +397,7 @@ class Runtime(Closeable):
 
     @contextmanager
     def testing(self) -> Iterator[None]:
-        """Let all ranks have equal nets inside: a test is divided among them; a collective call."""
+        """Give all ranks equal nets inside, since a test is divided among them; a collective call."""
         with self.exchange.whole():
             self._come_together()
             yield
@@ -406,11 +409,11 @@ class Runtime(Closeable):
 
     @property
     def _all_tuned(self) -> tuple[HalfLayers | TunedSetting | Chunks | DynamicLoadBalancer, ...]:
-        """What is found out by measuring, and kept in states."""
+        """All settings that are found by measuring and kept in states."""
         return (self._half, *self._tuned, self.chunks, *([self.following] if self.following else []))
 
     def state(self) -> TrainState:
-        """Return what this rank holds of the state; shares memory with the nets."""
+        """Return this rank's part of the state; it shares memory with the nets."""
         graph, held = self.net.graph, self.net.held
         history, count = self.updater.rule.history, len(held)
         return replace(
@@ -422,7 +425,7 @@ class Runtime(Closeable):
         )
 
     def _progress(self, iteration: int) -> TrainState:
-        """Of the state, after so many iterations, how far the run has come: without parameters and what was tuned."""
+        """Return the progress part of the state after so many iterations, without parameters and tuned settings."""
         updater = self.updater
         return TrainState(
             iteration,
@@ -439,15 +442,15 @@ class Runtime(Closeable):
 
     @property
     def _exchange_name(self) -> str:
-        """Under which a state has what the exchange remembers: a codec's memory is the same with any exchange."""
+        """The name of the exchange's memory in a state; a codec's memory is the same with any exchange."""
         return type(self.exchange.codec or self.exchange).__name__
 
     def records(self) -> list[PartRecord]:
-        """Return what this rank knows of the state of the run, without asking others."""
+        """Return what this rank knows of the run's state, without communication."""
         return self.recovery.records()
 
     def load(self, state: TrainState) -> None:
-        """Go on from this rank's part of a state.
+        """Continue from this rank's part of a state.
 
         Of what the state does not name, moments are 0, averages are its weights, data begin at their first sample,
         sequences go on from 0, and an exchange starts anew.
@@ -478,13 +481,13 @@ class Runtime(Closeable):
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Let the nets have the average of the weights inside; a collective call, inside of ``testing``."""
+        """Give the nets the average of the weights inside; a collective call, inside of ``testing``."""
         with self.updater.rule.averaged():
             self._come_together()
             yield
 
     def snapshot(self, name: str = "") -> str:
-        """Write weights and solver state under ``snapshot_prefix``; returns the state's path. A collective call.
+        """Write weights and solver state under ``snapshot_prefix``; return the state's path. A collective call.
 
         Args:
             name: behind the prefix; by default ``iter_`` and how many iterations are done.
@@ -500,7 +503,7 @@ class Runtime(Closeable):
         return path
 
     def snapshot_in_memory(self) -> None:
-        """Write weights and solver state in the memory of the first rank's host, if that is due; a collective call.
+        """Write a snapshot in the memory of the first rank's host, if that is due; a collective call.
 
         Not while it is tried out how to compute.
 
@@ -514,7 +517,7 @@ class Runtime(Closeable):
                     self.checkpoint.write_in_memory(self.state())
 
     def restore(self, path: str) -> None:
-        """Go on from the solver state at ``path``.
+        """Continue from the solver state at ``path``.
 
         Raises:
             FileError: a file is missing, damaged, of another kind, or of another net; it says which.
@@ -523,7 +526,7 @@ class Runtime(Closeable):
         self._share_weights()
 
     def _share_weights(self) -> None:
-        """Let all ranks have the first one's weights: fillers and files may differ on unlike machines."""
+        """Give all ranks the first one's weights, since fillers and files may differ between machines."""
         if self.exchange.apart:
             return
         for net in self.nets.values():

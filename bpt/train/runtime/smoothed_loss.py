@@ -1,4 +1,4 @@
-"""The loss that a run shows: smoothed over ``average_loss`` iterations, watched for NaN."""
+"""The displayed loss of a run: smoothed over ``average_loss`` iterations, watched for NaN."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LOG = logging.getLogger("bpt")
 
 
 class SmoothedLoss:
-    """Mean of the last ``average_loss`` losses (Caffe: ``UpdateSmoothedLoss``).
+    """The mean of the last ``average_loss`` losses (Caffe: ``UpdateSmoothedLoss``).
 
     A loss that is not finite is reported once, with its iteration; training goes on, as Caffe's does.
     """
@@ -21,7 +21,7 @@ class SmoothedLoss:
         self._warned = False
 
     def load(self, history: Iterable[float]) -> None:
-        """Go on from a ``history``."""
+        """Continue from a ``history``."""
         self._recent, self._warned = deque(history, self._recent.maxlen), False
 
     def add(self, iteration: int, loss: float) -> None:
@@ -42,5 +42,5 @@ class SmoothedLoss:
 
     @property
     def history(self) -> tuple[float, ...]:
-        """The losses in the mean, oldest first: what a snapshot keeps."""
+        """The losses in the mean, oldest first, which a snapshot keeps."""
         return tuple(self._recent)

@@ -1,4 +1,4 @@
-"""What a run takes over from the run that it resumes: its seed, and how far each data layer has read."""
+"""The starting point of a resumed run: its seed, and how far each data layer has read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOG = logging.getLogger("bpt")
 
 
 def start_of(plan: RunPlan, resume: str) -> tuple[str, int]:
-    """Return the path of the state that a run goes on from ("": it starts anew), and its seed.
+    """Return the path of the state that a run resumes ("" for a new run), and its seed.
 
     Args:
         resume: a path, "" or "auto".
@@ -30,14 +30,14 @@ def start_of(plan: RunPlan, resume: str) -> tuple[str, int]:
 
 
 def check_files(plan: RunPlan, resume: str) -> None:
-    """Raise a FileError if a file to start from is missing; what is in it shows when it is read."""
+    """Raise a FileError if a file to start from is missing; reading it checks its content."""
     for path in (resume if resume != "auto" else "", *snapshot.weight_files(plan.weights, plan.path)):
         if path:
             check_there(path)
 
 
 def state_to_resume(plan: RunPlan, resume: str) -> str:
-    """Return the path of the state to resume from, or "" to start anew; "auto" stands for the newest good one."""
+    """Return the path of the state to resume, or "" to start anew; "auto" is the newest good one."""
     if resume != "auto":
         return resume
     newest = newest_of(plan)
@@ -70,7 +70,7 @@ def positions_of(nets: Mapping[str, Net]) -> dict[tuple[str, str], int]:
 
 
 def set_positions(nets: Mapping[str, Net], positions: Mapping[tuple[str, str], int]) -> None:
-    """Set data layers to ``positions``.
+    """Set the data layers to ``positions``.
 
     Layers that these do not name start at their first sample: a state that Caffe wrote names none, and
     Caffe restarts its data, too.

@@ -9,8 +9,7 @@ from bpt.nn.net import Net
 
 
 def wraparound_of_test_set(net: Net, name: str, batches: int, setting: str = "test_iter") -> tuple[str, str]:
-    """Return what is to be said of a test that takes samples more than once, and a remedy; two empty texts: it does
-    not.
+    """Return a warning and a remedy for a test that takes samples more than once; else two empty texts.
 
     Data that have no end, or draw their samples, tell nothing.
 

@@ -18,7 +18,7 @@ from bpt.train.runtime.outputs import Outputs
 
 @dataclass(frozen=True)
 class TestScores:
-    """Means over the batches of a test: each output blob by name, and the weighted loss.
+    """The means over the batches of a test: each output blob by name, and the weighted loss.
 
     Of a DetectionEvaluate layer's blob the mean average precision over all batches, and the average precisions by
     label. Blobs that list something else are left out.
@@ -81,7 +81,7 @@ def run_test(
 
 
 def _of_whole_test(operator: Operator, rows: Tensor, batch: int) -> Tensor:
-    """Rows (1, 1, number, …) whose samples have the numbers that they have among those of all batches and ranks."""
+    """Return rows (1, 1, number, …) whose sample numbers count over all batches and ranks."""
     share = operator.net.context.split(batch_of(operator.net.graph))
     first = batch * share.total + share.start
     numbers = torch.where(rows[..., :1] >= 0, rows[..., :1] + first, rows[..., :1])

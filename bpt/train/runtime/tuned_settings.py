@@ -1,4 +1,4 @@
-"""How a run computes, where there is a choice: tried out in the first iterations, by all ranks together."""
+"""Tuned settings of a run: tried out in the first iterations, by all ranks together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOG = logging.getLogger("bpt")
 
 
 class TunedSetting:
-    """Has operators follow a choice, from the start and whenever it changes.
+    """A choice that operators follow, from the start and whenever it changes.
 
     Args:
         world: the ranks that choose together: since they wait for each other, the slowest one's times count.
@@ -39,33 +39,33 @@ class TunedSetting:
 
     @property
     def engine(self) -> int:
-        """What is used now."""
+        """The choice in use."""
         return self._choice.engine
 
     @property
     def settled(self) -> bool:
-        """Whether the choice is made."""
+        """Whether the choice is final."""
         return self._choice.settled
 
     def record(self, seconds: float) -> bool:
-        """Note how long this rank's iteration took; whether this settled the choice. A collective call until then."""
+        """Note how long this rank's iteration took; return whether this settled the choice. Collective until then."""
         if self._choice.record(max(self._world.allgather(seconds))):
             LOG.info("%s: %s", self.title, self._choice)
         self._use(self._choice.engine)
         return self.settled
 
     def state(self) -> tuple[int, ...]:
-        """Return what a run that goes on takes over: the engine; nothing before it is settled."""
+        """Return the choice for a run that continues this one; nothing before it is settled."""
         return (self.engine,) if self.settled else ()
 
     def load(self, state: Sequence[int]) -> None:
-        """Go on as an earlier run did, by its ``state()``, which is not empty; a choice once made stands."""
+        """Continue as an earlier run did, by its ``state()``, which is not empty; a final choice stays."""
         (engine,) = state
         self._choice.settle(engine)
         self._use(self._choice.engine)
 
     def settle(self) -> int:
-        """Stop trying, and tell what is used from now on: what has been best so far."""
+        """Stop the trials, and log the choice: the best one so far."""
         if not self.settled:
             self._choice.settle()
             LOG.info("%s: %s, since a snapshot is due before all trials are done", self.title, self._choice)
@@ -97,7 +97,7 @@ class MemoryFormatSetting(TunedSetting):
 
 
 class Inner(TunedSetting):
-    """What runs the passes within a process: torch's threads, or those of the inner layer.
+    """The choice of the inner engine: torch's threads, or those of the inner layer.
 
     Args:
         param: its ``inner_param { engine }`` counts. Only AUTO changes anything: each operator is what the other values

@@ -54,21 +54,22 @@ class Updater:
         self.before_update: list[Callable[[float], object]] = []
 
     def join(self, exchange: Exchange, status: Status) -> None:
-        """Update together with the other ranks from now on; a collective call."""
+        """Update with the other ranks from now on; a collective call."""
         self.rule.shard_info = self._parallel.shard_info(self._net, exchange)
         self._status = status
 
     def begin(self, iteration: int, keeps_updates: bool) -> None:
-        """An iteration begins; of one that ``keeps_updates``, what is subtracted from parameters is looked at later."""
+        """Begin an iteration; with ``keeps_updates``, the subtracted updates are kept for later."""
         lr_policy.log_step(self.rates.spec, iteration)
         self.rule.keep_updates(keeps_updates or self._keeps_updates)
         if self.scale.dynamic and self._parallel.codec:
             self._parallel.codec.begin(self.scale.value)
 
     def early(self, operator: Operator, iteration: int) -> UpdatePiece | None:
-        """Return what updates parameters while others still wait for their gradients; ``None`` where all must be there
-        first:
-        to be summed over ranks, divided by a loss scale, clipped, or looked at, or phases are told apart.
+        """Return a callable that updates parameters before all gradients are complete; ``None`` if that is impossible.
+
+        It is impossible where all gradients are needed first: to sum them over ranks, to divide by a loss scale, to
+        clip them, to observe them, or to tell phases apart.
         """
         alone = self._parallel.is_alone and len(operator.segments) == 1
         scaled = self.scale.dynamic or self.scale.value != 1
@@ -78,7 +79,7 @@ class Updater:
         return self.rule.piecewise(self.rates(iteration), iteration)
 
     def update(self, iteration: int, loss: float, applied: Sequence[Applied], again: Look) -> None:
-        """Update the parameters, when all has been shown, in this order, as Caffe does; a collective call.
+        """Update the parameters after all observers, in this order, as Caffe does; a collective call.
 
         Args:
             loss: of all ranks.
@@ -98,12 +99,12 @@ class Updater:
         self.rule.average(iteration + 1)
 
     def _parameters_of(self, layers: Set[int] | None) -> list[int]:
-        """Return the indices of those parameters that layers have; ``None``: of all."""
+        """Return the indices of the parameters of these layers; ``None`` for all."""
         held = enumerate(self._net.held)
         return [index for index, param in held if layers is None or param.layer in layers]
 
     def _divide(self, applied: Sequence[tuple[Applied, Sequence[int]]]) -> bool:
-        """Make true gradients of those of scaled losses; without any, if one is not finite. Whether all are.
+        """Unscale the gradients; drop all of them if any is not finite. Return whether all were finite.
 
         Args:
             applied: gradients, and the parameters that have them.
@@ -121,7 +122,7 @@ class Updater:
 
     @torch.no_grad()
     def load(self, state: TrainState) -> None:
-        """Go on from the parameters of a state, and from what it knows of their updates; see ``Runtime.load``."""
+        """Continue from the parameters of a state, and its update data, as ``Runtime.load`` does."""
         net = self._net
         no_moments = (torch.zeros(()),) * self.rule.remembered
         for place, param in enumerate(net.held):

@@ -18,7 +18,7 @@ class DisplayInterval:
         self._iteration, self._start = iteration, time.perf_counter()
 
     def take(self, iteration: int) -> tuple[int, float]:
-        """Return iterations and seconds since the last call; the next lap begins."""
+        """Return iterations and seconds since the last call, and begin the next interval."""
         now = time.perf_counter()
         lap = iteration - self._iteration, now - self._start
         self._iteration, self._start = iteration, now
@@ -26,14 +26,14 @@ class DisplayInterval:
 
 
 def display_line(iteration: int, loss: float, lap: tuple[int, float], display: int) -> str:
-    """Caffe's line about an iteration that is displayed, one of ``display``, at the end of a lap."""
+    """Return Caffe's line about a displayed iteration (one of ``display``) at the end of an interval."""
     iterations, seconds = lap
     speed = f"{number(iterations / seconds)} iter/s, {number(seconds)}s/{display} iters"
     return f"Iteration {iteration} ({speed}), loss = {number(loss)}"
 
 
 def output_lines(graph: LayerGraph, values: Mapping[str, Tensor], prefix: str) -> Iterator[str]:
-    """One line for each element of each output blob: ``Train net output #0: loss = 2.3 (* 1 = 2.3 loss)``.
+    """Return a line for each element of each output: ``Train net output #0: loss = 2.3 (* 1 = 2.3 loss)``.
 
     Args:
         values: data of the output blobs, by name; a rank that has no outputs gives none.
@@ -47,5 +47,5 @@ def output_lines(graph: LayerGraph, values: Mapping[str, Tensor], prefix: str) -
 
 
 def loss_note(weight: float, value: float) -> str:
-    """Caffe's note on how an output counts towards the loss; empty if it does not."""
+    """Return Caffe's note on how an output counts in the loss; empty if it does not count."""
     return f" (* {number(weight)} = {number(weight * value)} loss)" if weight else ""

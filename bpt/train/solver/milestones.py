@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bound:
-    """Training begins or, when ranks were lost, goes on with ``runtime``."""
+    """A milestone: training begins or, after a loss of ranks, continues with ``runtime``."""
 
     runtime: Runtime
 
 
 @dataclass(frozen=True)
 class Displayed:
-    """An iteration is shown in the log.
+    """A milestone: an iteration is shown in the log.
 
     Attributes:
         loss: smoothed as the log shows it.
@@ -41,7 +41,7 @@ class Displayed:
 
 @dataclass(frozen=True)
 class Tested:
-    """A test net has been tested after so many iterations.
+    """A milestone: a test net has been tested after so many iterations.
 
     Attributes:
         net: its number.
@@ -54,7 +54,7 @@ class Tested:
 
 @dataclass(frozen=True)
 class Saved:
-    """A snapshot has been written; ``path`` is that of its solver state."""
+    """A milestone: a snapshot has been written; ``path`` is that of its solver state."""
 
     iteration: int
     path: str

@@ -42,7 +42,7 @@ LOG = logging.getLogger("bpt")
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """How a run ended.
+    """The way in which a run ended.
 
     Attributes:
         iterations: that it came to.
@@ -56,7 +56,7 @@ class RunOutcome:
 
 
 class Solver(Closeable):
-    """Caffe's schedule over a Runtime: trains, shows, tests and writes snapshots when they are due.
+    """Caffe's schedule over a Runtime: trains, displays, tests and writes snapshots when they are due.
 
     On many ranks each has a Solver of the same text; they train together, as ``parallel_param`` says, and give the
     losses and weights of one process.
@@ -114,17 +114,17 @@ class Solver(Closeable):
 
     @property
     def net(self) -> Net:
-        """The net that is trained."""
+        """The training net."""
         return self.runtime.net
 
     @property
     def iter(self) -> int:
-        """Iterations done; of a rank that is spare 0."""
+        """The number of iterations done; 0 on a spare rank."""
         return 0 if self._spare else self.runtime.iteration
 
     @property
     def loss(self) -> float:
-        """Of the last iteration."""
+        """The loss of the last iteration."""
         return self.runtime.loss
 
     @property
@@ -134,7 +134,7 @@ class Solver(Closeable):
 
     @property
     def unsaved(self) -> str:
-        """What is in no snapshot, in words."""
+        """The work that is in no snapshot, in words."""
         iteration, path = self._saved
         count = self.iter - iteration
         since = f"since {path}" if path and path != "auto" else f"since iteration {iteration}"
@@ -160,7 +160,7 @@ class Solver(Closeable):
         self.plan = self.runtime.plan
 
     def restore(self, path: str) -> None:
-        """Go on from the solver state at ``path``.
+        """Continue from the solver state at ``path``.
 
         Raises:
             FileError: a file is missing, damaged, of another kind, or of another net; it says which.
@@ -168,7 +168,7 @@ class Solver(Closeable):
         self.runtime.restore(path)
 
     def snapshot(self, name: str = "") -> str:
-        """Write weights and solver state under ``snapshot_prefix``; returns the state's path. A collective call.
+        """Write weights and solver state under ``snapshot_prefix``; return the state's path. A collective call.
 
         Args:
             name: behind the prefix; by default ``iter_`` and how many iterations are done.
@@ -199,7 +199,7 @@ class Solver(Closeable):
         self._spare = last if isinstance(last, SpareRank) else None
 
     def _go_on(self, runtime: Runtime) -> None:
-        """With what is left of the run after a loss, from the same point on all ranks."""
+        """Continue after a loss with the remaining run, from the same point on all ranks."""
         plan, world = self.plan, runtime.world
         if world.rank == 0 and not self._leads:
             self._leads = True
@@ -310,7 +310,7 @@ class Solver(Closeable):
         self._tell(Displayed(iteration, loss, outputs, rate, *lap))
 
     def test_all(self) -> None:
-        """Test every test net and log its scores; then with the average of the weights, if there is one."""
+        """Test every test net and log its scores, then again with the average of the weights, if there is one."""
         with self.runtime.testing():
             scores = self._test_each()
             if self.runtime.has_average and not self._stopped:
@@ -327,7 +327,7 @@ class Solver(Closeable):
         return [None if self._stopped else self.test(index, averaged) for index in indices]
 
     def test(self, index: int, averaged: bool = False) -> TestScores | None:
-        """Test one test net and log its scores; ``None``: a signal has stopped it, or its test_iter is 0.
+        """Test one test net and log its scores; ``None`` if a signal has stopped it, or its test_iter is 0.
 
         Args:
             averaged: the nets have the average of the weights now.
@@ -342,7 +342,7 @@ class Solver(Closeable):
         return scores
 
     def _judge(self, scores: Sequence[TestScores | None]) -> None:
-        """Note whether this was the best test so far: keep it, or end training if nothing better has come for long."""
+        """Note whether this was the best test so far; keep it, or end training without progress for long."""
         plan, runtime, name = self.plan, self.runtime, self.plan.judged_by
         own = [float(each.outputs[name].item()) for each in scores if each is not None and name in each.outputs]
         score = next(value for values in runtime.world.allgather(own) for value in values)
@@ -362,7 +362,7 @@ class Solver(Closeable):
 
     @contextmanager
     def _without_snapshots(self) -> Iterator[None]:
-        """Return the weights are not in the nets inside: note whether a snapshot is asked for."""
+        """Delay snapshot requests inside, where the nets do not have the weights."""
         self._averaged = True
         try:
             yield
@@ -370,7 +370,7 @@ class Solver(Closeable):
             self._averaged = False
 
     def _interrupted(self) -> bool:
-        """Serve the signals that came during a test; whether to stop."""
+        """Handle the signals that came during a test; return whether to stop."""
         while (action := self.runtime.status.agree()) is not SignalAction.NONE:
             if action is SignalAction.SNAPSHOT and self._averaged:
                 self._asked = True

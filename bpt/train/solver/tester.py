@@ -30,7 +30,7 @@ class Tester:
     stop: Callable[[], bool]
 
     def test(self, index: int, iteration: int, averaged: bool) -> TestScores | None:
-        """Test a net after so many iterations of training; ``None``: it was stopped.
+        """Test a net after so many iterations of training; return ``None`` if it was stopped.
 
         Args:
             averaged: the nets have the average of the weights now, which the log says.

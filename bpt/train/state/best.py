@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Best(NamedTuple):
-    """What tests have shown.
+    """The best value of a test output so far.
 
     Attributes:
         score: the best value.
@@ -28,7 +28,7 @@ class Best(NamedTuple):
 
 
 def after_test(best: Best | None, score: float, iteration: int, higher: bool, min_delta: float = 0.0) -> Best:
-    """Return what is the best after a test.
+    """Return the best value after a test.
 
     Args:
         best: before it; ``None``: it is the first.

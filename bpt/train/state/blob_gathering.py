@@ -37,7 +37,7 @@ Diffs = Sequence[Tensor | None]
 
 
 class Gathered:
-    """The values of a parameter blob, or of a moment or a diff of one, on their way to rank 0. They come once.
+    """The values of a parameter blob (or of its moment or diff) on their way to rank 0, to be read once.
 
     Args:
         comm, parts: the ranks, and what each of them holds of the net.
@@ -65,11 +65,11 @@ class Gathered:
         self._coming = self._exchange()
 
     def pieces(self) -> Iterator[tuple[Index, Floats]]:
-        """On rank 0: what has not come yet, piece by piece, each with its place. Other ranks send what they have."""
+        """Yield on rank 0 the remaining pieces with their places; other ranks send what they have."""
         return self._coming
 
     def array(self) -> Floats:
-        """On rank 0: the whole blob. Shares memory with the net's if that holds it on the CPU."""
+        """Return on rank 0 the whole blob; it shares memory with the net's if that is on the CPU."""
         whole = None
         for index, piece in self._coming:
             if index == ():
@@ -80,7 +80,7 @@ class Gathered:
         return np.zeros(self.shape, self._dtype) if whole is None else whole
 
     def drain(self) -> None:
-        """Let come, or send, what is left, and drop it."""
+        """Receive or send the rest, and drop it."""
         for _ in self._coming:
             pass
 
@@ -120,7 +120,7 @@ class Gathered:
 
 
 class OfRank(Gathered):
-    """Values that one rank alone has, and no part of a net."""
+    """Values that only one rank has and that are no part of a net."""
 
     def __init__(self, comm: Communicator, rank: int, own: Tensor | None, shape: Shape, dtype: torch.dtype) -> None:
         self.shape = shape
@@ -163,7 +163,7 @@ def layers_of(net: Net, diffs: Diffs | None, comm: Communicator, parts: Sequence
 
 
 def blobs_of(layers: Layers) -> Iterator[Gathered]:
-    """Yield what there is to gather for a file of weights, in order."""
+    """Yield the blobs to gather for a file of weights, in order."""
     for _, blobs in layers:
         for blob in blobs:
             yield blob.data
@@ -174,7 +174,7 @@ def blobs_of(layers: Layers) -> Iterator[Gathered]:
 def history_of(
     net: Net, history: Sequence[Tensor], moments: int, comm: Communicator, parts: Sequence[Part]
 ) -> list[Gathered]:
-    """Return the ``history`` of an update rule of ``net``, whole and in Caffe's order (see UpdateRule)."""
+    """Return the ``history`` of an update rule of ``net``, whole and in Caffe's order (UpdateRule)."""
     place = {param.index: number for number, param in enumerate(net.held)}
     return [
         Gathered(
@@ -190,7 +190,7 @@ def history_of(
 
 
 def write_together(comm: Communicator, blobs: Iterable[Gathered], write: Callable[[], None]) -> None:
-    """Let rank 0 ``write`` what consumes ``blobs`` in their order, and the others send it. A collective call.
+    """Let rank 0 ``write``, which consumes ``blobs`` in their order, while the others send. A collective call.
 
     Raises:
         FileError, WriteError: what ``write`` raised; all ranks learn of it and raise the same.
@@ -209,6 +209,6 @@ def write_together(comm: Communicator, blobs: Iterable[Gathered], write: Callabl
 
 
 def tensor_to_array(tensor: Tensor) -> Floats:
-    """Return the values of ``tensor`` in row-major order; shares its memory if it is on the CPU and in that order."""
+    """Return the values of ``tensor`` in row-major order, without a copy where possible."""
     array: Floats = tensor.detach().cpu().contiguous().numpy()
     return array

@@ -106,7 +106,7 @@ class _BlobOfMessage(StoredBlob):
 
 
 def _taken(entry: pb.ExchangeMemory) -> pb.BlobProto:
-    """Return the values, which are no longer in the entry."""
+    """Return the values, and remove them from the entry."""
     values = pb.BlobProto()
     values.CopyFrom(entry.values)
     entry.ClearField("values")
@@ -116,7 +116,7 @@ def _taken(entry: pb.ExchangeMemory) -> pb.BlobProto:
 def write_state(
     state: pb.SolverState, history: Sequence[Gathered], path: str, memory: Sequence[Remembered] = ()
 ) -> None:
-    """Write ``state`` with ``history`` as its blobs, and what exchanges remember."""
+    """Write ``state`` with ``history`` as its blobs, and the memory of exchanges."""
     message = pb.SolverState()
     message.CopyFrom(state)
     message.history.extend(_to_message(path, blob) for blob in history)
@@ -128,7 +128,7 @@ def write_state(
 
 
 def read_state(path: str) -> tuple[pb.SolverState, list[StoredBlob]]:
-    """Return the solver state at ``path``, and its history, behind which stand the values of ``exchange_memory``.
+    """Return the solver state at ``path``, and its history, followed by the values of ``exchange_memory``.
 
     Raises:
         FileError: missing, damaged, or another kind of file.

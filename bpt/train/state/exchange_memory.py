@@ -1,4 +1,4 @@
-"""What the exchanges of all ranks remember, in a snapshot: residuals of a codec, which no other rank has."""
+"""The memory of all ranks' exchanges in a snapshot: residuals of a codec, which no other rank has."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Extras = Mapping[str, Mapping[str, Tensor]]
 
 
 class Remembered(NamedTuple):
-    """One tensor of one rank, on its way to rank 0: what it is, and its values."""
+    """One tensor of one rank on its way to rank 0: its identity and its values."""
 
     entry: pb.ExchangeMemory
     values: Gathered
 
 
 def exchange_state_of(extras: Extras, world: Communicator, dtype: torch.dtype) -> list[Remembered]:
-    """Return what all ranks of ``world`` remember, in one order on all of them; a collective call.
+    """Return the memory of all ranks of ``world``, in the same order on all; a collective call.
 
     Args:
         extras: of this rank.
@@ -44,13 +44,13 @@ def exchange_state_of(extras: Extras, world: Communicator, dtype: torch.dtype) -
 
 
 def drain(memory: Sequence[Remembered]) -> None:
-    """Let come, or send, what has not yet, and drop it."""
+    """Receive or send the rest, and drop it."""
     for each in memory:
         each.values.drain()
 
 
 def keep_rank(state: pb.SolverState, stored: Sequence[StoredBlob], rank: int | None) -> None:
-    """Let ``state`` have what one rank remembers, with its values, and nothing of the others'.
+    """Keep in ``state`` one rank's memory, with its values, and drop the others'.
 
     Args:
         stored: the values of ``state.exchange_memory``.
@@ -68,7 +68,7 @@ def keep_rank(state: pb.SolverState, stored: Sequence[StoredBlob], rank: int | N
 
 
 def extras_of(state: pb.SolverState) -> dict[str, dict[str, Tensor]]:
-    """Return what the rank remembers of which ``state`` has it."""
+    """Return what the rank remembers, from ``state``."""
     extras: dict[str, dict[str, Tensor]] = {}
     for entry in state.exchange_memory:
         extras.setdefault(entry.exchange, {})[entry.name] = torch.from_numpy(blob_to_array(entry.values).copy())

@@ -97,7 +97,7 @@ def write_arrays(layers: Mapping[str, Sequence[FloatArray]], path: str) -> None:
 def write_state(
     state: pb.SolverState, history: Sequence[Gathered], path: str, memory: Sequence[Remembered] = ()
 ) -> None:
-    """Write ``state``, ``history`` and what exchanges remember."""
+    """Write ``state``, ``history`` and the memory of exchanges."""
     own = without(state, "iter", "learned_net", "current_step")
     own.exchange_memory.extend(entry for entry, _ in memory)
 
@@ -116,14 +116,14 @@ def write_state(
 
 
 def _put(group: h5py.Group, index: int, blob: Gathered) -> None:
-    """Write ``blob`` piece by piece, so that it need not be in memory."""
+    """Write ``blob`` piece by piece, so that it need not fit into memory."""
     dataset = group.create_dataset(str(index), blob.shape, np.float32)
     for place, piece in blob.pieces():
         dataset[place] = piece
 
 
 def _put_string(file: h5py.File, name: str, value: str) -> None:
-    """A string as Caffe stores it: of fixed length, the closing null counted."""
+    """Write a string as Caffe stores it: of fixed length, with the closing null."""
     h5 = _library(file.filename)
     content = value.encode() + b"\0"
     kind = h5.h5t.C_S1.copy()
@@ -136,7 +136,7 @@ def _put_string(file: h5py.File, name: str, value: str) -> None:
 
 
 def _write(path: str, fill: Callable[[h5py.File], None]) -> None:
-    """Write a file that ``fill`` fills, all of it or nothing."""
+    """Write a file that ``fill`` fills, completely or not at all."""
     library = _library(path)
     with atomic_path(path) as temporary, open(temporary, "w+b") as disk:
         out = _Calm(disk)
@@ -153,7 +153,7 @@ def _write(path: str, fill: Callable[[h5py.File], None]) -> None:
 
 
 class _Calm(io.RawIOBase):
-    """An open file that does not tell the HDF5 library when the disk is full, but keeps the failure for later.
+    """An open file that hides a full disk from the HDF5 library, and keeps the failure for later.
 
     Told of it, the library fails again on closing and keeps the file open.
     """
@@ -211,7 +211,7 @@ def open_weights(path: str) -> Iterator[StoredLayers]:
 
 
 class _Groups:
-    """The groups of an open file of weights, each entered once: links may lead in circles, or anywhere twice."""
+    """The groups of an open file of weights, each entered once, since links may form circles."""
 
     def __init__(self, path: str, file: h5py.File) -> None:
         self._path = path
@@ -219,7 +219,7 @@ class _Groups:
         self._entered: dict[tuple[int, int], str] = {}  # place in a file → name
 
     def collect(self, group: h5py.Group, name: str, layers: StoredLayers, depth: int = 1) -> None:
-        """Enter the layer ``name`` that ``group`` holds, and those below it: ``a/b`` lies in the group of ``a``."""
+        """Collect the layer ``name`` in ``group``, and those below it: ``a/b`` is in the group of ``a``."""
         self._enter(group, depth)
         blobs: dict[int, StoredBlob] = {}
         below = {}
@@ -274,14 +274,14 @@ def open_state(path: str) -> Iterator[tuple[pb.SolverState, list[StoredBlob]]]:
 
 
 def _whole(path: str, dataset: h5py.Dataset) -> Any:
-    """Return the content of a small data set, which is never compressed: what is announced but not there would read as 0."""
+    """Return the content of a small data set, which is never compressed; missing data would read as 0."""
     if dataset.size * dataset.dtype.itemsize > dataset.id.get_storage_size():
         raise FileError(path, f"announces {dataset.size} bytes in {dataset.name}, and does not have them")
     return dataset[()]
 
 
 class _BlobOfFile(StoredBlob):
-    """A data set in an open file, of which only what is asked for is read."""
+    """A data set in an open file; only the requested rows are read."""
 
     def __init__(self, path: str, file: h5py.File, dataset: Any) -> None:
         if way := elsewhere(file, dataset):
@@ -326,7 +326,7 @@ def _open(path: str) -> Iterator[h5py.File]:
 
 @contextlib.contextmanager
 def _explained(path: str) -> Iterator[None]:
-    """Errors of the HDF5 library become a FileError about ``path``."""
+    """Turn errors of the HDF5 library into a FileError about ``path``."""
     try:
         yield
     except (OSError, RuntimeError, KeyError, IndexError, AttributeError, TypeError, ValueError) as error:
@@ -337,7 +337,7 @@ def _explained(path: str) -> Iterator[None]:
 
 
 def available() -> bool:
-    """Return whether the package that this module needs is there."""
+    """Return whether the package h5py is installed."""
     return importlib.util.find_spec("h5py") is not None
 
 

@@ -16,7 +16,7 @@ _REMEDY = "rename the layer, or use snapshot_format: BINARYPROTO"
 
 
 def check_names(nodes: Iterable[LayerNode]) -> None:
-    """Raise a LayerError if weights could not be found again under the name of their layer."""
+    """Raise a LayerError if a layer's weights could not be found again under its name."""
     seen: dict[str, LayerNode] = {}
     for node in nodes:
         form = _form(node.name)
@@ -31,7 +31,7 @@ def check_names(nodes: Iterable[LayerNode]) -> None:
 
 
 class ByForm(StoredLayers):
-    """The layers of a file, each under any name for which HDF5 takes its group: Caffe writes names as they are."""
+    """The layers of a file by any equivalent HDF5 path, since Caffe writes names as they are."""
 
     def __init__(self, path: str) -> None:
         super().__init__()

@@ -41,13 +41,13 @@ def prefix_in_memory(prefix: str) -> str | None:
 
 
 def prefixes(prefix: str) -> tuple[str, ...]:
-    """Under which names ``auto`` is to look for snapshots."""
+    """Return the prefixes under which ``auto`` looks for snapshots."""
     ours = prefix_in_memory(prefix)
     return (prefix, ours) if ours and is_own(Path(ours).parent) else (prefix,)
 
 
 def make_room(prefix: str) -> str:
-    """Make the folder; returns the prefix of what is to be written in it.
+    """Make the folder; return the prefix of what is to be written in it.
 
     Raises:
         WriteError: there is no place in memory, or what stands there is somebody else's.
@@ -74,7 +74,7 @@ def remove_older(path: str) -> None:
 
 
 def remove(prefix: str) -> None:
-    """Remove what is in memory: there is a newer one on disk, or the run has come to its end."""
+    """Remove the snapshots in memory: a newer one is on disk, or the run has ended."""
     ours = prefix_in_memory(prefix)
     if ours and is_own(Path(ours).parent):
         shutil.rmtree(Path(ours).parent, ignore_errors=True)
@@ -124,7 +124,7 @@ def _put(path: Path, content: Buffer) -> None:
 
 
 def is_own(folder: Path) -> bool:
-    """Return whether it is this user's folder, which no other can write to: the names in memory are known to all."""
+    """Return whether only this user can write to the folder, since the names in memory are known to all."""
     try:
         about = folder.lstat()
     except OSError:

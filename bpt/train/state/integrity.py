@@ -1,4 +1,4 @@
-"""Whether the files of a snapshot are what was written: a state's own checksum, and the digest of its weights.
+"""The integrity of a snapshot's files: a state's own checksum, and the digest of its weights.
 
 A state ends with its checksum: in Caffe's binary format that is its last field, and in HDF5, whose files end where they
 say, the same bytes come behind. Caffe reads both. What Caffe itself wrote, or bpt before it had checksums, has none.
@@ -19,7 +19,7 @@ _MARK = write_varint(_NUMBER << 3 | 2) + write_varint(len(_NAME) + DIGEST_SIZE) 
 
 
 def add_checksum(path: str) -> None:
-    """Let the file at ``path``, a state, end with its checksum.
+    """Append the checksum to the state file at ``path``.
 
     Raises:
         WriteError: that cannot be written.
@@ -33,7 +33,7 @@ def add_checksum(path: str) -> None:
 
 
 def has_checksum(path: str) -> bool:
-    """Return whether the state at ``path`` has a checksum, which is right then. Without, if it cannot be read.
+    """Return whether the state at ``path`` has a checksum, and a right one; ``False`` if it cannot be read.
 
     Raises:
         FileError: it is wrong.

@@ -22,7 +22,7 @@ _WITHOUT_DRAWS = ("constant", "bilinear")  # fillers that give the same numbers 
 
 
 class MissingWeights(enum.Enum):
-    """What is done about a layer with parameters that is in none of the files of weights."""
+    """The treatment of a layer with parameters that no file of weights has."""
 
     WARN = "warn"
     REFUSE_RANDOM = "refuse random numbers"
@@ -31,7 +31,7 @@ class MissingWeights(enum.Enum):
 
     @classmethod
     def of_flags(cls, strict: bool, allow_random: bool) -> MissingWeights:
-        """Return what the flags ``--strict`` and ``--allow-random`` say; without them random numbers are refused."""
+        """Return the treatment by ``--strict`` and ``--allow-random``; without them random weights are refused."""
         return cls.REFUSE if strict else cls.WARN if allow_random else cls.REFUSE_RANDOM
 
 
@@ -52,7 +52,7 @@ class SourceLayer:
 
 @dataclass
 class WeightCoverage:
-    """Which parameters of a net files of weights have filled, and which layers of these files the net does not have.
+    """The parameters of a net that files of weights have filled, and the files' layers that the net lacks.
 
     Attributes:
         graph: of the net.
@@ -96,7 +96,7 @@ class WeightCoverage:
         remedy: str = "",
         now: str = "it is as its fillers made it",
     ) -> None:
-        """Warn of each layer that is in no file, and refuse what ``treatment`` says.
+        """Warn of each layer that is in no file, and refuse it as ``treatment`` says.
 
         Args:
             asked: what the net is run for; layers that it does not depend on may be missing. By default: all outputs.
@@ -140,7 +140,7 @@ class WeightCoverage:
         return [param for param in own if not param.shared and param.index not in self.filled]
 
     def _instead(self, node: LayerNode) -> Iterator[str]:
-        """Yield what the files have that may be meant: layers of the same shapes, else those with the nearest names."""
+        """Yield alternatives in the files: layers of the same shapes, else those with the nearest names."""
         own = [self.graph.params[index] for index in node.params]
         fitting = [layer for layer in self.ignored.values() if layer.fits(own)]
         listed = _nearest(node.name, fitting or self.ignored.values())
@@ -157,7 +157,7 @@ class WeightCoverage:
             yield "the net has all layers that the weights have"
 
     def _is_said_by_text(self, node: LayerNode) -> bool:
-        """Return whether the layer's numbers are those that its text gives, such as a bilinear kernel, and none is drawn."""
+        """Return whether the layer's text gives its numbers, such as a bilinear kernel, without random ones."""
         missing = self._missing_of(node)
         if any(param.filler.type not in _WITHOUT_DRAWS for param in missing):
             return False
@@ -165,7 +165,7 @@ class WeightCoverage:
 
 
 def _nearest(name: str, layers: Iterable[SourceLayer]) -> list[SourceLayer]:
-    """Return the layers with the names that are most like ``name``, a few of them."""
+    """Return a few layers whose names are most like ``name``."""
     return sorted(layers, key=lambda layer: -difflib.SequenceMatcher(None, name, layer.name).ratio())[:_MOST]
 
 
@@ -182,7 +182,7 @@ def _fillers_in(message: Message) -> Iterator[pb.FillerParameter]:
 
 
 def _needed_for(graph: LayerGraph, asked: Iterable[Edge]) -> set[int]:
-    """Return the indices of the layers that ``asked`` is computed by; of all layers if nothing is asked for."""
+    """Return the indices of the layers that ``asked`` depends on; of all layers if nothing is asked for."""
     waiting = [edge.producer for edge in asked]
     if not waiting:
         return set(range(len(graph)))

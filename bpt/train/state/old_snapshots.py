@@ -1,4 +1,4 @@
-"""Old snapshots of a run, which ``max_snapshots`` lets go."""
+"""Old snapshots of a run, which are removed by ``max_snapshots``."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def of_run(prefix: str, run: str, until: int) -> list[str]:
 
 
 def remove_all_but(written: list[str], newest: int) -> None:
-    """Remove the files of all but the newest of some solver states, which are given oldest first, and these from the
-    list. A file that cannot be removed is told, and stays.
+    """Remove the files of all but the newest of some solver states, given oldest first, and their list entries.
+
+    A file that cannot be removed is reported, and stays.
     """
     while len(written) > newest:
         for path in files_of(written.pop(0)):  # the state first: it stands for weights that are there

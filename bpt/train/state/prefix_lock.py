@@ -28,13 +28,13 @@ _UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 def held_for(plan: RunPlan) -> AbstractContextManager[object]:
-    """Return the lock that a run of ``plan`` is to hold: none if it writes no snapshots, or could not, which it is told of."""
+    """Return the lock for a run of ``plan``; none if it writes no snapshots, or cannot, which is reported."""
     writes = (plan.snapshot or plan.snapshot_after_train) and not any(violations(plan))
     return PrefixLock(plan.snapshot_prefix) if writes else nullcontext()
 
 
 class PrefixLock:
-    """Held while a run may write snapshots under a prefix; also clears away what killed runs left half-written there.
+    """A lock held while a run may write snapshots under a prefix; it also removes files of killed runs.
 
     The file ``<prefix>.lock`` names host and process. It is locked in the kernel, which lets go when the process ends,
     however it ends: a file that a killed run left behind keeps nobody out. Network file systems know such locks, too;
@@ -125,7 +125,7 @@ class LockHolder:
 
 
 def holder_of(prefix: str) -> LockHolder | None:
-    """Return which run has the lock on a ``snapshot_prefix``; ``None``: there is none.
+    """Return which run has the lock on a ``snapshot_prefix``; ``None`` if there is none.
 
     Raises:
         FileError: there is a file that cannot be read.
@@ -155,7 +155,7 @@ def _is_locked(descriptor: int) -> bool:
 
 
 def _holder_of(descriptor: int) -> LockHolder | None:
-    """Return who has written the file; ``None`` if it does not tell."""
+    """Return who has written the file; ``None`` if it does not say."""
     try:
         told = json.loads(os.pread(descriptor, 4096, 0))
         return LockHolder(str(told["host"])[:255], int(told["pid"]), str(told["since"])[:30])

@@ -1,4 +1,4 @@
-"""How images became the input of a net in training, recorded beside its snapshots, for those who use its weights."""
+"""The preprocessing of images in training, recorded beside its snapshots, for those who use its weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HEAD = "# How images became the net's input in training: bpt classify, detect a
 
 
 def path_of(prefix: str) -> str:
-    """Return the file of the snapshots with this prefix."""
+    """Return the path of the record of snapshots with this prefix."""
     return f"{prefix}_preprocessing.prototxt"
 
 
@@ -38,7 +38,7 @@ def write_preprocessing(prefix: str, found: pb.ImagePreprocessing) -> None:
 
 
 def read_preprocessing(path: str) -> pb.ImagePreprocessing:
-    """Return the record at ``path``; its mean file is named as the current folder sees it.
+    """Return the record at ``path``; its mean file is relative to the current folder.
 
     Raises:
         PrototxtError: the file is missing, or is no such text.
@@ -51,13 +51,13 @@ def read_preprocessing(path: str) -> pb.ImagePreprocessing:
 
 
 def beside(weights: str) -> str:
-    """Return the record beside the weights of a snapshot; "": there is none."""
+    """Return the record beside the weights of a snapshot; "" if there is none."""
     path = path_of(_SNAPSHOT.sub("", weights))
     return path if _SNAPSHOT.search(weights) and os.path.isfile(path) else ""
 
 
 def check_shape(found: pb.ImagePreprocessing, path: str) -> None:
-    """Refuse a record that says half of a size, or an odd number of channels."""
+    """Refuse a record with only one side of a size, or an unusual number of channels."""
     if bool(found.height) != bool(found.width) or min(found.height, found.width) < 0:
         raise FileError(path, "give a height and a width, or neither")
     if found.channels not in (0, 1, 3):

@@ -1,4 +1,4 @@
-"""Going on from a snapshot."""
+"""Resuming a run from a snapshot."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOG = logging.getLogger("bpt")
 
 
 def restore(path: str, net: Net, rule: UpdateRule, rank: int | None = None) -> pb.SolverState:
-    """Put weights and history back as the snapshot with the solver state at ``path`` holds them.
+    """Restore weights and history from the snapshot with the solver state at ``path``.
 
     Each rank reads the files and takes what it holds; of HDF5 it reads nothing else.
 
@@ -100,7 +100,7 @@ def find_newest(*prefixes: str) -> str | None:
 
 
 def _skip(path: str, error: BptError) -> None:
-    """Say why a snapshot is not taken, and its path once."""
+    """Report why a snapshot is not used, and its path once."""
     why = error.reason if isinstance(error, FileError) and error.path == path else error
     LOG.warning("Skipping snapshot %s: %s", path, why)
 
@@ -192,7 +192,7 @@ def _check_type(state: pb.SolverState, rule: UpdateRule, path: str) -> None:
 
 
 def _match_history(history: list[StoredBlob], net: Net, rule: UpdateRule, path: str, averaged: bool) -> list[Copy]:
-    """Return which tensors of the rule's history take which blobs of the file, which holds those of all parameters.
+    """Return which tensors of the rule's history take which blobs of the file, which has all parameters.
 
     Args:
         averaged: the file's last ones are the average of the weights.
@@ -223,7 +223,7 @@ def _match_history(history: list[StoredBlob], net: Net, rule: UpdateRule, path: 
 
 
 def _check_complete(net: Net, stored: StoredLayers, path: str) -> None:
-    """Unlike fine-tuning, going on wants all weights (Caffe goes on from fillers, without a word)."""
+    """Refuse weights that lack a layer of the net, unlike fine-tuning (Caffe silently uses fillers)."""
     owned = {param.layer for param in net.graph.params if not param.shared}
     missing = [node.name for node in net.graph.nodes if node.index in owned and node.name not in stored]
     if missing:

@@ -50,7 +50,7 @@ class StoredBlob(ABC):
 
 
 def check_finite(values: FloatArray) -> None:
-    """Raise a ValueError if they are not all finite: nothing can be trained from them."""
+    """Raise a ValueError if the numbers are not all finite, since nothing can be trained from them."""
     infinite = values.size - int(np.isfinite(values).sum())
     if infinite:
         raise ValueError(f"{infinite} of {values.size} values are NaN or infinite; the run had diverged before")
@@ -61,7 +61,7 @@ StoredLayers = dict[str, dict[int, StoredBlob]]
 
 
 def runs_of_rows(shape: Shape, size: int) -> Iterator[tuple[int, int]]:
-    """Yield runs ``[start, stop)`` of rows (axis 0) of about ``size`` elements, at least a row.
+    """Yield runs ``[start, stop)`` of rows (axis 0) of about ``size`` elements, at least one row.
 
     None if there is nothing.
     """
@@ -73,5 +73,5 @@ def runs_of_rows(shape: Shape, size: int) -> Iterator[tuple[int, int]]:
 
 
 def shape_string(shape: Shape) -> str:
-    """``shape`` as Caffe prints it: ``4 2 3 3 (72)``."""
+    """Return ``shape`` as Caffe prints it: ``4 2 3 3 (72)``."""
     return " ".join(map(str, (*shape, f"({count(shape)})")))

@@ -21,7 +21,7 @@ Blob = tuple[str, int]
 
 @dataclass(frozen=True)
 class TrainState:
-    """What it takes to go on, as one rank holds it: whole, or its part of it.
+    """The state that a run needs to continue, as one rank holds it: whole, or its part.
 
     A state that was taken from a running net shares that one's memory until it is copied.
 
@@ -58,7 +58,7 @@ class TrainState:
     extras: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
 
     def copy(self) -> TrainState:
-        """Return the same in memory of its own."""
+        """Return a copy of the state in new memory."""
         return replace(
             self,
             weights={blob: _cloned(value) for blob, value in self.weights.items()},
@@ -69,8 +69,7 @@ class TrainState:
     def gathered(
         self, graph: LayerGraph, comm: Communicator, parts: Sequence[Part], dtype: torch.dtype
     ) -> TrainState | None:
-        """Return the whole state, on rank 0 of ``comm``, of what each rank has; ``None`` on the others. A collective
-        call.
+        """Return on rank 0 of ``comm`` the whole state of all ranks; ``None`` on the others. A collective call.
 
         Args:
             graph: the training net.
@@ -95,7 +94,7 @@ class TrainState:
         return None if comm.rank else replace(self, weights=weights, moments=moments, positions=positions, extras={})
 
     def divided(self, graph: LayerGraph, part: Part = WHOLE) -> TrainState:
-        """Return what a rank with ``part`` of the net holds of this state, which is whole. Shares its memory."""
+        """Return the part of this whole state for a rank with ``part`` of the net; shares its memory."""
         held = [param for param in graph.learnable if part.holds(param)]
 
         def own(param: Param, value: Tensor) -> Tensor:

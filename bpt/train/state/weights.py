@@ -69,7 +69,7 @@ def weight_files(texts: Iterable[str], written_in: str = "") -> list[str]:
 
 
 def load_weights(net: Net, path: str) -> set[str]:
-    """Take the parameters of ``net`` from the layers of the same name in the file at ``path``, to train them further.
+    """Load the parameters of ``net`` from the layers of the same name in the file at ``path``, to train them.
 
     Both formats are read, told apart by their content. Layers of the file that the net does not have are ignored,
     layers of the net that the file does not have keep their values; both are logged. Each rank reads the file and
@@ -95,7 +95,7 @@ def load_to_run(
     before_copy: Callable[[WeightCoverage], object] = lambda covered: None,
     ignored: int = logging.INFO,
 ) -> WeightCoverage:
-    """Load weights as load_weights does, and leave it to the caller to tell of missing layers, after the last file.
+    """Load weights as load_weights does, but let the caller report missing layers after the last file.
 
     Args:
         coverage: what other files have given the net.
@@ -130,7 +130,7 @@ def open_weights(path: str) -> Iterator[StoredLayers]:
 
 
 def kind_of_file(path: str) -> FileKind:
-    """Return what the content of the file at ``path`` is.
+    """Return the kind of the content of the file at ``path``.
 
     Unknown if it cannot be read, which reading it will explain.
     """
@@ -142,7 +142,7 @@ def kind_of_file(path: str) -> FileKind:
 
 @dataclass(frozen=True)
 class Copy:
-    """What is to be copied: a stored blob, or the slice ``part`` of it, that fits ``shape``, into ``target``."""
+    """A copy to make: a stored blob, or its slice ``part``, of the shape ``shape``, into ``target``."""
 
     target: Tensor
     blob: StoredBlob

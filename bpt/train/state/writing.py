@@ -69,7 +69,7 @@ def write(
     name: str = "",
     memory: Sequence[Remembered] = (),
 ) -> str:
-    """Write a snapshot after ``state.iter`` iterations: weights and state, as one commit. Returns the state's path.
+    """Write a snapshot after ``state.iter`` iterations, weights and state as one commit; return the state's path.
 
     Both files are written or none, and a state stands for weights that are there, A collective call: rank
     0 writes whole blobs, to which the others send what they hold. So a snapshot does not tell how many ranks made it.
@@ -124,17 +124,17 @@ def state_path(plan: RunPlan, iteration: int) -> str:
 
 
 def average_path(plan: RunPlan, name: str) -> str:
-    """Return where the average of the weights is put beside a snapshot of this name."""
+    """Return the path of the average of the weights beside a snapshot of this name."""
     return _path(plan, f"{name}_average", "caffemodel")
 
 
 def name_after(iteration: int) -> str:
-    """Return what stands behind ``snapshot_prefix`` in the names of a snapshot after so many iterations."""
+    """Return the text behind ``snapshot_prefix`` in the names of a snapshot after so many iterations."""
     return f"iter_{iteration}"
 
 
 def files_of(state: str) -> tuple[str, str, str]:
-    """Return the files of the snapshot with the solver state at this path, which is the first one of them."""
+    """Return the files of the snapshot with the solver state at this path, which comes first."""
     start, ending = state.rsplit(".solverstate", 1)
     return state, f"{start}.caffemodel{ending}", f"{start}_average.caffemodel{ending}"
 

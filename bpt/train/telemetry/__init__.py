@@ -1,1 +1,1 @@
-"""What a run tells of itself while it trains: who is slow and why, its metrics as a file, a live view of that."""
+"""Telemetry of a run: which rank is slow and why, the metrics as a file, and a live view."""

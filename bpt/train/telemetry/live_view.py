@@ -86,7 +86,7 @@ def view(records: Sequence[Record], width: int = 80) -> Iterator[str]:
 
 
 def _rows(ranks: Sequence[Record]) -> list[Sequence[str]]:
-    """Return a line a rank; what was predicted of a time stands behind it."""
+    """Return a line for each rank, with predicted times behind the measured ones."""
     known = all("predicted" in each for each in ranks)
     head, times = ["rank", "host"], list[tuple[str, bool]]()
     for name in ("computing", "data", "exchange", "pipeline"):

@@ -21,7 +21,7 @@ from bpt.train.telemetry.rank_loads import Scored
 
 
 def check_metrics_file(path: str) -> None:
-    """Refuse a file that nothing can be written to, before there is something.
+    """Refuse a file that cannot be written, before there is something to write.
 
     Raises:
         UsageError: its name does not end in .jsonl.
@@ -43,7 +43,7 @@ class MetricsFile:
         self._file: IO[str] | None = None
 
     def begin(self, plan: RunPlan, runtime: Runtime) -> None:
-        """See Sink."""
+        """Write that training begins."""
         grid = runtime.parallel.grid
         if self._file is None:
             try:
@@ -66,7 +66,7 @@ class MetricsFile:
         )
 
     def displayed(self, shown: Displayed, samples: int, ranks: Sequence[Scored]) -> None:
-        """See Sink."""
+        """Write a displayed iteration."""
         seconds = shown.seconds / shown.iterations
         self._write(
             "train",
@@ -84,18 +84,18 @@ class MetricsFile:
         )
 
     def tested(self, tested: Tested) -> None:
-        """See Sink."""
+        """Write the scores of a test."""
         scores = tested.scores
         self._write(
             "test", iteration=tested.iteration, net=tested.net, loss=scores.loss, outputs=_plain(scores.outputs)
         )
 
     def saved(self, saved: Saved) -> None:
-        """See Sink."""
+        """Write that a snapshot has been written."""
         self._write("snapshot", iteration=saved.iteration, path=saved.path)
 
     def close(self) -> None:
-        """See Sink."""
+        """Write the end of the run."""
         if self._file is not None:
             self._write("end")
             self._file.close()
@@ -116,7 +116,7 @@ def _plain(values: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """``value`` as JSON has it: NaN and infinity, which it lacks, are null."""
+    """Return ``value`` for JSON, where NaN and infinity are null."""
     if isinstance(value, dict):
         return {key: _finite(each) for key, each in value.items()}
     if isinstance(value, list):

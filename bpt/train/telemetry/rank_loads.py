@@ -1,4 +1,4 @@
-"""Loads: what each rank did from one displayed iteration to the next, and which one the others wait for.
+"""RankLoad: the work of each rank between displayed iterations, and which rank the others wait for.
 
 Scores are those of NVIDIA's resiliency extension: 1 is as fast as the fastest rank, or as the rank itself at its best.
 """
@@ -18,7 +18,7 @@ SLOWED = 0.5  # an own score below which it is told
 
 @dataclass(frozen=True)
 class RankLoad:
-    """What one rank did, in seconds an iteration.
+    """The work of one rank, in seconds an iteration.
 
     Attributes:
         host: where it runs.
@@ -40,23 +40,23 @@ class RankLoad:
 
     @property
     def busy(self) -> float:
-        """What others may have to wait for."""
+        """The seconds that others may have to wait for."""
         return self.computing + self.data
 
     @property
     def occupied(self) -> float:
-        """With forward, backward and update, messages of layers included."""
+        """The seconds of forward, backward and update, with messages of layers."""
         return self.busy + self.layers
 
     @property
     def whole(self) -> float:
-        """All of it."""
+        """The seconds of a whole iteration."""
         return self.occupied + self.exchange + self.pipeline
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """What a rank was to do by the forecast that its plan was chosen by, in seconds an iteration; see RankLoad."""
+    """The predicted RankLoad of a rank, by the forecast of its plan, in seconds an iteration."""
 
     computing: float
     exchange: float
@@ -64,7 +64,7 @@ class Predicted:
 
 
 def load_of(totals: Mapping[Key, Traffic], iterations: int, host: str, memory: int) -> RankLoad:
-    """Return the load that the totals of so many iterations show."""
+    """Return the load by the totals of so many iterations."""
     phases = phase_seconds(totals)
     data = totals.get(Key(Activity.WAIT_FOR_DATA), Traffic()).seconds
     own = max(0.0, computing(phases, traffic_of(totals)) - data)
@@ -78,7 +78,7 @@ def load_of(totals: Mapping[Key, Traffic], iterations: int, host: str, memory: i
 
 @dataclass(frozen=True)
 class Scored:
-    """The load of a rank beside those of the others, and beside what it was.
+    """The load of a rank, compared to those of the others and to its own earlier load.
 
     Attributes:
         rank: its number in the job.
@@ -96,12 +96,12 @@ class Scored:
 
     @property
     def name(self) -> str:
-        """Of the rank, for messages."""
+        """The name of the rank in messages."""
         return name_of(self.rank, self.load.host)
 
 
 class StragglerScores:
-    """Scores loads interval by interval; remembers the best of each rank."""
+    """Scores loads interval by interval, and remembers the best of each rank."""
 
     def __init__(self) -> None:
         self._best: dict[int, float] = {}
@@ -122,7 +122,7 @@ class StragglerScores:
 
 
 def straggler_lines(ranks: Sequence[Scored]) -> Iterator[str]:
-    """Yield what the log says of an interval: the slowest rank and why, and each that is much slower than it was."""
+    """Yield the log lines of an interval: the slowest rank and why, and ranks much slower than before."""
     slowest = min(ranks, key=lambda each: each.score)
     exchange = [each.load.exchange for each in ranks]
     memory = max(each.load.memory for each in ranks)
@@ -151,5 +151,5 @@ def _ratio(least: float, seconds: float) -> float:
 
 
 def as_ms(seconds: float) -> str:
-    """In milliseconds, with three digits."""
+    """Return milliseconds with three digits."""
     return f"{number(float(f'{seconds * 1e3:.3g}'))} ms"

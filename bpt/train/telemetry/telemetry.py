@@ -23,36 +23,36 @@ LOG = logging.getLogger("bpt")
 
 
 class Sink(Protocol):
-    """Where the first rank's metrics go; see MetricsFile."""
+    """A receiver of the first rank's metrics, such as MetricsFile."""
 
     def begin(self, plan: RunPlan, runtime: Runtime) -> None:
-        """Training begins, or goes on after a loss of ranks."""
+        """Note that training begins, or continues after a loss of ranks."""
 
     def displayed(self, shown: Displayed, samples: int, ranks: Sequence[Scored]) -> None:
-        """An iteration is shown; an iteration trains so many samples."""
+        """Note that an iteration is displayed; an iteration trains ``samples`` samples."""
 
     def tested(self, tested: Tested) -> None:
-        """A test net has been tested."""
+        """Note that a test net has been tested."""
 
     def saved(self, saved: Saved) -> None:
-        """A snapshot has been written."""
+        """Note that a snapshot has been written."""
 
     def close(self) -> None:
-        """The run is over."""
+        """Note that the run is over."""
 
 
 class ForecastWatch(Protocol):
-    """Compares what ranks do with the forecast that the plan was chosen by; see Drift."""
+    """Compares the ranks' loads with the forecast that the plan was chosen by (Drift)."""
 
     def predicted(self, shares: Sequence[int]) -> list[Predicted] | None:
-        """Return what each rank was to do with these shares; ``None`` if the forecast says nothing of them."""
+        """Return the predicted load of each rank with these shares; ``None`` without a forecast for them."""
 
     def lines(self, loads: Sequence[RankLoad], shares: Sequence[int]) -> Iterable[str]:
-        """Return the log lines of an interval in which ranks did ``loads``."""
+        """Return the log lines of an interval in which the ranks had ``loads``."""
 
 
 class Telemetry(AbstractContextManager["Telemetry"]):
-    """A listener of a Solver; each rank has one.
+    """A listener of a Solver, one on each rank.
 
     Args:
         plan: the run.
@@ -129,7 +129,7 @@ class Telemetry(AbstractContextManager["Telemetry"]):
                 sink.displayed(shown, self._samples, ranks)
 
     def _compare(self, drift: ForecastWatch, loads: Sequence[RankLoad], ranks: Sequence[Scored]) -> list[Scored]:
-        """Log what was predicted and what is seen; the ranks with what was predicted of each."""
+        """Log the predicted and the measured loads; return the ranks with their predictions."""
         shares = [share.count for share in self._shares()]
         for line in drift.lines(loads, shares):
             LOG.info("%s", line)

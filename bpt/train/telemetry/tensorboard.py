@@ -29,7 +29,7 @@ class TensorBoard:
         self._writer: Any = None
 
     def begin(self, plan: RunPlan, runtime: Runtime) -> None:
-        """See Sink. What an earlier run has written of later iterations is passed over."""
+        """Begin to write events; those of an earlier run's later iterations are passed over."""
         if self._writer is None:
             try:
                 self._writer = self._make(self._folder, purge_step=runtime.iteration or None)
@@ -38,7 +38,7 @@ class TensorBoard:
             self._writer.add_text("solver", f"```\n{plan.text}\n```", runtime.iteration)
 
     def displayed(self, shown: Displayed, samples: int, ranks: Sequence[Scored]) -> None:
-        """See Sink."""
+        """Write a displayed iteration."""
         self._scalars(
             shown.iteration,
             {
@@ -55,16 +55,16 @@ class TensorBoard:
             self._scalars(shown.iteration, {f"{name}/memory (MiB)": load.memory / 2**20})
 
     def tested(self, tested: Tested) -> None:
-        """See Sink."""
+        """Write the scores of a test."""
         outputs = {blob: value.item() for blob, value in tested.scores.outputs.items() if value.numel() == 1}
         self._scalars(tested.iteration, {f"test {tested.net}/{blob}": value for blob, value in outputs.items()})
         self._writer.flush()
 
     def saved(self, saved: Saved) -> None:
-        """See Sink."""
+        """Write that a snapshot has been written."""
 
     def close(self) -> None:
-        """See Sink."""
+        """Close the event files."""
         if self._writer is not None:
             self._writer.close()
 

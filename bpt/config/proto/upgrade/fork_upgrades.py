@@ -1,4 +1,4 @@
-"""What Caffe's forks write in another way than BVLC's Caffe, as BVLC's.
+"""Upgrades of settings that Caffe's forks write in another way than BVLC's Caffe.
 
 ``ceil_mode`` and ``torch_pooling`` of Pooling are ``round_mode``; ``hole`` of DeepLab's convolutions is ``dilation``;
 ``relu: true`` of Intel's Convolution and BatchNorm is a ReLU layer behind it.
@@ -19,7 +19,7 @@ _Layer = Written[pb.LayerParameter]
 def upgrade(
     net: pb.NetParameter, origins: dict[FieldPath, Origin], path: str | None, where: FieldPath = ()
 ) -> list[Note]:
-    """Change the layers of ``net`` in place; ``origins`` follow. A note for each kind of change, at its first place.
+    """Upgrade the layers of ``net`` and ``origins`` in place; return a note for each kind of change.
 
     Raises LayerError if a layer says the same thing in both ways.
     """

@@ -25,7 +25,7 @@ _TRANSFORMATIONS = ("scale", "mean_file", "crop_size", "mirror")
 
 
 def move_transformations(layers: Iterable[Written[pb.V1LayerParameter]]) -> bool:
-    """Move the old fields to ``transform_param``, where they replace what is there; whether there were any."""
+    """Move the old fields to ``transform_param``, overwriting it; return whether there were any."""
     found = False
     for layer in layers:
         name = _SOURCES.get(layer.message.type)
@@ -54,7 +54,7 @@ _DIMENSIONS = 4  # that input_dim gives for each input
 def inputs_as_layer(
     net: pb.NetParameter, origins: dict[FieldPath, Origin], path: str | None, where: FieldPath
 ) -> Origin | None:
-    """Turn ``input``, ``input_shape`` and ``input_dim`` into a first layer called "input"; returns where they stand.
+    """Turn ``input``, ``input_shape`` and ``input_dim`` into a first layer "input"; return their places.
 
     Old files of weights (``path`` None) name inputs without their dimensions; these inputs are dropped, as in Caffe.
     So are those of a text that a layer makes, too.
@@ -80,7 +80,7 @@ def _put_first(
     where: FieldPath,
     place: Origin | None,
 ) -> None:
-    """Put ``layer``, which stands at ``place``, before the layers of ``net``, whose list is at ``where``."""
+    """Put ``layer``, from ``place``, before the layers of ``net``, whose list is at ``where``."""
     first = Written(layer, {} if place is None else {(): place}, None)
     layers = [first, *take(net.layer, origins, where, None)]
     messages = [each.message for each in layers]
@@ -111,7 +111,7 @@ def _shapes(net: pb.NetParameter, place: Origin | None) -> list[pb.BlobShape]:
 
 
 def _names(count: int) -> str:
-    """``2 "input" need``."""
+    """Return words such as ``2 "input" need``."""
     return f'{count} "input" {"needs" if count == 1 else "need"}'
 
 
@@ -158,7 +158,7 @@ _DONE = "Successfully upgraded file specified using deprecated "
 def upgrade_net(
     net: pb.NetParameter, origins: dict[FieldPath, Origin], path: str | None, where: FieldPath = ()
 ) -> list[Note]:
-    """Turn old fields of ``net`` into today's, in place.
+    """Upgrade old fields of ``net`` to today's, in place.
 
     These are V0 and V1 layers (``layers``), old settings of how data are transformed, ``input`` with ``input_shape``
     or ``input_dim``, ``param`` of BatchNorm layers, layers of type MpiFc, and what forks write in another way.
@@ -222,7 +222,7 @@ _TYPE_DONE = "Successfully upgraded file specified using deprecated 'solver_type
 
 
 def upgrade_solver(param: pb.SolverParameter, origins: dict[FieldPath, Origin], path: str) -> list[Note]:
-    """Turn the old enum ``solver_type`` into ``type`` and upgrades the nets written inside the solver.
+    """Upgrade the old enum ``solver_type`` to ``type``, and the nets inside the solver.
 
     Raises PrototxtError if both are set, and as :func:`upgrade_net` does.
     """

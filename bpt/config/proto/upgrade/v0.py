@@ -19,7 +19,7 @@ _PADDED = ("conv", "pool")
 
 
 def fold_padding(layers: Iterable[_Layer], inputs: Iterable[str]) -> list[_Layer]:
-    """``layers`` without those of type "padding", whose ``pad`` goes to the layers that read what they pad.
+    """Return ``layers`` without "padding" layers, whose ``pad`` moves to the layers behind them.
 
     ``inputs`` are the blobs that the net is given. The layers that stay are changed in place.
 
@@ -42,7 +42,7 @@ def fold_padding(layers: Iterable[_Layer], inputs: Iterable[str]) -> list[_Layer
 
 
 def _take_over(layer: _Layer, index: int, padding: _Layer) -> None:
-    """Lets ``layer`` pad its bottom itself."""
+    """Let ``layer`` pad its bottom itself."""
     own = layer.message.layer
     if own.type not in _PADDED:
         message = f'is of type "{own.type}", but only conv and pool can read what a padding layer pads'
@@ -140,7 +140,7 @@ _AROUND = ("bottom", "top", "layer")  # what V0 layers have outside of their ``l
 
 
 def upgrade(layers: Iterable[_Layer], inputs: Iterable[str]) -> tuple[list[_Layer], list[Note]]:
-    """Return the layers in the V1 format, and a note on each setting that its type does not have, which is ignored.
+    """Return the layers in the V1 format, and a note on each setting that is ignored for its type.
 
     ``inputs`` are the blobs that the net is given. The old layers are of no use afterwards.
 
@@ -155,7 +155,7 @@ def upgrade(layers: Iterable[_Layer], inputs: Iterable[str]) -> tuple[list[_Laye
 
 
 def _check(layer: _Layer) -> None:
-    """Refuses fields of V1, which Caffe drops from a net that has a V0 layer."""
+    """Refuse fields of V1, which Caffe drops from a net with a V0 layer."""
     for field, _ in layer.message.ListFields():
         if field.name not in _AROUND:
             raise LayerError(
@@ -194,7 +194,7 @@ def _type(layer: _Layer) -> Any:
 
 
 def _target(layer_type: str, field: str) -> FieldPath | None:
-    """Return where V1 has ``field`` of a layer of type ``layer_type``; None if such a layer does not have it."""
+    """Return the place in V1 of ``field`` of a layer of type ``layer_type``; None if that type lacks it."""
     if field in _OF_LAYER:
         return (field,)
     if field in _TRANSFORMATION:

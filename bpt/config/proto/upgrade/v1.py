@@ -60,7 +60,7 @@ PARAM_FIELDS = {"param": "name", "blob_share_mode": "share_mode", "blobs_lr": "l
 
 
 def upgrade(old: Written[pb.V1LayerParameter]) -> Written[pb.LayerParameter]:
-    """Return the layer in today's format. All but its type and settings of parameters has kept its name."""
+    """Return the layer in today's format; only its type and parameter settings change their names."""
     new = pb.LayerParameter()
     for field, value in old.message.ListFields():
         if field.name == "type":

@@ -18,7 +18,7 @@ Origins = dict[FieldPath, Origin]
 
 @dataclass
 class Written(Generic[M]):
-    """An element of a list, say a layer. ``path`` is the text it is from; None: it is from no text."""
+    """An element of a list, such as a layer; ``path`` is the text it is from, or None."""
 
     message: M
     origins: Origins
@@ -30,7 +30,7 @@ class Written(Generic[M]):
 
 
 def take(messages: Iterable[M], origins: Origins, prefix: FieldPath, path: str | None) -> list[Written[M]]:
-    """Return the elements of the list at ``prefix``, with their places, which leave ``origins``."""
+    """Remove the elements of the list at ``prefix`` from ``origins``; return them with their places."""
     elements = [Written(message, {}, path) for message in messages]
     at = len(prefix)
     for key in [key for key in origins if key[:at] == prefix]:
@@ -41,7 +41,7 @@ def take(messages: Iterable[M], origins: Origins, prefix: FieldPath, path: str |
 
 
 def put(elements: Iterable[Written[M]], origins: Origins, prefix: FieldPath) -> None:
-    """Enters the places of ``elements``, which are now the list at ``prefix``, in ``origins``."""
+    """Enter the places of ``elements``, which are now the list at ``prefix``, into ``origins``."""
     for index, element in enumerate(elements):
         for key, origin in element.origins.items():
             where = (*prefix, index, *key)

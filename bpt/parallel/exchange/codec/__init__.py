@@ -1,4 +1,4 @@
-"""What gradients become on their way between ranks, so that fewer bytes travel (``compression_param``)."""
+"""Codecs: gradients are compressed on their way between ranks (``compression_param``)."""
 
 from bpt.parallel.exchange.codec.base import CODECS, Codec
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Codec(ABC):
-    """Sums gradients over ranks, up to what it leaves out; that is kept on the rank, and added to its next gradient.
+    """Sums gradients over ranks with error feedback: a rank adds what was left out to its next gradient.
 
     This is error feedback (Stich et al. 2018; Karimireddy et al. 2019): over all iterations the sums that came out, and
     what ranks still keep, add up to what went in. What is kept goes by parameter, so messages may be cut anew.
@@ -39,16 +39,16 @@ class Codec(ABC):
     _before: Mapping[str, Tensor] | None = None
 
     def begin(self, scale: float) -> None:
-        """An iteration begins, whose gradients come multiplied by ``scale``, a power of two."""
+        """Begin an iteration whose gradients are multiplied by ``scale``, a power of two."""
         self._scale, self._before = scale, self.state()
 
     def undo(self) -> None:
-        """The update of the iteration that has begun last is left out: go on as if nothing had been told of it."""
+        """Restore the state before the last iteration, whose update is left out."""
         assert self._before is not None
         self.load(self._before)
 
     def sum(self, gradients: Mapping[str, Tensor], comm: Communicator, transport: Transport) -> None:
-        """Leave in ``gradients`` their sums over ``comm``, on the ranks where ``transport`` leaves them; a collective.
+        """Set ``gradients`` to their sums over ``comm``, on the ranks where ``transport`` puts them; a collective call.
 
         Args:
             gradients: by parameter, in one order on all ranks; contiguous, on the host, written in place.
@@ -61,11 +61,11 @@ class Codec(ABC):
 
     @abstractmethod
     def _sum(self, gradients: Mapping[str, Tensor], comm: Communicator, transport: Transport) -> None:
-        """See ``sum``; of true gradients."""
+        """Sum true (unscaled) gradients; ``sum`` calls this."""
 
     @abstractmethod
     def coded_bytes(self, shape: Sequence[float], itemsize: int) -> float:
-        """Return bytes that stand for a gradient of ``shape`` once it is under way, for forecasts.
+        """Return the bytes that a gradient of ``shape`` has on its way, for forecasts.
 
         Args:
             itemsize: bytes of a number without a codec.
@@ -73,20 +73,20 @@ class Codec(ABC):
 
     @abstractmethod
     def state(self) -> Mapping[str, Tensor]:
-        """Return what this rank keeps, by names that begin with the parameter's. Never written to afterwards."""
+        """Return what this rank keeps, by names that begin with the parameter's; it is never written to afterwards."""
 
     @abstractmethod
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a ``state()``; what it does not name begins anew."""
+        """Continue from a ``state()``; what it does not name starts anew."""
 
 
 def joined(tensors: Iterable[Tensor]) -> Tensor:
-    """Return all elements in one row, in memory of their own."""
+    """Return all elements in one row, in new memory."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
 def parted(row: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """Tensors in the shapes of ``like``, of which ``row`` is made; they share its memory."""
+    """Return tensors in the shapes of ``like``, of which ``row`` is made; they share its memory."""
     parts = torch.split(row, [tensor.numel() for tensor in like])
     return [part.view(tensor.shape) for part, tensor in zip(parts, like, strict=True)]
 

@@ -1,4 +1,4 @@
-"""What goes together with a codec, and what does not."""
+"""The rules of codecs: which settings combine with them, and which do not."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
 
 
 def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
-    """Yield what is set of a codec that is another one, or none."""
+    """Yield the settings of codecs that are not in use."""
     codec = plan.parallel_param.compression_param.codec
     if codec == _Codec.NONE:
         if plan.given(PARALLEL, PARAM) and not plan.given(PARALLEL, PARAM, "codec"):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Feedback(Codec):
-    """A ``code``, and for each parameter a residual of its size: what this rank's codes have not told so far."""
+    """A codec by a ``code``, with a residual of each parameter: what this rank's codes have left out so far."""
 
     def __init__(self, code: Code) -> None:
         self.code = code
@@ -50,7 +50,7 @@ class Feedback(Codec):
 
 
 def code_of(param: CompressionSpec) -> Code | None:
-    """Return that of a codec, for who sends to one and sums nothing on the way.
+    """Return the code of a codec, for a sender to one receiver, where nothing is summed on the way.
 
     ``None``: there is no codec, or it is made of sums (POWERSGD).
     """

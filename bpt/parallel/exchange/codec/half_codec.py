@@ -22,7 +22,7 @@ PASSES = 28  # by counting: residuals are added, what is written is read again, 
 
 
 class Half:
-    """Numbers in a half-precision type; see Code."""
+    """A Code that writes numbers in a half-precision type."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self._dtype = dtype
@@ -47,7 +47,7 @@ class Half:
 
 @CODECS.register("BF16")
 class Bf16(Feedback):
-    """Gradients in bfloat16."""
+    """A codec that sends gradients in bfloat16."""
 
     passes = PASSES
 
@@ -57,7 +57,7 @@ class Bf16(Feedback):
 
 @CODECS.register("FP16")
 class Fp16(Feedback):
-    """Gradients in float16."""
+    """A codec that sends gradients in float16."""
 
     passes = PASSES
 

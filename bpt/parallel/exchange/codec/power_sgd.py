@@ -22,7 +22,7 @@ _FACTOR, _BEGUN = " factor", " iterations"  # behind a parameter's name, in a st
 
 @CODECS.register("POWERSGD")
 class PowerSgd(Codec):
-    """One step of a power iteration for each gradient, from where that of the last iteration has led.
+    """A codec by low-rank products: one step of a power iteration for each gradient, from the last iteration's.
 
     A gradient of shape (n, …) is a matrix M of n rows and m columns. With Q (m × r) of the last iteration
 
@@ -82,7 +82,7 @@ class PowerSgd(Codec):
         self._residuals = {name: value for name, value in state.items() if not name.endswith((_FACTOR, _BEGUN))}
 
     def _begins(self, name: str, gradient: Tensor) -> bool:
-        """Return whether it travels as a product, this time."""
+        """Return whether the gradient is sent as a product this time."""
         if self._numbers(gradient.shape) >= gradient.numel():
             return False
         seen = self._seen.get(name, 0)
@@ -91,7 +91,7 @@ class PowerSgd(Codec):
         return seen >= self._warm_up
 
     def _numbers(self, shape: Sequence[float]) -> float:
-        """Return that travel for a gradient of ``shape``: of two thin matrices, or its own where these are no fewer."""
+        """Return how many numbers a gradient of ``shape`` sends: two thin matrices, or itself if that is fewer."""
         n, m = math.prod(shape[:1]), math.prod(shape[1:])
         return min(self._rank * (n + m), n * m)
 
@@ -101,7 +101,7 @@ class PowerSgd(Codec):
         return whole.flatten(1)
 
     def _bases(self, matrices: Mapping[str, Tensor], comm: Communicator, transport: Transport) -> dict[str, Tensor]:
-        """P̂ of each, the same on all ranks."""
+        """Return P̂ of each gradient, the same on all ranks."""
         lefts = [matrix @ self._factor(name, matrix) for name, matrix in matrices.items()]
         row = joined(lefts)
         transport.reduce(comm, row.numpy())
@@ -111,7 +111,7 @@ class PowerSgd(Codec):
         return dict(zip(matrices, parted(row, lefts), strict=True))
 
     def _factor(self, name: str, matrix: Tensor) -> Tensor:
-        """Q, (columns, rank); at first drawn at random, by the parameter's name."""
+        """Return Q (columns, rank); the first one is drawn at random, by the parameter's name."""
         kept = self._factors.get(name)
         if kept is not None:
             return kept.to(matrix.dtype)
@@ -120,7 +120,7 @@ class PowerSgd(Codec):
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:
-    """``left @ right.t()``, the same bits on all machines: by products and sums of single numbers, in one order."""
+    """Return ``left @ right.t()`` with the same bits on all machines: scalar products and sums in one order."""
     product = torch.zeros(left.shape[0], right.shape[0], dtype=left.dtype)
     for column in range(left.shape[1]):
         product += left[:, column, None] * right[None, :, column]

@@ -18,7 +18,7 @@ PLACE = torch.int32
 
 
 class Largest:
-    """The k = ⌈ratio · n⌉ largest of n numbers: first these, then their places, ascending; see Code.
+    """A Code of the k = ⌈ratio · n⌉ largest of n numbers: first the numbers, then their places, ascending.
 
     Args:
         ratio: above 0, and 1 at most.
@@ -50,13 +50,13 @@ class Largest:
 
 
 def _entry(itemsize: int) -> int:
-    """Return bytes of a number and its place."""
+    """Return the bytes of a number and its place."""
     return itemsize + PLACE.itemsize
 
 
 @CODECS.register("TOPK")
 class TopK(Feedback):
-    """The largest parts of gradients; all others wait until they are large enough."""
+    """A codec that sends the largest elements of gradients; all others wait until they are large enough."""
 
     passes = 70  # to search takes two and a half times as long as all that half precision does
 

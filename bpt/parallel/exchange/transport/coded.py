@@ -23,26 +23,26 @@ from bpt.system.comm.tree_collectives import children_of, parent_of
 
 
 class Code(Protocol):
-    """How numbers are written as bytes. All tensors are flat and on the host."""
+    """A way to write numbers as bytes; all tensors are flat and on the host."""
 
     def size(self, like: Tensor) -> int:
-        """Return bytes of the code of as many numbers as ``like`` has, of its type."""
+        """Return the bytes of the code of as many numbers as ``like`` has, of its type."""
 
     def bytes_each(self, itemsize: int) -> float:
-        """Return bytes for each of many numbers of ``itemsize`` bytes: what ``size`` comes to, but for rounding."""
+        """Return the bytes for each of many numbers of ``itemsize`` bytes: ``size`` without rounding."""
 
     def encode(self, values: Tensor) -> Tensor:
         """Return the code, (bytes,) of uint8."""
 
     def decode(self, code: Tensor, like: Tensor) -> Tensor:
-        """Return the numbers that ``code`` tells of, as many as ``like`` has and of its type.
+        """Return the numbers that ``code`` stands for, as many as ``like`` has and of its type.
 
         The same bits everywhere.
         """
 
 
 def allreduce(comm: Communicator, values: Tensor, lost: Tensor, code: Code) -> None:
-    """Leave the sum in ``values`` of all ranks; by the library's Alltoallv and Allgatherv.
+    """Set ``values`` on all ranks to their sum, by the library's Alltoallv and Allgatherv.
 
     Each rank gets the others' codes of one of P pieces, adds them and its own numbers in order of rank, and lets all
     have the code of the sum (as DoubleSqueeze, Tang et al. 2019).
@@ -75,7 +75,7 @@ def allreduce(comm: Communicator, values: Tensor, lost: Tensor, code: Code) -> N
 
 
 def ring_allreduce(comm: Communicator, values: Tensor, lost: Tensor, code: Code) -> None:
-    """The same round a ring, in messages with tag 0 between neighbours, by the steps of ``ring_reduction``."""
+    """Sum ``values`` round a ring by the steps of ``ring_reduction``, in messages with tag 0 between neighbours."""
     pieces, rests = _cut(values, comm.size), _cut(lost, comm.size)
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
 
@@ -101,7 +101,7 @@ def ring_allreduce(comm: Communicator, values: Tensor, lost: Tensor, code: Code)
 
 
 def tree_reduce(comm: Communicator, values: Tensor, lost: Tensor, code: Code) -> None:
-    """Leave the sum in the ``values`` of rank 0, along the tree of ``tree_collectives``, in messages with tag 0.
+    """Set the ``values`` of rank 0 to the sum, along the tree of ``tree_collectives``, in messages with tag 0.
 
     A rank sends its parent the code of what it and its children have; rank 0 loses nothing.
     """
@@ -123,7 +123,7 @@ def _cut(values: Tensor, pieces: int) -> list[Tensor]:
 
 
 def _encoded(code: Code, values: Tensor, lost: Tensor) -> Tensor:
-    """Return the code of ``values``; ``lost`` becomes what it does not tell."""
+    """Return the code of ``values``; ``lost`` becomes what the code leaves out."""
     made = code.encode(values)
     torch.sub(values, code.decode(made, values), out=lost)
     return made

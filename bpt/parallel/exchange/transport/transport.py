@@ -22,7 +22,7 @@ SendCoded = Callable[[Communicator, Tensor, Tensor, Code], None]
 
 @dataclass(frozen=True)
 class Transport:
-    """How messages go.
+    """The collectives that an exchange sends its messages by.
 
     Attributes:
         reduce: leaves the sum on rank 0.

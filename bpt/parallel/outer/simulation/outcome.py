@@ -1,4 +1,4 @@
-"""What a simulated run comes to."""
+"""SimulationOutcome: the result of a simulated run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bpt.parallel.outer.quantities import Durations, NodePassTimes, balance_inde
 
 @dataclass(frozen=True)
 class NodeOutcome:
-    """One computing node. Its time is that of the run, or that until it died.
+    """The result of one computing node; its time is that of the run, or until it died.
 
     Attributes:
         name: of its kind.
@@ -40,13 +40,13 @@ class NodeOutcome:
 
     @property
     def seconds(self) -> float:
-        """All of its time."""
+        """The total time of the node."""
         return self.computing + self.waiting + self.idle + self.warming
 
 
 @dataclass(frozen=True)
 class SimulationOutcome:
-    """A simulated run.
+    """The result of a simulated run.
 
     Attributes:
         seconds: execution time, until the last weights are merged.
@@ -74,17 +74,17 @@ class SimulationOutcome:
 
     @cached_property
     def waiting_time(self) -> float:
-        """Of all nodes, as SGWU makes it (Eq. 8), in seconds; of an asynchronous run, what SGWU would have waited."""
+        """The seconds that all nodes wait under SGWU (Eq. 8); for an asynchronous run, what SGWU would wait."""
         return waiting_time(self.durations)
 
     @cached_property
     def balance(self) -> float:
-        """The balance index of the passes: see ``quantities.balance_index``."""
+        """The balance index of the passes, as ``quantities.balance_index`` defines it."""
         return balance_index(self.durations)
 
     @property
     def waited(self) -> float:
-        """The part of the run that a node waits for the server, in the mean; idle nodes do not wait."""
+        """The part of the run that a node waits for the server, in the mean; idle time does not count."""
         return self._part([node.waiting for node in self.nodes])
 
     @property
@@ -99,7 +99,7 @@ class SimulationOutcome:
 
     @property
     def mean_staleness(self) -> float:
-        """Of an update; 0 if there were none that could be stale."""
+        """The mean staleness of an update; 0 if no update could be stale."""
         updates = sum(self.staleness.values())
         return sum(missed * count for missed, count in self.staleness.items()) / updates if updates else 0.0
 
@@ -118,7 +118,7 @@ class SimulationOutcome:
 
 
 class SimulationTotals:
-    """Adds up what happens, for an Outcome."""
+    """Adds up the events of a simulated run for its SimulationOutcome."""
 
     def __init__(self, nodes: int) -> None:
         self.staleness: Counter[int] = Counter()
@@ -131,21 +131,21 @@ class SimulationTotals:
 
     @property
     def exchanges(self) -> int:
-        """Of the node with the most."""
+        """The number of exchanges of the node with the most."""
         return max(self._exchanges)
 
     @property
     def durations(self) -> Durations:
-        """For each pass the seconds of each node. Passes that nobody ended in a submission are left out."""
+        """The seconds of each node in each pass, without passes that no submission ended."""
         return self._times.durations
 
     def computed(self, node: int, passes: float, seconds: float) -> None:
-        """A node has submitted, ``passes`` after the start; it computed for ``seconds`` since it last did."""
+        """Add a node's submission ``passes`` after the start, and the ``seconds`` computed since its last one."""
         self._exchanges[node] += 1
         self._times.add(node, passes, seconds, max(math.ceil(passes) - 1, 0))
 
     def updated(self, staleness: int | None = None) -> None:
-        """There is a new version of the global weights."""
+        """Note a new version of the global weights."""
         self.updates += 1
         if staleness is not None:
             self.staleness[staleness] += 1

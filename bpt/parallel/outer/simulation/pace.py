@@ -1,4 +1,4 @@
-"""What time does to what is simulated: nodes whose speed changes, and places where one is served after the other."""
+"""Simulated resources: nodes whose speed changes, and first-come-first-served queues."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 
 class SpeedProfile:
-    """The speed of a node over time, as a factor of that at the start. Work is in seconds that it would take then.
+    """The speed of a node over time, relative to its start; work is measured in seconds at the start's speed.
 
     Args:
         changes: (time, factor), by rising time; of several at one time the last counts.
@@ -38,14 +38,14 @@ class SpeedProfile:
         raise AssertionError("the last stretch is without end")
 
     def _stretches(self, start: float) -> Iterator[tuple[float, float]]:
-        """(end, factor) of each stretch of constant speed from ``start`` on."""
+        """Yield (end, factor) of each stretch of constant speed from ``start`` on."""
         for number in range(bisect_right(self._times, start), len(self._times)):
             yield self._times[number], self._factors[number]
         yield math.inf, self._factors[-1]
 
 
 class Fifo:
-    """First come, first served: a link in one direction, or the server's arithmetic.
+    """A first-come-first-served resource: a link in one direction, or the server's arithmetic.
 
     Attributes:
         free: from when on nobody is served.
@@ -57,7 +57,7 @@ class Fifo:
         self.busy = 0.0
 
     def serve(self, now: float, seconds: float) -> float:
-        """Somebody comes at ``now`` and takes ``seconds``; returns when it is its turn. Call in the order of coming."""
+        """Serve a request of ``seconds`` at ``now``; return when it starts. Call in the order of arrival."""
         start = max(now, self.free)
         self.free = start + seconds
         self.busy += seconds

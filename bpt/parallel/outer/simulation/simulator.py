@@ -30,7 +30,7 @@ LEAST = 0.01  # of what an order takes in the mean; noise makes it no shorter
 
 
 class SimulatedWorker:
-    """Counts what it has trained and how long that took; when things happen, the simulator says.
+    """A worker that counts its samples and its seconds; the simulator decides when events happen.
 
     It trains whole batches, which reach over the end of a pass, so the next pass may need an iteration less. The time
     of an order is drawn once: the sum of i iterations that vary independently has √i times the standard deviation of
@@ -85,11 +85,11 @@ class SimulatedWorker:
 
     @property
     def between_passes(self) -> bool:
-        """Whether it has ended a pass and not been told to begin another."""
+        """Whether it has ended a pass and has no order to begin another."""
         return self.ready is not None and self.passes.denominator == 1
 
     def start(self, order: Order, now: float) -> float:
-        """Begin to train; returns when the order is done."""
+        """Begin to train; return when the order is done."""
         assert self.ready is not None, (self.number, "is training")
         self._waited = now - self.ready
         self.waiting += self._waited
@@ -109,7 +109,7 @@ class SimulatedWorker:
         return self._ends
 
     def finish(self) -> SubmissionReport:
-        """Return the order is done: what the worker tells."""
+        """Finish the order; return the worker's report."""
         seconds, samples = self._ends - self._began, self._iterations * self._batch
         self.passes = self._until
         if self.samples:
@@ -122,7 +122,7 @@ class SimulatedWorker:
         return SubmissionReport(self.number, self.passes, self._iterations, samples, seconds, self._waited)
 
     def progress(self, now: float) -> tuple[int, float]:
-        """Return samples of its order, or of the last one, trained in whole iterations, and the seconds that these took."""
+        """Return the samples of its last order trained in whole iterations, and their seconds."""
         if now >= self._ends:
             return self._iterations * self._batch, self._ends - self._began
         if now <= self._began:
@@ -132,7 +132,7 @@ class SimulatedWorker:
         return iterations * self._batch, (now - self._began) * iterations / done if iterations else 0.0
 
     def stop(self, now: float, died: bool = False) -> None:
-        """It trains no more."""
+        """Stop training."""
         if self.ready is None:
             self.computing += max(now - self._began, 0.0)
             self.warming -= max(self._began - now, 0.0)
@@ -143,7 +143,7 @@ class SimulatedWorker:
 
     @property
     def _done(self) -> int:
-        """Samples trained, if it had had all that it has from the start."""
+        """The samples trained, if it had had all its samples from the start."""
         return self._position[0] * self.samples + self._position[1]
 
     def _iterations_of(self, order: Order) -> int:
@@ -158,7 +158,7 @@ _Event: TypeAlias = tuple[float, int, Callable[..., None], tuple[object, ...]]
 
 @dataclass(frozen=True)
 class SimulatedJob:
-    """What is trained, as far as time depends on it.
+    """The training job, as far as time depends on it.
 
     Attributes:
         batch: samples of an iteration of a worker.
@@ -189,7 +189,7 @@ def simulate(schedule: OuterSchedule, cluster: Cluster, job: SimulatedJob, seed:
 
 
 class Simulator:
-    """One run; see ``simulate``.
+    """One run of ``simulate``.
 
     Attributes:
         now: seconds since the start.
@@ -208,7 +208,7 @@ class Simulator:
         self._active = len(cluster.nodes)
 
     def run(self) -> SimulationOutcome:
-        """From the start until every node has stopped or died."""
+        """Run from the start until every node has stopped or died."""
         mortal = sorted((worker for worker in self._workers if worker.node.fails < NEVER), key=_death)
         for moment, dying in groupby(mortal, key=_death):
             self._at(moment, self._die, *dying)
@@ -234,7 +234,7 @@ class Simulator:
                 self._ledger.updated()
 
     def _send(self, order: Order) -> None:
-        """An order leaves the server."""
+        """Send an order from the server."""
         worker = self._workers[order.worker]
         if order.stop:
             worker.stop(self.now)
@@ -249,12 +249,12 @@ class Simulator:
         self._at(self.now + seconds, self._start, worker, order)
 
     def _start(self, worker: SimulatedWorker, order: Order) -> None:
-        """A worker has got its order."""
+        """Start a worker that has got its order."""
         if worker.active:
             self._at(worker.start(order, self.now), self._submit, worker)
 
     def _submit(self, worker: SimulatedWorker) -> None:
-        """A worker has done its order."""
+        """Submit the report of a worker that has done its order."""
         if not worker.active:
             return
         report = worker.finish()
@@ -265,18 +265,18 @@ class Simulator:
         self._at(self.now + self._latency(worker), self._enter, worker, report)
 
     def _enter(self, worker: SimulatedWorker, report: SubmissionReport) -> None:
-        """The first byte of a submission reaches the server's link."""
+        """Pass a submission, whose first byte has arrived, through the server's link."""
         if worker.active:
             self._at(self._pass(self._back, worker, self._job.weights), self._merge, worker, report)
 
     def _merge(self, worker: SimulatedWorker, report: SubmissionReport) -> None:
-        """The last byte of a submission is there."""
+        """Merge a submission whose last byte has arrived."""
         if worker.active:
             seconds = self._job.weights / self._cluster.server.update_rate
             self._at(self._merging.serve(self.now, seconds) + seconds, self._submitted, worker, report)
 
     def _submitted(self, worker: SimulatedWorker, report: SubmissionReport) -> None:
-        """What a worker has submitted is merged, or will be with that of others."""
+        """Let the schedule act on a submission that has been merged, or waits for those of others."""
         if not worker.active:
             return
         self._ledger.computed(worker.number, float(report.passes), report.seconds)
@@ -285,7 +285,7 @@ class Simulator:
         self._carry_out(self._schedule.submitted(report))
 
     def _tell_progress(self, submitting: SimulatedWorker) -> None:
-        """What the server knows by now of the passes that the others are at."""
+        """Report to the schedule how far the other workers are in their passes."""
         for worker in self._workers:
             if worker.active and worker is not submitting:
                 samples, seconds = worker.progress(self.now)
@@ -306,14 +306,14 @@ class Simulator:
         self._carry_out(instructions)
 
     def _travels(self, worker: SimulatedWorker) -> bool:
-        """Return whether messages from and to it take time and are counted."""
+        """Return whether the worker's messages take time and are counted."""
         return worker.number > 0 or not self._cluster.colocated
 
     def _latency(self, worker: SimulatedWorker) -> float:
         return worker.node.latency + self._cluster.server.latency
 
     def _pass(self, link: Fifo, worker: SimulatedWorker, nbytes: int) -> float:
-        """Return a message goes through the server's link and the worker's, at once.
+        """Send a message through the server's link and the worker's at once.
 
         Returns when its end has passed both.
         """

@@ -17,7 +17,7 @@ NEAR = 1e-13  # relative: costs that are nearer are not searched between
 
 
 def best_cut(loads: Loads) -> tuple[int, ...] | None:
-    """Cut the partitions into one run a device, so that a step is fast (``StepTime``), and memory evenly filled.
+    """Cut the partitions into one run a device, with a fast step (``StepTime``) and evenly filled memory.
 
     Of the cuts that take at most ``ALIKE`` more than the fastest one, that whose fullest device is filled least
     (``Loads.fills``); of these, that whose emptiest device is filled most; of these, the fastest. For whoever cuts a
@@ -51,7 +51,7 @@ def best_cut(loads: Loads) -> tuple[int, ...] | None:
 
 
 def fastest_cut(loads: Loads) -> tuple[int, ...] | None:
-    """Cut the partitions into one run a device, so that a step is as fast as can be (``StepTime``).
+    """Cut the partitions into one run a device, with the fastest possible step (``StepTime``).
 
     Of equally good cuts, the one whose slowest device is faster is preferred under SEQUENTIAL, and under DELAYED the
     one that takes the least seconds on all devices together.
@@ -72,14 +72,14 @@ def fastest_cut(loads: Loads) -> tuple[int, ...] | None:
 
 @dataclass(frozen=True)
 class _Floor:
-    """Seconds that every cut takes at least: of the slowest device, and of all without overlap."""
+    """Lower bounds on the seconds of every cut: of the slowest device, and of all devices without overlap."""
 
     slowest: float
     through: float
 
 
 def _fastest(loads: Loads) -> tuple[Cuts, PartitionCut, _Floor] | None:
-    """Return all cuts, the one with the least cost, and what none is below; ``None``: no cut fits."""
+    """Return all cuts, the one with the least cost, and the lower bounds; ``None`` if no cut fits."""
     spans = SpanCosts(loads)
     slowest = float(worst_table(spans.slowest)[-1][-1])
     if slowest == np.inf:
@@ -90,8 +90,7 @@ def _fastest(loads: Loads) -> tuple[Cuts, PartitionCut, _Floor] | None:
 
 
 def _search(cuts: Cuts, floor: _Floor, enough: float | None = None) -> PartitionCut:
-    """Return the cut with the least cost, or any that costs no more than ``enough``; one of infinite cost if there is
-    none.
+    """Return the cut with the least cost, or any that costs at most ``enough``; its cost is infinite if none fits.
 
     With ``enough``, one that is dearer says only that none costs so little.
     """
@@ -122,7 +121,7 @@ def _cost(cut: PartitionCut) -> float:
 
 
 def least_excess(loads: Loads) -> tuple[int, ...]:
-    """Return the cut whose most overfull device lacks the least memory; it tells what a user must be told."""
+    """Return the cut whose most overfull device lacks the least memory, for the error message."""
     excess = SpanCosts(loads).excess
     return _trace(worst_table(excess), excess)
 

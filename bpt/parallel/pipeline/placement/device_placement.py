@@ -30,11 +30,11 @@ FRUGAL = (pb.PipelineParameter.ONE_F_ONE_B, pb.PipelineParameter.SEQUENTIAL)
 
 
 class InsufficientMemoryError(PrototxtError):
-    """No placement was found that fits into the memories of the devices."""
+    """An error: no placement was found that fits into the memories of the devices."""
 
 
 class InsufficientCapacityError(PrototxtError):
-    """No placement was found in which no device gets more work than its capacity.
+    """An error: no placement was found that keeps each device within its capacity.
 
     Args:
         message: why, with the device.
@@ -47,7 +47,7 @@ class InsufficientCapacityError(PrototxtError):
 
 
 def infeasible(loads: Loads, genes: Ints, what: str) -> InsufficientMemoryError | InsufficientCapacityError:
-    """Return the error that names the device which lacks most memory or, if none does, most capacity.
+    """Return the error that names the device that lacks most memory or, if none does, most capacity.
 
     Args:
         genes: (n,) the device of each partition: the placement that comes nearest to fitting.
@@ -156,7 +156,7 @@ def _device(problem: Problem, stage: int) -> str:
 
 
 def _skip_sources(problem: Problem, stages: list[int]) -> None:
-    """Layers without bottoms cut no run: each stands with the layer before it, the first ones with the one behind."""
+    """Move layers without bottoms to the run of the layer before them; the first ones to the one behind."""
     sources = set(problem.sources)
     first = next((layer for layer in range(len(stages)) if layer not in sources), 0)
     stages[:first] = [stages[first]] * first
@@ -186,7 +186,7 @@ def allocate(
     manual: Sequence[int | None] = (),
     clock: Callable[[Placement], float] | None = None,
 ) -> Placement:
-    """Place a net on the problem's devices, so that each one has some of it and none more than its memory holds.
+    """Place a net on the problem's devices, so that each has some layers and none exceeds its memory.
 
     Nor does any get more work than its capacity, where that is given: Eq. 6 of the Hybrid paper, under all objectives.
 
@@ -232,8 +232,7 @@ def allocate(
 
 
 def _divided(problem: Problem, count: int) -> Loads:
-    """Return the partitions; by rule (``count`` 0), where memory or capacity is scarce, BLOCK's borders are among
-    theirs.
+    """Return the partitions; by rule (``count`` 0), with BLOCK's borders where memory or capacity is scarce.
 
     For if either must be filled to the brim, what is joined may be too coarse: no placement of it is then as good as
     BLOCK's, or none fits at all.
@@ -247,7 +246,7 @@ def _divided(problem: Problem, count: int) -> Loads:
 
 
 def _best(placements: Sequence[Placement], problem: Problem, clock: Callable[[Placement], float]) -> Placement:
-    """Of those about as fast as the fastest, that whose fullest device is filled least, and its emptiest one most.
+    """Return, of those about as fast as the fastest, the one with the most evenly filled memory.
 
     Under DELAYED before that the one whose path is shortest: each block behind a layer makes its gradients older.
     """
@@ -289,7 +288,7 @@ def _block(problem: Problem) -> Placement:
 
 
 def _cut(problem: Problem, convergence: tuple[float, ...] = ()) -> list[Placement]:
-    """BLOCK's placement, if one fits."""
+    """Return BLOCK's placement, if one fits."""
     loads = Loads(problem, problem.cuts)
     cut = best_cut(loads)
     if cut is None:

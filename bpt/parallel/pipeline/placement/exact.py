@@ -16,7 +16,7 @@ MOST = 20_000_000  # partial placements that are looked at before the case count
 
 
 def best_placement(objective: Objective, start: Ints) -> Ints:
-    """Return the placement with the least cost within the limits, each device with one partition at least.
+    """Return the placement with the least cost within the limits, with at least one partition on each device.
 
     Partitions are placed one after the other, the heaviest first, on every device. A partial placement is dropped if
     it exceeds a limit, leaves too few partitions for the empty devices, or if not even its bound is better than the
@@ -38,7 +38,7 @@ def best_placement(objective: Objective, start: Ints) -> Ints:
 
 @dataclass
 class _Partial:
-    """Partial placements, all of the same partitions.
+    """A set of partial placements of the same partitions.
 
     ``genes`` (K, n), -1 where nothing is placed; ``filled`` (K, m): seconds of work, or shares under PROFIT;
     ``received`` (K, m): seconds of messages; ``total`` (K,): what a step takes if nothing overlaps, or the profit;
@@ -111,7 +111,7 @@ class _Search:
                 self.best, self.least = genes[row], float(scores[row])
 
     def _extended(self, partial: _Partial) -> _Partial:
-        """Place the next partition on each device in turn; what cannot be best is left out."""
+        """Place the next partition on each device in turn; drop what cannot be best."""
         loads, m = self.loads, self.loads.m
         k, i = len(partial.genes), int(self.order[partial.depth])
         self.seen += k * m
@@ -159,7 +159,7 @@ class _Search:
         return self.relaxation.bound(partial.filled, partial.received, partial.total, float(rest), empty)
 
     def _communicate(self, partial: _Partial, i: int, device: Ints) -> None:
-        """Add what crosses between partition ``i``, now on ``device`` (K,), and those that are placed already."""
+        """Add the traffic between partition ``i``, now on ``device`` (K,), and the placed partitions."""
         loads, m = self.loads, self.loads.m
         rows = np.arange(len(device))
         for crossing, (producer, readers) in enumerate(zip(loads.producers.tolist(), loads.readers, strict=True)):
@@ -178,14 +178,14 @@ class _Search:
 
 
 def _used(genes: Ints, m: int) -> NDArray[np.bool_]:
-    """(K, m): whether any of the placed partitions is on a device."""
+    """Return (K, m): whether any of the placed partitions is on a device."""
     used = np.zeros((len(genes), m + 1), dtype=np.bool_)
     used[np.arange(len(genes))[:, None], genes] = True  # what is not placed falls into the last column
     return used[:, :m]
 
 
 def _twins(loads: Loads) -> list[tuple[int, int]]:
-    """Pairs of devices that are alike; each device with the last one like it before."""
+    """Return pairs of equal devices: each device with the last one like it before."""
     first = 1 if (loads.producers < 0).any() or loads.source_memory else 0  # stage 0 has what others have not
     found = []
     for device in range(first + 1, loads.m):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def good_placement(loads: Loads) -> Ints:
-    """(n,): the fastest cut of the partitions; if none fits, the best that a local search finds, which may not fit."""
+    """Return (n,), the fastest cut; if none fits, the best result of a local search, which may not fit."""
     cut = fastest_cut(loads)
     if cut is not None:
         return np.array(genes_of(cut, loads.n), dtype=np.int64)
@@ -31,7 +31,7 @@ def good_placement(loads: Loads) -> Ints:
 
 
 def spread(objective: Objective, count: int, rng: np.random.Generator) -> Ints:
-    """Algorithm 2: (count, n) chromosomes at random, each device with one partition at least.
+    """Return (count, n) random chromosomes with at least one partition on each device (Algorithm 2).
 
     Partitions are taken in random order, and go to a random one of the devices that have room for them, within Eq. 6
     under PROFIT and within their memory; where none has, to any device. Heavy ones come rather earlier. Some of the
@@ -60,7 +60,7 @@ def spread(objective: Objective, count: int, rng: np.random.Generator) -> Ints:
 
 
 def first_population(objective: Objective, size: int, seeds: Ints, rng: np.random.Generator) -> Ints:
-    """(K, n), 1 ≤ K ≤ size: different chromosomes within the limits, ``seeds`` (S, n) first.
+    """Return (K, n), 1 ≤ K ≤ size: different chromosomes within the limits, ``seeds`` (S, n) first.
 
     Random ones that exceed a limit are repaired by local search, and left out where that fails; if none is left, the
     one that comes nearest is returned alone.
@@ -85,7 +85,7 @@ WORK = 3_000_000  # elements that local search may look at in one round
 
 @dataclass(frozen=True)
 class Evolution:
-    """What came of it.
+    """The result of ``evolve``.
 
     Attributes:
         finalists: (K, n) the last population, without any that is like another, the best first.
@@ -97,13 +97,13 @@ class Evolution:
 
     @property
     def genes(self) -> Ints:
-        """(n,): the best chromosome."""
+        """The best chromosome, (n,)."""
         best: Ints = self.finalists[0]
         return best
 
 
 def evolve(objective: Objective, start: Ints, param: GabraSpec) -> Evolution:
-    """Algorithm 1.
+    """Run Algorithm 1.
 
     A chromosome names the device of each partition. The first population is random, within the limits (Alg. 2, see
     ``spread``). In each generation two parents are chosen by roulette, by their fitness: the profit (Eq. 9), or 1 /
@@ -183,11 +183,11 @@ class _Population:
 
     @property
     def perfect(self) -> bool:
-        """Whether no placement is better."""
+        """Whether the best score reaches the lower bound."""
         return float(self.scores.min()) <= self.bound * (1 + ROUNDING)
 
     def take(self, child: Ints, value: float) -> None:
-        """Put a child in the place of the worst, unless it is known or exceeds a limit."""
+        """Replace the worst chromosome by a child, unless it is known or exceeds a limit."""
         if child.tobytes() in self.known or value >= UNFIT:
             return
         if len(self.genes) < self.size:
@@ -209,7 +209,7 @@ class _Population:
         self.fitness[row] = self.objective.fitness_of(np.array([value]))[0]
 
     def refine(self, rng: np.random.Generator, most: int, rounds: int, idle_rounds: int = 3) -> None:
-        """Local search on the best ones; each takes its own place, unless it became like another."""
+        """Improve the best ones by local search; each takes its own place, unless it became like another."""
         loads = self.objective.loads
         each = (len(loads.readers) + loads.n) * loads.m
         rows = np.argsort(self.scores, kind="stable")[: max(1, min(most, WORK // (32 * each)))]
@@ -220,7 +220,7 @@ class _Population:
 
 
 def _children(population: _Population, count: int, crossover: float, rng: np.random.Generator) -> Ints:
-    """(count, n): roulette, crossover, mutation, and no device left without a partition."""
+    """Return (count, n) children by roulette, crossover and mutation; no device is left without a partition."""
     n = population.genes.shape[1]
     first, second = _roulette(population.fitness, count, rng), _roulette(population.fitness, count, rng)
     children = population.genes[first]
@@ -233,7 +233,7 @@ def _children(population: _Population, count: int, crossover: float, rng: np.ran
 
 
 def _roulette(fitness: Floats, count: int, rng: np.random.Generator) -> Ints:
-    """Rows, each as likely as its part of all fitness; as any other where that is 0."""
+    """Return rows, each with a probability proportional to its fitness; uniform where all fitness is 0."""
     most = fitness.max()
     wheel = (fitness / most if most else np.ones_like(fitness)).cumsum()
     found: Ints = np.searchsorted(wheel, rng.random(count) * wheel[-1], side="right")
@@ -241,7 +241,7 @@ def _roulette(fitness: Floats, count: int, rng: np.random.Generator) -> Ints:
 
 
 def _invert(children: Ints, rng: np.random.Generator) -> None:
-    """Inversion mutation: a random run of genes is turned round in each child."""
+    """Apply inversion mutation: reverse a random run of genes in each child."""
     n = children.shape[1]
     ends = np.sort(rng.integers(0, n + 1, (2, len(children))), 0)
     for child, start, stop in zip(children, *ends.tolist(), strict=True):

@@ -16,7 +16,7 @@ from bpt.parallel.pipeline.placement.objective import Objective, Profit, guided_
 
 
 def limits(objective: Objective) -> tuple[Floats, Floats]:
-    """Return what a partition takes of each of L limits, (n, L), and what the devices have, (m, L).
+    """Return what a partition uses of each of L limits, (n, L), and what the devices have, (m, L).
 
     Memory, at least, without what other devices send; and the capacities of Eq. 6: under PROFIT, or if they are given.
     """
@@ -33,7 +33,7 @@ def limits(objective: Objective) -> tuple[Floats, Floats]:
 
 
 def fill(children: Ints, m: int, rng: np.random.Generator) -> None:
-    """Give each device without a partition one of a device that has several. ``children``: (K, n), changed."""
+    """Give each device without a partition one of a device that has several; change ``children`` (K, n) in place."""
     counts = np.stack([(children == device).sum(1) for device in range(m)], 1)
     for row, device in np.argwhere(counts == 0).tolist():
         spare = np.flatnonzero(counts[row, children[row]] > 1)
@@ -44,7 +44,7 @@ def fill(children: Ints, m: int, rng: np.random.Generator) -> None:
 
 
 def relieve(objective: Objective, children: Ints, rows: Ints, rng: np.random.Generator) -> None:
-    """Move partitions at random from devices that have too much to devices that have room, as far as there are any.
+    """Move random partitions from overloaded devices to devices with room, as far as there is any.
 
     Args:
         children: (K, n), of which ``rows`` are changed; each device has a partition, and keeps one.
@@ -80,7 +80,7 @@ SOME = 64  # otherwise so many of it
 def improved(
     objective: Objective, genes: Ints, rng: np.random.Generator, rounds: int, idle_rounds: int = 3
 ) -> tuple[Ints, Floats]:
-    """Change each chromosome for the better until no change is found, or for so many rounds.
+    """Improve each chromosome until no better change is found, or for so many rounds.
 
     A round compares each chromosome with others that differ from it a little, and goes on with the best of them: a
     run of partitions goes to one device, or two partitions change places. Where there are few partitions, these are
@@ -123,13 +123,13 @@ def improved(
 
 
 def is_small(loads: Loads) -> bool:
-    """Return whether local search looks at all changes there are."""
+    """Return whether local search tries all possible changes."""
     n = loads.n
     return n * (n + 1) // 2 * loads.m + n * (n - 1) // 2 <= ALL
 
 
 class _Neighbourhood:
-    """All chromosomes that differ from one in a run that is on one device, or in two genes that changed places."""
+    """All chromosomes that differ from one in a run on one device, or in two swapped genes."""
 
     def __init__(self, n: int, m: int) -> None:
         runs = np.array([[a <= i < b for i in range(n)] for a, b in combinations(range(n + 1), 2)])
@@ -143,7 +143,7 @@ class _Neighbourhood:
         self._swaps = np.array(swaps)
 
     def of(self, genes: Ints) -> Ints:
-        """(K, N, n)."""
+        """Return the neighbours, (K, N, n)."""
         moved = np.where(self._inside, self._device, genes[:, None, :])
         return np.concatenate([moved, genes[:, self._swaps]], 1)
 
@@ -154,7 +154,7 @@ def _neighbourhood(n: int, m: int) -> _Neighbourhood:
 
 
 def _drawn(objective: Objective, genes: Ints, rng: np.random.Generator) -> Ints:
-    """(K, 64, n): some that differ a little from each of ``genes``."""
+    """Return (K, 64, n): random chromosomes that differ a little from each of ``genes``."""
     (k, n), tries = genes.shape, SOME
     m = objective.loads.m
     rows = np.arange(k * tries)
@@ -181,7 +181,7 @@ def _drawn(objective: Objective, genes: Ints, rng: np.random.Generator) -> Ints:
 
 
 def _move_runs(new: Ints, rows: Ints, first: Ints, target: Ints, rng: np.random.Generator) -> None:
-    """Partitions behind ``first``, as many as a geometric law gives, go to the same device."""
+    """Move the partitions behind ``first``, in a number by a geometric law, to the same device."""
     n = new.shape[1]
     length = np.minimum(rng.geometric(0.4, len(rows)), n)
     columns = np.arange(n)

@@ -1,4 +1,4 @@
-"""What placements of given partitions ask of each device: seconds and bytes, for many placements at once."""
+"""The loads of each device by placements of partitions: seconds and bytes, for many placements at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AT_ONCE = 2**16  # genes and reads of crossings that are summed at once
 
 
 def lacking(needed: Floats, there: Floats | float) -> Floats:
-    """Return what is needed beyond what is there; 0 where that is less than rounding."""
+    """Return how much is missing; 0 where that is less than rounding."""
     found: Floats = np.where(needed <= there * (1 + ROUNDING), 0.0, needed - there)
     return found
 
@@ -30,7 +30,7 @@ Load: TypeAlias = Callable[["Loads", Ints], Floats]
 
 
 def by_blocks(load: Load) -> Load:
-    """Return the same for a few chromosomes after the other: what is in between then stays in the cache."""
+    """Run ``load`` on a few chromosomes at a time, so that its intermediate arrays stay in the cache."""
 
     @wraps(load)
     def found(loads: Loads, genes: Ints) -> Floats:
@@ -42,7 +42,7 @@ def by_blocks(load: Load) -> Load:
 
 
 class Loads:
-    """The partitions of a problem, as arrays.
+    """The partitions of a problem as arrays.
 
     A chromosome is the device of each partition, in order of the net; most methods take K of them, (K, n).
 
@@ -122,22 +122,22 @@ class Loads:
         self._later = [np.flatnonzero(rank >= distance) for distance in range(1, rank.max(initial=0) + 1)]
 
     def one_hot(self, genes: Ints) -> NDArray[np.bool_]:
-        """(K, n, m): whether a partition is on a device."""
+        """Return (K, n, m): whether a partition is on a device."""
         found: NDArray[np.bool_] = genes[:, :, None] == np.arange(self.m)
         return found
 
     @by_blocks
     def working(self, genes: Ints) -> Floats:
-        """(K, m): seconds in which a device computes."""
+        """Return (K, m): the seconds in which a device computes."""
         found: Floats = self.sums(self.work, genes) / self.speeds
         return found
 
     def sums(self, values: Floats, genes: Ints) -> Floats:
-        """(K, m): the sum of ``values`` (n,) over the partitions of each device."""
+        """Return (K, m): the sum of ``values`` (n,) over the partitions of each device."""
         return self._totals(_slots(_columns(genes)), values[:, None])
 
     def _totals(self, slots: Ints, values: Floats) -> Floats:
-        """(K, m): the sums of ``values``, (p, K) or (p, 1), over what is on each device; ``slots``: see ``_slots``."""
+        """Return (K, m): the sums of ``values``, (p, K) or (p, 1), over each device; ``slots`` are from ``_slots``."""
         k = slots.shape[1]
         found = np.bincount(slots.ravel(), np.broadcast_to(values, slots.shape).ravel(), self.m * k)
         totals: Floats = found.astype(np.float64, copy=False).reshape(self.m, k).T  # of nothing it makes integers
@@ -145,14 +145,14 @@ class Loads:
 
     @by_blocks
     def received(self, genes: Ints) -> Floats:
-        """(K, m): seconds in which blobs travel to a device, and their diffs back from it."""
+        """Return (K, m): the seconds in which blobs travel to a device, and their diffs back from it."""
         if not self.seconds.any():
             return np.zeros((len(genes), self.m))
         readers, sent = self._sent(_columns(genes))
         return self._totals(_slots(readers), self._pair_seconds[:, None] * sent)
 
     def _sent(self, columns: NDArray[np.int16]) -> tuple[NDArray[np.int16], NDArray[np.bool_]]:
-        """(P, K) for each pair: the reader's device, and whether the crossing is sent for it.
+        """Return (P, K) for each pair: the reader's device, and whether the crossing is sent for it.
 
         It is if the device is another one than the maker's, and no reader before is there.
         """
@@ -164,14 +164,14 @@ class Loads:
         return readers, sent
 
     def idle(self, genes: Ints) -> Ints:
-        """(K,): how many devices have no partition."""
+        """Return (K,): how many devices have no partition."""
         used = np.zeros((self.m, len(genes)), dtype=np.bool_)
         used.ravel()[_slots(_columns(genes))] = True
         found: Ints = self.m - used.sum(0)
         return found
 
     def alive(self, genes: Ints) -> Floats:
-        """(K, n): how much of a batch's activations a partition holds at once, as a part of one batch.
+        """Return (K, n): how much of a batch's activations a partition holds at once, relative to a batch.
 
         GPIPE: all micro-batches run forward before one runs backward. SEQUENTIAL: there is one micro-batch at a time.
         ONE_F_ONE_B: a block, which is a run of partitions on one device, holds one micro-batch for itself and one for
@@ -181,7 +181,7 @@ class Loads:
         return found
 
     def _alive(self, columns: NDArray[np.int16]) -> Floats:
-        """``alive``, (n, K), or (n, 1) if it is the same wherever partitions are."""
+        """Return ``alive``, (n, K), or (n, 1) if it does not depend on the placement."""
         rule = self.problem.rule
         if rule not in (pb.PipelineParameter.ONE_F_ONE_B, pb.PipelineParameter.DELAYED):
             return np.full((self.n, 1), self.least_alive)
@@ -193,13 +193,13 @@ class Loads:
 
     @property
     def least_alive(self) -> float:
-        """What a partition holds of its activations at least, wherever it is, as a part of one batch."""
+        """The least part of a batch's activations that a partition holds, wherever it is."""
         rules = pb.PipelineParameter.ONE_F_ONE_B, pb.PipelineParameter.SEQUENTIAL
         return 1.0 / self.problem.micro_batches if self.problem.rule in rules else 1.0
 
     @cached_property
     def most_held(self) -> float:
-        """Bytes that no device can need more of, whatever the placement."""
+        """Upper bound on the bytes that a device needs, for any placement."""
         alive = float(self.alive(np.arange(self.n)[None]).max())
         blobs = self.activations.sum() + self.bytes.sum()
         weights = self.parameters.sum() + (alive - 1) * self.copied.sum() + self.added.max()
@@ -212,16 +212,16 @@ class Loads:
 
     @property
     def capped(self) -> bool:
-        """Whether any device may not get all of the work."""
+        """Whether the capacity of some device is less than all of the work."""
         return bool((self.capacity < self.work.sum()).any())
 
     def beyond(self, genes: Ints) -> Floats:
-        """(K, m): the work that each device gets beyond its capacity."""
+        """Return (K, m): the work that each device gets beyond its capacity."""
         return lacking(self.sums(self.work, genes), self.capacity)
 
     @by_blocks
     def held(self, genes: Ints) -> Floats:
-        """(K, m): bytes of each device: ``weights`` and ``blobs``."""
+        """Return (K, m): the bytes of each device, ``weights`` and ``blobs``."""
         columns = _columns(genes)
         alive = self._alive(columns)
         slots = _slots(columns)
@@ -229,12 +229,12 @@ class Loads:
         return own + self._largest(slots) + self._taken(columns, alive)
 
     def fills(self, genes: Ints) -> Floats:
-        """(K, m): the share that each device's memory is filled by, or just bytes, as ``room`` says."""
+        """Return (K, m): the share of each device's memory that is filled, or the bytes, as ``room`` says."""
         found: Floats = self.held(genes) / self.room
         return found
 
     def weights(self, genes: Ints) -> Floats:
-        """(K, m): bytes of each device's parameters, with all that training keeps for them.
+        """Return (K, m): the bytes of each device's parameters, with all that training keeps for them.
 
         Under DELAYED a partition keeps a copy of the values for each stage behind it, by which batches under way go
         backward. Where gradients add up, the one that is added needs room once: that of the largest parameter.
@@ -244,14 +244,14 @@ class Loads:
         return self._totals(slots, self._trained(self._alive(columns))) + self._largest(slots)
 
     def _trained(self, alive: Floats) -> Floats:
-        """Return bytes of each partition's parameters, like ``alive`` (n, K) or (n, 1)."""
+        """Return the bytes of each partition's parameters, like ``alive`` (n, K) or (n, 1)."""
         found: Floats = self.parameters[:, None]
         if self.copied.any():
             found = found + self.copied[:, None] * (alive - 1)
         return found
 
     def _largest(self, slots: Ints) -> Floats:
-        """(K, m): bytes of the largest gradient that is added on each device."""
+        """Return (K, m): the bytes of the largest gradient that is added on each device."""
         most: Floats = np.zeros((self.m, slots.shape[1]))
         if self.added.any():
             order = self.added.argsort()
@@ -260,7 +260,7 @@ class Loads:
         return found
 
     def blobs(self, genes: Ints) -> Floats:
-        """(K, m): bytes of each device's activations alive at once, and of blobs received from others.
+        """Return (K, m): the bytes of each device's live activations, and of blobs received from others.
 
         The first partition that reads a blob on a device is the one that keeps it longest.
         """
@@ -269,7 +269,7 @@ class Loads:
         return self._totals(_slots(columns), self.activations[:, None] * alive) + self._taken(columns, alive)
 
     def _taken(self, columns: NDArray[np.int16], alive: Floats) -> Floats:
-        """(K, m): bytes of blobs received from others, and on stage 0 of layers without bottoms."""
+        """Return (K, m): the bytes of blobs received from others, and on stage 0 of layers without bottoms."""
         readers, sent = self._sent(columns)
         found = self._totals(_slots(readers), self._pair_bytes[:, None] * alive[self.pair_reader] * sent)
         found[:, 0] += self.source_memory
@@ -277,12 +277,12 @@ class Loads:
 
 
 def _columns(genes: Ints) -> NDArray[np.int16]:
-    """(n, K), close together in memory."""
+    """Return (n, K) in contiguous memory."""
     return np.ascontiguousarray(genes.T, dtype=np.int16)
 
 
 def _slots(devices: NDArray[np.int16]) -> Ints:
-    """(p, K): where a device of a chromosome stands in a table (m, K)."""
+    """Return (p, K): the index of a chromosome's device in a table (m, K)."""
     found = devices.astype(np.int64)
     found *= devices.shape[1]
     found += np.arange(devices.shape[1])
@@ -293,8 +293,7 @@ LITTLE = 0.01  # of the net's work
 
 
 def idle_stages(problem: Problem, starts: Sequence[int], stages: Sequence[int]) -> list[str]:
-    """Return what a user is told of each stage that has less than 1 % of the work, in a line; nothing if there is no
-    work.
+    """Return a line for the user about each stage with less than 1 % of the work; nothing without work.
 
     Args:
         starts: the first layer of each partition, and

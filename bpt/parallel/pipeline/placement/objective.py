@@ -1,4 +1,4 @@
-"""What placements are judged by: the time of a step, or the paper's profit; both within the devices' limits."""
+"""The objectives of placements: the time of a step, or the paper's profit; both within the devices' limits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Relaxation:
         self.left = np.maximum(full - self.shares.sum(1), 0.0)
 
     def bound(self, filled: Floats, received: Floats, through: Floats, rest: float, empty: NDArray[np.bool_]) -> Floats:
-        """(K,): the cost at least of anything that becomes of partial placements.
+        """Return (K,): the lower bound on the cost of all completions of partial placements.
 
         Args:
             filled: (K, m) seconds that each device computes so far.
@@ -57,24 +57,24 @@ UNFIT = 1e100  # scores from here on are those of placements that no device must
 
 
 class Objective(Protocol):
-    """Judges chromosomes, (K, n) at a time. Lower scores are better."""
+    """Scores chromosomes, (K, n) at a time; lower scores are better."""
 
     loads: Loads
 
     def cost(self, genes: Ints) -> Floats:
-        """(K,): what is to be as small as possible."""
+        """Return (K,): the value to minimise."""
 
     def guide(self, genes: Ints) -> tuple[Floats, Floats]:
-        """(K,) twice: the costs, and what local search follows, which tells also of what is not the worst yet."""
+        """Return (K,) twice: the costs, and what local search follows, which counts all devices."""
 
     def fitness_of(self, cost: Floats) -> Floats:
-        """(K,): positive, and the greater the better: what a roulette wheel and a convergence show."""
+        """Return (K,): positive and greater for better ones, as a roulette wheel and a convergence plot need."""
 
     def lack(self, genes: Ints) -> Floats:
-        """(K, m): how far each device's limits are exceeded; 0: not at all."""
+        """Return (K, m): by how much each device's limits are exceeded; 0 if not."""
 
     def pressed(self, genes: Ints) -> Ints:
-        """(K,): the device that must be relieved first."""
+        """Return (K,): the device to relieve first."""
 
 
 class StepTime:
@@ -102,39 +102,39 @@ class StepTime:
         self.filling = loads.problem.filling
 
     def cost(self, genes: Ints) -> Floats:
-        """T."""
+        """Return T."""
         return self._costs(genes)[0]
 
     def guide(self, genes: Ints) -> tuple[Floats, Floats]:
-        """T; the same and a hundredth of S / m, so that less traffic is better in any case."""
+        """Return T, and T plus a hundredth of S / m, so that less traffic is better in any case."""
         cost, through = self._costs(genes)
         return cost, cost + through / (100 * self.loads.m)
 
     def _costs(self, genes: Ints) -> tuple[Floats, Floats]:
-        """T and S, (K,) each."""
+        """Return T and S, (K,) each."""
         working, received = self.loads.working(genes), self.loads.received(genes)
         through: Floats = working.sum(1) + received.sum(1)
         cost: Floats = (1 - self.filling) * np.maximum(working, received).max(1) + self.filling * through
         return cost, through
 
     def fitness_of(self, cost: Floats) -> Floats:
-        """1 / time; no work at all counts as the shortest time there is."""
+        """Return 1 / time; no work counts as the shortest possible time."""
         found: Floats = 1.0 / np.maximum(cost, np.finfo(np.float64).tiny)
         return found
 
     def lack(self, genes: Ints) -> Floats:
-        """Memory beyond the device's, and work beyond its capacity, each as a part of what the whole net needs."""
+        """Return the excess of memory and of work beyond capacity, each relative to the whole net's need."""
         found = _lack_of_memory(self.loads, genes)
         if self.loads.capped:
             found = found + self.loads.beyond(genes) / self.loads.work.sum()
         return found
 
     def pressed(self, genes: Ints) -> Ints:
-        """Return the device that lacks most, or else the slowest one, or that to which messages travel longest."""
+        """Return the device that lacks most, else the one that is slowest to compute or to receive."""
         return _pressed(self.lack(genes), np.maximum(self.loads.working(genes), self.loads.received(genes)))
 
     def bound(self) -> float:
-        """Return a time that no placement can beat."""
+        """Return a lower bound on the time of all completions."""
         loads = self.loads
         none = np.zeros((1, loads.m))
         spread = float(Relaxation(loads).bound(none, none, np.zeros(1), float(loads.work.sum()), none == 0)[0])
@@ -175,12 +175,12 @@ class Profit:
         self.d = np.where(given, loads.capacity, loads.speeds * slowest) / work
 
     def profit(self, genes: Ints) -> Floats:
-        """(K,): z of Eq. 5, which is f of Eq. 9."""
+        """Return (K,): z of Eq. 5, which is f of Eq. 9."""
         z: Floats = (self.filled(genes) / self.d).sum(1)
         return z
 
     def cost(self, genes: Ints) -> Floats:
-        """Return the profit, negative."""
+        """Return the negative profit."""
         return -self.profit(genes)
 
     def guide(self, genes: Ints) -> tuple[Floats, Floats]:
@@ -193,21 +193,21 @@ class Profit:
         return -cost
 
     def filled(self, genes: Ints) -> Floats:
-        """(K, m): the left side of Eq. 6."""
+        """Return (K, m): the left side of Eq. 6."""
         return self.loads.sums(self.p, genes)
 
     def lack(self, genes: Ints) -> Floats:
-        """Load beyond the capacity, and memory beyond the device's as a part of what the whole net needs there."""
+        """Return the load beyond capacity, and the memory beyond the device's relative to the whole net's need."""
         found: Floats = lacking(self.filled(genes), self.d) + _lack_of_memory(self.loads, genes)
         return found
 
     def pressed(self, genes: Ints) -> Ints:
-        """Return the device that lacks most, or else the one with most of its capacity left to others, the strongest."""
+        """Return the device that lacks most, else the strongest: that with most capacity left to others."""
         return _pressed(self.lack(genes), np.where(self.loads.one_hot(genes).any(1), self.d, 0.0))
 
 
 def score(objective: Objective, genes: Ints) -> Floats:
-    """(K,): the cost of those that leave no device without a partition and exceed no limit; of others above UNFIT."""
+    """Return (K,): the cost of feasible placements; infeasible ones score above UNFIT."""
     lacks = _lacks(objective, genes)
     found: Floats = np.where(lacks > 0, UNFIT * (1 + lacks), objective.cost(genes))
     return found
@@ -216,7 +216,7 @@ def score(objective: Objective, genes: Ints) -> Floats:
 def guided_score(
     objective: Objective, genes: Ints, scores: Floats | float = UNFIT, guides: Floats | float = UNFIT
 ) -> tuple[Floats, Floats]:
-    """``score``, and the same with what guides local search in place of the cost.
+    """Return ``score``, and the score with the guide of local search in place of the cost.
 
     Args:
         scores, guides: what each is to beat, (K,) or one for all. Limits take longer to reckon than costs: those that
@@ -238,7 +238,7 @@ def guided_score(
 
 
 def _lacks(objective: Objective, genes: Ints) -> Floats:
-    """(K,): above 0 where a limit is exceeded or a device has no partition."""
+    """Return (K,): above 0 where a limit is exceeded or a device has no partition."""
     found: Floats = objective.lack(genes).sum(1) + objective.loads.idle(genes)
     return found
 

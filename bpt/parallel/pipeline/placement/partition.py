@@ -12,7 +12,7 @@ SHARE = 16  # by rule a layer is heavy if it has one in so many parts of a devic
 
 
 class TooManyStagesError(PrototxtError):
-    """The net cannot be cut into so many stages.
+    """An error: the net cannot be cut into so many stages.
 
     Args:
         reason: why, and how many there are to be.
@@ -26,12 +26,12 @@ class TooManyStagesError(PrototxtError):
         super().__init__(f"pipeline_param: {reason}; set num_stages: {possible} or less", origin)
 
     def at(self, origin: Origin) -> TooManyStagesError:
-        """Return the same, at a place."""
+        """Return this error with a place."""
         return TooManyStagesError(self.reason, self.possible, origin)
 
 
 class PartitionsError(PrototxtError):
-    """The net cannot be cut into as many partitions as the text asks for."""
+    """An error: the net cannot be cut into as many partitions as the text asks for."""
 
 
 def partitions(problem: Problem, count: int = 0) -> tuple[int, ...]:
@@ -71,7 +71,7 @@ def check_enough(problem: Problem) -> None:
 
 
 def _why(problem: Problem) -> str:
-    """Return what keeps a net from being cut into more."""
+    """Return what keeps a net from being cut into more partitions."""
     reasons = []
     if problem.together:
         a, b = max(problem.together, key=lambda run: run[1] - run[0])
@@ -89,13 +89,13 @@ def _why(problem: Problem) -> str:
 
 
 def pieces(problem: Problem) -> list[float]:
-    """Return the work of each of the smallest partitions there can be."""
+    """Return the work of each of the smallest possible partitions."""
     ends = [*problem.cuts[1:], len(problem.costs)]
     return [sum(cost.work for cost in problem.costs[a:b]) for a, b in zip(problem.cuts, ends, strict=True)]
 
 
 def _joined(problem: Problem, limit: float) -> list[int]:
-    """Return starts of partitions: neighbours are joined as long as their sum is within ``limit``."""
+    """Return the starts of partitions; neighbours are joined as long as their sum is within ``limit``."""
     starts: list[int] = []
     total = 0.0
     for start, work in zip(problem.cuts, pieces(problem), strict=True):

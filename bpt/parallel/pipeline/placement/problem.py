@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # they know torch, which is not needed here
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one layer, for what one replica has of a batch.
+    """The cost of one layer, for one replica's part of a batch.
 
     Attributes:
         name: of the layer.
@@ -48,7 +48,7 @@ class Cost:
 
     @property
     def work(self) -> float:
-        """Forward and backward."""
+        """The seconds of forward and backward."""
         return self.forward + self.backward
 
 
@@ -134,7 +134,7 @@ def _bytes(graph: LayerGraph, edges: Iterable[int], itemsizes: Sequence[int]) ->
 
 @dataclass(frozen=True)
 class Device:
-    """What runs one stage.
+    """The device that runs one stage.
 
     Attributes:
         name: for messages.
@@ -151,19 +151,19 @@ class Device:
 
 @dataclass(frozen=True)
 class DeviceLink:
-    """What lies between any two devices: ``latency`` in seconds, ``bandwidth`` in bytes a second."""
+    """The link between any two devices: ``latency`` in seconds, ``bandwidth`` in bytes a second."""
 
     latency: float = 0.0
     bandwidth: float = math.inf
 
     def seconds(self, size: float, messages: int = 1) -> float:
-        """Return what ``size`` bytes take in so many messages."""
+        """Return the seconds that ``size`` bytes take in so many messages."""
         return messages * self.latency + size / self.bandwidth
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """A blob that other layers read: it is sent once to each device on which one of them runs.
+    """A blob that other layers read; it is sent once to each device with a reader.
 
     Attributes:
         producer: the layer that makes it.
@@ -180,7 +180,7 @@ class Crossing:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a placement is sought for.
+    """The problem that a placement solves.
 
     Attributes:
         costs: one a layer, in order of the net.
@@ -225,7 +225,7 @@ class Problem:
 
     @property
     def filling(self) -> float:
-        """The part of a step in which nothing overlaps, as ``StepTime`` counts it.
+        """The part φ of a step in which nothing overlaps, as ``StepTime`` counts it.
 
         1 / micro-batches where these travel one behind the other; all of it under SEQUENTIAL, none under DELAYED.
         """
@@ -238,7 +238,7 @@ class Problem:
 
     @property
     def work(self) -> float:
-        """Of all layers."""
+        """The work of all layers."""
         return math.fsum(cost.work for cost in self.costs)
 
 
@@ -290,7 +290,7 @@ def problem_of(
 
 
 def _crossings(graph: LayerGraph, itemsizes: Sequence[int], replicas: int) -> tuple[Crossing, ...]:
-    """One for each blob that is read; the tops of a Split are one."""
+    """Return a crossing for each blob that is read; the tops of a Split are one."""
     edges_of: dict[tuple[int, int], list[int]] = {}
     for edge in graph.edges:
         if edge.consumer is not None:
@@ -317,7 +317,7 @@ def _blocks(graph: LayerGraph, param: PipelineSpec) -> tuple[tuple[int, int], ..
 
 
 def _beside_sources(graph: LayerGraph) -> list[tuple[int, int]]:
-    """Return runs that keep a stage from having nothing but layers without bottoms, and Splits of what these make."""
+    """Return the runs that give a stage more than layers without bottoms and the Splits behind them."""
     idle: set[int] = set()
     for node in graph.nodes:
         makers = {graph.edges[edge].producer for edge in node.bottoms}
@@ -331,7 +331,7 @@ def _beside_sources(graph: LayerGraph) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Placement:
-    """Partitions and their devices.
+    """The devices of the partitions.
 
     Attributes:
         starts: the first layer of each partition, ascending; the first is 0.
@@ -349,6 +349,6 @@ class Placement:
 
 
 def joined(starts: Sequence[int], stages: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the same with neighbours on one device as one."""
+    """Return the placement with neighbours on one device joined."""
     kept = [i for i in range(len(starts)) if not i or stages[i] != stages[i - 1]]
     return tuple(starts[i] for i in kept), tuple(stages[i] for i in kept)

@@ -1,4 +1,4 @@
-"""What runs of consecutive partitions cost on each device: tables for the dynamic program of BLOCK.
+"""The costs of runs of consecutive partitions on each device: tables for the dynamic program of BLOCK.
 
 Borders that cannot be those of the best cut into one run a device are left out by and by.
 """
@@ -19,7 +19,7 @@ SLIGHT = 1e-10  # relative: what decides between equals
 
 @dataclass(frozen=True)
 class CostWeights:
-    """Of the two parts of STEP_TIME: ``slowest`` of the slowest device's time, ``through`` of all without overlap.
+    """The weights of the two parts of STEP_TIME: the slowest device's time, and the sum without overlap.
 
     None of them is 0, so that of placements that are equal in the one part that counts the better one is preferred.
     """
@@ -29,7 +29,7 @@ class CostWeights:
 
     @classmethod
     def of(cls, filling: float) -> CostWeights:
-        """Return those of ``StepTime``, but for less than rounding."""
+        """Return the weights of ``StepTime``, up to rounding."""
         return cls(max(1 - filling, SLIGHT), max(filling, SLIGHT))
 
     def cost(self, slowest: float, through: float) -> float:
@@ -37,7 +37,7 @@ class CostWeights:
 
 
 def worst_table(costs: list[Floats]) -> list[Floats]:
-    """``table[j][b]``: the least worst cost of partitions ``[0, b)`` on devices ``0 .. j``."""
+    """Return ``table[j][b]``: the least worst cost of partitions ``[0, b)`` on devices ``0 .. j``."""
     table = [costs[0][0]]
     for cost in costs[1:]:
         table.append(np.maximum(table[-1][:, None], cost).min(0))
@@ -45,7 +45,7 @@ def worst_table(costs: list[Floats]) -> list[Floats]:
 
 
 def sum_table(costs: list[Floats]) -> list[Floats]:
-    """``table[j][b]``: the least sum of the costs of the first ``j`` devices, if the next one begins at border ``b``.
+    """Return ``table[j][b]``: the least cost sum of the first ``j`` devices, if the next begins at border ``b``.
 
     Args:
         costs: of each device, from any of its borders (rows) to any of the next one's (columns).
@@ -57,7 +57,7 @@ def sum_table(costs: list[Floats]) -> list[Floats]:
 
 
 class SpanCosts:
-    """Tables over runs ``[a, b)`` of partitions, 0 ≤ a < b ≤ n; entries of other runs are infinite.
+    """Tables over runs ``[a, b)`` of partitions, 0 ≤ a < b ≤ n; other entries are infinite.
 
     Device 0 begins at partition 0 and no other device does; the last device ends at n and no other does.
 
@@ -136,7 +136,7 @@ def _over(values: Floats) -> Floats:
 
 
 def _most(values: Floats) -> Floats:
-    """Return the greatest over each run; 0 of others."""
+    """Return the greatest value over each run; 0 for other entries."""
     found = np.zeros((len(values) + 1, len(values) + 1))
     for start in range(len(values)):
         found[start, start + 1 :] = np.maximum.accumulate(values[start:])
@@ -144,7 +144,7 @@ def _most(values: Floats) -> Floats:
 
 
 def _alive(loads: Loads, device: int) -> float:
-    """As ``Loads.alive``, for one run a device."""
+    """Return ``Loads.alive`` for one run a device."""
     behind = float(loads.m - device)
     match loads.problem.rule:
         case pb.PipelineParameter.DELAYED:
@@ -156,7 +156,7 @@ def _alive(loads: Loads, device: int) -> float:
 
 @dataclass(frozen=True)
 class PartitionCut:
-    """First partitions of the devices; seconds of the slowest one, of all without overlap, and the cost."""
+    """A cut: the first partition of each device, the two parts of its time, and its cost."""
 
     starts: tuple[int, ...]
     slowest: float
@@ -166,7 +166,7 @@ class PartitionCut:
 
 @dataclass(frozen=True)
 class Cuts:
-    """All cuts whose borders are among some.
+    """All cuts whose borders are in a given set.
 
     Attributes:
         borders: m + 1 arrays: device j runs from one of ``borders[j]`` to one of ``borders[j + 1]``.
@@ -182,7 +182,7 @@ class Cuts:
 
     @classmethod
     def every(cls, spans: SpanCosts, weights: CostWeights) -> Cuts:
-        """Return all there are."""
+        """Return all cuts."""
         n, m = spans.loads.n, spans.loads.m
         borders = [np.array([0]), *([np.arange(n + 1)] * (m - 1)), np.array([n])]
         places = list(pairwise(borders))
@@ -190,7 +190,7 @@ class Cuts:
         return cls(borders, slowest, through, fills, weights)
 
     def least_through(self, limit: float) -> PartitionCut:
-        """Of the cuts whose devices' times are all within ``limit``, the one with the least seconds without overlap."""
+        """Return, of the cuts whose devices' times are within ``limit``, the one with the least sum without overlap."""
         allowed = self._within(limit)
         table = sum_table(allowed)
         places = [0]
@@ -203,7 +203,7 @@ class Cuts:
         return PartitionCut(starts, slowest, through, self.weights.cost(slowest, through))
 
     def filling(self, low: float, high: float) -> Cuts:
-        """Return those that fill each device's memory from ``low`` to ``high``."""
+        """Return the cuts that fill each device's memory from ``low`` to ``high``."""
         low, high = low * (1 - ROUNDING), high * (1 + ROUNDING)
         inside = [(low <= fill) & (fill <= high) for fill in self.fills]
         slowest, through = (
@@ -213,7 +213,7 @@ class Cuts:
         return Cuts(self.borders, slowest, through, self.fills, self.weights)
 
     def narrowed(self, cost: float, slowest: float, through: float) -> Cuts:
-        """Without borders of which all cuts are dearer than ``cost``.
+        """Return the cuts without borders whose cuts all cost more than ``cost``.
 
         Args:
             slowest, through: seconds that every cut takes at least.
@@ -234,5 +234,5 @@ class Cuts:
 
 
 def _at(tables: list[Floats], places: Sequence[tuple[Ints, Ints]]) -> list[Floats]:
-    """Of each device's table the rows and columns at its places."""
+    """Return the rows and columns of each device's table at its places."""
     return [costs[np.ix_(*place)] for costs, place in zip(tables, places, strict=True)]

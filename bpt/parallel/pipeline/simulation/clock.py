@@ -34,11 +34,11 @@ Later = Callable[[Any, Any], Any]
 
 
 class DeadlockError(ValueError):
-    """No stage can go on, and some have not reached their ends. The message says who waits for what."""
+    """An error: no stage can continue, and some have not reached their ends; it says who waits for what."""
 
 
 def explain(streams: Sequence[Sequence[Instruction]], steps: Sequence[int], network: Network) -> DeadlockError:
-    """Return the error for stages that stand before their instructions ``steps``."""
+    """Return the error for stages that stopped before their instructions ``steps``."""
     stages = (_describe(streams, steps, network, stage) for stage in range(len(streams)))
     return DeadlockError(f"deadlock: {'; '.join(stages)}")
 
@@ -66,25 +66,26 @@ def _cause(streams: Sequence[Sequence[Instruction]], steps: Sequence[int], netwo
 
 
 class Channel(NamedTuple):
-    """What a communicator tells messages apart by, besides the ranks: the flow, and whether it is the diff."""
+    """The key by which a communicator distinguishes messages of two ranks: the flow, and whether it is the diff."""
 
     flow: int
     diff: bool
 
 
 class Message(NamedTuple):
-    """A message that is there at ``arrival`` (seconds)."""
+    """A message that arrives at ``arrival`` (seconds)."""
 
     send: Send
     arrival: float
 
 
 def channel_of(message: Send | Recv) -> Channel:
+    """Return the channel of a message."""
     return Channel(message.transfer, message.diff)
 
 
 class Network:
-    """All messages under way.
+    """All messages on their way.
 
     A message starts when it is sent and the one before it on its link has passed; each pair of stages has a link in
     each direction. A channel is first in, first out, as a communicator's messages of one tag are.
@@ -100,13 +101,11 @@ class Network:
         self._queues: defaultdict[Channel, deque[Message]] = defaultdict(deque)
 
     def reader(self, send: Send) -> int | None:
-        """Return the stage that receives such messages; ``None``: none does."""
+        """Return the stage that receives such messages; ``None`` if none does."""
         return self._readers.get(channel_of(send))
 
     def send(self, stage: int, send: Send, now: float, seconds: float, latency: float) -> tuple[float, float]:
-        """``stage`` sends a message that takes ``seconds``, and is there ``latency`` later; when it starts, and when it
-        is there.
-        """
+        """Send a message that takes ``seconds`` and ``latency``; return when it starts, and when it arrives."""
         link = stage, self.reader(send)
         start = self._later(now, self._free[link])
         self._free[link] = start + seconds
@@ -115,19 +114,19 @@ class Network:
         return start, arrival
 
     def receive(self, recv: Recv) -> float | None:
-        """Return when the message is there; ``None``: it is not the next one of its channel, or not sent yet."""
+        """Return when the message arrives; ``None`` if it is not sent yet, or not the next of its channel."""
         queue = self._queues[channel_of(recv)]
         if not queue or queue[0].send.micro != recv.micro:
             return None
         return queue.popleft().arrival
 
     def next(self, recv: Recv) -> Send | None:
-        """Return what has been sent and would have to be received first."""
+        """Return the sent message that must be received first."""
         queue = self._queues[channel_of(recv)]
         return queue[0].send if queue else None
 
     def left(self) -> Iterable[Send]:
-        """Return what has been sent and not received."""
+        """Return the messages that are sent and not received."""
         return (message.send for channel in sorted(self._queues) for message in self._queues[channel])
 
 
@@ -143,7 +142,7 @@ def _ends(streams: Sequence[Sequence[Instruction]], kind: type[Send] | type[Recv
 
 
 def simulate(streams: Sequence[Sequence[Instruction]], times: PipelineTimes) -> PipelineTrace:
-    """Play one or several iterations, a stream a stage, from time 0 on.
+    """Play one or several iterations, with one stream a stage, from time 0 on.
 
     Each stage does one instruction after the other. A message does not hold its sender up: it passes the link to its
     reader behind those sent before it, and ``Recv`` waits for it. Messages of one flow and direction are received in
@@ -172,7 +171,7 @@ def simulate(streams: Sequence[Sequence[Instruction]], times: PipelineTimes) -> 
 def play(
     streams: Sequence[Sequence[Instruction]], times: Any, later: Later = max
 ) -> tuple[Sequence[PlayedStage], Network]:
-    """Return what each stage has done in the end, and what is under way; see ``simulate``.
+    """Return what each stage has done at the end, and the messages on their way, as for ``simulate``.
 
     Args:
         times: as Times has them, or arrays of those of many pipelines; then ``later`` takes arrays, too.
@@ -241,18 +240,18 @@ class PlayedStage:
         return self.step == len(self._stream)
 
     def run(self) -> bool:
-        """Go on until the end, or until a message is not sent yet; whether anything was done."""
+        """Run until the end, or until a message is not sent yet; return whether anything was done."""
         start = self.step
         while not self.ended and self._do(self._stream[self.step]):
             self.step += 1
         return self.step > start
 
     def _do(self, instruction: Instruction) -> bool:
-        """Return whether the instruction could be done."""
+        """Execute an instruction; return whether that was possible."""
         return self._handlers[type(instruction)](instruction) is not False
 
     def _take_no_time(self, instruction: Instruction) -> None:
-        """What the model leaves out."""
+        """Do nothing: the model leaves this instruction out."""
 
     def _receive(self, recv: Recv) -> bool:
         arrival = self._network.receive(recv)

@@ -1,4 +1,4 @@
-"""How long things take in a simulated pipeline, and what its stages did."""
+"""The times of a simulated pipeline's work, and the trace of its stages."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from bpt.engine.instructions import Instruction
 
 
 class PipelineTimes(Protocol):
-    """Seconds; forward, backward and transfer of one micro-batch."""
+    """The seconds of a pipeline's work: forward, backward and transfer of one micro-batch."""
 
     def forward(self, stage: int, segment: int) -> float: ...
 
     def backward(self, stage: int, segment: int) -> float: ...
 
     def transfer(self, flow: int, diff: bool) -> float:
-        """Return how long the values of flow ``flow``, or their diff, keep the link between its stages busy."""
+        """Return how long the values of flow ``flow``, or their diff, occupy the link between its stages."""
         ...
 
     def latency(self, flow: int, diff: bool) -> float:
-        """Return how much later they are there, while the link takes others already."""
+        """Return how much later they arrive, while the link is free for others."""
         ...
 
     def exchange(self, stage: int, segment: int) -> float: ...
@@ -32,7 +32,7 @@ class PipelineTimes(Protocol):
 
 @dataclass(frozen=True)
 class EqualTimes:
-    """All segments and all flows take the same."""
+    """PipelineTimes in which all segments and all flows take the same time."""
 
     forwards: float = 1.0
     backwards: float = 2.0
@@ -64,7 +64,7 @@ COMPUTE, EXCHANGE = "compute", "exchange"  # streams; the others are links, "to 
 
 
 class StageEvent(NamedTuple):
-    """What a stream of a stage did from ``start`` to ``end`` (seconds)."""
+    """The work of one stream of a stage from ``start`` to ``end`` (seconds)."""
 
     stage: int
     stream: str
@@ -74,13 +74,13 @@ class StageEvent(NamedTuple):
 
     @property
     def label(self) -> str:
-        """As the instruction prints: ``F0.2``."""
+        """The label of the instruction, such as ``F0.2``."""
         return str(self.instruction)
 
 
 @dataclass(frozen=True)
 class PipelineTrace:
-    """What all stages did.
+    """The work of all stages.
 
     Attributes:
         events: forward, backward, update; exchanges; messages. In the order in which they began.
@@ -105,7 +105,7 @@ class PipelineTrace:
 
     @property
     def time(self) -> float:
-        """From the start until all stages have done their last instruction."""
+        """The seconds from the start until all stages have done their last instruction."""
         return max(self.ends, default=0.0)
 
     @property

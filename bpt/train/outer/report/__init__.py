@@ -1,4 +1,4 @@
-"""What a run of BPT-CNN's outer layer reports: rows of what it saw, log lines, CSV files, figures.
+"""The reports of BPT-CNN's outer layer: rows of measurements, log lines, CSV files, figures.
 
 ``record.py`` holds what was seen, ``tables.py`` writes and reads it as CSV, ``summary.py`` adds it up, and the modules
 behind ``figures.py`` (one run) and ``comparison.py`` (several) draw it; these import matplotlib when they draw.

@@ -48,7 +48,7 @@ ACTIVITIES: Mapping[str, tuple[str, str, Callable[[NodeRow], float]]] = {
 
 
 def draw(record: RunRecord, folder: str | os.PathLike[str]) -> list[Path]:
-    """Write PNG files of what there is: accuracy and AUC, execution time, time to accuracies, bytes, balance, updates.
+    """Write PNG files of the available results: scores, times, bytes, balance and updates.
 
     Returns:
         The files written. What the run has no rows of is left out.
@@ -72,7 +72,7 @@ def draw(record: RunRecord, folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def draw_nodes(record: RunRecord) -> Figure | None:
-    """Fig. 12 and 14, of one run: what each node did with the execution time."""
+    """Draw what each node did with the execution time of one run, as in Fig. 12 and 14."""
     rows = sorted(record.nodes, key=lambda row: row.worker)
     if not rows:
         return None
@@ -112,7 +112,7 @@ def _areas(axes: Axes, record: RunRecord, rows: Sequence[NodeRow]) -> None:
 
 
 def draw_bytes(record: RunRecord) -> Figure | None:
-    """Fig. 15 (a), of one run: bytes of weights that have gone to the server and from it, against Eq. 11."""
+    """Draw the bytes of weights to and from the server of one run, against Eq. 11, as in Fig. 15 (a)."""
     if not record.updates or not record.weights:
         return None
     figure, (axes,) = new_figure(record.title)
@@ -142,7 +142,7 @@ def draw_bytes(record: RunRecord) -> Figure | None:
 
 
 def draw_balance(record: RunRecord) -> Figure | None:
-    """Fig. 15 (b), of one run: the balance index of each iteration."""
+    """Draw the balance index of each iteration of one run, as in Fig. 15 (b)."""
     indices = record.balance_indices()
     if not indices:
         return None
@@ -161,7 +161,7 @@ def draw_balance(record: RunRecord) -> Figure | None:
 
 
 def draw_updates(record: RunRecord) -> Figure | None:
-    """Return how stale each update was, and by what factor it counted."""
+    """Draw how stale each update was, and its factor."""
     if not record.updates:
         return None
     factors = any(not np.isnan(row.factor) for row in record.updates)
@@ -182,7 +182,7 @@ def draw_updates(record: RunRecord) -> Figure | None:
 
 
 def _scatter(axes: Axes, record: RunRecord, values: Sequence[float]) -> None:
-    """A point an update, or, of many, the range that nine of ten are in."""
+    """Draw a point for each update or, if there are many, the range that nine of ten are in."""
     versions = np.array([row.version for row in record.updates])
     heights = np.array(values, float)
     if len(versions) > POINTS:
@@ -208,7 +208,7 @@ def _scatter(axes: Axes, record: RunRecord, values: Sequence[float]) -> None:
 
 
 def unit_range(values: Sequence[float]) -> tuple[float, float]:
-    """Limits of an axis for numbers from 0 to 1: from a tenth below the least up to 1."""
+    """Return the limits of an axis for numbers from 0 to 1: from a tenth below the least up to 1."""
     return max(0.0, np.floor(min(values) * 10 - 0.5) / 10), 1.02
 
 
@@ -220,7 +220,7 @@ SHOWN = 5  # levels in a figure
 
 
 def draw_scores(title: str, runs: Runs) -> Figure | None:
-    """Fig. 11: accuracy (a) and AUC (b) of the first test net over epochs; of several runs of a way, their mean."""
+    """Draw accuracy (a) and AUC (b) of the first test net over epochs, as in Fig. 11; of several runs their mean."""
     panels: dict[str, Callable[[TestRow], float]] = {
         "test accuracy": lambda row: row.accuracy,
         "AUC": lambda row: row.auc,
@@ -246,7 +246,7 @@ def draw_scores(title: str, runs: Runs) -> Figure | None:
 
 
 def draw_times_to(title: str, runs: Runs, levels: Sequence[float] = ()) -> Figure | None:
-    """Fig. 13: the time until tests reached accuracies.
+    """Draw the time until tests reached accuracies, as in Fig. 13.
 
     Args:
         levels: the accuracies; by default the highest round ones that some way has reached in all its runs.
@@ -267,13 +267,13 @@ def draw_times_to(title: str, runs: Runs, levels: Sequence[float] = ()) -> Figur
 
 
 def _reached(records: Sequence[RunRecord]) -> float:
-    """Return the accuracy that all of them have reached."""
+    """Return the accuracy that all runs have reached."""
     best = [record.best_accuracy() for record in records]
     return 0.0 if any(map(math.isnan, best)) else min(best)
 
 
 def _curve(records: Sequence[RunRecord], score: Callable[[TestRow], float]) -> list[tuple[float, float]]:
-    """(epoch, score). Of several runs the mean at the epochs of the first, as far as all go; between tests, a line."""
+    """Return (epoch, score); of several runs the mean at the first one's epochs, by interpolation."""
     curves = []
     for record in records:
         points = sorted((row.epoch, score(row)) for row in record.tests_of() if not math.isnan(score(row)))

@@ -1,4 +1,4 @@
-"""What a run of the outer layer saw: one row an update, a node, a test, an allocation."""
+"""The record of a run of the outer layer: a row for each update, node, test and allocation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bpt.parallel.outer.quantities import NodePassTimes, balance_index, bytes_mo
 
 @dataclass(frozen=True)
 class UpdateRow:
-    """A submission of a worker, and what became of it.
+    """A submission of a worker, and its effect.
 
     Attributes:
         version: of the global weights that it made; under SGWU the one that all workers made together.
@@ -122,7 +122,7 @@ class TestRow:
 
 @dataclass(frozen=True)
 class AllocationRow:
-    """What a worker got of one of the A batches of training data (Alg. 3.1).
+    """The samples that a worker got of one of the A batches of training data (Alg. 3.1).
 
     Attributes:
         batch: a, from 1.
@@ -140,7 +140,7 @@ class AllocationRow:
 
 @dataclass
 class RunRecord:
-    """A run, as far as it has come.
+    """The record of a run up to now.
 
     Attributes:
         title: stands over figures.
@@ -163,7 +163,7 @@ class RunRecord:
 
     @property
     def execution_time(self) -> float:
-        """Seconds."""
+        """The execution time in seconds."""
         if not math.isnan(self.seconds):
             return self.seconds
         ends = [row.seconds_since_start for row in self.updates] + [row.seconds for row in self.tests]
@@ -171,11 +171,11 @@ class RunRecord:
 
     @property
     def workers(self) -> tuple[int, ...]:
-        """All that occur, in order."""
+        """All workers that occur, in order."""
         return tuple(sorted({row.worker for row in self.nodes} | {row.worker for row in self.updates}))
 
     def durations(self) -> list[list[float | None]]:
-        """t_j^(i): of each iteration, a pass of each node over its own samples, the seconds that each node computed.
+        """Return t_j^(i): for each iteration, a pass over a node's own samples, the seconds of each node.
 
         Nodes are in the order of ``workers``; ``None``: the node took no part in that pass. Where several submissions
         make a pass, or several passes a submission, the seconds are added or divided up; see ``NodePassTimes``.
@@ -189,15 +189,15 @@ class RunRecord:
 
     @property
     def lost(self) -> int:
-        """How many nodes were lost."""
+        """The number of lost nodes."""
         return sum(not math.isnan(row.lost) for row in self.nodes)
 
     def waiting_time(self) -> float:
-        """Return seconds that all ``workers`` would wait if all waited for the slowest in each pass, as under SGWU (Eq. 8)."""
+        """Return the seconds that all ``workers`` would wait for the slowest in each pass, as under SGWU (Eq. 8)."""
         return waiting_time(self.durations())
 
     def balance_index(self) -> float:
-        """1: no node has more work for its speed than another; see ``bpt.parallel.outer.quantities``."""
+        """Return the balance index; at 1 no node has more work for its speed than another."""
         return balance_index(self.durations())
 
     def balance_indices(self) -> list[float]:
@@ -217,29 +217,29 @@ class RunRecord:
         return sum(row.bytes_sent + row.bytes_received for row in self.nodes)
 
     def bytes_expected(self) -> int:
-        """Return the same by Eq. 11, which lets all nodes submit to the end, whether they are lost or not."""
+        """Return the bytes by Eq. 11, which lets all nodes submit to the end, lost ones too."""
         return bytes_moved(self.weights, self.senders, self.exchanges)
 
     @property
     def senders(self) -> int:
-        """M of Eq. 11: the nodes that weights travel to. One that shares the server's memory needs none."""
+        """M of Eq. 11: the nodes that weights travel to, without one that shares the server's memory."""
         return sum(row.bytes_sent + row.bytes_received > 0 for row in self.nodes)
 
     @property
     def exchanges(self) -> int:
-        """K of Eq. 11."""
+        """K of Eq. 11, the number of exchanges."""
         return self.iterations or max((row.updates for row in self.nodes), default=0)
 
     def tests_of(self, net: int = 0) -> list[TestRow]:
-        """The tests of one test net."""
+        """Return the tests of one test net."""
         return [row for row in self.tests if row.net == net]
 
     def time_to(self, accuracy: float, net: int = 0) -> float | None:
-        """Return seconds until a test reached this accuracy; ``None``: none did."""
+        """Return the seconds until a test reached this accuracy; ``None`` if none did."""
         return next((row.seconds for row in self.tests_of(net) if row.accuracy >= accuracy), None)
 
     def best_accuracy(self, net: int = 0) -> float:
-        """NaN without any."""
+        """Return the best accuracy; NaN without tests."""
         known = [row.accuracy for row in self.tests_of(net) if not math.isnan(row.accuracy)]
         return max(known, default=math.nan)
 
@@ -248,6 +248,6 @@ class RunRecord:
         return math.fsum(seconds) / together if together else 0.0
 
     def _missed(self, worker: int) -> int:
-        """Return passes that the others did before ``worker`` got its first samples."""
+        """Return the passes that the others did before ``worker`` got its first samples."""
         batches = [row.batch for row in self.allocation if row.worker == worker and row.samples]
         return max(min(batches, default=1) - 1, 0)

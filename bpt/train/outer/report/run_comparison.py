@@ -26,7 +26,7 @@ MEASURES: Mapping[str, tuple[str, Callable[[RunRecord], float]]] = {
 def compare(
     records_by_name: Mapping[str, RunRecord | Sequence[RunRecord]], folder: str | os.PathLike[str], title: str = ""
 ) -> list[Path]:
-    """Write PNG files that compare ways to train: execution time, waiting, balance index, bytes, scores.
+    """Write PNG files that compare training strategies: execution time, waiting, balance index, bytes, scores.
 
     Args:
         records_by_name: the run of each way, or its runs with different seeds: bars are then means, with whiskers from
@@ -55,7 +55,7 @@ def compare(
 def draw_lines(
     path: str | os.PathLike[str], title: str, x: str, y: str, series: Mapping[str, Sequence[tuple[float, float]]]
 ) -> Path:
-    """Write a PNG file with a curve for each of ``series``, over nodes or samples, say, as in Fig. 12, 14 and 15.
+    """Write a PNG file with a curve for each of ``series``, over nodes or samples, as in Fig. 12, 14 and 15.
 
     Args:
         x, y: what the axes show, with the unit.

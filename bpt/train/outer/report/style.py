@@ -1,4 +1,4 @@
-"""How figures look: one size, one set of colours, bars side by side; and files that are there whole or not at all."""
+"""The style of figures: one size, one set of colours, bars side by side; files are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HATCHES = ("", "///", "...", "\\\\\\", "xxx", "+++", "ooo")
 
 
 def check_matplotlib() -> None:
-    """Raise a UserError if there is no matplotlib; better before a long run than after it."""
+    """Raise a UserError if matplotlib is missing, before a long run rather than after it."""
     try:
         import matplotlib  # noqa: F401, PLC0415  an extra, and slow to import
     except ImportError:
@@ -45,14 +45,14 @@ def check_matplotlib() -> None:
 
 @contextmanager
 def without_glyph_warnings() -> Iterator[None]:
-    """Also a decorator: letters that the font lacks are drawn as boxes, without a warning for each."""
+    """Suppress warnings about letters that the font lacks, which are drawn as boxes; also a decorator."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         yield
 
 
 def check_picture(path: str, formats: Sequence[str], refusal: str) -> None:
-    """Better before the work than after it.
+    """Check before the work that the picture can be written.
 
     Args:
         formats: the suffixes of files that can be written.
@@ -106,14 +106,14 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
 
 
 def legend(figure: Figure, axes: Axes) -> None:
-    """Below the panels, where it hides nothing, what the colours in ``axes`` mean; nothing if there is but one."""
+    """Add a legend of the colours in ``axes`` below the panels; nothing if there is only one."""
     handles, labels = axes.get_legend_handles_labels()
     if len(labels) > 1:
         figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=SMALL, frameon=False)
 
 
 def line(axes: Axes, number: int, x: Sequence[float], y: Sequence[float], label: str) -> None:
-    """The ``number``-th of several curves: told apart by colour, dash and mark."""
+    """Draw the ``number``-th of several curves with a colour, dash and mark of its own."""
     mark = MARKS[number % len(MARKS)] if len(x) <= FEW else ""
     axes.plot(
         x, y, color=COLOURS[number % len(COLOURS)], linestyle=DASHES[number % len(DASHES)], marker=mark, markersize=4,
@@ -122,14 +122,14 @@ def line(axes: Axes, number: int, x: Sequence[float], y: Sequence[float], label:
 
 
 def whole_ticks(axes: Axes, x: bool = True) -> None:
-    """Ticks at whole numbers only, unless the axis is too short for two of them."""
+    """Set ticks at whole numbers only, unless the axis is too short for two of them."""
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415  see new_figure
 
     (axes.xaxis if x else axes.yaxis).set_major_locator(MaxNLocator(integer=True))
 
 
 def shown(value: float) -> str:
-    """Return a number over a bar: three digits."""
+    """Return a number as text above a bar, with three digits."""
     if math.isnan(value):
         return ""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
@@ -149,7 +149,7 @@ NEVER = "–"  # over the place of a bar that is missing, as in the paper's Tabl
 
 
 def bars(axes: Axes, values: Mapping[str, Sequence[float]]) -> None:
-    """A bar for each name: the mean of its values, and whiskers from the least to the greatest."""
+    """Draw a bar for each name: the mean of its values, and whiskers from the least to the greatest."""
     for number, (name, each) in enumerate(values.items()):
         _bar(axes, number, 0.65, each, number, name)
     axes.set_xticks(range(len(values)), list(values))
@@ -158,7 +158,7 @@ def bars(axes: Axes, values: Mapping[str, Sequence[float]]) -> None:
 
 
 def grouped_bars(axes: Axes, groups: Sequence[str], values: Mapping[str, Sequence[Sequence[float | None]]]) -> None:
-    """For each group a bar of each name, ``values[name][group]`` being the runs: ``None`` if it never came to that.
+    """Draw for each group a bar of each name; ``values[name][group]`` are the runs, ``None`` if it was not reached.
 
     There is a bar if there is a value of every run.
     """
@@ -184,7 +184,7 @@ def grouped_bars(axes: Axes, groups: Sequence[str], values: Mapping[str, Sequenc
 def _bar(
     axes: Axes, place: float, width: float, values: Sequence[float], number: int, label: str, points: int = SMALL - 1
 ) -> None:
-    """``points``: the size of the number above; 0: none."""
+    """Draw a bar; ``points`` is the font size of the number above it, 0 for none."""
     mean = fmean(values)
     axes.bar(
         [place], [mean], width, color=COLOURS[number % len(COLOURS)], hatch=HATCHES[number % len(HATCHES)],
@@ -203,5 +203,5 @@ def _bar(
 
 
 def _room_above(axes: Axes) -> None:
-    """For the numbers over the bars."""
+    """Extend the axis for the numbers over the bars."""
     axes.set_ylim(0, axes.get_ylim()[1] * 1.06)

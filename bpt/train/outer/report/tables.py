@@ -1,4 +1,4 @@
-"""A run of the outer layer as CSV files in a folder, and as a few numbers that log lines tell."""
+"""A run of the outer layer as CSV files in a folder, and as summary lines for the log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Quantity:
 
 
 def quantities(record: RunRecord) -> Iterator[Quantity]:
-    """Yield the run in numbers. What is not known is NaN."""
+    """Yield the run's quantities; unknown ones are NaN."""
     yield Quantity("title", record.title, SETTING)
     for name, value in record.facts.items():
         yield Quantity(name, value, SETTING)
@@ -61,7 +61,7 @@ def quantities(record: RunRecord) -> Iterator[Quantity]:
 
 
 def summary_lines(record: RunRecord) -> Iterator[str]:
-    """Log lines for the end of a run."""
+    """Return the log lines for the end of a run."""
     versions = max((row.version for row in record.updates), default=0)
     lost = f" ({record.lost} lost)" if record.lost else ""
     yield (
@@ -129,7 +129,7 @@ def _range(values: Sequence[float]) -> str:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Of those that are known; NaN if none is."""
+    """Return the mean of the known values; NaN if there is none."""
     known = [value for value in values if not math.isnan(value)]
     return fmean(known) if known else math.nan
 
@@ -191,7 +191,7 @@ def read_csv(folder: str | os.PathLike[str]) -> RunRecord:
 
 
 def make_folder(folder: str | os.PathLike[str]) -> Path:
-    """Return the folder, which is made if there is none.
+    """Return the folder, created if it is missing.
 
     Raises:
         WriteError: it could not be made.
