@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bpt.base.errors import FileError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.binary_files import LENGTH, VARINT, outline, write_varint
-from bpt.config.proto.dialect_settings import Dialect
+from bpt.config.proto.dialect_reading import Dialect
 from bpt.config.proto.dialects import NetOfDialect, read_net
 from bpt.config.proto.rewrite import rewrite_net_binary
 from bpt.config.proto.text import parse_text
