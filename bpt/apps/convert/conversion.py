@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import numpy as np
 
 from bpt.apps.convert.layer_arrays import LayerArrays, WeightsFile, check_target, read_weights, write_weights
-from bpt.base.atomic import check_place
-from bpt.base.errors import BptError, RunError
+from bpt.base.atomic import atomic_path, check_place
+from bpt.base.errors import BptError, FileError, RunError, UsageError, WriteError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.binary_files import read_content
 from bpt.config.proto.blobs import FloatArray, blob_to_array
@@ -33,13 +34,19 @@ def convert(source: str, target: str, raw: str = "", dialect: Dialect | None = N
     check_place(target)
     weights = read_weights(source, dialect)
     half = raw == "FLOAT16"
-    write_weights(weights, target, raw)
-    try:
-        numbers, rounded = _compare(weights, read_weights(target, Dialect.BPT), target, half)
-        _compare_with_bytes(weights, source, target)
-    except BptError as error:
-        os.unlink(target)  # a file that is not what it seems is worse than none
-        raise RunError(f"{target}: is not written: {error}") from None
+    content = _caffemodel(source)
+    with atomic_path(target) as temporary:  # a file that is not what it seems is worse than none
+        try:
+            write_weights(weights, os.fspath(temporary), raw)
+            numbers, rounded = _compare(weights, read_weights(os.fspath(temporary), Dialect.BPT), target, half)
+            if content is not None:
+                _compare_with_bytes(weights, content, temporary)
+        except (FileError, WriteError) as error:
+            raise error.about(target) from None
+        except UsageError as error:
+            raise UsageError(str(error).replace(os.fspath(temporary), target)) from None
+        except BptError as error:
+            raise RunError(f"{target}: is not written: {error}") from None
     kept = ", ".join(f'"{layer.name}"' for layer in weights.layers if half and not all(layer.halves))
     layers = [layer for layer in weights.layers if layer.blobs]
     blobs = sum(len(layer.blobs) for layer in layers)
@@ -87,19 +94,23 @@ def _pairs(written: WeightsFile, read: WeightsFile, by_place: bool) -> list[tupl
     return [(layer, found.blobs) for layer, found in zip(one, other, strict=True)]
 
 
-def _compare_with_bytes(weights: WeightsFile, source: str, target: str) -> None:
-    """Compare what was read, and what was written, with the bytes of ``source`` by BVLC's schema alone."""
-    if kind_of_file(source) != "caffemodel" or source.endswith(".safetensors"):
-        return
-    content = read_content(source, pb.NetParameter)
+def _caffemodel(path: str) -> bytes | None:
+    """Return the content of the file at ``path`` if it is a caffemodel."""
+    if path.endswith(".safetensors") or kind_of_file(path) != "caffemodel":
+        return None
+    return read_content(path, pb.NetParameter)
+
+
+def _compare_with_bytes(weights: WeightsFile, source: bytes, target: Path) -> None:
+    """Compare what was read, and what was written, with the bytes of the ``source`` by BVLC's schema alone."""
     net = pb.NetParameter(layer=[layer.text for layer in weights.layers])
-    plain = plain_net(content)
+    plain = plain_net(source)
     for index, place in aligned(plain, net, weights.changed):
         layer = plain.layer[index]
         for number, blob in enumerate(layer.blobs):
             if blob.data or blob.double_data:
                 values = blob_to_array(blob)
                 if not np.array_equal(values.ravel(), weights.layers[place].blobs[number].ravel(), equal_nan=True):
-                    raise RunError(f'blob {number} of layer "{layer.name}" is not what {source} has')
-    if target.endswith(".caffemodel"):
-        check_net(content, read_content(target, pb.NetParameter), weights.changed, without=("blobs",))
+                    raise RunError(f'blob {number} of layer "{layer.name}" is not what the source has')
+    if target.name.endswith(".caffemodel"):
+        check_net(source, read_content(target, pb.NetParameter), weights.changed, without=("blobs",))

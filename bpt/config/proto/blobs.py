@@ -107,7 +107,7 @@ def fits_half(values: FloatArray) -> bool:
         return True
     largest = np.nan_to_num(sizes, nan=np.inf).max(axis=1)
     lost_rows = (largest > 0) & (largest < _SMALL_FOR_HALF)
-    return not lost_rows.any() and int(is_small.sum()) <= _MAX_SHARE_OF_SMALL * np.count_nonzero(sizes)
+    return not lost_rows.any() and bool(is_small.sum() <= _MAX_SHARE_OF_SMALL * np.count_nonzero(sizes))
 
 
 def which_fit_half(blobs: Sequence[FloatArray], kind: str = "") -> list[bool]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from functools import cache
+from typing import cast
 
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.descriptor import Descriptor
@@ -62,7 +63,7 @@ def _plain(content: bytes) -> bytes:
     try:
         net = kind.FromString(content)
     except (DecodeError, ValueError):
-        net = kind.FromString(_parsable(content, kind.DESCRIPTOR))
+        net = kind.FromString(_parsable(content, cast(Descriptor, kind.DESCRIPTOR)))
     net.DiscardUnknownFields()
     return net.SerializePartialToString(deterministic=True)
 
@@ -85,7 +86,7 @@ def _parsable(message: bytes, kind: Descriptor) -> bytes:
 def aligned(
     source: pb.NetParameter, written: pb.NetParameter, changed: Collection[tuple[str, str]]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the places of each layer of ``source`` and of ``written``, in which ReLUs may follow the layers ``changed``.
+    """Yield the places of each layer in ``source`` and in ``written``, where ReLUs may follow the layers ``changed``.
 
     Raises:
         BptError: they do not have the same layers.

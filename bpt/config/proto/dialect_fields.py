@@ -7,6 +7,7 @@ never given another meaning. What is BVLC's tells :func:`bpt.config.proto.fields
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -20,7 +21,7 @@ from bpt.config.proto.fields import FIRST_OWN_NUMBER, is_message, is_own, is_rep
 
 # Whose a number below bpt's own is, where a message of BVLC's has it in bpt's schema. A number that is not here is read
 # in bpt's own files only.
-_OWNERS: dict[str, dict[int, tuple[Fork, ...]]] = {
+_OWNERS: Mapping[str, Mapping[int, tuple[Fork, ...]]] = {
     "ConvolutionParameter": dict.fromkeys((19, 20, 21), (Fork.INTEL,)),
     "InnerProductParameter": {7: (Fork.INTEL,)},
     "ConcatParameter": {3: (Fork.INTEL,)},
@@ -32,7 +33,7 @@ _OWNERS: dict[str, dict[int, tuple[Fork, ...]]] = {
     "ELUParameter": {2: (Fork.NVIDIA,)},
     "DataParameter": dict.fromkeys((12, 13, 16), (Fork.NVIDIA,)),
     "TransformationParameter": dict.fromkeys(range(8, 15), (Fork.SSD,)) | dict.fromkeys((15, 16), (Fork.INTEL,)),
-    "ImageDataParameter": dict.fromkeys((15, 16), (Fork.DEEPLAB,)),
+    "ImageDataParameter": {15: (Fork.DEEPLAB,), 16: (Fork.DEEPLAB,)},
 }
 # Fields that bpt reads as fields of BVLC's (``upgrade.fork_upgrades``), in numbers that no fork writes.
 _NEVER_IN_FILES = frozenset(("ceil_mode", "hole", "hole_h", "hole_w"))

@@ -36,6 +36,7 @@ from bpt.config.proto.dialect_settings import (
     renumbered,
     repeats_axes,
 )
+from bpt.config.proto.fields import fields_of
 
 
 class NetOfDialect(NamedTuple):
@@ -53,8 +54,8 @@ class NetOfDialect(NamedTuple):
 
 
 _LAYER = pb.LayerParameter.DESCRIPTOR.fields_by_name
-_BY_NUMBER = pb.LayerParameter.DESCRIPTOR.fields_by_number
-_OF_NET = pb.NetParameter.DESCRIPTOR.fields_by_number
+_BY_NUMBER = {field.number: field for field in fields_of(pb.LayerParameter())}
+_OF_NET = {field.number: field for field in fields_of(pb.NetParameter())}
 _LAYERS, _ENGINE_OF_NET, _NAME, _TYPE, _BLOBS = 100, 9, 1, 2, 7  # of a net; of a layer
 _NAME_OF_OLD_LAYER = 4
 _CONVOLUTION = _LAYER["convolution_param"].number
@@ -190,9 +191,7 @@ def _signs_inside(number: int, content: bytes, kind: str) -> Iterator[Fork]:
         for inside in outline(content):
             if (inside.number, inside.wire_type) == (21, LENGTH) and content[inside.start : inside.end] in _ALGORITHMS:
                 yield Fork.INTEL
-    elif number == POOLING and repeats_axes(content):
-        yield Fork.INTEL
-    elif number == LOSS and numbers_of(content).get(3) == 4:
+    elif (number == POOLING and repeats_axes(content)) or (number == LOSS and numbers_of(content).get(3) == 4):
         yield Fork.INTEL
 
 
@@ -259,13 +258,13 @@ def _layer(layer: bytes, reading: Reading) -> bytes:
                 if number in INSIDE and not reading.is_plain and (number != POOLING or kind == "Pooling"):
                     content = INSIDE[number](content, name, reading)
                 content = known_fields(content, field.message_type, f"{field.name} of {of_layer}", name, reading)
-            elif field.name == "bn_param" and not reading.is_plain and _is_pspnets(each.number, content):
-                content = renumbered(content, {1: 1000, 2: 1001, 3: 1002})
         if each.wire_type == LENGTH and field is not None and is_forks(field):
             if not fits(field, each, content) or (number in seen and field.message_type is not None):
                 reading.note(f"left out field {each.number} of {of_layer}, which is no {field.name}, or a further one")
                 continue
             seen.add(number)
+            if field.name == "bn_param" and not reading.is_plain and _is_pspnets(each.number, content):
+                content = renumbered(content, {1: 1000, 2: 1001, 3: 1002})
         parts.append(stored(number, each, content))
     return b"".join(parts)
 
@@ -299,7 +298,7 @@ def _can_be(target: str, content: bytes) -> bool:
             content.decode()
         else:
             kind: type[Message] = type(getattr(pb.LayerParameter(), target))
-            kind.FromString(content)
+            return kind.FromString(content).IsInitialized()
     except (DecodeError, ValueError):
         return False
     return True
