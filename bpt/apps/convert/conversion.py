@@ -96,7 +96,7 @@ def _pairs(written: WeightsFile, read: WeightsFile, by_place: bool) -> list[tupl
 
 def _caffemodel(path: str) -> bytes | None:
     """Return the content of the file at ``path`` if it is a caffemodel."""
-    if path.endswith(".safetensors") or kind_of_file(path) != "caffemodel":
+    if path.endswith(".safetensors") or kind_of_file(path) == "hdf5":
         return None
     return read_content(path, pb.NetParameter)
 

@@ -67,7 +67,7 @@ def _data(param: bytes, name: str, reading: Reading) -> bytes:
 def _loss(param: bytes, name: str, reading: Reading) -> bytes:
     """Read ``normalization``: Intel's and R-FCN's 3 is PRE_FIXED and their 4 NONE; BVLC's NONE is 3.
 
-    Their field 4 is the normalizer of PRE_FIXED; NVIDIA's is ``label_smoothing``, a share. Intel's 5 is read by no layer.
+    Their field 4 is the normalizer of PRE_FIXED; NVIDIA's is ``label_smoothing``, a share. No layer reads Intel's 5.
     """
     mode, value = numbers_of(param).get(3), _float_of(param, 4)
     if mode not in (3, 4) or (mode == 3 and value is None and not reading.is_intels):
@@ -166,6 +166,7 @@ INSIDE: Mapping[int, Callable[[bytes, str, Reading], bytes]] = {
 
 
 def renumbered(message: bytes, numbers: Mapping[int, int]) -> bytes:
+    """Return ``message`` with the fields ``numbers`` under other numbers."""
     return b"".join(
         stored(numbers.get(each.number, each.number), each, message[each.start : each.end]) for each in outline(message)
     )

@@ -48,8 +48,8 @@ def rewrite_net_binary(source: FilePath, target: FilePath) -> list[Note]:
     """Write the weights at ``source`` (a binary NetParameter) to ``target`` in today's format.
 
     Blobs keep their shapes, also those of four axes; fields of forks get the numbers of bpt's schema. Raises FileError
-    and WriteError; see rewrite_net_text. Raises RunError, and writes nothing, if a field of BVLC's schema is not what it
-    was in ``source`` and no note says so.
+    and WriteError; see rewrite_net_text. Raises RunError, and writes nothing, if a field of BVLC's schema is not what
+    it was in ``source`` and no note says so.
     """
     check_place(target)
     if _is_hdf5(source):
