@@ -128,7 +128,7 @@ def repeats_axes(param: bytes) -> bool:
 
 
 def _can_pool(param: bytes) -> bool:
-    """Return whether Caffe accepts a pooling: it has a kernel, and its padding is smaller than that (``PoolingLayer``)."""
+    """Return whether Caffe accepts a pooling: it has a kernel, and its padding is smaller (``PoolingLayer``)."""
     found = numbers_of(param)
     if found.get(12):  # global_pooling
         return not {2, 5, 6} & set(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from google.protobuf.message import Message
+from google.protobuf.message import EncodeError, Message
 
 from bpt.base.atomic import atomic_file, check_place
 from bpt.base.errors import BptError, FileError, PrototxtError, RunError
@@ -62,7 +62,12 @@ def rewrite_net_binary(source: FilePath, target: FilePath) -> list[Note]:
     except UnicodeError:
         raise FileError(os.fspath(source), "has names or other texts that are not UTF-8") from None
     try:
-        check_net(read_content(source, pb.NetParameter), message.SerializePartialToString(), changed)
+        written = message.SerializePartialToString()
+    except (EncodeError, ValueError):  # too large, which writing it says
+        write_binary(target, message)
+        raise
+    try:
+        check_net(read_content(source, pb.NetParameter), written, changed)
     except BptError as error:
         raise RunError(f"{os.fspath(target)}: is not written: {error}") from None
     write_binary(target, message)
