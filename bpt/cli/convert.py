@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 
     # Imported here so that --help does not wait for numpy.
     from bpt.apps.convert.conversion import convert
-    from bpt.config.proto.dialect_settings import Dialect
+    from bpt.config.proto.dialect_reading import Dialect
 
     dialect = Dialect[arguments.dialect] if arguments.dialect else None
     for line in convert(arguments.weights, arguments.output, arguments.raw, dialect):

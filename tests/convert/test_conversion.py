@@ -82,6 +82,46 @@ def test_half_precision(ending: str, tmp_path: Path) -> None:
     assert list(small.data) == [float(np.float16(0.1))]
 
 
+@pytest.mark.parametrize(
+    ("kind", "blobs", "half"),
+    [
+        ("Scale", [[1e-8, 2e-8], [0.0, 1.0]], [False, True]),
+        ("Scale", [[1.0, 1e-6], [1.0, 1e-4]], [False, True]),  # of a vector each number counts
+        ("BatchNorm", [[0.0, 0.0], [1e-7, 3e-8], [1.0]], [False] * 3),
+        ("BatchNorm", [[1.0, 2.0], [1e5, 1.0], [999.98]], [False] * 3),
+        ("BatchNorm", [[1.0, 2.0], [3.0, 1.0], [999.98]], [True] * 3),
+        ("InnerProduct", [[[1.0, 2.0], [1e-7, -1e-8]]], [False]),  # an output of nothing else
+        ("InnerProduct", [[[1.0, 1e-8, 1e-8]]], [False]),
+        ("InnerProduct", [np.concatenate([np.ones((2, 400)), np.full((2, 1), 1e-8)], 1)], [True]),  # few beside others
+    ],
+)
+def test_blobs_that_half_precision_does_not_hold(
+    kind: str, blobs: list[object], half: list[bool], tmp_path: Path
+) -> None:
+    net = pb.NetParameter()
+    net.layer.add(name="a", type=kind, blobs=map(array_to_blob, blobs))
+    (tmp_path / "net.caffemodel").write_bytes(net.SerializeToString())
+    convert(str(tmp_path / "net.caffemodel"), str(tmp_path / "half.caffemodel"), "FLOAT16")
+    stored = pb.NetParameter.FromString((tmp_path / "half.caffemodel").read_bytes()).layer[0].blobs
+    assert [blob.raw_data_type == pb.FLOAT16 for blob in stored] == half
+    for blob, values, is_half in zip(stored, blobs, half, strict=True):
+        assert is_half or np.array_equal(blob_to_array(blob), np.asarray(values, np.float32))
+
+
+def test_layers_of_one_name_are_both_kept_or_refused(tmp_path: Path) -> None:
+    net = pb.NetParameter(name="net", force_backward=True)
+    for value in (1, 2):
+        net.layer.add(name="twice", type="Scale", blobs=[array_to_blob([value])])
+    (tmp_path / "net.caffemodel").write_bytes(net.SerializeToString())
+    convert(str(tmp_path / "net.caffemodel"), str(tmp_path / "new.caffemodel"))
+    new = pb.NetParameter.FromString((tmp_path / "new.caffemodel").read_bytes())
+    assert [list(layer.blobs[0].data) for layer in new.layer] == [[1], [2]] and new.force_backward
+    with pytest.raises(UsageError, match='"twice"'):
+        convert(str(tmp_path / "net.caffemodel"), str(tmp_path / "new.h5"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["net.caffemodel", "new.caffemodel"]
+    convert(str(tmp_path / "new.caffemodel"), str(tmp_path / "new.caffemodel"))  # in place
+
+
 def test_a_net_reads_what_was_written(tmp_path: Path) -> None:
     (tmp_path / "net.prototxt").write_text(NET)
     source = write(tmp_path / "source.caffemodel")

@@ -234,6 +234,22 @@ _FORKS_NETS = (
     message(layer("BatchNorm", (139, message((5, 1), (6, 0), (7, message((2, 3.0))), (10, 1))))),
     message(layer("Pooling", (121, message((1, 1), (2, 1), (3, 3), (4, 2), (13, 0)))), layer("ROIPooling", (154, b""))),
     message(layer("SoftmaxWithLoss", (149, "CAFFE"), (101, message((3, 3), (4, 2.0)))), layer("BN", (45, b"\x18\x01"))),
+    # MobileNet-YOLO's
+    message(
+        layer("AnnotatedData", (100, message((8, message((3, 300))), (8, message((3, 416)))))),
+        layer("ReLU6", (211, message((1, 0.5)))),
+        layer("Yolov3", (603, message((1, 13)))),
+    ),
+    message(layer("CropCenter", (149, message((1, 2)))), layer("Deconvolution", (106, message((1, 2))))),  # waifu2x's
+    # R-FCN's
+    message(
+        layer("PSROIPooling", (10001, message((1, 0.0625), (2, 21), (3, 7)))),
+        layer("Dropout", (108, message((2, 0)))),
+        layer("SoftmaxWithLoss", (101, message((3, 3), (4, 128.0)))),
+    ),
+    # NVIDIA's, with a number that is Intel's, too; and Intel's
+    message(layer("Convolution", (145, 2), (106, message((19, 1)))), layer("Dropout", (108, message((2, 2), (3, 7))))),
+    message((9, "MKLDNN"), layer("Convolution", (106, message((19, 1), (21, "direct"))), (4, "t")), (101, b"")),
     message(layer("PriorBox", (203, message((1, 8.0)))), layer("TripletLoss", (203, message((1, 8.0)))), (11, 1)),
 )
 

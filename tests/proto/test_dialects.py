@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import struct
-import tempfile
 from pathlib import Path
 
 import pytest
-from google.protobuf.message import Message
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from bpt.base.errors import FileError
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.config.proto.binary_files import LENGTH, VARINT, outline, write_varint
-from bpt.config.proto.dialect_settings import Dialect
+from bpt.config.proto.binary_files import LENGTH, VARINT, write_varint
+from bpt.config.proto.dialect_reading import Dialect
 from bpt.config.proto.dialects import NetOfDialect, read_net
 from bpt.config.proto.rewrite import rewrite_net_binary
 from bpt.config.proto.text import parse_text
@@ -45,7 +41,6 @@ def read(folder: Path, *fields: tuple[int, Value], dialect: Dialect | None = Non
     return read_net(folder / "net.caffemodel", dialect)
 
 
-BVLCS_LAYER = {field.number for field in pb.LayerParameter.DESCRIPTOR.fields if field.number <= 144}
 POOLING = layer("Pooling", (121, message((2, 3), (3, 2), (4, 1), (13, 1))), name="bvlc")
 
 
@@ -100,6 +95,34 @@ POOLING = layer("Pooling", (121, message((2, 3), (3, 2), (4, 1), (13, 1))), name
          'engine: "CAFFE" pooling_param { global_pooling: true }'),
         ([layer("Upsample", (149, message((1, 2))))], "upsample_param { scale: 2 }"),
         ([layer("Softmax", (101, message((3, 3))))], "loss_param { normalization: NONE }"),
+        # R-FCN's and Intel's normalizer: more than 1 is no share of NVIDIA's label smoothing.
+        ([layer("SoftmaxWithLoss", (101, message((3, 3), (4, 128.0))))],
+         "loss_param { normalization: PRE_FIXED pre_fixed_normalizer: 128 }"),
+        ([layer("SoftmaxWithLoss", (101, message((3, 3), (4, 0.5)))), layer("PSROIPooling")],
+         "loss_param { normalization: PRE_FIXED pre_fixed_normalizer: 0.5 }"),
+        ([layer("SoftmaxWithLoss", (145, 1), (101, message((3, 3), (4, 0.1))))],
+         "forward_type: FLOAT loss_param { normalization: NONE label_smoothing: 0.1 }"),
+        # Numbers that forks have for different things, without a sign, with one, and with another's.
+        ([layer("Convolution", (106, message((1, 2), (19, 1))))], "convolution_param { num_output: 2 }"),
+        ([layer("Convolution", (145, 1), (106, message((19, 1))))], "forward_type: FLOAT convolution_param { }"),
+        ([layer("Convolution", (149, "MKLDNN"), (106, message((19, 1)))), ],
+         'engine: "MKLDNN" convolution_param { relu: true }'),
+        ([layer("BatchNorm", (139, message((10, 1))))], "batch_norm_param { }"),
+        ([layer("Pooling", (121, message((2, 3), (40, 1))))], "pooling_param { kernel_size: 3 }"),
+        ([layer("Pooling", (145, 1), (121, message((2, 3), (40, 1))))],
+         "forward_type: FLOAT pooling_param { kernel_size: 3 torch_pooling: true }"),
+        ([layer("Pooling", (121, message((2, 3), (1000, 1))))], "pooling_param { kernel_size: 3 }"),
+        ([layer("Convolution", (106, message((117, 2))))], "convolution_param { }"),
+        ([layer("Dropout", (108, message((2, 0), (3, 5)))), layer("PSROIPooling")],
+         "dropout_param { scale_train: false }"),
+        ([layer("Dropout", (108, message((2, 1)))), layer("BN", (45, message((3, 1))))],
+         "dropout_param { sample_weights_test: true }"),
+        ([layer("Dropout", (145, 1), (108, message((2, 0), (3, 0))))], "forward_type: FLOAT dropout_param { }"),
+        ([layer("Dropout", (108, message((1, 0.25), (2, 0))))], "dropout_param { dropout_ratio: 0.25 }"),
+        # MobileNet-YOLO's resize_param is a list, which is not to be merged.
+        ([layer("AnnotatedData", (100, message((8, message((3, 300), (6, 1.0))), (8, message((3, 416), (4, 416))))))],
+         "transform_param { resize_param { height: 300 pad_value: 1 } }"),
+        ([layer("Data", (100, message((8, message((3, 300))))))], "transform_param { }"),
         # What no Caffe is known to have is left out.
         ([layer("Convolution", (149, message((1, 2))))], ""),
         ([layer("ReLU", (159, b""))], ""),
@@ -113,6 +136,40 @@ def test_numbers_of_forks(fields: list[tuple[int, Value]], settings: str, tmp_pa
     assert net.layer[0] == parse_text(f'name: "{name}" type: "{kind}" {settings}', pb.LayerParameter).message
 
 
+@pytest.mark.parametrize("sign", [(9, "MKLDNN"), layer("Convolution", (106, message((21, "direct"))), name="c")])
+def test_signs_of_intels_caffe(sign: tuple[int, Value], tmp_path: Path) -> None:
+    net = read(tmp_path, layer("Pooling", (121, message((3, 3), (4, 2)))), sign).net
+    assert net.layer[0].pooling_param == pb.PoolingParameter(kernel_size=3, stride=2)
+
+
+FORKS_NUMBERS = [
+    field.number
+    for field in pb.LayerParameter.DESCRIPTOR.fields
+    if field.number > 148 and field.message_type is not None
+]
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"\x0a\x02ab\x10\x01", b"\x08\x02", b"abc"])
+def test_messages_of_other_caffes_are_left_out_and_no_damage(content: bytes, tmp_path: Path) -> None:
+    """At each number that bpt's schema has and BVLC's has not: in layers, in nets, in settings."""
+    of_layer = [(number, content) for number in FORKS_NUMBERS]
+    inside = [layer("Data", (100, message(*((number, content) for number in range(8, 17)))), name="data"),
+              layer("AnnotatedData", (100, message((14, content))), name="ssd"),
+              layer("Mine", (106, message((7, message((9, content))))), (121, message((2, 3))), name="mine"),
+              ]  # fmt: skip
+    net = read(tmp_path, layer("ReLU", *of_layer), (9, content), (10, content), (101, content), *inside).net
+    assert [each.name for each in net.layer] == ["L", "data", "ssd", "mine"]
+    assert net.layer[3].pooling_param.kernel_size == 3
+    rewrite_net_binary(tmp_path / "net.caffemodel", tmp_path / "new.caffemodel")
+
+
+def test_raw_data_do_not_take_the_place_of_data(tmp_path: Path) -> None:
+    """Another Caffe's field 12 of a blob is no ``raw_data`` of NVIDIA's if the values are where BVLC's are."""
+    blob = pb.BlobProto(data=[7], shape=pb.BlobShape(dim=[1])).SerializeToString() + message((12, b"abcd"), (10, 1))
+    net = read(tmp_path, layer("Scale", (7, blob))).net
+    assert not net.layer[0].blobs[0].HasField("raw_data") and list(net.layer[0].blobs[0].data) == [7]
+
+
 ENGINE = layer("ReLU", (149, "MKL2017"), name="intels")
 HALF = layer("ReLU", (145, 2), name="nvidias")
 
@@ -120,6 +177,7 @@ HALF = layer("ReLU", (145, 2), name="nvidias")
 @pytest.mark.parametrize(
     ("fields", "readings"),
     [
+        ([layer("SoftmaxWithLoss", (101, message((3, 3), (4, 0.5))))], ("label_smoothing 0.5", "PRE_FIXED")),
         ([(11, 1), layer("ReLU")], ("field 11 of the net", "default_forward_type", "bn_stats_batch_size")),
         ([layer("Pooling", (121, message((2, 2), (3, 3), (4, 1)))), ENGINE],
          ("kernel 2 stride 3 pad 1", "kernel 3 stride 1 pad 2")),
@@ -151,44 +209,6 @@ def test_two_readings_are_refused_with_both(
 def test_who_knows_the_caffe_may_say_so(dialect: Dialect, settings: str, tmp_path: Path) -> None:
     net = read(tmp_path, layer("Pooling", (121, message((2, 1), (3, 3), (4, 2)))), dialect=dialect).net
     assert net.layer[0].pooling_param == parse_text(settings, pb.PoolingParameter).message
-
-
-def unknown_fields() -> st.SearchStrategy[bytes]:
-    """A field of any number and wire type, as some Caffe that nobody here knows may write it."""
-    numbers = st.integers(1, 20) | st.integers(100, 300) | st.integers(1, 2**29 - 1)
-    values = st.integers(0, 2**40) | st.binary(max_size=12) | st.floats(width=32) | st.sampled_from(["CAFFE", "MKLDNN"])
-    return st.builds(lambda number, value: message((number, value)), numbers, values)
-
-
-def known_numbers(kind: type[Message]) -> set[int]:
-    return {field.number for field in kind.DESCRIPTOR.fields}
-
-
-@settings(max_examples=200, derandomize=True, deadline=None)
-@given(
-    st.fixed_dictionaries({}, optional={name: st.integers(0, 4) for name in ("kernel_size", "stride", "pad")}),
-    st.fixed_dictionaries({}, optional={"normalization": st.integers(0, 3), "normalize": st.booleans()}),
-    st.lists(unknown_fields(), max_size=3),
-    st.lists(unknown_fields(), max_size=2),
-)
-def test_no_known_field_of_bvlcs_is_ever_changed(
-    pooling: dict[str, int], loss: dict[str, int], of_layer: list[bytes], of_net: list[bytes]
-) -> None:
-    """Whatever stands beside them: they are as they were, or the file is refused."""
-    known = pb.LayerParameter(name="p", type="Pooling", pooling_param=pooling, loss_param=loss, bottom=["b"])
-    kept = [each for each in of_layer if next(outline(each)).number not in BVLCS_LAYER]
-    beside = [each for each in of_net if next(outline(each)).number not in known_numbers(pb.NetParameter)]
-    net = message((1, "net"), (100, known.SerializeToString() + b"".join(kept))) + b"".join(beside)
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder) / "net.caffemodel", Path(folder) / "new.caffemodel"
-        source.write_bytes(net)
-        try:
-            rewrite_net_binary(source, target)
-        except FileError:
-            return
-        (layer,) = pb.NetParameter.FromString(target.read_bytes()).layer
-    for name in ("name", "type", "bottom", "pooling_param", "loss_param"):
-        assert getattr(layer, name) == getattr(known, name)
 
 
 def test_what_is_written_is_in_the_schemas_numbers_and_read_as_them(tmp_path: Path) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
-from google.protobuf.message import DecodeError
+import os
+from pathlib import Path
 
-from bpt.apps.convert.layer_arrays import WeightsFile, check_target, read_weights, write_weights
-from bpt.base.atomic import check_place
-from bpt.base.errors import PrototxtError, RunError
+import numpy as np
+
+from bpt.apps.convert.layer_arrays import LayerArrays, WeightsFile, check_target, read_weights, write_weights
+from bpt.base.atomic import atomic_path, check_place
+from bpt.base.errors import BptError, FileError, RunError, UsageError, WriteError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.binary_files import read_content
-from bpt.config.proto.blobs import fits_half
-from bpt.config.proto.dialect_settings import Dialect
-from bpt.config.proto.upgrade import upgrade_net
+from bpt.config.proto.blobs import FloatArray, blob_to_array
+from bpt.config.proto.bvlc_check import aligned, check_net, plain_net
+from bpt.config.proto.dialect_reading import Dialect
 from bpt.train.state.weights import kind_of_file
 
 
@@ -31,19 +33,30 @@ def convert(source: str, target: str, raw: str = "", dialect: Dialect | None = N
     check_target(target, raw)
     check_place(target)
     weights = read_weights(source, dialect)
-    write_weights(weights, target, raw)
-    written = read_weights(target, Dialect.BVLC)
     half = raw == "FLOAT16"
-    numbers, rounded = _compare(weights, written, target, half)
-    if target.endswith(".caffemodel"):
-        _compare_texts(weights, written, source, target)
-    kept = [f'"{layer.name}"' for layer in weights.layers if half and not all(map(fits_half, layer.blobs))]
+    content = _caffemodel(source)
+    with atomic_path(target) as temporary:  # a file that is not what it seems is worse than none
+        try:
+            write_weights(weights, os.fspath(temporary), raw)
+            numbers, rounded = _compare(weights, read_weights(os.fspath(temporary), Dialect.BPT), target, half)
+            if content is not None:
+                _compare_with_bytes(weights, content, temporary)
+        except (FileError, WriteError) as error:
+            raise error.about(target) from None
+        except UsageError as error:
+            raise UsageError(str(error).replace(os.fspath(temporary), target)) from None
+        except BptError as error:
+            raise RunError(f"{target}: is not written: {error}") from None
+    kept = ", ".join(f'"{layer.name}"' for layer in weights.layers if half and not all(layer.halves))
     layers = [layer for layer in weights.layers if layer.blobs]
     blobs = sum(len(layer.blobs) for layer in layers)
     rounding = f"equal but for rounding to FLOAT16, by {rounded:.2g} of a blob's largest at most"
     return [
         *(f"{source}: {note}" for note in weights.notes),
-        *([f"{target}: numbers beyond FLOAT16 stay in FLOAT, in layers {', '.join(kept)}"] if kept else []),
+        *(
+            f"{target}: blobs too large or too small for FLOAT16 stay in FLOAT, in layers {kept}"
+            for _ in range(bool(kept))
+        ),
         f"{target}: {len(layers)} layers with {blobs} blobs, {numbers:,} numbers; read back: "
         f"{rounding if rounded else 'all equal'}",
     ]
@@ -51,16 +64,14 @@ def convert(source: str, target: str, raw: str = "", dialect: Dialect | None = N
 
 def _compare(written: WeightsFile, read: WeightsFile, path: str, half: bool) -> tuple[int, float]:
     """Return how many numbers there are, and the largest rounding, by the largest number of its blob."""
-    wanted = {layer.name: layer.blobs for layer in written.layers if layer.blobs}
-    found = {layer.name: layer.blobs for layer in read.layers if layer.blobs}
-    if list(map(len, wanted.values())) != [len(found.get(name, ())) for name in wanted] or len(wanted) != len(found):
-        raise RunError(f"{path}: what was read back has other layers than were written")
+    pairs = _pairs(written, read, by_place=path.endswith(".caffemodel"))
     numbers, largest = 0, 0.0
-    for name, blobs in wanted.items():
-        for index, (values, back) in enumerate(zip(blobs, found[name], strict=True)):
-            expected = values.astype(np.float16).astype(np.float32) if half and fits_half(values) else values
+    for layer, found in pairs:
+        name, blobs, fits = layer.name, layer.blobs, layer.halves if half else [False] * len(layer.blobs)
+        for index, (values, back) in enumerate(zip(blobs, found, strict=True)):
+            expected = values.astype(np.float16).astype(np.float32) if fits[index] else values
             if not np.array_equal(expected, back, equal_nan=True):
-                raise RunError(f'{path}: blob {index} of layer "{name}", read back, is not what was written')
+                raise RunError(f'blob {index} of layer "{name}", read back, is not what was written')
             numbers += values.size
             finite = np.isfinite(values)
             scale = float(np.abs(values[finite]).max(initial=0))
@@ -69,29 +80,37 @@ def _compare(written: WeightsFile, read: WeightsFile, path: str, half: bool) -> 
     return numbers, largest
 
 
-def _compare_texts(weights: WeightsFile, written: WeightsFile, source: str, target: str) -> None:
-    """Compare what layers say, blobs aside: with what was read, and with the bytes of ``source`` by BVLC's numbers.
+def _pairs(written: WeightsFile, read: WeightsFile, by_place: bool) -> list[tuple[LayerArrays, tuple[FloatArray, ...]]]:
+    """Return each layer with blobs that was written, and its blobs as read back.
 
-    The latter knows nothing of forks. So it holds what a fork's numbers were taken for against the plain reading.
+    Args:
+        by_place: the file keeps the order of the layers; else their names are unique.
     """
-    wanted, found = ([layer.text for layer in each.layers] for each in (weights, written))
-    if wanted != found:
-        name = next((a.name for a, b in zip(wanted, found, strict=False) if a != b), "")
-        raise RunError(f'{target}: layer "{name}", read back, does not say what it said in {source}')
-    if kind_of_file(source) == "hdf5" or source.endswith(".safetensors"):
-        return
-    try:
-        plain = pb.NetParameter.FromString(read_content(source, pb.NetParameter))
-        upgrade_net(plain, {}, None)
-    except (DecodeError, PrototxtError):  # a fork's fields are no fields of the schema
-        return
-    by_name = {layer.name: layer for layer in plain.layer}
-    for layer in written.layers:
-        text = by_name.get(layer.name)
-        for name in _OF_BVLC if text and layer.name not in weights.changed else ():
-            if getattr(layer.text, name) != getattr(text, name):
-                raise RunError(f'{target}: {name} of layer "{layer.name}" is not what {source} says')
+    one, other = ([layer for layer in each.layers if layer.blobs] for each in (written, read))
+    if not by_place:
+        one, other = (sorted(each, key=lambda layer: layer.name) for each in (one, other))
+    if [(layer.name, len(layer.blobs)) for layer in one] != [(layer.name, len(layer.blobs)) for layer in other]:
+        raise RunError("what was read back has other layers than were written")
+    return [(layer, found.blobs) for layer, found in zip(one, other, strict=True)]
 
 
-_OF_BVLC = ("type", "bottom", "top", "pooling_param", "convolution_param", "inner_product_param", "loss_param")
-"""Fields whose numbers inside are BVLC's in bpt's schema, too."""
+def _caffemodel(path: str) -> bytes | None:
+    """Return the content of the file at ``path`` if it is a caffemodel."""
+    if path.endswith(".safetensors") or kind_of_file(path) == "hdf5":
+        return None
+    return read_content(path, pb.NetParameter)
+
+
+def _compare_with_bytes(weights: WeightsFile, source: bytes, target: Path) -> None:
+    """Compare what was read, and what was written, with the bytes of the ``source`` by BVLC's schema alone."""
+    net = pb.NetParameter(layer=[layer.text for layer in weights.layers])
+    plain = plain_net(source)
+    for index, place in aligned(plain, net, weights.changed):
+        layer = plain.layer[index]
+        for number, blob in enumerate(layer.blobs):
+            if blob.data or blob.double_data:
+                values = blob_to_array(blob)
+                if not np.array_equal(values.ravel(), weights.layers[place].blobs[number].ravel(), equal_nan=True):
+                    raise RunError(f'blob {number} of layer "{layer.name}" is not what the source has')
+    if target.name.endswith(".caffemodel"):
+        check_net(source, read_content(target, pb.NetParameter), weights.changed, without=("blobs",))

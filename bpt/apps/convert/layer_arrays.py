@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bpt.apps.convert import safetensors_file
 from bpt.base.errors import BptError, FileError, PrototxtError, UsageError, WriteError
@@ -12,9 +11,17 @@ from bpt.base.formats import SAFETENSORS
 from bpt.base.user_files import format_of
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.binary_files import write_binary
-from bpt.config.proto.blobs import FloatArray, array_to_blob, array_to_raw_blob, blob_to_array, fits_half, is_legacy
-from bpt.config.proto.dialect_settings import Dialect
+from bpt.config.proto.blobs import (
+    FloatArray,
+    array_to_blob,
+    array_to_raw_blob,
+    blob_to_array,
+    is_legacy,
+    which_fit_half,
+)
+from bpt.config.proto.dialect_reading import Dialect
 from bpt.config.proto.dialects import read_net
+from bpt.config.proto.fields import is_message, is_own
 from bpt.config.proto.upgrade import upgrade_net
 from bpt.train.state import hdf5
 from bpt.train.state.weights import kind_of_file
@@ -38,6 +45,11 @@ class LayerArrays:
     def name(self) -> str:
         return self.text.name
 
+    @property
+    def halves(self) -> list[bool]:
+        """Which of the blobs are stored in half precision, where that is asked for."""
+        return which_fit_half(self.blobs, self.text.type)
+
 
 @dataclass(frozen=True)
 class WeightsFile:
@@ -45,18 +57,18 @@ class WeightsFile:
 
     Attributes:
         notes: what was read in another way than it is written today.
-        changed: names of layers that a fork's numbers give another meaning than BVLC's.
+        changed: of layers, name and field of BVLC's schema that means another thing in the fork.
+        settings: what a caffemodel says beside its layers.
     """
 
     layers: tuple[LayerArrays, ...]
-    name: str = ""
     notes: tuple[str, ...] = ()
-    changed: frozenset[str] = frozenset()
+    changed: frozenset[tuple[str, str]] = frozenset()
+    settings: pb.NetParameter = field(default_factory=pb.NetParameter)
 
 
 def read_weights(path: str, dialect: Dialect | None = None) -> WeightsFile:
-    """Return the weights at ``path``: a caffemodel of any Caffe, HDF5, or safetensors, by its content or if the name
-    ends so.
+    """Return the weights at ``path``: a caffemodel of any Caffe, HDF5, or safetensors, by content or name.
 
     Layers of V0 and V1 become today's, fields of forks get the numbers of bpt's schema, and blobs of the time when all
     had four axes the axes that they have today.
@@ -97,7 +109,8 @@ def _of_message(path: str, dialect: Dialect | None) -> WeightsFile:
             raise FileError(path, f'layer "{layer.name}": {error}') from None
         del layer.blobs[:]
         layers.append(LayerArrays(layer, blobs))
-    return WeightsFile(tuple(layers), net.name, tuple(notes), changed)
+    del net.layer[:]
+    return WeightsFile(tuple(layers), tuple(notes), changed, net)
 
 
 def _todays(layer: pb.LayerParameter, index: int, blob: pb.BlobProto) -> FloatArray:
@@ -124,12 +137,20 @@ def write_weights(weights: WeightsFile, path: str, raw: str = "") -> None:
         WriteError: the file could not be written.
     """
     check_target(path, raw)
-    arrays = {layer.name: layer.blobs for layer in weights.layers if layer.blobs}
+    arrays: dict[str, tuple[FloatArray, ...]] = {}
+    halves: dict[str, list[bool]] = {}
+    for layer in weights.layers if not path.endswith(".caffemodel") else ():
+        if layer.blobs and layer.name in arrays:
+            raise UsageError(
+                f'{path}: two layers with weights are called "{layer.name}"; only a .caffemodel can hold both'
+            )
+        if layer.blobs:
+            arrays[layer.name], halves[layer.name] = layer.blobs, layer.halves
     try:
         if path.endswith(".h5"):
             hdf5.write_arrays(arrays, path)
         elif path.endswith(".safetensors"):
-            safetensors_file.write_arrays(arrays, path, half=raw == "FLOAT16")
+            safetensors_file.write_arrays(arrays, path, halves if raw else {})
         else:
             write_binary(path, _message(weights, raw))
     except BptError as error:
@@ -149,21 +170,26 @@ def check_target(path: str, raw: str = "") -> None:
 
 
 def _message(weights: WeightsFile, raw: str) -> pb.NetParameter:
-    net = pb.NetParameter(name=weights.name)
-    stored: Callable[[FloatArray], pb.BlobProto] = array_to_blob
-    if raw:
-        number = pb.Type.Value(raw)
-        stored = lambda values: array_to_raw_blob(values, number if fits_half(values) else pb.FLOAT)  # noqa: E731
+    net = pb.NetParameter()
+    for setting, value in weights.settings.ListFields():
+        if not is_own(setting):  # how a fork computed has no effect here, and its numbers would need its dialect again
+            if is_message(setting):
+                getattr(net, setting.name).CopyFrom(value)
+            else:
+                setattr(net, setting.name, value)
     for layer in weights.layers:
         message = net.layer.add()
         message.CopyFrom(layer.text)
-        _add(message, layer.blobs, stored)
+        _add(message, layer, raw)
     return net
 
 
-def _add(message: pb.LayerParameter, blobs: Sequence[FloatArray], stored: Callable[[FloatArray], pb.BlobProto]) -> None:
-    for values in blobs:
+def _add(message: pb.LayerParameter, layer: LayerArrays, raw: str) -> None:
+    halves = layer.halves if raw == "FLOAT16" else [False] * len(layer.blobs)
+    for values, half in zip(layer.blobs, halves, strict=True):
         try:
-            message.blobs.append(stored(values))
+            message.blobs.append(
+                array_to_raw_blob(values, pb.FLOAT16 if half else pb.FLOAT) if raw else array_to_blob(values)
+            )
         except BptError as error:
             raise BptError(f'layer "{message.name}": {error}') from None

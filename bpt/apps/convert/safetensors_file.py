@@ -12,7 +12,7 @@ from bpt.base.atomic import atomic_path
 from bpt.base.errors import FileError
 from bpt.base.formats import SAFETENSORS
 from bpt.base.user_files import UnreadableError, read_bytes, refuse_file
-from bpt.config.proto.blobs import FloatArray, fits_half
+from bpt.config.proto.blobs import FloatArray
 
 
 def read_arrays(path: str) -> dict[str, tuple[FloatArray, ...]]:
@@ -40,8 +40,8 @@ def read_arrays(path: str) -> dict[str, tuple[FloatArray, ...]]:
     return {layer: tuple(blobs[number] for number in sorted(blobs)) for layer, blobs in found.items()}
 
 
-def write_arrays(layers: Mapping[str, Sequence[FloatArray]], path: str, half: bool = False) -> None:
-    """Write the blobs of each layer; if ``half``, in half precision those whose numbers it holds.
+def write_arrays(layers: Mapping[str, Sequence[FloatArray]], path: str, halves: Mapping[str, Sequence[bool]]) -> None:
+    """Write the blobs of each layer; those that ``halves`` marks, in half precision.
 
     Raises:
         WriteError: the file could not be written.
@@ -49,8 +49,8 @@ def write_arrays(layers: Mapping[str, Sequence[FloatArray]], path: str, half: bo
     library = _library(path)
     tensors = {}
     for layer, blobs in layers.items():
-        for number, values in enumerate(blobs):
-            kind = np.float16 if half and fits_half(values) else np.float32
+        for number, (values, half) in enumerate(zip(blobs, halves.get(layer, [False] * len(blobs)), strict=True)):
+            kind = np.float16 if half else np.float32
             stored = np.ascontiguousarray(values, kind).reshape(values.shape)
             tensors[f"{layer}/{number}"] = stored
     with atomic_path(path) as temporary, open(temporary, "wb") as file:

@@ -9,6 +9,7 @@ NVIDIA's Caffe stores such a run itself, ``raw_data``, of numbers of any type, `
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,8 @@ RAW: dict[int, np.dtype[Any]] = {
 
 _OLD_DIMENSIONS = ("num", "channels", "height", "width")
 _OLD_AXES = len(_OLD_DIMENSIONS)
+_SMALL_FOR_HALF = 2.0**-19
+_MAX_SHARE_OF_SMALL = 0.01
 _LARGEST = 2**31 - 1  # bytes that a message of protobuf can hold
 
 
@@ -92,9 +95,36 @@ def array_to_raw_blob(array: ArrayLike, number: int) -> pb.BlobProto:
 
 
 def fits_half(values: FloatArray) -> bool:
-    """Return whether FLOAT16, which ends at 65504, can hold all finite numbers of ``values``."""
+    """Return whether FLOAT16 holds ``values``: none is beyond 65504, and what it loses of small ones does not count.
+
+    Below 2^-19 more than half of its digits are gone. Such numbers may stand beside larger ones, if they are few; a
+    vector has none of them, and no row (what one output is made of) has nothing else. Zeros are no small numbers.
+    """
     with np.errstate(over="ignore"):
-        return np.array_equal(np.isfinite(values.astype(np.float16)), np.isfinite(values))
+        if not np.array_equal(np.isfinite(values.astype(np.float16)), np.isfinite(values)):
+            return False
+    sizes = np.abs(values).reshape(len(values) if values.ndim else 1, -1)
+    is_small = (sizes > 0) & (sizes < _SMALL_FOR_HALF)
+    if not is_small.any():
+        return True
+    largest = np.nan_to_num(sizes, nan=np.inf).max(axis=1)
+    lost_rows = (largest > 0) & (largest < _SMALL_FOR_HALF)
+    return not lost_rows.any() and bool(is_small.sum() <= _MAX_SHARE_OF_SMALL * np.count_nonzero(sizes))
+
+
+def which_fit_half(blobs: Sequence[FloatArray], kind: str = "") -> list[bool]:
+    """Return for each blob of a layer of the type ``kind`` whether it is stored in FLOAT16.
+
+    Mean, variance and factor of a BatchNorm stay together: the factor divides the others. Where no type is known, the
+    shapes tell.
+    """
+    fit = [fits_half(values) for values in blobs]
+    shapes = [values.shape for values in blobs]
+    is_norm = len(shapes) in (3, 5) and len(shapes[0]) == 1 and shapes[0] == shapes[1] and shapes[2] in ((), (1,))
+    is_norm = kind == "BatchNorm" or (not kind and is_norm)
+    if is_norm and not all(fit[:3]):
+        fit[:3] = [False] * len(fit[:3])
+    return fit
 
 
 def array_to_blob(array: ArrayLike, diff: ArrayLike | None = None) -> pb.BlobProto:

@@ -5,57 +5,16 @@ Each is decided by its own message where that is possible, else by the signs of 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from enum import Enum
 
 from google.protobuf.message import DecodeError
 
 from bpt.base.errors import BptError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.binary_files import FIXED32, LENGTH, VARINT, WireField, outline, read_varint, write_varint
-
-
-class Dialect(Enum):
-    """The Caffe whose numbers a net is in, where Caffes differ in what a number means."""
-
-    BVLC = "BVLC's Caffe"
-    NVIDIA = "NVIDIA's Caffe"
-    INTEL = "Intel's Caffe"
-    INTEL_1_0_5 = "Intel's Caffe 1.0.5 to 1.1.1a"
-
-
-@dataclass
-class Reading:
-    """What is known of a net while it is read.
-
-    Attributes:
-        signs: by fork, the first thing that it alone writes.
-        chosen: the dialect that the caller names; ``None``: the net itself must tell.
-    """
-
-    signs: dict[Dialect, str]
-    chosen: Dialect | None = None
-    notes: dict[str, None] = field(default_factory=dict)
-    changed: set[str] = field(default_factory=set)
-
-    @property
-    def is_intels(self) -> bool:
-        """Whether the net has signs of Intel's Caffe."""
-        return self.chosen in (Dialect.INTEL, Dialect.INTEL_1_0_5) or (not self.chosen and Dialect.INTEL in self.signs)
-
-    @property
-    def is_nvidias(self) -> bool:
-        """Whether the net has signs of NVIDIA's Caffe."""
-        return self.chosen is Dialect.NVIDIA or (not self.chosen and Dialect.NVIDIA in self.signs)
-
-    def note(self, words: str) -> None:
-        """Report ``words``, once."""
-        self.notes[words] = None
-
-
-def ambiguous(what: str, one: str, other: str) -> BptError:
-    return BptError(f"{what} may be {one}, or {other}; bpt convert --dialect says which Caffe wrote the file")
+from bpt.config.proto.dialect_fields import stored
+from bpt.config.proto.dialect_reading import Dialect, Fork, Reading, ambiguous
 
 
 def numbers_of(message: bytes) -> dict[int, int]:
@@ -70,10 +29,10 @@ BATCH_NORM, POOLING, LOSS, _DATA = (
     for name in ("batch_norm_param", "pooling_param", "loss_param", "data_param")
 )
 # By number and by how it is stored, which differs wherever two forks have the same number.
-IN_BATCH_NORM: Mapping[tuple[int, int], tuple[Dialect, int]] = {
-    (5, LENGTH): (Dialect.NVIDIA, 1001), (6, LENGTH): (Dialect.NVIDIA, 1002), (7, VARINT): (Dialect.NVIDIA, 1003),
-    (15, VARINT): (Dialect.NVIDIA, 4), (5, VARINT): (Dialect.INTEL, 1004), (6, VARINT): (Dialect.INTEL, 1005),
-    (7, LENGTH): (Dialect.INTEL, 1006), (8, LENGTH): (Dialect.INTEL, 1002),
+IN_BATCH_NORM: Mapping[tuple[int, int], tuple[Fork, int]] = {
+    (5, LENGTH): (Fork.NVIDIA, 1001), (6, LENGTH): (Fork.NVIDIA, 1002), (7, VARINT): (Fork.NVIDIA, 1003),
+    (15, VARINT): (Fork.NVIDIA, 4), (5, VARINT): (Fork.INTEL, 1004), (6, VARINT): (Fork.INTEL, 1005),
+    (7, LENGTH): (Fork.INTEL, 1006), (8, LENGTH): (Fork.INTEL, 1002),
 }  # fmt: skip
 
 
@@ -106,18 +65,22 @@ def _data(param: bytes, name: str, reading: Reading) -> bytes:
 
 
 def _loss(param: bytes, name: str, reading: Reading) -> bytes:
-    """Read ``normalization``, of which Intel's 3 is PRE_FIXED and 4 NONE; BVLC's NONE is 3.
+    """Read ``normalization``: Intel's and R-FCN's 3 is PRE_FIXED and their 4 NONE; BVLC's NONE is 3.
 
-    Intel's field 4 is the normalizer of PRE_FIXED; NVIDIA's is ``label_smoothing``. Intel's 5 is read by no layer.
+    Their field 4 is the normalizer of PRE_FIXED; NVIDIA's is ``label_smoothing``, a share. No layer reads Intel's 5.
     """
-    mode = numbers_of(param).get(3)
-    has_normalizer = any((each.number, each.wire_type) == (4, FIXED32) for each in outline(param))
-    if mode not in (3, 4) or (mode == 3 and not reading.is_intels):
+    mode, value = numbers_of(param).get(3), _float_of(param, 4)
+    if mode not in (3, 4) or (mode == 3 and value is None and not reading.is_intels):
         return param
-    if mode == 3 and (not has_normalizer or reading.is_nvidias):
-        raise ambiguous(f'normalization 3 of layer "{name}"', "NONE (BVLC, NVIDIA)", "PRE_FIXED (Intel)")
-    reading.changed.add(name)
-    reading.note(f'loss_param of layer "{name}" is in the numbers of Intel\'s Caffe')
+    if mode == 3 and not (value is not None and value > 1):  # else it can be no share
+        prefixed = reading.is_intels or reading.is_only(Fork.RFCN)
+        if prefixed == reading.is_nvidias or value is None:
+            one = "NONE (BVLC)" if value is None else f"NONE with label_smoothing {value:g} (NVIDIA)"
+            raise ambiguous(f'normalization 3 of layer "{name}"', one, "PRE_FIXED (Intel, R-FCN)")
+        if reading.is_nvidias:
+            return param
+    reading.changed.add((name, "loss_param"))
+    reading.note(f"loss_param of layer \"{name}\" is in the numbers of Intel's and R-FCN's Caffe")
     chosen = pb.LossParameter.PRE_FIXED if mode == 3 else pb.LossParameter.NONE
     normalizer = pb.LossParameter.DESCRIPTOR.fields_by_name["pre_fixed_normalizer"].number
     parts = []
@@ -126,6 +89,12 @@ def _loss(param: bytes, name: str, reading: Reading) -> bytes:
         if each.number != 5:
             parts.append(stored(normalizer if each.number == 4 else each.number, each, content))
     return b"".join(parts)
+
+
+def _float_of(message: bytes, number: int) -> float | None:
+    """Return the last value of a field that is stored as a float."""
+    values = [each for each in outline(message) if (each.number, each.wire_type) == (number, FIXED32)]
+    return float(struct.unpack_from("<f", message, values[-1].start)[0]) if values else None
 
 
 # Pooling: Intel's Caffe 1.0.5 to 1.1.1a has other numbers than BVLC's, and all of ``pad``, ``kernel_size`` and
@@ -140,7 +109,7 @@ def _pooling(param: bytes, name: str, reading: Reading) -> bytes:
         swapped = renumbered(param, _SWAPPED)
         is_bvlcs, is_swapped = not repeats_axes(param) and _can_pool(param), _can_pool(swapped)
         if reading.chosen or (is_swapped and reading.is_intels and not is_bvlcs):
-            reading.changed.add(name)
+            reading.changed.add((name, "pooling_param"))
             reading.note(f"{what} is in the numbers of {Dialect.INTEL_1_0_5.value}")
             return _by_axis(swapped, what)
         # A pooling that cannot be BVLC's is one sign, and not enough. Without any, it is BVLC's, as most files are.
@@ -159,7 +128,7 @@ def repeats_axes(param: bytes) -> bool:
 
 
 def _can_pool(param: bytes) -> bool:
-    """Return whether Caffe accepts a pooling: it has a kernel, and its padding is smaller than that (``PoolingLayer``)."""
+    """Return whether Caffe accepts a pooling: it has a kernel, and its padding is smaller (``PoolingLayer``)."""
     found = numbers_of(param)
     if found.get(12):  # global_pooling
         return not {2, 5, 6} & set(found)
@@ -197,11 +166,7 @@ INSIDE: Mapping[int, Callable[[bytes, str, Reading], bytes]] = {
 
 
 def renumbered(message: bytes, numbers: Mapping[int, int]) -> bytes:
+    """Return ``message`` with the fields ``numbers`` under other numbers."""
     return b"".join(
         stored(numbers.get(each.number, each.number), each, message[each.start : each.end]) for each in outline(message)
     )
-
-
-def stored(number: int, each: WireField, content: bytes) -> bytes:
-    length = write_varint(len(content)) if each.wire_type == LENGTH else b""
-    return write_varint(number << 3 | each.wire_type) + length + content

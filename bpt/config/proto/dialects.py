@@ -17,20 +17,26 @@ from google.protobuf.message import DecodeError, Message
 from bpt.base.errors import BptError, FileError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.binary_files import FIXED32, LENGTH, VARINT, MalformedError, WireField, outline, read_content
+from bpt.config.proto.dialect_fields import (
+    fits,
+    is_forks,
+    is_sign_of_bpt,
+    known_fields,
+    stored,
+    without_second_values,
+)
+from bpt.config.proto.dialect_reading import SIGNS_BY_TYPE, Dialect, Fork, Reading, ambiguous
 from bpt.config.proto.dialect_settings import (
     BATCH_NORM,
     IN_BATCH_NORM,
     INSIDE,
     LOSS,
     POOLING,
-    Dialect,
-    Reading,
-    ambiguous,
     numbers_of,
     renumbered,
     repeats_axes,
-    stored,
 )
+from bpt.config.proto.fields import fields_of
 
 
 class NetOfDialect(NamedTuple):
@@ -39,16 +45,20 @@ class NetOfDialect(NamedTuple):
     Attributes:
         net: the net.
         notes: what was read in other numbers than the schema's, and what was left out.
-        changed: the names of layers with a field of BVLC's schema that means another thing in the fork.
+        changed: of layers, name and field of BVLC's schema that means another thing in the fork; see ``Reading``.
     """
 
     net: pb.NetParameter
     notes: tuple[str, ...]
-    changed: frozenset[str]
+    changed: frozenset[tuple[str, str]]
 
 
 _LAYER = pb.LayerParameter.DESCRIPTOR.fields_by_name
-_LAYERS, _NAME, _TYPE, _BLOBS = 100, 1, 2, 7  # of a net; of a layer
+_BY_NUMBER = {field.number: field for field in fields_of(pb.LayerParameter())}
+_OF_NET = {field.number: field for field in fields_of(pb.NetParameter())}
+_LAYERS, _ENGINE_OF_NET, _NAME, _TYPE, _BLOBS = 100, 9, 1, 2, 7  # of a net; of a layer
+_NAME_OF_OLD_LAYER = 4
+_CONVOLUTION = _LAYER["convolution_param"].number
 
 # What a number in a layer is, in one Caffe or another, where it is a message.
 _SETTINGS: dict[int, tuple[str, ...]] = {
@@ -116,7 +126,7 @@ def read_net(path: str | os.PathLike[str], dialect: Dialect | None = None) -> Ne
     """
     content = read_content(path, pb.NetParameter)
     try:
-        reading = Reading(dict(reversed([*_signs_of_net(content)])), dialect)
+        reading = Reading(frozenset(_signs_of_net(content)), dialect)
         net = pb.NetParameter.FromString(_net(content, reading))
     except BptError as error:
         raise FileError(path, str(error)) from None
@@ -129,59 +139,99 @@ def read_net(path: str | os.PathLike[str], dialect: Dialect | None = None) -> Ne
 
 _OF_NVIDIAS_NET = {12: VARINT, 13: VARINT, 14: VARINT, 15: FIXED32, 16: VARINT, 17: LENGTH, 18: VARINT, 20: VARINT}
 _ENGINES = (b"CAFFE", b"CUDNN", b"MKL2017", b"MKLDNN", b"DNNL")
+_OF_SEGNET = ((45, "BN"), (137, "Upsample"), (138, "DenseImageData"))
+_ALGORITHMS = (b"direct", b"winograd", b"auto")
 
 
-def _signs_of_net(net: bytes) -> Iterator[tuple[Dialect, str]]:
+def _signs_of_net(net: bytes) -> Iterator[Fork]:
     for each in outline(net):
-        if _OF_NVIDIAS_NET.get(each.number) == each.wire_type:
-            yield Dialect.NVIDIA, f"field {each.number} of the net"
-        elif (each.number, each.wire_type) == (_LAYERS, LENGTH):
-            yield from _signs_of_layer(net[each.start : each.end])
+        number, content = each.number, net[each.start : each.end] if each.wire_type == LENGTH else b""
+        if _OF_NVIDIAS_NET.get(number) == each.wire_type:
+            yield Fork.NVIDIA
+        elif number == _ENGINE_OF_NET and content.startswith(_ENGINES):
+            yield Fork.INTEL
+        elif number == _LAYERS and each.wire_type == LENGTH:
+            yield from _signs_of_layer(content)
 
 
-def _signs_of_layer(layer: bytes) -> Iterator[tuple[Dialect, str]]:
-    name, _ = _name_and_type(layer)
-    of_layer = f'of layer "{name}"'
+def _signs_of_layer(layer: bytes) -> Iterator[Fork]:
+    _, kind = _name_and_type(layer)
+    if kind in SIGNS_BY_TYPE:
+        yield SIGNS_BY_TYPE[kind]
     for each in outline(layer):
-        number, stored, content = each.number, each.wire_type, layer[each.start : each.end]
-        if number in _OF_NVIDIA and stored == VARINT:
-            yield Dialect.NVIDIA, f"field {number} {of_layer}"
-        elif stored != LENGTH:
+        number, field = each.number, _BY_NUMBER.get(each.number)
+        if number in _OF_NVIDIA and each.wire_type == VARINT:
+            yield Fork.NVIDIA
+        if number == _BLOBS and each.wire_type == LENGTH:
+            if {12} == {inside.number for inside in outline(layer[each.start : each.end])} & {5, 8, 12}:
+                yield Fork.NVIDIA
             continue
-        elif number == 149 and content.startswith(_ENGINES):
-            yield Dialect.INTEL, f"engine {of_layer}"
-        elif number == _BLOBS and any(inside.number == 12 for inside in outline(content)):
-            yield Dialect.NVIDIA, f"raw_data {of_layer}"
-        elif number == BATCH_NORM:
-            for inside in outline(content):
-                if found := IN_BATCH_NORM.get((inside.number, inside.wire_type)):
-                    yield found[0], f"batch_norm_param {of_layer}"
-        elif number == POOLING and repeats_axes(content):
-            yield Dialect.INTEL, f"pooling_param {of_layer}"
-        elif number == LOSS and numbers_of(content).get(3) == 4:
-            yield Dialect.INTEL, f"loss_param {of_layer}"
+        content = layer[each.start : each.end]
+        if is_sign_of_bpt(field, each, content):
+            yield Fork.BPT
+        elif each.wire_type == LENGTH:
+            yield from _signs_inside(number, content, kind)
+            if field is not None and field.message_type is not None and not is_forks(field) and _is_outlined(content):
+                for inside in outline(content):
+                    own = field.message_type.fields_by_number.get(inside.number)
+                    if is_sign_of_bpt(own, inside, content[inside.start : inside.end]):
+                        yield Fork.BPT
+
+
+def _signs_inside(number: int, content: bytes, kind: str) -> Iterator[Fork]:
+    if number == 149 and content.startswith(_ENGINES):
+        yield Fork.INTEL
+    elif (number, kind) in _OF_SEGNET:
+        yield Fork.SEGNET
+    elif number == BATCH_NORM:
+        for inside in outline(content):
+            if found := IN_BATCH_NORM.get((inside.number, inside.wire_type)):
+                yield found[0]
+    elif number == _CONVOLUTION:
+        for inside in outline(content):
+            if (inside.number, inside.wire_type) == (21, LENGTH) and content[inside.start : inside.end] in _ALGORITHMS:
+                yield Fork.INTEL
+    elif (number == POOLING and repeats_axes(content)) or (number == LOSS and numbers_of(content).get(3) == 4):
+        yield Fork.INTEL
+
+
+def _is_outlined(content: bytes) -> bool:
+    try:
+        return all(True for _ in outline(content))
+    except MalformedError:
+        return False
 
 
 def _name_and_type(layer: bytes) -> tuple[str, str]:
-    texts = {
-        field.number: layer[field.start : field.end].decode(errors="replace")
-        for field in outline(layer)
-        if field.number in (_NAME, _TYPE) and field.wire_type == LENGTH
-    }
-    return texts.get(_NAME, ""), texts.get(_TYPE, "")
+    return _text(layer, _NAME), _text(layer, _TYPE)
+
+
+def _text(message: bytes, number: int) -> str:
+    found = [field for field in outline(message) if (field.number, field.wire_type) == (number, LENGTH)]
+    return message[found[-1].start : found[-1].end].decode(errors="replace") if found else ""
 
 
 # Reading
 
 
 def _net(net: bytes, reading: Reading) -> bytes:
-    parts = []
+    parts, seen = [], set()
     for each in outline(net):
-        number, content = each.number, net[each.start : each.end]
-        if (number, each.wire_type) == (_LAYERS, LENGTH):
-            content = _layer(content, reading)
-        elif (number, each.wire_type) == (11, VARINT) and not (reading.is_nvidias and not reading.is_intels):
-            if not reading.is_intels or reading.is_nvidias:
+        number, content, field = each.number, net[each.start : each.end], _OF_NET.get(each.number)
+        if each.wire_type == LENGTH and field is not None:
+            if number == _LAYERS:
+                content = _layer(content, reading)
+            elif is_forks(field):
+                if not fits(field, each, content) or (number in seen and field.message_type is not None):
+                    reading.note(f"left out field {number} of the net, which is no {field.name}, or a further one")
+                    continue
+                seen.add(number)
+            elif field.message_type is not None:
+                name = _text(content, _NAME_OF_OLD_LAYER) if field.name == "layers" else ""
+                what = f'layer "{name}"' if name else field.name
+                content = known_fields(content, field.message_type, what, name, reading)
+        elif (number, each.wire_type) == (11, VARINT) and not reading.is_bpts and not reading.is_only(Fork.NVIDIA):
+            if not reading.is_only(Fork.INTEL):
                 raise ambiguous("field 11 of the net", "NVIDIA's default_forward_type", "Intel's bn_stats_batch_size")
             number = pb.NetParameter.DESCRIPTOR.fields_by_name["bn_stats_batch_size"].number
         parts.append(stored(number, each, content))
@@ -190,17 +240,31 @@ def _net(net: bytes, reading: Reading) -> bytes:
 
 def _layer(layer: bytes, reading: Reading) -> bytes:
     name, kind = _name_and_type(layer)
-    parts = []
+    of_layer = f'layer "{name}"'
+    parts, seen = [], set()
     for each in outline(layer):
         content = layer[each.start : each.end]
-        number = _number_of(each, content, kind, reading)
+        number = each.number if reading.is_plain else _number_of(each, content, kind, reading)
+        field = _BY_NUMBER.get(each.number if number is None else number)
+        if number != each.number and each.number in _BY_NUMBER and not is_forks(_BY_NUMBER[each.number]):
+            reading.changed.add((name, _BY_NUMBER[each.number].name))
         if number is None:
-            reading.note(f'left out field {each.number} of layer "{name}" ({kind}), which no Caffe that bpt knows has')
+            reading.note(f"left out field {each.number} of {of_layer} ({kind}), which no Caffe that bpt knows has")
             continue
-        if each.wire_type == LENGTH and number in INSIDE and (number != POOLING or kind == "Pooling"):
-            content = INSIDE[number](content, name, reading)
-        elif number == _LAYER["bn_param"].number and _is_pspnets(each.number, content):
-            content = renumbered(content, {1: 1000, 2: 1001, 3: 1002})
+        if each.wire_type == LENGTH and field is not None and field.message_type is not None:
+            if number == _BLOBS:
+                content = without_second_values(content, of_layer, reading)
+            elif not is_forks(field):
+                if number in INSIDE and not reading.is_plain and (number != POOLING or kind == "Pooling"):
+                    content = INSIDE[number](content, name, reading)
+                content = known_fields(content, field.message_type, f"{field.name} of {of_layer}", name, reading)
+        if each.wire_type == LENGTH and field is not None and is_forks(field):
+            if not fits(field, each, content) or (number in seen and field.message_type is not None):
+                reading.note(f"left out field {each.number} of {of_layer}, which is no {field.name}, or a further one")
+                continue
+            seen.add(number)
+            if field.name == "bn_param" and not reading.is_plain and _is_pspnets(each.number, content):
+                content = renumbered(content, {1: 1000, 2: 1001, 3: 1002})
         parts.append(stored(number, each, content))
     return b"".join(parts)
 
@@ -234,7 +298,7 @@ def _can_be(target: str, content: bytes) -> bool:
             content.decode()
         else:
             kind: type[Message] = type(getattr(pb.LayerParameter(), target))
-            kind.FromString(content)
+            return kind.FromString(content).IsInitialized()
     except (DecodeError, ValueError):
         return False
     return True

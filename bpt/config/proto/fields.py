@@ -79,7 +79,8 @@ def is_own(field: FieldDescriptor) -> bool:
     return field.number > _LAST_OF_CAFFE.get(container.name, FIRST_OWN_NUMBER - 1)
 
 
-_VALUES_OF_FORKS = frozenset({"MKL2017", "MKLDNN", "PRE_FIXED"})
+VALUES_OF_FORKS = frozenset({"MKL2017", "MKLDNN", "PRE_FIXED"})
+"""Values that forks added to enums of Caffe's."""
 
 
 def is_own_value(field: FieldDescriptor, value: Any) -> bool:
@@ -87,7 +88,7 @@ def is_own_value(field: FieldDescriptor, value: Any) -> bool:
     if field.enum_type is None or is_repeated(field):
         return False
     known = field.enum_type.values_by_number.get(value)
-    return known is not None and known.name in _VALUES_OF_FORKS
+    return known is not None and known.name in VALUES_OF_FORKS
 
 
 M = TypeVar("M", bound=Message)

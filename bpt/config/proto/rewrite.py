@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from google.protobuf.message import Message
+from google.protobuf.message import EncodeError, Message
 
 from bpt.base.atomic import atomic_file, check_place
-from bpt.base.errors import FileError, PrototxtError
-from bpt.config.proto.binary_files import sniff, write_binary
+from bpt.base.errors import BptError, FileError, PrototxtError, RunError
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.proto.binary_files import read_content, sniff, write_binary
+from bpt.config.proto.bvlc_check import check_net
 from bpt.config.proto.dialects import read_net
 from bpt.config.proto.sources import read_net_text, read_solver_text
 from bpt.config.proto.text import to_text
@@ -46,18 +48,28 @@ def rewrite_net_binary(source: FilePath, target: FilePath) -> list[Note]:
     """Write the weights at ``source`` (a binary NetParameter) to ``target`` in today's format.
 
     Blobs keep their shapes, also those of four axes; fields of forks get the numbers of bpt's schema. Raises FileError
-    and WriteError; see rewrite_net_text.
+    and WriteError; see rewrite_net_text. Raises RunError, and writes nothing, if a field of BVLC's schema is not what
+    it was in ``source`` and no note says so.
     """
     check_place(target)
     if _is_hdf5(source):
         raise FileError(source, "is an HDF5 file, which has no old format: Caffe and bpt read it as it is")
-    message, read, _ = read_net(source)
+    message, read, changed = read_net(source)
     try:
         notes = [*(Note(words, None) for words in read), *upgrade_net(message, {}, None)]
     except PrototxtError as error:
         raise FileError(os.fspath(source), str(error)) from None
     except UnicodeError:
         raise FileError(os.fspath(source), "has names or other texts that are not UTF-8") from None
+    try:
+        written = message.SerializePartialToString()
+    except (EncodeError, ValueError):  # too large, which writing it says
+        write_binary(target, message)
+        raise
+    try:
+        check_net(read_content(source, pb.NetParameter), written, changed)
+    except BptError as error:
+        raise RunError(f"{os.fspath(target)}: is not written: {error}") from None
     write_binary(target, message)
     return notes
 
