@@ -45,8 +45,9 @@ test-all: env  ## run all tests
 
 check: lint types contract test  ## all that must pass before a commit
 
-lint: env  ## ruff
+lint: env  ## ruff: rules, and the formatter
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 
 types: env  ## mypy
 	$(BIN)/mypy

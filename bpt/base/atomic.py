@@ -40,7 +40,7 @@ def check_place(path: str | os.PathLike[str]) -> None:
 
 
 def creates_nothing(folder: str | os.PathLike[str]) -> str:
-    """Return why nothing can be created there, though permissions allow it: as in /proc, or where a quota is used up."""
+    """Why nothing can be created there, though permissions allow it: as in /proc, or where a quota is used up."""
     try:
         with tempfile.TemporaryDirectory(dir=folder):
             return ""
@@ -148,7 +148,7 @@ def _create_beside(target: Path) -> Path:
 
 
 def _is_device(path: str | os.PathLike[str]) -> bool:
-    """Return whether there is something at ``path`` that is written to, but not replaced: a device, a pipe, a socket."""
+    """Whether there is something at ``path`` that is written to, but not replaced: a device, a pipe, a socket."""
     try:
         mode = os.stat(path).st_mode  # not of the real path: a link in /dev/fd to a pipe has none
     except (OSError, ValueError):  # no name of a file has a null character

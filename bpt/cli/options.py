@@ -251,14 +251,17 @@ def add_weights(parser: Parser, help: str) -> None:
 
 
 def add_strict(parser: Parser) -> None:
-    help = "refuse weights that lack a layer of the network; without it such a layer is a warning"
+    help = "refuse weights that lack any layer of the network, also one that the answer does not depend on"
     parser.flag("strict", help, action="store_true")
 
 
 def add_missing_weights(parser: Parser) -> None:
     """Add ``--strict`` and ``--allow-random``; see missing_weights_of."""
     add_strict(parser)
-    help = "run though a layer is in none of the weights, on the numbers that its filler draws; else that is refused"
+    help = (
+        "run on the numbers that fillers draw where a layer that the answer depends on is in none of the weights; "
+        "without it that is refused"
+    )
     parser.flag("allow-random", help, action="store_true", dest="allow_random")
 
 

@@ -100,7 +100,7 @@ class AnnotatedTransform:
         return bool(self._distortion or self._resizing or self._noise)
 
     def _expanded(self, image: Image, objects: Objects, draws: SampleDraws) -> tuple[Image, Objects]:
-        """Return the image at a place that is drawn in a larger one of the mean's colour, and its objects in parts of that."""
+        """The image at a place that is drawn in a larger one of the mean's colour, and its objects in parts of that."""
         ratio = draws.uniform(1, self._largest)
         channels, height, width = image.shape
         rows, columns = int(height * ratio), int(width * ratio)

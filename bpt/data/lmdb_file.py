@@ -87,7 +87,7 @@ class DatumRecord(NamedTuple):
     datum: bytes
 
     def sample(self, path: str, channels: int | None = None) -> Sample:
-        """Return the record decoded; a DataError names ``path`` and key if it cannot be. ``channels``: see LmdbSource."""
+        """The record decoded; a DataError names ``path`` and key if it cannot be. ``channels``: see LmdbSource."""
         name = self.key.decode("ascii", "backslashreplace")
         try:
             image, label = decode_datum(self.datum, channels)

@@ -168,7 +168,7 @@ def _profile(data: bytes) -> bytes:
 
 
 def _unused_bits(content: bytes) -> int:
-    """Return how many of 16 the tables leave out: 5, which is libpng's choice if 8 are wanted, up to 8 if an sBIT allows."""
+    """How many of 16 the tables leave out: 5, which is libpng's choice if 8 are wanted, up to 8 if an sBIT allows."""
     samples = 4 if content[25] & 4 else 3  # IHDR's color type: whether there is alpha
     for name, data in _chunks(content):
         if name == b"sBIT" and len(data) == samples and all(1 <= bits <= 16 for bits in data):

@@ -13,7 +13,7 @@ from bpt.graph.layer_graph import LayerGraph
 def sum_of_losses(
     graph: LayerGraph, values: Mapping[int, Tensor], edges: Iterable[int], device: torch.device
 ) -> Tensor:
-    """Return the sum of those of ``edges`` that are there, each times its ``loss_weight``: a float64 scalar on the device."""
+    """The sum of those of ``edges`` that are there, each times its ``loss_weight``: a float64 scalar on the device."""
     total = torch.zeros((), dtype=torch.float64, device=device)
     for edge in edges:
         weight = graph.edges[edge].loss_weight

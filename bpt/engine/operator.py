@@ -393,7 +393,7 @@ class Operator:
             self.diffs[edge] = true[id(diff)]
 
     def losses(self, index: int, micro: int | None = None) -> Tensor:
-        """Return the sum of the losses that segment ``index`` has just made, each times its ``loss_weight``: float64."""
+        """The sum of the losses that segment ``index`` has just made, each times its ``loss_weight``: float64."""
         state = self._state if micro is None else self._under_way.states[micro]
         edges = self.segments[index].outputs if self.leads else ()
         return sum_of_losses(self.net.graph, state.values, edges, self.device)

@@ -44,7 +44,7 @@ def half_precision(graph: LayerGraph, full: Collection[str] = ()) -> HalfPrecisi
 
 
 def blob_itemsizes(graph: LayerGraph, precision: Precision) -> tuple[int, ...]:
-    """Return bytes of an element of each edge's blob. What is to be measured counts as if it were in the run's own numbers."""
+    """Bytes of an element of each edge's blob. What is to be measured counts as if it were in the run's own numbers."""
     halves = precision.half is not None and not precision.measures
     full = {node.name for node in choosable(graph)} if precision.named else ()
     edges = (half_precision(graph, full) if halves else without_half_precision(graph)).edges

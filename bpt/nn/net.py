@@ -387,7 +387,7 @@ class Net(nn.Module):
         return values
 
     def typed(self, top: Tensor) -> Tensor:
-        """Return what a layer without bottoms has made, which is float32, or what is handed out, in the run's precision."""
+        """What a layer without bottoms has made, which is float32, or what is handed out, in the run's precision."""
         return top.to(self.context.precision.compute) if top.dtype in (torch.float32, *HALF) else top
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:

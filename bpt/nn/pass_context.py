@@ -93,7 +93,7 @@ class PassContext:
         return self.ranks > 1 or self.micro_batch is not None
 
     def share(self, samples: int) -> Share:
-        """Return what layers have now of a batch whose text says so many samples: of this rank's share, the micro-batch."""
+        """What layers have now of a batch whose text says so many samples: of this rank's share, the micro-batch."""
         return self.part_of(self.split(samples))
 
     def part_of(self, share: Share) -> Share:

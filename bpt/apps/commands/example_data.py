@@ -21,7 +21,7 @@ class DataRecipe:
     wanted: str = ""
 
     def lines(self, place: str, net: str, text: str) -> Iterator[str]:
-        """Yield what to type for the network ``text``, which is in the file ``net``, so that its data are in ``place``."""
+        """What to type for the network ``text``, which is in the file ``net``, so that its data are in ``place``."""
         yield f"pip install 'bpt[{self.extras}]'"
         if self.wanted:
             yield f"# {self.wanted};"

@@ -26,7 +26,7 @@ def kind_of(type_name: str) -> str:
 
 
 def detail_of(spec: LayerSpec, axes: int = 2) -> str:
-    """Return the layer's type with what makes it: ``Convolution 5×5, 64, stride 2``. ``axes``: spatial ones of its top."""
+    """The layer's type with what makes it: ``Convolution 5×5, 64, stride 2``. ``axes``: spatial ones of its top."""
     words = LAYERS[spec.type].in_words(spec.param, axes) if spec.type in LAYERS else ()
     return " ".join(filter(None, (spec.type, ", ".join(filter(None, words)))))
 

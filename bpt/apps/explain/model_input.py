@@ -158,7 +158,7 @@ class ExplainedSubject(ABC):
 
 
 def peak(heat: Array) -> tuple[int, ...]:
-    """Return where ``heat`` is largest; of several such places the one nearest to their middle (at borders maps are flat)."""
+    """Where ``heat`` is largest; of several such places the one nearest to their middle (at borders maps are flat)."""
     places = np.argwhere(heat >= heat.max() * (1 - 1e-6))
     middle = places.mean(0)
     nearest = places[np.square(places - middle).sum(1).argmin()]
@@ -166,7 +166,7 @@ def peak(heat: Array) -> tuple[int, ...]:
 
 
 def prefix_of(output: str, path: str) -> str:
-    """Return where to write: ``output`` without an ending that is added anyhow, or the input's name with ``_cam``, here."""
+    """Where to write: ``output`` without an ending that is added anyhow, or the input's name with ``_cam``, here."""
     given = output or os.path.basename(path)
     for ending in (".nii.gz", ".nii", ".hdr", ".img", ".png", ".jpg", ".jpeg", ".bmp"):
         if given.lower().endswith(ending) and len(given) > len(ending):

@@ -70,7 +70,7 @@ def is_message(field: FieldDescriptor) -> bool:
 
 
 def is_own(field: FieldDescriptor) -> bool:
-    """Return whether bpt, or another fork, added the field to one of Caffe's messages, so that Caffe does not know it."""
+    """Whether bpt, or another fork, added the field to one of Caffe's messages, so that Caffe does not know it."""
     container = field.containing_type
     if container is None or container.name in _OLD_LAYERS:
         return False

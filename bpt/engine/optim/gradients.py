@@ -34,7 +34,7 @@ class LearnableParam:
 
 
 def learnable_params(net: Net) -> list[LearnableParam]:
-    """Return the parameters of ``net`` that this rank holds, in Caffe's order of ``learnable_params``, shared ones once."""
+    """The parameters of ``net`` that this rank holds, in Caffe's order of ``learnable_params``, shared ones once."""
     return [
         LearnableParam(param_name(net.graph, param), net.value(param), param.lr_mult, param.decay_mult)
         for param in net.held

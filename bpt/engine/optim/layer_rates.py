@@ -73,7 +73,7 @@ def summed(
 
 
 def dots(left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
-    """Return the product of each pair of tensors of one layout, float64 on the host. On a CPU in pieces, see ``l2_norm``."""
+    """The product of each pair of tensors of one layout, float64 on the host. On a CPU in pieces, see ``l2_norm``."""
 
     def dot(a: Tensor, b: Tensor) -> Tensor:
         pairs = zip(split(a, SUMMED), split(b, SUMMED), strict=True)

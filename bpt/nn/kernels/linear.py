@@ -18,7 +18,7 @@ SMALL = 2_000_000  # multiply-adds below which the call costs more than it saves
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return what ``torch.nn.functional.linear`` computes: ``x`` is ``(…, inputs)``, ``weight`` ``(outputs, inputs)``."""
+    """What ``torch.nn.functional.linear`` computes: ``x`` is ``(…, inputs)``, ``weight`` ``(outputs, inputs)``."""
     fits = x.dim() == 2 and x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
     if torch.compiler.is_compiling() or not fits or x.numel() * weight.shape[0] < SMALL or not works():
         return functional.linear(x, weight, bias)

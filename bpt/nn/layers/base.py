@@ -221,7 +221,7 @@ class Layer(nn.Module):
 
     @classmethod
     def normalises_by_batch(cls, spec: LayerSpec) -> bool:
-        """Return whether it normalises by statistics of the samples that it sees, so that it makes a difference which."""
+        """Whether it normalises by statistics of the samples that it sees, so that it makes a difference which."""
         return False
 
     @classmethod
@@ -271,7 +271,7 @@ class Layer(nn.Module):
         return None
 
     def folded(self, affine: ChannelAffine) -> Weights:
-        """Return the weights by which ``forward_by`` does what this layer, which ``folds_affine``, and one behind it do."""
+        """The weights by which ``forward_by`` does what this layer, which ``folds_affine``, and one behind it do."""
         raise NotImplementedError
 
     def forward_by(self, weights: Weights, bottom: Tensor) -> Tensor:
@@ -334,7 +334,7 @@ class DataLayer(Layer):
 
     @classmethod
     def label_shape(cls, batch: int) -> Shape:
-        """Return the shape of each top but the first, as far as the text tells it: one number a sample of the ``batch``."""
+        """The shape of each top but the first, as far as the text tells it: one number a sample of the ``batch``."""
         return (batch,)
 
     @classmethod

@@ -26,7 +26,7 @@ class ChannelAffine:
         return ChannelAffine(_times(self.factors, behind.factors), _plus(self.summands, behind))
 
     def applied_to(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return a weight ``(channels, …)`` and a bias ``(channels,)`` that make what this affine makes of their tops."""
+        """A weight ``(channels, …)`` and a bias ``(channels,)`` that make what this affine makes of their tops."""
         factors = self.factors
         spread = None if factors is None else factors.view(-1, *(1,) * (weight.dim() - 1))
         return weight if spread is None else weight * spread, _plus(bias, self)

@@ -135,7 +135,7 @@ class MultiBoxLoss(Loss):
         return loss / self.normalizer(images, images * len(priors.boxes), (matches >= 0).sum())
 
     def _match(self, offsets: Tensor, priors: _Priors, objects: Sequence[Objects]) -> tuple[Tensor, Tensor]:
-        """Return the object of each box, by its number in its image, and the overlap with it: two (N, classes, priors)."""
+        """The object of each box, by its number in its image, and the overlap with it: two (N, classes, priors)."""
         shape = (len(objects), self.boxes_of, len(priors.boxes))
         matches = torch.full(shape, NOTHING, device=offsets.device)
         overlaps = priors.boxes.new_zeros(shape)

@@ -98,7 +98,7 @@ class Pooling(Layer):
         return max_pool(x, window, self.wants_places)
 
     def is_plain_max(self, sizes: Shape) -> bool:
-        """Return whether it gives nothing but maxima, each of a window with elements, of a bottom with these spatial axes."""
+        """Whether it gives nothing but maxima, each of a window with elements, of a bottom with these spatial axes."""
         window = self.window.expand(sizes)
         axes = zip(window.places(sizes), window.stride, window.pad, sizes, strict=True)
         filled = all((places - 1) * stride - pad < size for places, stride, pad, size in axes)

@@ -188,7 +188,7 @@ def source_of(spec: LayerSpec, field: str) -> str:
 
 
 def prefetch_of(spec: LayerSpec) -> int:
-    """Return how many batches are read ahead: ``data_param { prefetch }``, as Caffe has it for all layers that do so."""
+    """How many batches are read ahead: ``data_param { prefetch }``, as Caffe has it for all layers that do so."""
     prefetch: int = spec.param.data_param.prefetch
     if prefetch < 1:
         raise spec.error("prefetch must be at least 1", "data_param", "prefetch")

@@ -112,7 +112,7 @@ class Proposal(Layer):
         return order[apart(boxes[order], rules.overlap, rules.most)]
 
     def _rest(self, order: Tensor) -> Tensor:
-        """Return what the first family's Caffe goes on with: what its partial sort leaves, each time the least so far."""
+        """What the first family's Caffe goes on with: what its partial sort leaves, each time the least so far."""
         number = self.rules.before
         if not self.rules.goes_on or len(order) <= number:
             return order[:0]

@@ -250,7 +250,7 @@ def _infer_pycaffe(spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
 
 
 def _tops(spec: LayerSpec, number: int, result: object, dtype: torch.dtype) -> tuple[Tensor, ...]:
-    """Return what ``forward`` has returned as so many tops, all of floating point: numbers of other kinds become ``dtype``."""
+    """What ``forward`` has returned as so many tops, all of floating point: numbers of other kinds become ``dtype``."""
     listed = () if result is None else (result,) if isinstance(result, Tensor) else result
     if not isinstance(listed, tuple | list) or not all(isinstance(top, Tensor) for top in listed):
         kind = spec.param.python_param.layer

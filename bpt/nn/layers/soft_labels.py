@@ -11,7 +11,7 @@ from bpt.nn.layers.axes import show_bottoms
 
 
 def are_distributions(scores: Sequence[int], labels: Sequence[int], axis: int) -> bool:
-    """Return whether labels have the shape of scores: at each position a distribution over the classes, along ``axis``."""
+    """Whether labels have the shape of scores: at each position a distribution over the classes, along ``axis``."""
     return tuple(scores) == tuple(labels) and count(labels) > 0 and scores[axis] > 1
 
 

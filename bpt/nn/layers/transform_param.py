@@ -71,7 +71,7 @@ def shapes_of(
 
 
 def preprocessing_of(spec: LayerSpec, channels: int, size: Shape) -> pb.ImagePreprocessing:
-    """Return how images become samples: resized to ``size`` (height, width), unless that is (), and as the layer says."""
+    """How images become samples: resized to ``size`` (height, width), unless that is (), and as the layer says."""
     found = pb.ImagePreprocessing(channels=channels)
     if size:
         found.height, found.width = size

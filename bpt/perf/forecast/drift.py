@@ -144,7 +144,7 @@ class Drift:
         )
 
     def _corrected(self, loads: Sequence[RankLoad], computing: Sequence[float], exchange: float) -> Cluster:
-        """Return the cluster with speeds as they are seen, and with links by which as much of the exchange is not hidden."""
+        """The cluster with speeds as they are seen, and with links by which as much of the exchange is not hidden."""
         basis, cluster = self._basis, self._basis.cluster
         slower: list[list[float]] = [[] for _ in cluster.nodes]
         for rank, (load, own) in enumerate(zip(loads, computing, strict=True)):

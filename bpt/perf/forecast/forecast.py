@@ -272,7 +272,7 @@ class Iteration:
         return own + slices.summed(self._exchange, *of_slices, self._everywhere) + self._coding(stage, segment)
 
     def _coding(self, stage: int, segment: int) -> float:
-        """Return seconds of these in which the slowest writes gradients as its codec has them, and reads those of others."""
+        """Seconds of these in which the slowest writes gradients as its codec has them, and reads those of others."""
         a, what = self._a, self._a.exchanged.get(segment)
         if what is None or what.coded is None:
             return 0.0
@@ -293,7 +293,7 @@ class Iteration:
         return (1 + moments) / parallel.local_param.steps
 
     def _averaged(self, stage: int, what: Exchanged) -> float:
-        """Return seconds of LOCAL, once replicas update by themselves: of averages by iteration, and what is summed within."""
+        """Seconds of LOCAL, once replicas update by themselves: of averages by iteration, and what is summed within."""
         whole, slices = self._groups[stage]
         averaged = whole.summed(_Exchange.ALLREDUCE, what.whole) + slices.summed(_Exchange.ALLREDUCE, what.slices)
         within = self._within(stage).summed(_Exchange.ALLREDUCE, what.whole, what.messages)
@@ -359,7 +359,7 @@ class Iteration:
         return _Summing(alone, done, tuple(exchanges))
 
     def _through(self, start: float, took: float, done: float) -> tuple[float, float]:
-        """Return when a sum is through, and the part of it that goes on while ranks compute, which they do until ``done``."""
+        """When a sum is through, and the part of it that goes on while ranks compute, which they do until ``done``."""
         slowly = took / self._a.cluster.busy_efficiency
         if start >= done:
             return start + took, 0.0

@@ -53,7 +53,7 @@ def allowed() -> frozenset[int]:
 
 
 def physical(cpus: Set[int], root: Path = ROOT) -> int:
-    """Return the number of cores that ``cpus`` belong to: two hardware threads of one core compute no faster than one."""
+    """The number of cores that ``cpus`` belong to: two hardware threads of one core compute no faster than one."""
     return len({_siblings(cpu, root) for cpu in cpus})
 
 

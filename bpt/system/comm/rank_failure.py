@@ -78,7 +78,7 @@ class Failure:
         say(f"{self.trace}error: {who}{self.message}\n")
 
     def grace(self, took: float) -> float:
-        """Return seconds that other ranks may take to fail in the same way, where this one ``took`` so many to come here."""
+        """Seconds that other ranks may take to fail in the same way, where this one ``took`` so many to come here."""
         least, most = GRACE_WITH_USERS
         return min(max(least, took), most) if self.status == UserError.exit_status else GRACE
 

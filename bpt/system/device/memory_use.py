@@ -70,7 +70,7 @@ def obtainable(device: torch.device) -> int:
 
 
 def installed() -> int:
-    """Return bytes of main memory for processes here, used or not: of the machine, or what a cgroup they are in may have."""
+    """Bytes of main memory for processes here, used or not: of the machine, or what a cgroup they are in may have."""
     return min([memory_of(torch.device("cpu")), *(limit for _, _, limit in _cgroup_limits())])
 
 
