@@ -145,7 +145,7 @@ def test_reshape_keeps_the_part() -> None:
 MEMORY = """
 import json
 import torch
-from bpt.graph.part import Part, Slice
+from bpt.graph.part import BlobSlice, Part
 from bpt.nn.net import Net
 from bpt.engine.optim.rules import make_rule
 from tests.golden_cases import graph_of
@@ -163,7 +163,7 @@ def grown(axis, transpose):
         layer {{ name: "in" type: "Input" top: "x" input_param {{ shape {{ dim: 1 dim: 4096 }} }} }}
         layer {{ name: "ip" type: "InnerProduct" bottom: "x" top: "y" inner_product_param {{ num_output: 8192
           transpose: {transpose} bias_term: false weight_filler {{ type: "xavier" }} }} }}''')
-    part = Part(None, {0: Slice(axis, 1024, 2048)})
+    part = Part(None, {0: BlobSlice(axis, 1024, 2048)})
     solver = solver_of('type: "SGD" momentum: 0.9 base_lr: 0.1 lr_policy: "fixed"')
     reset()
     before = peak()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.mpi.has_lost_ranks import DEATHS, ROUNDS
+from tests.mpi.lost_ranks import DEATHS, ROUNDS
 from tests.mpi.mpirun import mpirun, needs_mpi
 
 pytestmark = needs_mpi
@@ -14,7 +14,7 @@ SECONDS = 10  # in which a death is noticed on a machine that is busy; it takes 
 
 
 def test_server_and_survivors_go_on_after_the_death_of_two_workers_and_end_well(tmp_path: Path) -> None:
-    argv = [sys.executable, "-m", "tests.mpi.has_lost_ranks", str(tmp_path)]
+    argv = [sys.executable, "-m", "tests.mpi.lost_ranks", str(tmp_path)]
     done = mpirun(5, argv, timeout=120, options=("--with-ft", "ulfm"))
     assert (done.returncode, done.stderr.strip("\0\n")) == (0, "")
     told = [line.split() for line in done.stdout.splitlines()]

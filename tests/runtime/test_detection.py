@@ -17,7 +17,7 @@ from bpt.nn.pass_context import PassContext
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
 from bpt.train.runtime.outputs import Outputs
-from bpt.train.runtime.testing import TestScores, run_test
+from bpt.train.runtime.testing import ScoresOfTest, run_test
 from tests.data.lmdbs import write_annotated
 from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import graph_of
@@ -46,7 +46,7 @@ def net(tmp_path: Path) -> str:
     return NET.format(write_annotated(tmp_path / "lmdb", images, [np.array(own) for own in objects]))
 
 
-def score(text: str, context: PassContext, ranks: Communicator) -> TestScores:
+def score(text: str, context: PassContext, ranks: Communicator) -> ScoresOfTest:
     tested = Net(graph_of(text, pb.TEST), context)
     try:
         operator = Operator(tested, whole(tested.graph))
@@ -67,7 +67,7 @@ def test_over_batches_and_ranks(net: str) -> None:
     assert alone.precisions["detection_eval"].by_label[2] == pytest.approx(1 / 17)  # the second of image 5
     assert float(alone.outputs["detection_eval"]) == pytest.approx((sum(precisions) / 7 + 1 / 17) / 2)
 
-    def run(ranks: Communicator) -> TestScores:
+    def run(ranks: Communicator) -> ScoresOfTest:
         shares = shares_of((3, 0, 1))
         context = PassContext(split=lambda samples: shares[ranks.rank], ranks=3)
         return score(net, context, ranks)

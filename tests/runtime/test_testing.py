@@ -9,7 +9,7 @@ from torch import Tensor
 from bpt.engine.operator import Operator
 from bpt.graph.segments import per_layer, whole
 from bpt.nn.net import Net
-from bpt.train.runtime.testing import TestScores, run_test
+from bpt.train.runtime.testing import ScoresOfTest, run_test
 from tests.golden_cases import graph_of
 
 # y = 2 x in shape (2,); the loss is 0.5 · Σ y, a shared number that is an output, too.
@@ -71,4 +71,4 @@ def test_stopping_gives_no_scores(after: int) -> None:
 def test_a_net_without_outputs() -> None:
     net = Net(graph_of('layer { name: "d" type: "DummyData" top: "x" dummy_data_param { shape { dim: 2 } } }'
                        'layer { name: "s" type: "Silence" bottom: "x" }', phase=1))  # fmt: skip
-    assert run_test(Operator(net), 2) == TestScores({}, 0.0)
+    assert run_test(Operator(net), 2) == ScoresOfTest({}, 0.0)

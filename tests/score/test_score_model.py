@@ -21,7 +21,7 @@ from bpt.nn.net_graph import build_graph_of
 from bpt.system.comm.base import Communicator
 from bpt.system.device import CPU
 from bpt.train.runtime.net_on_device import make_net
-from bpt.train.runtime.testing import TestScores
+from bpt.train.runtime.testing import ScoresOfTest
 from bpt.train.state import save_weights
 from tests.data.lmdbs import write_images
 from tests.doubles.thread_ranks import run_ranks
@@ -109,7 +109,7 @@ def test_many_ranks_score_like_one(tmp_path: Path, ranks: int, caplog: pytest.Lo
     save_weights(net, "labelled.caffemodel")
     net.close()
 
-    def run(comm: Communicator) -> TestScores:
+    def run(comm: Communicator) -> ScoresOfTest:
         return score("labelled.prototxt", ["labelled.caffemodel"], 3, CPU, world=comm)
 
     pixels = np.arange(12) % 10 + 1.0
@@ -137,7 +137,7 @@ def test_what_ranks_cannot_divide_each_one_scores(tmp_path: Path, caplog: pytest
     mixing = 'layer { name: "m" type: "Softmax" bottom: "ip" top: "p" softmax_param { axis: 0 } }'
     (tmp_path / "mixing.prototxt").write_text(text + mixing)
 
-    def run(comm: Communicator) -> TestScores:
+    def run(comm: Communicator) -> ScoresOfTest:
         return score("mixing.prototxt", ["net.caffemodel"], 1, CPU, world=comm)
 
     for found in run_ranks(3, run):

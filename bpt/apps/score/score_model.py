@@ -29,7 +29,7 @@ from bpt.train.runtime.outputs import Outputs
 from bpt.train.runtime.parallel_setup import setup_parallelism
 from bpt.train.runtime.run_facts import facts_of
 from bpt.train.runtime.test_wraparound import wraparound_of_test_set
-from bpt.train.runtime.testing import TestScores, run_test
+from bpt.train.runtime.testing import ScoresOfTest, run_test
 from bpt.train.runtime.trained_weights import load_trained
 from bpt.train.solver.display import loss_note
 from bpt.train.state import MissingWeights
@@ -48,7 +48,7 @@ def score(
     metrics: Metrics | None = None,
     precision: str = "FLOAT32",
     missing: MissingWeights = MissingWeights.WARN,
-) -> TestScores:
+) -> ScoresOfTest:
     """Run ``iterations`` batches of the network text ``model`` with ``weights``, log and return the means.
 
     The ranks of ``world`` (by default this one alone) divide each batch among them, or each runs all of it where its

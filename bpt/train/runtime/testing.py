@@ -17,7 +17,7 @@ from bpt.train.runtime.outputs import Outputs
 
 
 @dataclass(frozen=True)
-class TestScores:
+class ScoresOfTest:
     """The means over the batches of a test: each output blob by name, and the weighted loss.
 
     Of a DetectionEvaluate layer's blob the mean average precision over all batches, and the average precisions by
@@ -38,7 +38,7 @@ def run_test(
     outputs: Outputs | None = None,
     iteration: int = 0,
     ap_version: str = "Integral",
-) -> TestScores | None:
+) -> ScoresOfTest | None:
     """Run a test net forward ``iterations`` times and average its outputs.
 
     Args:
@@ -77,7 +77,7 @@ def run_test(
     whole = outputs.listed({edge: torch.cat(parts, 2) for edge, parts in rows.items()})
     precisions = {blob: precisions_of(parts, ap_version) for blob, parts in whole.items()}
     means |= {blob: torch.tensor(found.mean) for blob, found in precisions.items()}
-    return TestScores(means, outputs.total(loss) / iterations, precisions)
+    return ScoresOfTest(means, outputs.total(loss) / iterations, precisions)
 
 
 def _of_whole_test(operator: Operator, rows: Tensor, batch: int) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from bpt.train.runtime.runtime import Runtime
-    from bpt.train.runtime.testing import TestScores
+    from bpt.train.runtime.testing import ScoresOfTest
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Tested:
 
     iteration: int
     net: int
-    scores: TestScores
+    scores: ScoresOfTest
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from bpt.train.runtime.cleanup import Closeable
 from bpt.train.runtime.healing import hosts_of, run_with_recovery, start
 from bpt.train.runtime.rank_group import SpareRank
 from bpt.train.runtime.runtime import Runtime, bind
-from bpt.train.runtime.testing import TestScores
+from bpt.train.runtime.testing import ScoresOfTest
 from bpt.train.solver.display import DisplayInterval, display_line, output_lines
 from bpt.train.solver.milestones import Bound, Displayed, Listener, Milestone, Saved, Tested
 from bpt.train.solver.tester import Tester
@@ -322,11 +322,11 @@ class Solver(Closeable):
         if self.plan.judged_by and not self._stopped:
             self._judge(scores)
 
-    def _test_each(self, averaged: bool = False) -> list[TestScores | None]:
+    def _test_each(self, averaged: bool = False) -> list[ScoresOfTest | None]:
         indices = range(len(self.runtime.tests))
         return [None if self._stopped else self.test(index, averaged) for index in indices]
 
-    def test(self, index: int, averaged: bool = False) -> TestScores | None:
+    def test(self, index: int, averaged: bool = False) -> ScoresOfTest | None:
         """Test one test net and log its scores; ``None`` if a signal has stopped it, or its test_iter is 0.
 
         Args:
@@ -341,7 +341,7 @@ class Solver(Closeable):
             self._tell(Tested(self.iter, index, scores))
         return scores
 
-    def _judge(self, scores: Sequence[TestScores | None]) -> None:
+    def _judge(self, scores: Sequence[ScoresOfTest | None]) -> None:
         """Note whether this was the best test so far; keep it, or end training without progress for long."""
         plan, runtime, name = self.plan, self.runtime, self.plan.judged_by
         own = [float(each.outputs[name].item()) for each in scores if each is not None and name in each.outputs]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bpt.base.log import number
 from bpt.config.plan.run_plan import RunPlan
 from bpt.train.runtime.built_nets import Built
-from bpt.train.runtime.testing import TestScores, run_test
+from bpt.train.runtime.testing import ScoresOfTest, run_test
 from bpt.train.solver.display import output_lines
 
 LOG = logging.getLogger("bpt")
@@ -29,7 +29,7 @@ class Tester:
     nets: Sequence[Built]
     stop: Callable[[], bool]
 
-    def test(self, index: int, iteration: int, averaged: bool) -> TestScores | None:
+    def test(self, index: int, iteration: int, averaged: bool) -> ScoresOfTest | None:
         """Test a net after so many iterations of training; return ``None`` if it was stopped.
 
         Args:
