@@ -13,8 +13,9 @@ FLAG = "--set '"
 
 @dataclass(frozen=True)
 class Origin:
-    """A place in a text file. Lines and columns count from 1, as in an editor; ``str()`` gives
-    ``path:line:column``.
+    """A place in a text file: its path, line and column.
+
+    Lines and columns count from 1, as in an editor. ``str()`` gives ``path:line:column``.
     """
 
     path: str

@@ -96,7 +96,7 @@ class Timer:
 
 
 def has_nccl() -> bool:
-    """False: ranks of bpt talk by MPI, and the Python interface trains in one process."""
+    """Return ``False``: ranks of bpt communicate by MPI, and the Python interface trains in one process."""
     return False
 
 

@@ -42,8 +42,9 @@ _MODES = {0: "nearest-exact", 1: "bilinear", 3: "bicubic"}  # by the order of a 
 
 
 def load_image(filename: str | os.PathLike[str], color: bool = True) -> Images:
-    """Return the image in a file, as scikit-image reads it, which pycaffe calls: an EXIF tag turns nothing, alpha is
-    dropped.
+    """Return the image in a file as scikit-image, which pycaffe calls, reads it.
+
+    An EXIF tag does not turn the image. Alpha is dropped.
 
     Args:
         color: three channels, also of a gray picture; else one, also of a coloured one.
@@ -122,8 +123,10 @@ def _size(given: Any, what: str) -> tuple[int, int]:
 
 
 class Transformer:
-    """Makes of images what inputs of a net want, in this order: resize, transpose, swap channels, scale, subtract the
-    mean, scale again. What is not set is not done.
+    """The preprocessing of images for the inputs of a net.
+
+    The steps are, in this order: resize, transpose, swap channels, scale, subtract the mean, scale again. A step that
+    is not set is left out.
 
     Args:
         inputs: the shapes of inputs, by name: ``{"data": net.blobs["data"].data.shape}``.
@@ -141,24 +144,27 @@ class Transformer:
         self.input_scale: dict[str, float] = {}
 
     def set_transpose(self, in_: str, order: Sequence[int]) -> None:
-        """The order of axes: (2, 0, 1) puts channels first."""
+        """Set the order of axes: (2, 0, 1) puts channels first."""
         if not _is_order(order, len(self._sample(in_))):
             raise UserError(f'"{in_}" {self.inputs[in_]}: the transpose order must name each axis of an image once')
         self.transpose[in_] = tuple(order)
 
     def set_channel_swap(self, in_: str, order: Sequence[int]) -> None:
-        """The order of channels: (2, 1, 0) makes blue, green, red of red, green, blue."""
+        """Set the order of channels: (2, 1, 0) makes blue, green, red of red, green, blue."""
         if not _is_order(order, (*self._sample(in_), 0)[0]):
             raise UserError(f'"{in_}" {self.inputs[in_]}: the channel swap must name each of its channels once')
         self.channel_swap[in_] = tuple(order)
 
     def set_raw_scale(self, in_: str, scale: float) -> None:
-        """A factor before the mean is subtracted: 255 for a mean of pixels from 0 to 255."""
+        """Set the factor before the mean is subtracted: 255 for a mean of pixels from 0 to 255."""
         self._sample(in_)
         self.raw_scale[in_] = checked_number(scale, "set_raw_scale: the scale")
 
     def set_mean(self, in_: str, mean: Array) -> None:
-        """What to subtract: a number for each channel, or an image (channels, height, width), resized if need be."""
+        """Set the mean to subtract: a number for each channel, or an image (channels, height, width).
+
+        An image of another size is resized.
+        """
         channels, *size = self._sample(in_) or (0,)
         values = floats(mean, "set_mean: the mean")
         if values.ndim == 1:
@@ -174,7 +180,7 @@ class Transformer:
         self.mean[in_] = values
 
     def set_input_scale(self, in_: str, scale: float) -> None:
-        """A factor after the mean was subtracted."""
+        """Set the factor after the mean is subtracted."""
         self._sample(in_)
         self.input_scale[in_] = checked_number(scale, "set_input_scale: the scale")
 

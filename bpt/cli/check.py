@@ -47,6 +47,7 @@ PRECISIONS = ("double", "single")
 
 
 def add_arguments(parser: Parser) -> None:
+    """Add the flags of ``bpt check``."""
     add_solver(parser)
     parser.flag("iterations", "iterations to train; default 10", metavar="N", type=positive, default=10)
     parser.flag(
@@ -133,6 +134,7 @@ def tolerance(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
+    """Run ``bpt check``: compare training on many ranks with one process."""
     need(arguments, "solver", "the text file that says what to train and how")
 
     # Imported here so that --help does not wait for torch.

@@ -28,12 +28,14 @@ then.
 
 
 def add_arguments(parser: Parser) -> None:
+    """Add the flags of ``bpt classify``."""
     add_network(parser, "what is to be classified")
     parser.flag("top", "so many classes of each picture; default 5", metavar="N", type=positive, default=5)
     add_how(parser)
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
+    """Run ``bpt classify``: print the classes of pictures."""
     check(arguments)
 
     # Imported here so that --help does not wait for torch.

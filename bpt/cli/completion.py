@@ -36,10 +36,12 @@ complete -o filenames -F _bpt bpt
 
 
 def add_arguments(parser: Parser) -> None:
+    """Add the flags of ``bpt completion``."""
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), metavar="bash|zsh|fish", help="which shell")
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
+    """Run ``bpt completion``: print the completion script of a shell."""
     whole: Parser = arguments.whole
     known = {name: _words(parser) for name, parser in whole.commands().items()}
     print(script(arguments.shell, known, whole.helps()), end="")

@@ -35,6 +35,7 @@ Data sets, as Caffe's programs do it; "bpt convert imageset --help" and so on ex
 
 
 def add_arguments(parser: Parser) -> None:
+    """Add the flags of ``bpt convert``."""
     parser.flag("weights", "the file to read: a caffemodel, HDF5 or safetensors", metavar="FILE", default="")
     parser.flag("output", "the file to write: .caffemodel, .h5 or .safetensors", metavar="FILE", default="")
     parser.flag(
@@ -60,6 +61,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
+    """Run ``bpt convert``: convert weights to another format, or make an LMDB of a data set."""
     if job.world.size > 1:
         raise UsageError("bpt convert runs on one process; leave mpirun out")
     if arguments.data:

@@ -28,6 +28,7 @@ A picture that is damaged is reported and left out, and the status is 1 then.
 
 
 def add_arguments(parser: Parser) -> None:
+    """Add the flags of ``bpt detect``."""
     add_network(parser, "where objects are to be found")
     parser.flag("threshold", "the least score; default 0.5", metavar="SCORE", type=real, default=0.5)
     parser.flag("output", "write pictures with the boxes there, as PNG", metavar="FOLDER", default="")
@@ -35,6 +36,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
+    """Run ``bpt detect``: find objects in pictures."""
     check(arguments)
 
     # Imported here so that --help does not wait for torch.

@@ -18,10 +18,12 @@ Lists the CUDA devices, or the one of --gpu, and the CPU with the number of thre
 
 
 def add_arguments(parser: Parser) -> None:
+    """Add the flags of ``bpt device_query``."""
     add_gpu(parser, default="all, and the CPU")
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
+    """Run ``bpt device_query``: print the devices of this machine."""
     if not job.is_first:
         return
 

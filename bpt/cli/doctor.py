@@ -33,6 +33,7 @@ Exit status: 0 no PROBLEM; 1 there is one; 2 the command line, the solver or a n
 
 
 def add_arguments(parser: Parser) -> None:
+    """Add the flags of ``bpt doctor``."""
     add_solver(parser)
     help = 'also examine whether all ranks can go on from this solver state; "auto": from the newest, as bpt train does'
     parser.flag("snapshot", help, metavar="FILE|auto", default="")
@@ -64,6 +65,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
+    """Run ``bpt doctor``: check whether ranks, machines and files are fit for a run."""
     for flag in ("set", "snapshot", "weights", "level", "stage", "cluster"):
         if getattr(arguments, flag) and not arguments.solver:
             raise UsageError(f"--{flag} goes with --solver")

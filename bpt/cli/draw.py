@@ -30,6 +30,7 @@ PHASES = ("TRAIN", "TEST", "ALL")
 
 
 def add_arguments(parser: Parser) -> None:
+    """Add the flags of ``bpt draw``."""
     add_model(parser)
     parser.flag("output", "the picture: a file that ends in .svg, .png or .pdf", metavar="FILE", default="")
     add_drawing(parser, direction="TB", phase="TRAIN")
@@ -37,7 +38,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def add_drawing(parser: Parser, direction: str, phase: str) -> None:
-    """The flags that say how a net is drawn, with the defaults of two of them."""
+    """Add the flags that say how a net is drawn; ``direction`` and ``phase`` are defaults."""
     parser.flag(
         "rankdir",
         f"where blobs go: TB from top to bottom, LR from left to right, BT from bottom to top; default {direction}",
@@ -67,6 +68,7 @@ def add_drawing(parser: Parser, direction: str, phase: str) -> None:
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
+    """Run ``bpt draw``: draw a network."""
     need(arguments, "model", "the network to draw")
     need(arguments, "output", "the picture to write")
     if job.world.size > 1:

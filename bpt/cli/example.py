@@ -23,10 +23,12 @@ The network goes to prototxt/<name>/, scripts to scripts/. What is there already
 
 
 def add_arguments(parser: Parser) -> None:
+    """Add the flags of ``bpt example``."""
     parser.add_argument("name", nargs="?", default="", metavar="NAME", help="which network")
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
+    """Run ``bpt example``: copy an example network into the current folder, or list all."""
     from bpt.apps.commands.examples import copy_example, list_examples
 
     for line in copy_example(arguments.name) if arguments.name else list_examples():

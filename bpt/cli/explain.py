@@ -40,6 +40,7 @@ INTENSITIES = ("RAW", "Z_SCORE", "MIN_MAX")
 
 
 def add_arguments(parser: Parser) -> None:
+    """Add the flags of ``bpt explain``."""
     add_model(parser)
     add_weights(parser, "the trained weights: .caffemodel, or HDF5")
     add_missing_weights(parser)
@@ -97,6 +98,7 @@ def numbers(text: str) -> tuple[float, ...]:
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
+    """Run ``bpt explain``: show where in a scan or an image a net finds evidence for a class."""
     need(arguments, "model", "the network to explain")
     need(arguments, "weights", "the trained model")
     need(arguments, "input", "the scan or the image")

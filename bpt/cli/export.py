@@ -39,6 +39,7 @@ OPSET = 18
 
 
 def add_arguments(parser: Parser) -> None:
+    """Add the flags of ``bpt export``."""
     add_model(parser)
     add_weights(parser, "the weights: .caffemodel, or HDF5; default: as the text's fillers draw them")
     add_missing_weights(parser)
@@ -48,6 +49,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
+    """Run ``bpt export``: write a net as an ONNX model or as a program of torch."""
     need(arguments, "model", "the network to export")
     need(arguments, "output", "the file to write")
     if job.world.size > 1:

@@ -20,10 +20,12 @@ Explains a command, as "bpt <command> --help" does; without one it lists them al
 
 
 def add_arguments(parser: Parser) -> None:
+    """Add the flags of ``bpt help``."""
     parser.add_argument("about", nargs="*", metavar="COMMAND", help="which command")
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
+    """Run ``bpt help``: print the help of a command."""
     parser: Parser = arguments.whole
     for word in arguments.about:
         parser = parser.command(word)

@@ -19,12 +19,14 @@ If the new command is wrong (status 2), the job goes on by the old one.
 
 
 def add_arguments(parser: Parser) -> None:
+    """Add the flags of ``bpt join``."""
     help = "the id of the process of bpt run, on this host"
     parser.add_argument("process", type=positive, metavar="PROCESS", help=help)
     add_job(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Run ``bpt join``: let a job of ``bpt run`` continue on other ranks. Return the exit status."""
     from bpt.apps.commands.relaunch import join
 
     join(arguments.process, job_of(arguments))

@@ -166,12 +166,16 @@ def check_backend(name: str, flag: str = "--backend") -> None:
 
 
 def need(arguments: argparse.Namespace, flag: str, what: str) -> None:
-    """Raise a UsageError unless ``--flag`` was given. (argparse would ask for it before it tells of a misspelt one.)"""
+    """Raise a UsageError unless ``--flag`` was given.
+
+    argparse itself would ask for a missing flag before it reports a misspelt one.
+    """
     if not getattr(arguments, flag):
         raise UsageError(f"bpt {arguments.command} needs --{flag}: {what}")
 
 
 def add_solver(parser: Parser) -> None:
+    """Add ``--solver`` and ``--set``."""
     parser.flag("solver", "the solver's text file", metavar="FILE", default="")
     parser.flag(
         "set",
@@ -188,15 +192,18 @@ NO_PYTHON_LAYERS = "BPT_NO_PYTHON_LAYERS"
 
 
 def add_no_python_layers(parser: Parser) -> None:
+    """Add ``--no-python-layers``."""
     help = f'refuse networks with layers of type "Python", which are code that is run; so does {NO_PYTHON_LAYERS}=1'
     parser.flag("no-python-layers", help, action="store_true")
 
 
 def add_model(parser: Parser) -> None:
+    """Add ``--model``."""
     parser.flag("model", "the network's text file", metavar="FILE", default="")
 
 
 def add_state(parser: Parser) -> None:
+    """Add ``--level`` and ``--stage``."""
     parser.flag(
         "level",
         "the network's level: takes the layers whose rules (min_level, max_level) fit it; default 0",
@@ -246,11 +253,13 @@ def add_precision(parser: Parser, hint: str = "") -> None:
 
 
 def add_weights(parser: Parser, help: str) -> None:
+    """Add ``--weights``, which takes several files; ``help`` says what they are for."""
     help += "; of several files the last that has a layer counts"
     parser.flag("weights", help, metavar="FILE[,FILE...]", default="")
 
 
 def add_strict(parser: Parser) -> None:
+    """Add ``--strict``, which refuses weights that lack a layer of the network."""
     help = "refuse weights that lack any layer of the network, also one that the answer does not depend on"
     parser.flag("strict", help, action="store_true")
 

@@ -50,6 +50,7 @@ TOP = 5
 
 
 def add_arguments(parser: Parser) -> None:
+    """Add the flags of ``bpt plan``."""
     add_solver(parser)
     parser.flag(
         "devices",
@@ -98,6 +99,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
+    """Run ``bpt plan``: plan which device runs which layers, and predict the time of an iteration."""
     _check(arguments, job)
     if arguments.auto or arguments.dry_run:
         _search(arguments)

@@ -27,6 +27,7 @@ tools/parse_log.py writes the numbers as CSV.
 
 
 def add_arguments(parser: Parser) -> None:
+    """Add the flags of ``bpt plot``."""
     parser.flag("output", "the figure: a file that ends in .png or .svg", metavar="FILE", default="")
     parser.flag("log", "a run's log; may be given more than once", metavar="FILE", action="append", default=[])
     parser.flag(
@@ -39,6 +40,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
+    """Run ``bpt plot``: plot curves of training runs from their logs."""
     need(arguments, "output", "the figure to write")
     need(arguments, "log", "what a run has written to stderr")
     if job.world.size > 1:

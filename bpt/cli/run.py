@@ -25,6 +25,7 @@ stops the job with a snapshot; if it comes again, to the command itself.
 
 
 def add_arguments(parser: Parser) -> None:
+    """Add the flags of ``bpt run``."""
     help = "how often to start it again, at most; default %(default)s"
     parser.flag("restarts", help, metavar="N", type=count, default=3)
     help = "count only restarts in so many seconds, so that a long run may fail now and then; default: all"
@@ -70,6 +71,7 @@ def seconds(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Run ``bpt run``: start a job, and start it again when it fails. Return the exit status."""
     from bpt.apps.commands.relaunch import Relaunch, RestartLimits
     from bpt.base.log import start_logging
 

@@ -36,6 +36,7 @@ bandwidth is in Mbit/s, latency in seconds, update_rate in MB/s. docs/simulate.m
 
 
 def add_arguments(parser: Parser) -> None:
+    """Add the flags of ``bpt simulate``."""
     add_solver(parser)
     parser.flag("cluster", "the cluster's text file", metavar="FILE", default="")
     parser.flag("samples", "training samples; default: those of the data set", metavar="N", type=positive, default=0)
@@ -60,6 +61,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
+    """Run ``bpt simulate``: predict a run of the outer layer on a cluster."""
     need(arguments, "solver", "what to train")
     if not arguments.cluster:
         raise UsageError("bpt simulate needs --cluster FILE: a text with the nodes; prototxt/clusters has examples")

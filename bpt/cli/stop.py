@@ -20,10 +20,12 @@ the run has ended without a new snapshot.
 
 
 def add_arguments(parser: Parser) -> None:
+    """Add the flags of ``bpt stop``."""
     add_solver(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Run ``bpt stop``: let a run write a snapshot and stop. Return the exit status."""
     need(arguments, "solver", "the text file that the run was started with")
 
     # Imported here so that --help does not wait for torch.

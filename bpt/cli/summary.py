@@ -26,6 +26,7 @@ be here; shapes then follow from the text, or from --shape.
 
 
 def add_arguments(parser: Parser) -> None:
+    """Add the flags of ``bpt summary``."""
     add_model(parser)
     help = "the phase of the network: TRAIN or TEST; default TRAIN"
     parser.flag("phase", help, choices=("TRAIN", "TEST"), default="TRAIN", metavar="PHASE")
@@ -38,6 +39,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
+    """Run ``bpt summary``: print the layers of a network as a table."""
     need(arguments, "model", "the network's text")
     show(arguments, arguments.model)
 

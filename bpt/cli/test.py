@@ -40,6 +40,7 @@ By default it computes in single precision, whatever the weights were trained in
 
 
 def add_arguments(parser: Parser) -> None:
+    """Add the flags of ``bpt test``."""
     add_model(parser)
     add_weights(parser, "the trained weights: .caffemodel, or HDF5")
     add_strict(parser)
@@ -68,6 +69,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
+    """Run ``bpt test``: score a model."""
     need(arguments, "model", "the network to score")
     need(arguments, "weights", "the trained model to score")
     weights = weights_of(arguments)

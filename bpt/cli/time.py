@@ -40,6 +40,7 @@ and by TASK_DAG, the critical path of the tasks, and how the threads share the w
 
 
 def add_arguments(parser: Parser) -> None:
+    """Add the flags of ``bpt time``."""
     add_model(parser)
     add_solver(parser)
     parser.flag("iterations", "passes to time; default 50", metavar="N", type=positive, default=50)
@@ -67,6 +68,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
+    """Run ``bpt time``: measure how long a network takes."""
     if bool(arguments.model) == bool(arguments.solver):
         raise UsageError("bpt time needs one of --model and --solver: what to time")
     if arguments.solver and arguments.phase == "TEST":

@@ -42,6 +42,7 @@ EFFECTS = ("snapshot", "stop", "none")
 
 
 def add_arguments(parser: Parser) -> None:
+    """Add the flags of ``bpt train``."""
     add_solver(parser)
     parser.flag(
         "snapshot",
@@ -84,6 +85,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
+    """Run ``bpt train``: train or fine-tune a model."""
     need(arguments, "solver", "the text file that says what to train and how")
     if arguments.snapshot and arguments.weights:
         raise UsageError("--snapshot resumes a run, --weights starts a new one from a model: give one of them")

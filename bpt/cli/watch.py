@@ -21,11 +21,13 @@ ends or Ctrl-C. Where stdout is no terminal, it shows what there is, and ends.
 
 
 def add_arguments(parser: Parser) -> None:
+    """Add the flags of ``bpt watch``."""
     parser.flag("metrics", "the file of JSON lines", metavar="FILE.jsonl", default="")
     parser.flag("once", "show what there is, and end", action="store_true")
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
+    """Run ``bpt watch``: show a run in the terminal while it continues."""
     need(arguments, "metrics", "the file that bpt train --metrics writes")
 
     # Imported here so that --help does not wait for torch.

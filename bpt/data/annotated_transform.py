@@ -24,9 +24,11 @@ _LEAST_EXPANSION = 1.01
 
 
 class AnnotatedTransform:
-    """In SSD's order: colours distorted; the image put into a larger one; a part of it cut out, drawn by the
-    ``samplers``; resized; noise; then what Transform does: crop, mirror, mean, scale. The objects' boxes follow, and
-    ``emit_constraint`` says which of them stay when something is cut.
+    """The augmentation of images with objects, in the order of SSD's Caffe.
+
+    First, the colours are distorted. The image is put into a larger one, a part that the ``samplers`` draw is cut out,
+    the part is resized, and noise is added. Last comes what Transform does: crop, mirror, mean, scale. The objects'
+    boxes follow, and ``emit_constraint`` says which of them stay when something is cut.
 
     What is drawn depends on (``seed``, epoch, sample) only.
 
@@ -100,7 +102,7 @@ class AnnotatedTransform:
         return bool(self._distortion or self._resizing or self._noise)
 
     def _expanded(self, image: Image, objects: Objects, draws: SampleDraws) -> tuple[Image, Objects]:
-        """The image at a place that is drawn in a larger one of the mean's colour, and its objects in parts of that."""
+        """Return the image at a random place in a larger one of the mean's colour, and its objects relative to that."""
         ratio = draws.uniform(1, self._largest)
         channels, height, width = image.shape
         rows, columns = int(height * ratio), int(width * ratio)

@@ -127,8 +127,10 @@ def _text(element: ElementTree.Element, name: str) -> str:
 
 
 def _of_json(content: bytes) -> _Contents:
-    """``{"image": {"height": …, "width": …}, "annotation": [{"category_id": …, "bbox": [x, y, w, h], "iscrowd": …}]}``,
-    a class by its number in COCO, which the label map has for a name.
+    """Return the contents of an annotation file in JSON, as SSD's scripts write it.
+
+    Its form is ``{"image": {"height": …, "width": …}, "annotation": [{"category_id": …, "bbox": [x, y, w, h],
+    "iscrowd": …}]}``. A class is given by its number in COCO, which is its name in the label map.
     """
     whole = json.loads(content)
     objects = []

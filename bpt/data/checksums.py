@@ -56,8 +56,10 @@ def add_checksums(path: str | os.PathLike[str]) -> None:
 
 
 def damaged_pieces(path: str | os.PathLike[str], tell: Tell = lambda size: None) -> tuple[int, ...] | None:
-    """Return the numbers of the pieces of the file at ``path`` that are not what was written; ``None``: it has no
-    checksums.
+    """Return the numbers of the damaged pieces of the file at ``path``.
+
+    Returns:
+        The pieces whose checksums differ from those written; ``None`` if the file has no checksums.
 
     Raises:
         FileError: the list of checksums itself is damaged, or something was written to the file after it.

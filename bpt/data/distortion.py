@@ -14,9 +14,11 @@ Floats = NDArray[np.float32]
 
 
 class Distortion:
-    """Brightness (added), contrast (a factor), saturation (a factor) and hue (turned, in half degrees, as OpenCV counts
-    them), each with its probability and by a number that is drawn; contrast before or behind saturation and hue, either
-    as likely; last, the channels in another order.
+    """The random distortion of an image's colours, as in SSD.
+
+    Brightness is added, contrast and saturation are factors, and hue is turned, in half degrees as in OpenCV. Each has
+    its probability, and its amount is drawn. Contrast comes before or behind saturation and hue, either as likely.
+    Last, the channels are put into another order.
 
     Raises:
         UserError: limits that are not in order.

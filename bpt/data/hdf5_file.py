@@ -111,7 +111,7 @@ def listed(path: str) -> list[Path]:
 
 
 def _files_of_line(listing: str, line: str) -> list[Path]:
-    """The file of a line, whose name may hold spaces, or, as Caffe reads lists, several with spaces between them."""
+    """Return the file of a line; its name may hold spaces. As in Caffe, a line may also hold several files."""
     names = line.split()
     if len(names) == 1 or _places(listing, line):
         return [_resolve(listing, line)]

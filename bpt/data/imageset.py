@@ -197,8 +197,9 @@ def _order(count: int, shuffle: bool) -> Iterator[int]:
 
 
 def image_datum(root: str, name: str, image: Image, label: int, wanted: ImageConversion) -> pb.Datum:
-    """Return the record of an ``image`` that the file ``name`` below ``root`` holds; that file's bytes if it need not
-    change.
+    """Return the record of an ``image`` that the file ``name`` below ``root`` holds.
+
+    The record holds that file's bytes, if the image need not change.
 
     Raises:
         DataError: it is to be encoded, and nothing tells the format.

@@ -87,7 +87,11 @@ class DatumRecord(NamedTuple):
     datum: bytes
 
     def sample(self, path: str, channels: int | None = None) -> Sample:
-        """The record decoded; a DataError names ``path`` and key if it cannot be. ``channels``: see LmdbSource."""
+        """Return the decoded record; ``channels`` as in LmdbSource.
+
+        Raises:
+            DataError: the record cannot be decoded; the message names ``path`` and key.
+        """
         name = self.key.decode("ascii", "backslashreplace")
         try:
             image, label = decode_datum(self.datum, channels)
@@ -205,7 +209,9 @@ def check_new(path: str | os.PathLike[str]) -> None:
 
 
 class LmdbWriter:
-    """A context manager that makes the LMDB ``path``::
+    """A context manager that makes the LMDB ``path``.
+
+    An example::
 
         with LmdbWriter("train_lmdb") as writer:
             writer.put(datum)

@@ -160,8 +160,10 @@ class LmdbFile:
         return range(entry.large, entry.large + self._pages_of(entry)) if entry.large else range(0)
 
     def check_unchanged(self) -> None:
-        """Raise a DamagedError if the file is shorter than it was, or no meta page has the transaction any more that
-        was the newest: LMDB itself writes over no page of the last two.
+        """Raise a DamagedError if the file has changed since it was opened.
+
+        It has changed if it is shorter than it was, or if no meta page has the transaction that was the newest. LMDB
+        itself overwrites no page of the last two transactions.
         """
         try:
             if os.fstat(self._descriptor).st_size < self.meta.size:

@@ -45,7 +45,7 @@ def read_idx(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
 
 
 def _unpacked(path: Path) -> bytes:
-    """The content of a packed file, but not much more than it says that it holds: it may be packed a thousandfold."""
+    """Return the content of a gzip file, and little more than its head announces: a bomb may grow a thousandfold."""
     with gzip.open(path) as file:
         head = file.read(4)
         head += file.read(4 * head[3] if len(head) > 3 else 0)

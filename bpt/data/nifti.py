@@ -32,8 +32,9 @@ def import_nibabel() -> ModuleType:
 
 
 def open_nifti(path: str | os.PathLike[str]) -> Any:
-    """Return the NIfTI image in the file at ``path``, as nibabel has it, its header checked and its voxels not yet
-    read.
+    """Return the NIfTI image in the file at ``path`` as nibabel's object.
+
+    Its header is checked. Its voxels are not read yet.
 
     Raises:
         FileError: missing, not a NIfTI file, not one volume of numbers, or with an affine that is no map of space.

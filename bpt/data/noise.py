@@ -18,8 +18,10 @@ _BLUR, _SIGMA = 3, 1.5  # pixels to each side
 
 
 class Noise:
-    """What ``noise_param`` names, in SSD's order: no colours, blurred, histogram equalised, through a JPEG, eroded,
-    posterised, inverted, single pixels of other values. ``prob``: how often; always if it is not given.
+    """The noise that ``noise_param`` adds to an image.
+
+    The steps are, in SSD's order: remove colours, blur, equalise the histogram, compress as a JPEG, erode, posterise,
+    invert, change single pixels. ``prob`` is the probability; without it, noise is always added.
     """
 
     def __init__(self, param: pb.NoiseParameter) -> None:

@@ -34,8 +34,9 @@ class Workers:
         self._pool = ThreadPoolExecutor(count, "bpt worker") if count > 1 else None
 
     def run(self, tasks: Iterable[Callable[[], T]]) -> list[T]:
-        """Return what each of ``tasks`` returns, in their order; they may come from an iterator, which this thread
-        advances.
+        """Run ``tasks`` and return their results, in the order of the tasks.
+
+        The tasks may come from an iterator, which this thread advances.
 
         Raises:
             Exception: what the first of the tasks, in their order, or the iterator raised. No other task runs then.

@@ -18,9 +18,10 @@ _PADDING = {P.CONSTANT: "constant", P.MIRRORED: "reflect", P.REPEAT_NEAREST: "ed
 
 
 class Resizing:
-    """``resize_param``: WARP to height × width; FIT_SMALL_SIZE, as WARP but with the image's proportions, so that the
-    result covers height × width; FIT_LARGE_SIZE_AND_PAD, with the image's proportions within height × width, the rest
-    padded at both sides.
+    """The resizing of an image by ``resize_param``.
+
+    WARP resizes to height × width. FIT_SMALL_SIZE keeps the image's proportions, and the result covers height × width.
+    FIT_LARGE_SIZE_AND_PAD keeps the proportions within height × width, and pads the rest at both sides.
 
     ``interp_mode``: one is drawn for each image. LINEAR and NEAREST are OpenCV's to the last bit, CUBIC is up to
     rounding; AREA is the mean over the pixels that become one; LANCZOS4 is Pillow's, which smooths where an image

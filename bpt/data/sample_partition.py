@@ -80,12 +80,12 @@ def _joined(first: tuple[Run, ...], then: tuple[Run, ...]) -> tuple[Run, ...]:
 
 
 def harmonic(total: int, have: Sequence[int], times: Sequence[float]) -> list[int]:
-    """Return all nodes finish an iteration together: after T = total / Σ 1/t̄_j seconds, having trained n'_j = T /
-    t̄_j samples.
+    """Return how many samples each node trains, so that all nodes finish an iteration together.
 
-    A node that has more than that gets nothing; the others share the rest in the same way. Whole numbers by largest
-    remainders, of equal ones the lower node first. So a node that gets something finishes after no other node by more
-    than one sample's time, of the slower of the two.
+    Nodes finish after T = total / Σ 1/t̄_j seconds, and have trained n'_j = T / t̄_j samples. A node that has more than
+    that gets nothing; the others share the rest in the same way. Whole numbers by largest remainders, of equal ones the
+    lower node first. So a node that gets something finishes after no other node by more than one sample's time, of the
+    slower of the two.
     """
     assert total >= sum(have) and all(time > 0 for time in times), (total, have, times)
     ideals = _finishing_together(total, have, times)

@@ -243,11 +243,11 @@ class SpoolSource:
         return is_encoded(self._spool.header.first.datum)
 
     def glance(self) -> Iterator[bytes]:
-        """Nothing: what was sent is what the server has."""
+        """Yield nothing: the data sent are those that the server has."""
         yield from ()
 
     def close(self) -> None:
-        """The spool outlives its readers; whoever made it closes it."""
+        """Do nothing: the spool outlives its readers, and its maker closes it."""
 
 
 def spool_of(source: str) -> RecordCache | None:

@@ -32,7 +32,9 @@ class ImageWindow(NamedTuple):
 
 
 class WindowSource:
-    """The windows in the file ``path``, which has for each image, in lines of their own::
+    """The windows that the file ``path`` lists.
+
+    The file has for each image, in lines of their own::
 
         # 0                          the number of the image, from 0
         images/000001.jpg

@@ -85,7 +85,7 @@ def _sweep_backward(
     tops: Sequence[Sequence[int]],
     loss_weights: Sequence[float],
 ) -> None:
-    """A diff is dropped where nothing behind counts towards the loss, or nothing behind hands one on."""
+    """Drop a diff where no later layer counts towards the loss, or none passes a diff back."""
     under_loss: set[int] = set()
     no_diff: set[int] = set()
     for index in reversed(range(len(marks))):

@@ -58,10 +58,10 @@ def isolation_cuts(graph: LayerGraph, layers: Iterable[int]) -> set[int]:
 
 
 def starts_by_size(graph: LayerGraph, parameters: int) -> list[int]:
-    """Return where to cut so that each segment has at least so many trained parameters, counted from the end of the
-    net.
+    """Return where to cut so that each segment has at least so many trained parameters.
 
-    A segment's gradients can be exchanged while those before it run backward. The first segment takes what is left.
+    They are counted from the end of the net. A segment's gradients can be exchanged while those before it run backward.
+    The first segment takes what is left.
     """
     starts = []
     waiting = 0

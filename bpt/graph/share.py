@@ -21,8 +21,9 @@ class Share:
     total: int
 
     def runs(self, shift: int = 0) -> tuple[tuple[int, int], ...]:
-        """Return the samples as runs ``[begin, end)`` of the batch, in the rank's order; at most two, unless it is
-        ``joined``.
+        """Return the samples as runs ``[begin, end)`` of the batch, in the rank's order.
+
+        There are at most two runs, unless the share is ``joined``.
 
         Args:
             shift: rotates all shares along the ring, so that a rank does not get the same samples every epoch.

@@ -48,7 +48,7 @@ class Staging:
         return tuple(stage for stage, _ in groupby(self.of_layers))
 
     def delay(self, stage: int) -> int:
-        """Iterations between the forward pass and the last backward pass of a batch on a stage, under DELAYED."""
+        """Return the iterations from a batch's forward pass to its last backward pass on a stage, under DELAYED."""
         return len(self.path) - 1 - self.path.index(stage)
 
     def stages(self, graph: LayerGraph) -> tuple[int, ...]:

@@ -1,5 +1,7 @@
-"""Faults by injection: ranks that kill or stop themselves at a named instruction of an iteration, and not by luck;
-ranks that are slow, and links that are dead, from an iteration on.
+"""Fault injection for ``bpt check``: killed, stopped and slow ranks, and dropped links.
+
+A rank is killed or stopped at a named instruction of an iteration. A rank is slow, or a link drops every message, from
+an iteration on.
 """
 
 from __future__ import annotations
@@ -110,7 +112,10 @@ class DroppedLink:
         return f"--drop-link {self.ranks[0]}-{self.ranks[1]}@{self.iteration}"
 
     def gate(self, comm: Communicator, method: str, peer: int | None) -> None:
-        """What a rank comes to with a call; see Communicator. It returns if the call may go on."""
+        """Block a call between the two ranks from the iteration on, or return if the call may go on.
+
+        The communicator calls this hook before each of its calls.
+        """
         members, flight = comm.world_ranks, comm.events.flight
         concerned = self.ranks if peer is None else (members[comm.rank], members[peer])
         if (

@@ -21,7 +21,7 @@ class DataRecipe:
     wanted: str = ""
 
     def lines(self, place: str, net: str, text: str) -> Iterator[str]:
-        """What to type for the network ``text``, which is in the file ``net``, so that its data are in ``place``."""
+        """Yield what to type so that the data of the network ``text``, in the file ``net``, are in ``place``."""
         yield f"pip install 'bpt[{self.extras}]'"
         if self.wanted:
             yield f"# {self.wanted};"

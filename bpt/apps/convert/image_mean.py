@@ -19,8 +19,9 @@ _SHOWN = 10000  # images, after which progress is told
 def compute_image_mean(
     path: str, output: str = "", tell: Callable[[str], None] = lambda line: None
 ) -> NDArray[np.float32]:
-    """Return the mean (C, H, W) of the images in the LMDB ``path``, also written to the file ``output`` if that is
-    named.
+    """Return the mean (C, H, W) of the images in the LMDB ``path``.
+
+    The mean is also written to the file ``output``, if one is given.
 
     Raises:
         FileError: it is no LMDB; or there is no folder for ``output``.

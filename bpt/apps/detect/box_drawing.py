@@ -26,9 +26,9 @@ class BoxDrawing(NamedTuple):
 
 
 def named_apart(folder: str, pictures: Sequence[str]) -> list[str]:
-    """Return a PNG file in ``folder``, which is made, for each of ``pictures``, of its name; of equal names the later
-    ones get
-    numbers.
+    """Return the path of a PNG file in ``folder`` for each of ``pictures``, and make the folder.
+
+    A file has the name of its picture. Of pictures with equal names, the later ones get numbers.
 
     Raises:
         FileError: the folder cannot be made.

@@ -35,18 +35,22 @@ class Finding:
 
 
 def ok(text: str) -> Finding:
+    """Return a finding of severity OK."""
     return Finding(Severity.OK, text)
 
 
 def note(text: str, remedy: str = "") -> Finding:
+    """Return a finding of severity NOTE."""
     return Finding(Severity.NOTE, text, remedy)
 
 
 def warning(text: str, remedy: str = "") -> Finding:
+    """Return a finding of severity WARNING."""
     return Finding(Severity.WARNING, text, remedy)
 
 
 def problem(text: str, remedy: str = "") -> Finding:
+    """Return a finding of severity PROBLEM."""
     return Finding(Severity.PROBLEM, text, remedy)
 
 

@@ -26,7 +26,10 @@ def kind_of(type_name: str) -> str:
 
 
 def detail_of(spec: LayerSpec, axes: int = 2) -> str:
-    """The layer's type with what makes it: ``Convolution 5×5, 64, stride 2``. ``axes``: spatial ones of its top."""
+    """Return the layer's type and its main parameters, such as ``Convolution 5×5, 64, stride 2``.
+
+    ``axes`` is the number of spatial axes of its top.
+    """
     words = LAYERS[spec.type].in_words(spec.param, axes) if spec.type in LAYERS else ()
     return " ".join(filter(None, (spec.type, ", ".join(filter(None, words)))))
 
@@ -123,6 +126,7 @@ def drawing_of(parts: Sequence[PhaseDrawing], rates: bool = False) -> NetDrawing
 
 
 def in_place(spec: LayerSpec) -> bool:
+    """Return whether the layer has a single bottom and writes its top in place of that bottom."""
     return len(spec.bottoms) == 1 and spec.tops == spec.bottoms
 
 

@@ -66,7 +66,7 @@ class Summary:
 
 
 def summary_of(graph: LayerGraph, types: Mapping[str, str] | None = None) -> Summary:
-    """The summary of ``graph``; ``types`` are those of layers in whose place others stand in the graph, by name."""
+    """Return the summary of ``graph``; ``types`` gives, by name, the original types of replaced layers."""
     batch = next((edge.shape[0] for edge in graph.edges if edge.shape), 0)
     lines = tuple(_line(graph, node, types or {}) for node in graph.nodes if not _is_automatic(graph, node))
     return Summary(graph.name, "TRAIN" if graph.phase == pb.TRAIN else "TEST", batch, lines)

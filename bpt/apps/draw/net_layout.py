@@ -63,9 +63,9 @@ def layers_of(boxes: int, links: Sequence[LayoutLink]) -> Layers:
 
 
 def longest_paths(boxes: int, links: Iterable[LayoutLink]) -> list[int]:
-    """Return the rank of each box: as many as there are boxes on the longest path to it. Sources stand right before
-    their
-    first reader.
+    """Return the rank of each box: the number of boxes on the longest path to it.
+
+    A source has the rank right before that of its first reader.
     """
     readers: dict[int, list[int]] = defaultdict(list)
     makers: dict[int, list[int]] = defaultdict(list)

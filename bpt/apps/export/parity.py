@@ -100,9 +100,9 @@ def compare(module: nn.Module, runner: Runner, inputs: RandomInputs, times: Sequ
 
 
 def rounding(module: nn.Module, batch: Sequence[Tensor], outputs: Outputs) -> list[float]:
-    """Return how far each of the ``outputs`` for ``batch`` is from those of the same net in double precision; 0 where
-    that
-    cannot be computed.
+    """Return how far each of the ``outputs`` for ``batch`` is from that of the same net in double precision.
+
+    The distances are 0 where the net cannot run in double precision.
     """
     try:
         with torch.no_grad():

@@ -45,8 +45,9 @@ class Program:
 
     @property
     def onnx_outputs(self) -> tuple[str, ...]:
-        """The names of the outputs in an ONNX model, which has one value of a name: an input keeps its name, and the
-        output of the same name gets ``_output`` at its end.
+        """The names of the outputs in an ONNX model.
+
+        Names are unique there. An input keeps its name, and the output of the same name gets ``_output`` at its end.
         """
         taken, names = {*self.inputs, *self.outputs}, []
         for name in self.outputs:

@@ -184,9 +184,10 @@ class RandomInputs:
 
 
 def _reader(graph: LayerGraph, edge: Edge) -> InputReading | None:
-    """Return the first layer that takes an input for more than numbers, or else the first one that reads it; ``None``:
-    none
-    does.
+    """Return the first layer that takes an input for more than numbers, or else the first one that reads it.
+
+    Returns:
+        ``None`` if no layer reads the input.
     """
     readings = list(_readings(graph, edge))
     return next((each for each in readings if _draw_of(each) is not _numbers), readings[0] if readings else None)

@@ -160,7 +160,7 @@ class _Clock:
 
 
 def table(rows: Sequence[LogRow]) -> list[list[str]]:
-    """The rows as Caffe's parse_log.py writes them: a head, then NumIters, Seconds, LearningRate and each output."""
+    """Return the rows as Caffe's parse_log.py writes them: a head, then NumIters, Seconds, LearningRate, outputs."""
     names = list(dict.fromkeys(name for row in rows for name in row.values))
     cells = [[ITERATION, SECONDS, RATE, *names]]
     for row in rows:

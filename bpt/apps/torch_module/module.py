@@ -72,8 +72,9 @@ class Module(nn.Module):
             raise
 
     def preprocess(self, *images: Path, preprocessing: Path = "") -> Tensor:
-        """Return what image files become as the module's input, as ``bpt classify`` prepares them; see
-        ``Net.preprocess``::
+        """Return image files as a batch for the module's input, prepared as by ``bpt classify``.
+
+        See ``Net.preprocess``. An example::
 
             module(module.preprocess("cat.jpg"))
 

@@ -56,7 +56,9 @@ def preprocess(net: ImageNet, *images: Path, preprocessing: Path = "") -> Images
 def classify(
     net: ImageNet, *images: Path, top: int = 5, labels: Path = "", preprocessing: Path = ""
 ) -> list[Classification]:
-    """Return which classes the net gives most to, for each image, as ``bpt classify`` tells it::
+    """Return the classes with the highest scores for each image, as ``bpt classify`` does.
+
+    An example::
 
         [answer] = net.classify("cat.jpg", labels="names.txt")
         print(answer.best[0].name, answer.best[0].value)

@@ -80,7 +80,10 @@ class Mirror:
             self._seen = self._host.clone()
 
     def forget(self) -> None:
-        """The tensor is another one now: it gets a new array, and what the caller has is his alone."""
+        """Detach the array from the tensor, because the tensor is another one now.
+
+        The new tensor gets a new array. The caller keeps the old array, which nothing changes any more.
+        """
         self._host = self._seen = None
         self._array = lambda: None
 

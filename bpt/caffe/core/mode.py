@@ -53,7 +53,7 @@ def set_device(number: int) -> None:
 
 
 def set_random_seed(seed: int) -> None:
-    """What fillers and dropout draw from, in nets and in solvers whose text has no ``random_seed``.
+    """Set the seed of fillers and dropout, in nets and in solvers whose text has no ``random_seed``.
 
     Nets that are made one after the other begin alike: no generator is global.
     """

@@ -399,8 +399,9 @@ class Net(NetStructure, Single):
 
     @contextmanager
     def _in_use(self, new_parameters: bool = False) -> Iterator[None]:
-        """While the net's tensors are read or changed: before, they get what was written to arrays; after, the
-        arrays get what they have become.
+        """Keep tensors and arrays equal around a use of the net's tensors.
+
+        Before the use, the tensors get what was written to the arrays. After it, the arrays get the tensors' values.
 
         Args:
             new_parameters: parameters change, so backward needs another forward pass.

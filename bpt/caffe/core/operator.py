@@ -230,8 +230,9 @@ class BlobOperator(Operator):
         self.outcome.segments[index] = state  # for the next time
 
     def _prepare_backward(self, index: int) -> None:
-        """Without a forward pass of the layer, or if its parameters have changed since: go backward, as Caffe's layers
-        do, from what the blobs hold.
+        """Run the layer forward from what the blobs hold, so that it can run backward, as Caffe's layers do.
+
+        This is needed without a forward pass of the layer, or if its parameters have changed since.
         """
         node = self.net.graph.nodes[index]
         layer = self.net.layer(node)
@@ -249,13 +250,13 @@ class BlobOperator(Operator):
         super().close()
 
     def forget_passes(self) -> None:
-        """Parameters have changed: what a backward pass would need of the last forward pass is out of date."""
+        """Forget what a backward pass needs of the last forward pass, because parameters have changed."""
         if self.whole is not None:
             self.whole.forget()
         self.outcome.segments.clear()
 
     def forget_blobs(self, fitted: int = -1) -> None:
-        """The net's blobs have other shapes: forget all but the data of its inputs.
+        """Forget all blobs except the data of the net's inputs, because the shapes have changed.
 
         Args:
             fitted: layers up to this one have kept their shapes, and their blobs stay.

@@ -149,7 +149,7 @@ class Solver(Single):
             )
 
     def _show(self, milestone: Milestone) -> None:
-        """The nets that train and test from now on; others, where ranks were lost."""
+        """Show the nets that train and test from now on; after a loss of ranks they are other ones."""
         if not isinstance(milestone, Bound) or not _is_whole(self._plan):
             return
         operators = [milestone.runtime.observed, *(test.operator for test in milestone.runtime.tests)]

@@ -18,16 +18,24 @@ class NesterovSolver(Solver):
 
 
 class AdaGradSolver(Solver):
+    """AdaGrad (Duchi et al., 2011)."""
+
     rule = "AdaGrad"
 
 
 class RMSPropSolver(Solver):
+    """RMSProp (Tieleman and Hinton, 2012)."""
+
     rule = "RMSProp"
 
 
 class AdaDeltaSolver(Solver):
+    """AdaDelta (Zeiler, 2012)."""
+
     rule = "AdaDelta"
 
 
 class AdamSolver(Solver):
+    """Adam (Kingma and Ba, 2015)."""
+
     rule = "Adam"

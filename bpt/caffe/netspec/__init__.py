@@ -1,4 +1,6 @@
-"""Networks written in Python, in pycaffe's idiom, for nets that are too long to write by hand::
+"""Networks written in Python, in pycaffe's idiom, for nets that are too long to write by hand.
+
+An example::
 
     from bpt.caffe.netspec import L, NetSpec, P
 

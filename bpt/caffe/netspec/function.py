@@ -96,7 +96,10 @@ def net_of(ends: Iterable[Top | Function], names: Mapping[Top | Function, str]) 
 
 
 def _in_order(ends: Iterable[Function]) -> list[Function]:
-    """``ends`` and all that they need, each once and after its inputs. (A loop, because nets are deep.)"""
+    """Return ``ends`` and all functions that they need, each once and after its inputs.
+
+    It is a loop and no recursion, because nets are deep.
+    """
     done: dict[Function, None] = {}
     for end in ends:
         stack = [end]

@@ -29,9 +29,9 @@ def eleven_points(precision: Floats, recall: Floats) -> float:
 
 
 def max_integral(precision: Floats, recall: Floats) -> float:
-    """Return the integral of the best precision at the same or a higher recall (VOC 2012, ILSVRC), as SSD's Caffe adds
-    it up:
-    the step up to a recall counts with the precision at its lower end, if that is better.
+    """Return the integral of the best precision at the same or a higher recall (VOC 2012, ILSVRC).
+
+    As in SSD's Caffe, the step up to a recall counts with the precision at its lower end, if that is better.
     """
     best = np.maximum.accumulate(precision[::-1])[::-1]
     steps = np.diff(recall)
@@ -79,8 +79,9 @@ class Precisions:
 
 
 def precisions_of(rows: Tensor, version: str) -> Precisions:
-    """Of DetectionEvaluate's rows (…, 5) of any batches, in any order; of equal scores those of the first image come
-    first.
+    """Return the average precisions of DetectionEvaluate's rows (…, 5) of any batches, in any order.
+
+    Of detections with equal scores, those of the first image come first.
 
     Args:
         rows: their images have the numbers that they have among all.

@@ -14,9 +14,11 @@ COLUMNS = 5  # (image, label, score, right, wrong), or (-1, label, objects, -1, 
 def evaluate(
     detections: Tensor, truth: Tensor, classes: int, background: int, threshold: float, count_difficult: bool
 ) -> Tensor:
-    """Rows (K, 5): for each class (-1, label, its objects, -1, -1), then for each detection, by image, label and, where
-    there are such objects, falling score, (image, label, score, right, wrong). One that has found a difficult object,
-    unless these count, is neither right nor wrong.
+    """Compare detections with the true objects, and return rows (K, 5), as SSD's DetectionEvaluate.
+
+    First come rows (-1, label, number of objects, -1, -1), one for each class. Then come rows (image, label, score,
+    right, wrong), one for each detection, by image, label and, where there are such objects, falling score. A detection
+    that has found a difficult object is neither right nor wrong, unless these count.
 
     Args:
         detections: rows (image, label, score, xmin, ymin, xmax, ymax): (D, 7); of image -1: none.

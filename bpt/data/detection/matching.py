@@ -56,11 +56,12 @@ def match(boxes: Tensor, objects: Tensor, threshold: float | None, inside_only: 
 
 
 def hardest(losses: Tensor, eligible: Tensor, counts: Tensor) -> Tensor:
-    """Return the ``counts`` (N,) of each image's boxes with the largest ``losses`` (N, P), among the ``eligible`` (N,
-    P) ones.
+    """Return a mask (N, P) of the eligible boxes of each image that have the largest losses.
 
-    Returns:
-        Which ones, a mask (N, P); of equal losses the first ones.
+    Args:
+        losses: (N, P); of equal losses the first ones are chosen.
+        eligible: (N, P), which boxes can be chosen.
+        counts: (N,), how many boxes of each image are chosen.
     """
     order = torch.where(eligible, losses, -torch.inf).argsort(dim=1, descending=True, stable=True)
     place = torch.empty_like(order)

@@ -1,5 +1,6 @@
-"""Prior boxes: those at each place of a feature map, of which a net tells how far the objects differ (SSD, section
-2.2).
+"""Prior boxes: default boxes at each place of a feature map (SSD, section 2.2).
+
+A net predicts how far the objects differ from them.
 """
 
 from __future__ import annotations

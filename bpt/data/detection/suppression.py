@@ -60,8 +60,9 @@ class Suppression(NamedTuple):
 
 
 def detect(boxes: Tensor, scores: Tensor, background: int, least: float, nms: Suppression, keep: int) -> Tensor:
-    """Return what is found in one image: rows (label, score, xmin, ymin, xmax, ymax), by label, then by falling score:
-    (K, 6).
+    """Return the detections in one image: rows (label, score, xmin, ymin, xmax, ymax), (K, 6).
+
+    The rows are sorted by label, then by falling score.
 
     Args:
         boxes: (P, 4), or (P, classes, 4) where each class has boxes of its own.
@@ -91,9 +92,9 @@ def detect(boxes: Tensor, scores: Tensor, background: int, least: float, nms: Su
 
 
 def best_of_equals_last(scores: Tensor) -> Tensor:
-    """Return the places of the ``scores`` (K,) above -inf, the best first; of equal ones the last first, as Caffe's
-    Proposal,
-    which sorts pairs of score and place.
+    """Return the places of the ``scores`` (K,) above -inf, the best first, and of equal ones the last first.
+
+    That is the order of Caffe's Proposal, which sorts pairs of score and place.
     """
     found = (scores > -torch.inf).nonzero().squeeze(1)
     own = scores[found]

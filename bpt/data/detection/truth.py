@@ -1,5 +1,6 @@
-"""The objects of a batch, as SSD's label blob has them: rows (image, label, instance, xmin, ymin, xmax, ymax,
-difficult).
+"""The true objects of a batch, as in SSD's label blob.
+
+A row of it is (image, label, instance, xmin, ymin, xmax, ymax, difficult).
 """
 
 from __future__ import annotations
