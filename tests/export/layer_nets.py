@@ -120,6 +120,7 @@ NETS: dict[str, list[Sample]] = {
     "ImResize": [Sample("imresize_param { factor: 2 }"), Sample("imresize_param { factor: 1.5 scale_gap: 0.4 }")],
     "InfogainLoss": [Sample(bottoms=(ROWS, (2,), (5, 5))), Sample(bottoms=(ROWS, (2,), (1, 1, 5, 5)), tops=2)],
     "InnerProduct": [Sample(f"inner_product_param {{ num_output: 3 {DRAWN} }}")],
+    "MpiFc": [Sample(f"inner_product_param {{ num_output: 3 {DRAWN} }}")],
     "Input": [Sample("input_param { shape { dim: 2 dim: 3 } shape { dim: 4 } }", (), 2)],
     "Interp": [Sample("interp_param { height: 9 width: 11 }"), Sample("interp_param { zoom_factor: 2 }"),
                Sample("interp_param { shrink_factor: 2 pad_beg: 0 pad_end: 0 }"), Sample(bottoms=(MAP, (2, 4, 9, 3)))],

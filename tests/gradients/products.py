@@ -11,7 +11,7 @@ from tests.gradients.strategies import axes_of, flags, shapes, sizes
 phases = some.sampled_from([pb.TRAIN, pb.TEST])
 
 
-@cases("InnerProduct")
+@cases("InnerProduct", "MpiFc")
 def _inner_product(draw: some.DrawFn, kind: str) -> Case:
     shape = draw(shapes(least=1))
     outputs = draw(some.integers(1, 4))

@@ -57,6 +57,17 @@ def test_all_fully_connected_layers_are_split_but_those_with_mode_data() -> None
     assert [node.name for node in split_layers(chosen)] == ["a", "b"]
 
 
+def test_mpi_fc_layers_are_split_unless_they_say_data() -> None:
+    def mpi_fc(text: str) -> str:
+        return text.replace("InnerProduct", "MpiFc")
+
+    graph = graph_of(mpi_fc(fc("a", "x")), mpi_fc(fc("b", "a", more=DATA)), mpi_fc(fc("c", "b", 3)), loss("c"))
+    assert [node.name for node in split_layers(graph)] == ["a", "c"]
+    assert list(violations(graph)) == []
+    along_samples = graph_of(mpi_fc(fc("a", "x", param="axis: 0")))
+    assert [violation.layer for violation in violations(along_samples)] == ["a"]
+
+
 def test_among_peers_a_block_takes_in_what_runs_on_slices() -> None:
     graph = graph_of(*CHAIN)
     assert [edge.blob for edge in graph.edges] == ["x", "y", "a", "a", "p", "b", "t", "c", "c", "d", "l"]

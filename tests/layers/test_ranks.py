@@ -479,6 +479,7 @@ def test_every_layer_type_has_been_here() -> None:
     seen |= {"Crop", "MultiBoxLoss", "DetectionOutput", "DetectionEvaluate"}
     seen |= {"MarginInnerProduct", "RegionLoss", "SpatialTransformer"}  # test_forks_heads.py has their ranks
     seen |= {"ImResize"}  # its samples are scales of one image
+    seen |= {"MpiFc"}  # an InnerProduct; tests of model parallelism have its ranks
     seen |= {"ConvolutionDepthwise"}  # a DepthwiseConvolution, but for its settings
     seen |= {"PriorBox"}  # it makes of shapes alone, the same for all samples
     seen |= {"Embed"}  # test_embed.py has its ranks: its bottom gets no diff

@@ -29,6 +29,7 @@ class InnerProduct(Layer):
 
     sample_independent = multiplies = top_is_free = True
     bias_blob = 1
+    settings = FIELD
     family = Family.CONNECTED
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
@@ -84,3 +85,13 @@ class InnerProduct(Layer):
         """Return its weights ``(num_output, inputs)``, and bias if any, in the numbers of bottoms like this one."""
         weight, *bias = (narrowed(self.blob(index), bottom) for index in range(1 + self.bias_term))
         return weight.t() if self.transpose else weight, bias[0] if bias else None
+
+
+@LAYERS.register("MpiFc")
+class MpiFcLayer(InnerProduct):
+    """An InnerProduct whose outputs are divided over the ranks of a replica (MPI-FC, section 3.2: ``MpiFcLayer``).
+
+    It computes the outputs that this rank holds. Which these are, ``bpt.parallel.model_parallel`` says; the blobs go
+    from rank to rank by an ``MpiFcOperator``. Unlike an InnerProduct it is divided unless its text says otherwise,
+    also along another axis than 1, which is refused.
+    """

@@ -44,7 +44,7 @@ TYPES_OF = {
     "im2col": ("Im2col",),
     "image_data": ("ImageData",),
     "infogain_loss": ("InfogainLoss",),
-    "inner_product": ("InnerProduct",),
+    "inner_product": ("InnerProduct", "MpiFc"),
     "input": ("Input",),
     "interp": ("Interp",),
     "l1_loss": ("L1Loss",),

@@ -106,7 +106,7 @@ def measured(places: Sequence[Layers], ranks: Sequence[Laps], passes: int = 1) -
     )
     layers = _layers(places, [of_rank[apart] for of_rank in ranks], computing * passes, laps[whole])
     layers = tuple(replace(layer, bp=layer.bp / passes) for layer in layers)
-    seen = {kind: _seen(iterations, (passes - 1) * computing) for kind, iterations in laps.items()}
+    seen = {kind: _seen(iterations, passes, computing) for kind, iterations in laps.items()}
     starting = _undisturbed([fmean(lap.started for lap in of_all) for of_all in laps[single]])
     per_chunk, held = _fit(
         [
@@ -117,11 +117,17 @@ def measured(places: Sequence[Layers], ranks: Sequence[Laps], passes: int = 1) -
     return CalibrationResult(layers, per_chunk, held, seen)
 
 
-def _seen(iterations: Sequence[Sequence[IterationSample]], others: float) -> ChunkMeasurement:
-    """Return the measurements of ``iterations``; ``others``: seconds of the passes before the last one."""
+def _seen(iterations: Sequence[Sequence[IterationSample]], passes: int, computing: float) -> ChunkMeasurement:
+    """Return the measurements of ``iterations``, without the passes before the last one.
+
+    Those took ``computing`` seconds each when they were undisturbed. The last pass, which alone waits for an exchange,
+    takes at least its part of an iteration, however disturbed that was.
+    """
     faster = sorted(iterations, key=lambda of_all: math.fsum(lap.total for lap in of_all))[: -(-len(iterations) // 2)]
     laps = [lap for of_all in faster for lap in of_all]
-    return ChunkMeasurement(fmean(lap.total for lap in laps) - others, fmean(lap.waited for lap in laps))
+    total = fmean(lap.total for lap in laps)
+    last = max(total - (passes - 1) * computing, total / passes)
+    return ChunkMeasurement(last, fmean(lap.waited for lap in laps))
 
 
 def _undisturbed(seconds: Sequence[float]) -> float:

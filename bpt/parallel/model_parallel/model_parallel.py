@@ -17,6 +17,8 @@ from bpt.graph.part import WHOLE, BlobSlice, Part, slice_bounds
 PEER = pb.FcParameter.PEER
 _Mode = pb.LayerParallelParameter
 _NUM_SHARDS = (PARALLEL, "num_shards")
+_MPI_FC = "MpiFc"
+_SPLIT_TYPES = ("InnerProduct", _MPI_FC)
 
 
 def split_layers(graph: LayerGraph) -> tuple[LayerNode, ...]:
@@ -24,7 +26,7 @@ def split_layers(graph: LayerGraph) -> tuple[LayerNode, ...]:
 
     And, unless they say ``mode: MODEL``, those along another axis than 1, as behind a recurrent layer (T, N, …).
     """
-    fully_connected = (node for node in graph.nodes if node.type == "InnerProduct" and _mode(node) != _Mode.DATA)
+    fully_connected = (node for node in graph.nodes if node.type in _SPLIT_TYPES and _mode(node) != _Mode.DATA)
     return tuple(node for node in fully_connected if _mode(node) == _Mode.MODEL or _along_features(graph, node))
 
 
@@ -34,15 +36,18 @@ def _along_features(graph: LayerGraph, node: LayerNode) -> bool:
 
 
 def _mode(node: LayerNode) -> int | None:
+    """Return the layer's ``parallel_param { mode }``; if it says none, MODEL for MpiFc layers, otherwise None."""
     param = node.spec.param.parallel_param
-    return param.mode if param.HasField("mode") else None
+    if param.HasField("mode"):
+        return param.mode
+    return _Mode.MODEL if node.type == _MPI_FC else None
 
 
 def violations(graph: LayerGraph) -> Iterator[Violation]:
     """Yield why the net cannot be divided over shards."""
     remedy = "keep it whole by parallel_param { mode: DATA }"
     for node in graph.nodes:
-        if node.type != "InnerProduct" and _mode(node) == _Mode.MODEL:
+        if node.type not in _SPLIT_TYPES and _mode(node) == _Mode.MODEL:
             why = f"mode: MODEL splits InnerProduct layers only, not {node.type}"
             yield _of_layer(node, why, "set mode: DATA", "parallel_param", "mode")
     nodes = split_layers(graph)

@@ -113,6 +113,17 @@ def test_several_passes_an_iteration() -> None:
     assert found.seen[IterationKind((1, 1, 1, 1))].total == pytest.approx(13 + 4 * 0.625 + 4.5 + 1)
 
 
+def test_passes_of_a_busy_machine_leave_the_last_one_its_part() -> None:
+    """The net as one chunk ran 4 times slower than cut: two passes of it take longer than a whole iteration did."""
+    laps = Machine(passes=3).laps()
+    laps[IterationKind((4,))] = [times(lap, 4.0) for lap in laps[IterationKind((4,))]]
+    (cut,) = laps[IterationKind((1, 1, 1, 1))]
+    found = measured(PLACES, [laps], passes=3)
+    assert 2 * 4 * 13 > cut.total
+    assert found.seen[IterationKind((1, 1, 1, 1))].total == pytest.approx(cut.total / 3)
+    assert all(math.isfinite(cost) and cost >= 0 for cost in (found.per_chunk, found.held))
+
+
 def test_the_slowest_rank_counts_and_the_faster_half_of_all_rounds() -> None:
     """Rank 1 takes twice as long; in one of three rounds, another for each kind, something else ran on both."""
 

@@ -1,8 +1,7 @@
 """All upgrades of a net, and of a solver, in Caffe's order and words.
 
 Data transformations that V1 nets say in data_param, image_data_param and window_data_param; inputs of a net, which were
-fields of it; BatchNorm layers that say of each of their three blobs how it is trained, which Caffe ignores now. And
-not of Caffe's: layers of type MpiFc.
+fields of it; BatchNorm layers that say of each of their three blobs how it is trained, which Caffe ignores now.
 """
 
 from __future__ import annotations
@@ -135,23 +134,6 @@ def freeze_batch_norm(net: pb.NetParameter) -> list[int]:
     return changed
 
 
-def split_inner_products(net: pb.NetParameter) -> list[int]:
-    """Turn layers of type MpiFc into InnerProducts that are split over shards, unless they say otherwise.
-
-    So the MPI-FC paper's program (section 3.2) calls its fully connected layer; it takes ``inner_product_param``.
-    Returns the numbers of the layers that were changed.
-    """
-    changed = []
-    for index, layer in enumerate(net.layer):
-        if layer.type != "MpiFc":
-            continue
-        layer.type = "InnerProduct"
-        if not layer.parallel_param.HasField("mode"):
-            layer.parallel_param.mode = pb.LayerParallelParameter.MODEL
-        changed.append(index)
-    return changed
-
-
 _DONE = "Successfully upgraded file specified using deprecated "
 
 
@@ -161,7 +143,7 @@ def upgrade_net(
     """Upgrade old fields of ``net`` to today's, in place.
 
     These are V0 and V1 layers (``layers``), old settings of how data are transformed, ``input`` with ``input_shape``
-    or ``input_dim``, ``param`` of BatchNorm layers, layers of type MpiFc, and what forks write in another way.
+    or ``input_dim``, ``param`` of BatchNorm layers, and what forks write in another way.
     ``where`` is the path of ``net`` in ``origins``, which follow what moves; ``path`` is the text it is from, None if
     it is from no text.
 
@@ -172,14 +154,9 @@ def upgrade_net(
     if net.input or net.input_shape or net.input_dim:
         place = inputs_as_layer(net, origins, path, where)
         notes.append(Note(f"{_DONE}input fields", place))
-    for change, words in (
-        (freeze_batch_norm, "Successfully upgraded batch norm layers using deprecated params"),
-        (split_inner_products, "MpiFc is read as InnerProduct with parallel_param { mode: MODEL }"),
-    ):
-        changed = change(net)
-        if changed:
-            place = None if path is None else locate(origins, (*where, "layer", changed[0]), path)
-            notes.append(Note(words, place))
+    if changed := freeze_batch_norm(net):
+        place = None if path is None else locate(origins, (*where, "layer", changed[0]), path)
+        notes.append(Note("Successfully upgraded batch norm layers using deprecated params", place))
     return [*notes, *fork_upgrades.upgrade(net, origins, path, where)]
 
 
