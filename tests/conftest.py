@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.mpi.mpirun import needs_mpi
+from tests.support.mpirun import needs_mpi
 
 
 def pytest_configure() -> None:

@@ -46,7 +46,7 @@ from bpt.train.rules.combinations import BALANCES
 from scripts.benches.harness.arguments import explain, some_of
 from scripts.benches.harness.launch import JobError, run_worker
 from scripts.benches.harness.nets import reading_net, solver_param, write_images
-from tests.doubles.thread_ranks import run_ranks
+from tests.support.doubles.thread_ranks import run_ranks
 
 HELP = "which combinations of exchange, balance, stages, shards and inner layer work, and why others do not"
 IN_STEP, OUTER = ("ALLREDUCE", "TREE", "CGDP", "RING", "LOCAL"), ("SGWU", "AGWU", "ASGD")

@@ -11,7 +11,7 @@ import pytest
 import bpt
 from bpt.base.errors import UserError
 from bpt.caffe import Classifier, Detector
-from tests.pycaffe.texts import inputs, layer, write
+from tests.support.pycaffe_texts import inputs, layer, write
 
 MEAN = "reduction_param { operation: MEAN axis: 2 }"
 

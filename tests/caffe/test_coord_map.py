@@ -12,7 +12,7 @@ from bpt.caffe import NetSpec, coord_map
 from bpt.caffe import layers as L
 from bpt.caffe import params as P
 from bpt.caffe.coord_map import coord_map_from_to, crop
-from tests.pycaffe.texts import write
+from tests.support.pycaffe_texts import write
 
 
 def spec(pool: int = 2, up: int = 2, up_pad: int = 0, **convolution: object) -> NetSpec:

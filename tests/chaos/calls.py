@@ -14,8 +14,8 @@ from bpt.config.plan.resolve import read_plan
 from bpt.system.comm.base import Communicator
 from bpt.train.solver.solver import Solver
 from tests.chaos.losses import ALONE
-from tests.doubles.thread_ranks import Killed, ThreadCommunicator, run_ranks
-from tests.solver.spread_runs import Saved, remove_snapshots
+from tests.support.doubles.thread_ranks import Killed, ThreadCommunicator, run_ranks
+from tests.support.spread_runs import Saved, remove_snapshots
 
 COMM = "/bpt/system/comm/"
 

@@ -25,8 +25,8 @@ from bpt.system.comm.base import Communicator
 from bpt.train import state as snapshot
 from bpt.train.solver.solver import Solver
 from bpt.train.state.caffe_binary import read_state, read_weights
-from tests.doubles.thread_ranks import run_ranks
-from tests.solver.spread_runs import set_up
+from tests.support.doubles.thread_ranks import run_ranks
+from tests.support.spread_runs import set_up
 
 Run = tuple[int, str, Callable[[], None]]
 

@@ -15,8 +15,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from tests.mpi.mpirun import in_session, started
-from tests.solver.spread_runs import Saved, remove_snapshots, set_up, train
+from tests.support.mpirun import in_session, started
+from tests.support.spread_runs import Saved, remove_snapshots, set_up, train
 
 Run = tuple[int, str, Callable[[], int]]
 

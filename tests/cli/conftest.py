@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bpt.cli.main import main
-from tests.golden_cases import GOLDEN
+from tests.support.golden_cases import GOLDEN
 
 
 @dataclass(frozen=True)

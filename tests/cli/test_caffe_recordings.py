@@ -15,7 +15,7 @@ import torch
 
 from tests.cli.caffe_log import numbers
 from tests.cli.conftest import Bpt
-from tests.golden_cases import GOLDEN
+from tests.support.golden_cases import GOLDEN
 
 SAME_NUMBERS = (
     "train_from_weights",

@@ -16,8 +16,8 @@ from bpt.config.precision import FLOAT32, FLOAT64, Precision
 from bpt.parallel.exchange import Bucket
 from bpt.system.comm.base import Communicator
 from tests.cli.conftest import Bpt
-from tests.doubles.thread_ranks import run_ranks
-from tests.solver.small_solver import SOLVER, small_solver
+from tests.support.doubles.thread_ranks import run_ranks
+from tests.support.small_solver import SOLVER, small_solver
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from PIL import Image
 
 from tests.cli.conftest import Bpt
 from tests.data.test_mnist_cifar10 import idx, write_batches
-from tests.golden_cases import GOLDEN
+from tests.support.golden_cases import GOLDEN
 
 
 def content(folder: Path) -> bytes:

@@ -17,8 +17,8 @@ from bpt.cli.main import make_parser
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.train.state import save_weights
 from tests.cli.conftest import Bpt
-from tests.doubles.thread_ranks import run_ranks
-from tests.explain.explain_nets import SOFTMAX, conv, explained, input_layer, made, pool, scores, set_values
+from tests.support.doubles.thread_ranks import run_ranks
+from tests.support.explain_nets import SOFTMAX, conv, explained, input_layer, made, pool, scores, set_values
 
 WORDS = ("explain", "--model=net.prototxt", "--weights=net.caffemodel", "--input=scan.nii.gz")
 AFFINE = np.array([[-2, 0, 0, 10], [0, 2, 0, -10], [0, 0, 2, -10], [0, 0, 0, 1.0]])

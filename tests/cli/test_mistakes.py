@@ -21,7 +21,7 @@ from bpt.data import batches
 from bpt.data.transform import write_mean
 from bpt.train.runtime import net_on_device as making
 from tests.cli.conftest import Bpt
-from tests.data.lmdbs import write_images
+from tests.support.lmdbs import write_images
 
 QUICK = "max_iter: 2 snapshot: 0 snapshot_after_train: false test_interval: 9 test_initialization: false"
 TRAIN = ("train", "--solver=solver.prototxt", f"--set={QUICK}")

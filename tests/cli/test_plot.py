@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Bpt
-from tests.golden_cases import GOLDEN
+from tests.support.golden_cases import GOLDEN
 
 LOG = str(GOLDEN / "cli" / "train_from_weights.stderr.txt")
 

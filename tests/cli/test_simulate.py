@@ -13,9 +13,9 @@ from bpt.apps.commands.job import Job
 from bpt.base.errors import UsageError
 from bpt.cli.main import COMMANDS, make_parser
 from tests.cli.conftest import Bpt
-from tests.doubles.thread_ranks import run_ranks
-from tests.golden_cases import GOLDEN
-from tests.net_cases import PROTOTXT
+from tests.support.doubles.thread_ranks import run_ranks
+from tests.support.golden_cases import GOLDEN
+from tests.support.net_cases import PROTOTXT
 
 ROOT = PROTOTXT.parent
 CLUSTER = "node { name: 'a' count: 2 samples_per_second: 400 noise: 0.1 } node { name: 'b' samples_per_second: 100 }"

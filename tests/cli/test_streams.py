@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.marks import slow
-from tests.solver.spread_runs import set_up
+from tests.support.marks import slow
+from tests.support.spread_runs import set_up
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
 

@@ -16,9 +16,9 @@ from bpt.cli.main import COMMANDS, make_parser
 from bpt.perf.speeds import profiling
 from bpt.perf.timing import benchmark, peaks, phases
 from tests.cli.conftest import Bpt
-from tests.doubles.thread_ranks import run_ranks
-from tests.golden_cases import GOLDEN
-from tests.solver.small_solver import SOLVER, small_solver
+from tests.support.doubles.thread_ranks import run_ranks
+from tests.support.golden_cases import GOLDEN
+from tests.support.small_solver import SOLVER, small_solver
 
 
 def lines_of(log: str) -> list[str]:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Bpt
-from tests.solver.spread_runs import set_up
-from tests.trace.read_trace import read_chrome, read_perfetto
+from tests.support.read_trace import read_chrome, read_perfetto
+from tests.support.spread_runs import set_up
 
 TRAIN = ("train", "--solver", "solver.prototxt")
 

@@ -14,7 +14,7 @@ from bpt.data.finite import FiniteWatch, all_finite
 from bpt.data.lmdb_file import LmdbWriter
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
-from tests.golden_cases import graph_of
+from tests.support.golden_cases import graph_of
 
 NAN, INF = float("nan"), float("inf")
 

@@ -16,8 +16,8 @@ from bpt.base.errors import DataError, FileError, UserError, WriteError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.datum import encode_datum
 from bpt.data.lmdb_file import LmdbSource, LmdbWriter
-from tests.data.lmdbs import write_images, write_records
-from tests.golden_cases import GOLDEN
+from tests.support.golden_cases import GOLDEN
+from tests.support.lmdbs import write_images, write_records
 
 LMDB = GOLDEN / "lmdb"
 CONTENTS = dict(np.load(LMDB / "lmdb_contents.npz"))

@@ -18,7 +18,7 @@ from bpt.data import shipped
 from bpt.data.lmdb_file import DatumRecord, LmdbSource
 from bpt.data.sampler import Sampler
 from bpt.data.shipped import Header, RecordCache, RecordChunk, RecordStream, SpoolSource, pack, spool_of
-from tests.data.lmdbs import write_images, write_records
+from tests.support.lmdbs import write_images, write_records
 
 RECORDS = {f"{index:03d}".encode(): bytes([index]) * (index + 1) for index in range(20)}
 ITEMS = [DatumRecord(*item) for item in RECORDS.items()]

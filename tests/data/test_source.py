@@ -18,7 +18,7 @@ from bpt.data.lmdb_file import LmdbSource
 from bpt.data.source import Comparable, a_few, digest_of, ends_of, slash_hint, slash_remedy
 from bpt.data.volume_source import VolumeSource
 from bpt.data.window_source import WindowSource
-from tests.data.lmdbs import write_images
+from tests.support.lmdbs import write_images
 
 
 @pytest.fixture(autouse=True)

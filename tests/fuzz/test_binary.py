@@ -25,7 +25,7 @@ from tests.fuzz import seeds
 from tests.fuzz.engine import MIB, Target, run_cases, run_one
 from tests.fuzz.messages import Changer
 from tests.fuzz.mutations import ODD_TEXTS, mutate_bytes
-from tests.state.small import Small
+from tests.support.small_states import Small
 
 _NET = """
 layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 dim: 2 dim: 6 dim: 6 } } }

@@ -18,10 +18,10 @@ from bpt.data.source import read_list
 from bpt.data.transform import read_mean
 from bpt.train.state.resuming import read_state
 from bpt.train.state.weights import open_weights
+from tests.base.test_formats import OTHERS
 from tests.fuzz import seeds
 from tests.fuzz.engine import Target, run_cases
 from tests.fuzz.mutations import mutate_bytes
-from tests.proto.test_formats import OTHERS
 
 
 class ForeignFiles(Target):

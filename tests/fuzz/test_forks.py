@@ -28,13 +28,13 @@ from bpt.data.clip_source import ClipSource
 from bpt.data.imageset import ImageConversion
 from bpt.data.labelled_pixels import LabelledSource, LabelsOf
 from bpt.data.video_frames import FrameFolder
+from tests.config.proto.test_dialects import layer, message
 from tests.data.test_annoset import JSON, MAP, TEXT, XML
 from tests.fuzz import seeds
 from tests.fuzz.engine import Target, run_cases, run_one
 from tests.fuzz.messages import Changer
 from tests.fuzz.mutations import ODD_TEXTS, mutate_bytes, mutate_text
 from tests.fuzz.test_binary import Weights
-from tests.proto.test_dialects import layer, message
 
 _NOTES = (XML.encode(), JSON.encode(), TEXT.encode())
 _NOTE_WORDS = (

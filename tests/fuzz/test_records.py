@@ -18,11 +18,11 @@ from bpt.data.lmdb_file import DatumRecord, LmdbSource
 from bpt.nn.net_graph import build_graph_of
 from bpt.system.device import CPU
 from bpt.train.runtime.net_on_device import make_net
-from tests.data.lmdbs import write_records
 from tests.fuzz import seeds
 from tests.fuzz.engine import Target, run_cases, run_one
 from tests.fuzz.messages import Changer
 from tests.fuzz.mutations import ODD_TEXTS, mutate_bytes
+from tests.support.lmdbs import write_records
 
 _NET = """
 layer { name: "d" type: "Data" top: "x" top: "l" data_param { source: "case_lmdb" batch_size: 2 prefetch: 1 } }

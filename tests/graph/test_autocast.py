@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bpt.graph.autocast import half_precision
-from tests.golden_cases import graph_of
+from tests.support.golden_cases import graph_of
 
 NET = """
 layer { name: "data" type: "Input" top: "data" top: "label"

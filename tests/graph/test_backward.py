@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bpt.graph.layer_graph import LayerGraph
-from tests.graph.stand_ins import build
+from tests.support.stand_ins import build
 
 SOURCE = 'layer { name: "in" type: "Source" top: "x" top: "y" }'
 

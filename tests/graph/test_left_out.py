@@ -14,7 +14,7 @@ from bpt.graph.build import build_graph
 from bpt.graph.left_out import admitting_state
 from bpt.graph.state import is_in
 from bpt.nn.net_graph import build_graph_of
-from tests.graph.stand_ins import registry, specs_of
+from tests.support.stand_ins import registry, specs_of
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from bpt.config.proto.fields import not_numbers
 from bpt.config.proto.parse import parse_text
 from bpt.config.proto.sources import read_solver
 from bpt.graph.build import build_graph
-from tests.graph.stand_ins import registry, specs_of
+from tests.support.stand_ins import registry, specs_of
 
 Way = tuple[str, ...]
 # Nets and blobs have rules of their own; of the others a text with one field is not complete.

@@ -7,7 +7,7 @@ import pytest
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import Arity
 from bpt.graph.segments import Segment, cut, per_layer, starts_by_chunks, starts_by_size, trained_layers, whole
-from tests.graph.stand_ins import WEIGHT, StandIn, build, registry
+from tests.support.stand_ins import WEIGHT, StandIn, build, registry
 
 #  layer     edges read → written     (edge 6 counts as a loss and is read by nobody)
 #  0 in      → 0 x, 1 y

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.graph.stand_ins import build, error_of, unmarked
+from tests.support.stand_ins import build, error_of, unmarked
 
 SOURCE = 'layer { name: "in" type: "Source" top: "x" top: "y" }'
 

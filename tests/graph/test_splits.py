@@ -9,7 +9,7 @@ from bpt.base.errors import LayerError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_specs import layer_specs
 from bpt.graph.splits import insert_splits
-from tests.graph.stand_ins import specs_of
+from tests.support.stand_ins import specs_of
 
 DATA = 'layer { name: "data" type: "Data" top: "data" top: "label" }'
 

@@ -7,7 +7,7 @@ import pytest
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.part import Part
 from bpt.graph.stages import alike, borders, bound_together, part_of, spread_over
-from tests.graph.stand_ins import build
+from tests.support.stand_ins import build
 
 #  0 in → x y    1 a    2 a_split    3 b    4 l(oss)    5 c
 TEXT = """layer { name: "in" type: "Source" top: "x" top: "y" }

@@ -8,7 +8,7 @@ from bpt.base.errors import LayerError
 from bpt.config.plan.nets import make_state
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.state import filter_layers
-from tests.graph.stand_ins import specs_of
+from tests.support.stand_ins import specs_of
 
 
 def admitted(rules: str, phase: int = pb.TRAIN, level: int = 0, stages: tuple[str, ...] = ()) -> bool:

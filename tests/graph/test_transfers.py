@@ -6,7 +6,7 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import cut
 from bpt.graph.stages import borders
 from bpt.graph.transfers import Transfer, transfers, wants_diff
-from tests.graph.stand_ins import build
+from tests.support.stand_ins import build
 
 SOURCE = 'layer { name: "in" type: "Source" top: "x" top: "y" }\n'
 

@@ -1,7 +1,7 @@
 """Every guide is followed: its commands and its Python, in order, from the wheel, in a folder of its own.
 
 Nets are trained for a few iterations only, and what a guide calls by the number of the last one is a snapshot after
-fewer. What Python prints is looked at in tests/test_docs.py, where it runs from the working tree.
+fewer. What Python prints is looked at in tests/docs/test_docs.py, where it runs from the working tree.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.guides.bed import Answer, Bed
-from tests.guides.blocks import GUIDES, RUN, Block, blocks_of, steps_of
-from tests.mpi.mpirun import needs_mpi
+from tests.support.guides.bed import Answer, Bed
+from tests.support.guides.blocks import GUIDES, RUN, Block, blocks_of, steps_of
+from tests.support.mpirun import needs_mpi
 
 QUICK: set[str] = set()
 REASONS = {

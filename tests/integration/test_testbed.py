@@ -32,7 +32,7 @@ from tests.integration.testbed import (
     started,
     up,
 )
-from tests.marks import slow
+from tests.support.marks import slow
 
 pytestmark = needs_testbed
 

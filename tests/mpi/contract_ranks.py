@@ -1,4 +1,4 @@
-"""Runs the checks of ``tests/comm/contract`` on each rank, over all ranks and over the first 1, 2, … of them.
+"""Runs the checks of ``tests/support/comm_contract`` on each rank, over all ranks and over the first 1, 2, … of them.
 
 Prints ``passed <check> <number of ranks>`` on rank 0 of those. With ``--pieces`` messages are cut in small pieces;
 with ``--patient`` ranks sleep while they wait, and make collectives of messages; without they do not.
@@ -11,7 +11,7 @@ import traceback
 
 from bpt.system.comm import pieces
 from bpt.system.comm.launch import world
-from tests.comm.contract import CHECKS
+from tests.support.comm_contract import CHECKS
 
 
 def main() -> None:

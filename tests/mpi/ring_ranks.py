@@ -1,4 +1,4 @@
-"""Runs the checks of ``tests/comm/ring_checks.py`` and ``tree_checks.py`` on each rank, over the first 2, 3, … ranks.
+"""Runs the checks of ``tests/support/ring_checks.py`` and ``tree_checks.py`` on each rank, over the first 2, 3, …
 
 Prints ``passed <check> <number of ranks>`` on rank 0 of those. With ``--chunks`` pieces go in many messages; with
 ``--patient`` ranks sleep while they wait.
@@ -11,7 +11,7 @@ import traceback
 
 from bpt.system.comm import ring_reduction, tree_collectives
 from bpt.system.comm.launch import world
-from tests.comm import ring_checks, tree_checks
+from tests.support import ring_checks, tree_checks
 
 
 def main() -> None:

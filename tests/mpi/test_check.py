@@ -19,7 +19,7 @@ from bpt.data.datum import encode_datum
 from bpt.data.lmdb_file import LmdbWriter
 from scripts.make_synthetic import images
 from tests.mpi.check_ranks import SIDES
-from tests.mpi.mpirun import mpirun, needs_mpi
+from tests.support.mpirun import mpirun, needs_mpi
 
 TOLERANCE = 1e-5
 ROUNDING = 3e-5
@@ -115,7 +115,7 @@ QUICK = frozenset({"lenet"})
 def jobs(rows: dict[int, list[Row]], quick_ranks: Collection[int]) -> list[Any]:
     """What ``parametrize`` wants: the rows of each number of ranks; large nets, and all but ``quick_ranks``, are slow.
 
-    Ranks that are threads train most of these combinations as well; see tests/runtime and tests/solver/pipelines.
+    Ranks that are threads train most of these combinations as well: tests/train/runtime, tests/train/solver/pipelines.
     """
     found = []
     for ranks, of_ranks in rows.items():

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mpi.mpirun import mpirun, needs_mpi
-from tests.solver.spread_runs import Saved, set_up, train
+from tests.support.mpirun import mpirun, needs_mpi
+from tests.support.spread_runs import Saved, set_up, train
 
 pytestmark = needs_mpi
 

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from tests.comm.contract import CHECKS
-from tests.marks import slow
-from tests.mpi.mpirun import mpirun, needs_mpi
+from tests.support.comm_contract import CHECKS
+from tests.support.marks import slow
+from tests.support.mpirun import mpirun, needs_mpi
 
 pytestmark = needs_mpi
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.golden_cases import GOLDEN
-from tests.mpi.mpirun import mpirun, needs_mpi
+from tests.support.golden_cases import GOLDEN
+from tests.support.mpirun import mpirun, needs_mpi
 
 pytestmark = needs_mpi
 

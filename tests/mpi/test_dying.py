@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.marks import slow
-from tests.mpi.mpirun import mpirun, needs_mpi
+from tests.support.marks import slow
+from tests.support.mpirun import mpirun, needs_mpi
 
 pytestmark = needs_mpi
 

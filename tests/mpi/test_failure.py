@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from tests.mpi.mpirun import all_end, in_session, mpirun, needs_mpi, started
+from tests.support.mpirun import all_end, in_session, mpirun, needs_mpi, started
 
 pytestmark = needs_mpi
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mpi.mpirun import mpirun, needs_mpi
-from tests.solver.spread_runs import set_up
+from tests.support.mpirun import mpirun, needs_mpi
+from tests.support.spread_runs import set_up
 
 pytestmark = needs_mpi
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bpt.system.comm.cores import allowed, physical
-from tests.mpi.mpirun import mpi_environment, mpirun, needs_mpi
+from tests.support.mpirun import mpi_environment, mpirun, needs_mpi
 
 pytestmark = needs_mpi
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.mpi.lost_ranks import DEATHS, ROUNDS
-from tests.mpi.mpirun import mpirun, needs_mpi
+from tests.support.mpirun import mpirun, needs_mpi
 
 pytestmark = needs_mpi
 

@@ -21,8 +21,8 @@ import pytest
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.train.outer.report import RunRecord, read_csv
-from tests.golden_cases import GOLDEN
-from tests.mpi.mpirun import all_end, in_session, mpirun, needs_mpi, started
+from tests.support.golden_cases import GOLDEN
+from tests.support.mpirun import all_end, in_session, mpirun, needs_mpi, started
 
 pytestmark = needs_mpi
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mpi.mpirun import mpirun, needs_mpi
+from tests.support.mpirun import mpirun, needs_mpi
 
 RANKS = Path(__file__).with_name("pipeline_memory_ranks.py")
 SHARE = 0.65

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.comm import ring_checks, tree_checks
-from tests.marks import slow
-from tests.mpi.mpirun import mpirun, needs_mpi
+from tests.support import ring_checks, tree_checks
+from tests.support.marks import slow
+from tests.support.mpirun import mpirun, needs_mpi
 
 pytestmark = needs_mpi
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from bpt.train import state as snapshot
-from tests.mpi.mpirun import all_end, mpi_environment, needs_mpi, started
+from tests.support.mpirun import all_end, mpi_environment, needs_mpi, started
 
 pytestmark = needs_mpi
 

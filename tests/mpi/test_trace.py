@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mpi.mpirun import mpirun, needs_mpi
-from tests.trace.read_trace import read_chrome
+from tests.support.mpirun import mpirun, needs_mpi
+from tests.support.read_trace import read_chrome
 
 pytestmark = needs_mpi
 

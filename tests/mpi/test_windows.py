@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from tests.mpi.mpirun import mpirun, needs_mpi
+from tests.support.mpirun import mpirun, needs_mpi
 
 pytestmark = needs_mpi
 

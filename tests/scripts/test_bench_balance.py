@@ -32,8 +32,8 @@ from scripts.benches.balance.results import (
     time_rows,
 )
 from scripts.benches.harness.replicas import unlike_shares
-from tests.doubles.thread_ranks import run_ranks
-from tests.marks import slow
+from tests.support.doubles.thread_ranks import run_ranks
+from tests.support.marks import slow
 
 
 def test_ideal_seconds() -> None:

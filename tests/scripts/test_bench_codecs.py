@@ -10,7 +10,7 @@ import pytest
 from scripts.benches.codecs import accuracy, speed
 from scripts.benches.codecs.speed import Cell
 from scripts.benches.harness.tables import append_rows
-from tests.doubles.thread_ranks import run_ranks
+from tests.support.doubles.thread_ranks import run_ranks
 
 
 def cell(link: str, codec: str, exposed: float, net: str = "vgg16") -> Cell:

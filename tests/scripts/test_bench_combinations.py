@@ -10,7 +10,7 @@ import pytest
 from bpt.base.errors import RunError
 from scripts.benches import combinations
 from scripts.benches.combinations import ALL, FAILED, REFUSED, WORKS, Combination, attempt, attempt_by_mpirun
-from tests.mpi.mpirun import needs_mpi
+from tests.support.mpirun import needs_mpi
 
 PLAIN = Combination("ALLREDUCE", "UNIFORM", "plain", "LIBRARY")
 

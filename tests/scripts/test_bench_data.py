@@ -12,7 +12,7 @@ from PIL import Image
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.lmdb_file import LmdbSource
 from scripts.benches import data, data_loader
-from tests.golden_cases import graph_of
+from tests.support.golden_cases import graph_of
 
 
 def test_images(tmp_path: Path) -> None:

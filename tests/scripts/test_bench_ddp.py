@@ -7,7 +7,7 @@ import argparse
 import pytest
 
 from scripts.benches import ddp
-from tests.mpi.mpirun import needs_mpi
+from tests.support.mpirun import needs_mpi
 
 
 @needs_mpi

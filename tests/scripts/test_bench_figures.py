@@ -71,7 +71,7 @@ def test_bytes_are_in_proportion_to_the_nodes() -> None:
     """Eq. 11 with K' = 4 + ⌊16 - 2.5⌋ = 17 for IDPA, and 16 for UDPA. Not quite so in the paper."""
     nodes, moved = curves("fig15a")
     weights = figures.facts(1).weights
-    assert weights == 4 * 1_394_760  # tests/test_prototxt.py
+    assert weights == 4 * 1_394_760  # tests/networks/test_prototxt.py
     for way, passes in (("AGWU+UDPA", 16), ("AGWU+IDPA", 17)):
         assert moved[way] == [pytest.approx(2 * weights * count * passes / 1e9) for count in nodes]
 

@@ -19,7 +19,7 @@ from scripts.benches.forecast.results import Held, Row
 from scripts.benches.harness.nets import Images
 from scripts.testbeds.hosts import parse_hosts
 from scripts.testbeds.link import parse_bandwidth
-from tests.doubles.thread_ranks import run_ranks
+from tests.support.doubles.thread_ranks import run_ranks
 
 
 def row(way: str, predicted: float, measured: float, net: str = "lenet", part: str = ACCURACY) -> Row:

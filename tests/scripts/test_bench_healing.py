@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts.benches import healing
-from tests.mpi.mpirun import needs_mpi
+from tests.support.mpirun import needs_mpi
 
 
 def test_a_row_has_medians_and_what_each_run_took_together() -> None:

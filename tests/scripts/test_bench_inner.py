@@ -8,7 +8,7 @@ import pytest
 
 from bpt.engine.compute import LibraryCompute
 from scripts.benches import inner
-from tests.execute.task_dag.nets import plan_of
+from tests.support.task_dag_nets import plan_of
 
 
 def test_the_goals_networks_are_the_default() -> None:

@@ -17,7 +17,7 @@ from scripts.benches.mpifc.layer_times import Timed, differing, layer_rows, laye
 from scripts.benches.mpifc.ranks import work
 from scripts.benches.mpifc.ways import MASTER_SLAVE, PEER, WHOLE, Way, ways_of
 from scripts.make_synthetic import images
-from tests.doubles.thread_ranks import run_ranks
+from tests.support.doubles.thread_ranks import run_ranks
 
 LAP = {"forward": 0.002, "backward": 0.003, "update": 0.001, "total": 0.007}
 

@@ -14,8 +14,8 @@ from bpt.config.proto.sources import read_solver
 from bpt.system.comm.serial import SerialCommunicator
 from scripts.benches import resattnet
 from scripts.benches.resattnet import Seen, Way
-from tests.doubles.thread_ranks import run_ranks
-from tests.mpi.mpirun import needs_mpi
+from tests.support.doubles.thread_ranks import run_ranks
+from tests.support.mpirun import needs_mpi
 
 ROOT = Path(__file__).parents[2]
 

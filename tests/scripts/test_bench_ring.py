@@ -7,8 +7,8 @@ import argparse
 import pytest
 
 from scripts.benches import ring
-from tests.doubles.thread_ranks import run_ranks
-from tests.mpi.mpirun import ROOT, needs_mpi
+from tests.support.doubles.thread_ranks import run_ranks
+from tests.support.mpirun import ROOT, needs_mpi
 
 
 def test_sizes_go_from_1_kb_to_64_mb() -> None:

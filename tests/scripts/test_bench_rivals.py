@@ -20,7 +20,7 @@ from scripts.benches.hybrid.rival_points import segments
 from scripts.benches.hybrid.rival_results import CURVES, HEAD, Trained, curves, rows, step_of, table
 from scripts.benches.hybrid.rival_ways import NAMES, Rival, rivals_of
 from scripts.make_brains import main as make_brains
-from tests.net_cases import graph_in, read_net, with_inputs
+from tests.support.net_cases import graph_in, read_net, with_inputs
 
 
 def test_pytorch_computes_the_same() -> None:

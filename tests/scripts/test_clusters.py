@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.golden_cases import GOLDEN
+from tests.support.golden_cases import GOLDEN
 
 ROOT = Path(__file__).parents[2]
 JOB = ROOT / "scripts" / "clusters" / "lenet.sbatch"

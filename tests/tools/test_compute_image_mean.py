@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.data.lmdbs import write_images
-from tests.golden_cases import GOLDEN
+from tests.support.golden_cases import GOLDEN
+from tests.support.lmdbs import write_images
 from tests.tools.conftest import Tool
 
 

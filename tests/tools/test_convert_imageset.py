@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from bpt.config.proto import bpt_pb2 as pb
-from tests.golden_cases import GOLDEN
+from tests.support.golden_cases import GOLDEN
 from tests.tools.conftest import Tool
 
 DATA = GOLDEN / "data"

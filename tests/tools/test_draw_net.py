@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.net_cases import PROTOTXT
+from tests.support.net_cases import PROTOTXT
 from tests.tools.conftest import Tool
 
 LENET = PROTOTXT / "lenet" / "deploy.prototxt"

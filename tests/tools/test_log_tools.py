@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.golden_cases import GOLDEN
+from tests.support.golden_cases import GOLDEN
 from tests.tools.conftest import Tool
 
 LOG = GOLDEN / "cli" / "train_from_weights.stderr.txt"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from tests.net_cases import PROTOTXT
+from tests.support.net_cases import PROTOTXT
 from tests.tools.conftest import Tool
 
 # 2 images of 3×8×8; conv: 3×3 over 6×6 places, 4 maps; ip: 4·36 → 5, twice with one weight.

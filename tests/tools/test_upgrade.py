@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.proto.golden import UPGRADE
+from tests.support.golden_files import UPGRADE
 from tools import upgrade_net_proto_binary, upgrade_net_proto_text, upgrade_solver_proto_text
 
 ROOT = Path(__file__).parents[2]

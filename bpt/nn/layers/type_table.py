@@ -1,6 +1,6 @@
 """Which file of ``bpt.nn.layers`` has which layer types: a file is imported when a net first has one of its types.
 
-``tests/layers/test_type_table.py`` holds the table against what the files register.
+``tests/nn/layers/test_type_table.py`` holds the table against what the files register.
 """
 
 from __future__ import annotations

@@ -1,0 +1,116 @@
+"""Every command in the tables of docs/papers.md is one that bpt, its benches or its tools take; slowly: it runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bpt.cli.main import make_parser
+from scripts.benches.harness.launch import ROOT, environment
+from scripts.benches.papers.commands import Command, bench_parser, commands, rows
+from tests.support.golden_cases import GOLDEN
+from tests.support.mpirun import needs_mpi
+
+PAPERS = ("MPI-FC", "Hybrid", "BPT-CNN", "StaticLB", "CGDP")  # whose tables have a column of commands
+VARIABLES = environment() | {"PYTHONPATH": str(ROOT)}
+
+
+def test_every_row_says_how_to_run_it() -> None:
+    listed = rows()
+    assert len(listed) > 25 and {row.paper for row in listed} >= set(PAPERS)
+    for row in listed:
+        assert len(row.cells) in (3, 4), row
+        assert row.commands or row.is_as_above, row
+    numbered = " ".join(row.cells[0] for row in rows(("MPI-FC", "CGDP")))
+    assert re.findall(r"Algorithm \d", numbered) == ["Algorithm 1", "Algorithm 2"]
+    assert sorted(re.findall(r"Fig\. \d", numbered)) == sorted(f"Fig. {n}" for n in (*range(1, 7), *range(1, 9)))
+    assert sorted(re.findall(r"Table \d", numbered)) == ["Table 1", "Table 1", "Table 2", "Table 3"]
+    assert re.findall(r"Eq\. \d|Proposition 4.1", numbered) == ["Eq. 1", "Eq. 2", "Proposition 4.1"]
+
+
+def test_everything_numbered_in_staticlb_has_a_row() -> None:
+    numbered = " ".join(row.cells[0] for row in rows(("StaticLB",)))
+    assert re.findall(r"step \d", numbered) == [f"step {n}" for n in range(1, 5)]
+    assert sorted(set(re.findall(r"Fig\. \d", numbered))) == [f"Fig. {n}" for n in range(1, 10)]
+    assert re.findall(r"Table \d", numbered) == [f"Table {n}" for n in range(1, 5)]
+
+
+def named(what: str, text: str) -> list[int]:
+    """Of "Eq. 3 to 5" three numbers, of "Fig. 7, 8" and "Eq. 1 and 2" two."""
+    found: list[int] = []
+    for numbers in re.findall(rf"\b{what} (\d+(?:(?:, | to | and )\d+)*)", text):
+        for part in re.split(", | and ", numbers):
+            first, _, last = part.partition(" to ")
+            found += range(int(first), int(last or first) + 1)
+    return sorted(set(found))
+
+
+def test_everything_numbered_in_hybrid_has_a_row() -> None:
+    text = "; ".join(row.cells[0] for row in rows(("Hybrid",)))
+    assert named(r"Eq\.", text) == list(range(1, 16))
+    assert named(r"Fig\.", text) == list(range(1, 7))
+    assert named("Table", text) == [1, 2, 3, 4]
+    assert named("Algorithm", text) == [1, 2, 3]
+
+
+def test_everything_numbered_in_bpt_cnn_has_a_row() -> None:
+    text = "; ".join(row.cells[0] for row in rows(("BPT-CNN",)))
+    assert named(r"Eq\.", text) == list(range(1, 24))
+    assert named(r"Fig\.", text) == list(range(1, 16))
+    assert named("Table", text) == [1, 2]
+    assert set(re.findall(r"Algorithm (\d\.\d)", text)) == {"3.1", "3.2", "4.1", "4.2"}
+
+
+def test_every_command_is_understood() -> None:
+    for command in commands():
+        program, *words = command.of_program
+        if program == "bpt":
+            make_parser().parse_args(words)
+        elif program == "scripts/bench":
+            bench_parser(words[0]).parse_args(words[1:])
+        for path in (program, *words):
+            places = ROOT / path, ROOT / "prototxt" / path
+            elsewhere = path.startswith(("parallel_param", "data/", "snapshots/"))
+            assert "/" not in path or any(place.exists() for place in places) or elsewhere, path
+
+
+def test_every_file_is_there() -> None:
+    """A name without a folder is in that of the name before it; words that are no paths are left out."""
+    for row in rows():
+        folder = ROOT
+        for name in re.findall(r"`([\w/]+(?:\.\w+|/))(?:: \w+)?`", row.cells[1]):
+            path = ROOT / name
+            if "/" not in name or not path.exists():
+                path = next((p / name for p in (folder, folder.parent) if (p / name).exists()), path)
+            assert path.exists(), (name, row)
+            folder = path if path.is_dir() else path.parent
+
+
+@pytest.fixture(scope="session")
+def brains(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What scripts/make_brains.py makes, but fewer."""
+    folder = tmp_path_factory.mktemp("brains")
+    words = [sys.executable, str(ROOT / "scripts" / "make_brains.py"), "--out", str(folder)]
+    subprocess.run([*words, "--train", "12", "--test", "8"], check=True, env=VARIABLES)
+    return folder
+
+
+@needs_mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("command", commands(), ids=lambda command: command.text)
+def test_every_command_runs(command: Command, tmp_path: Path, brains: Path) -> None:
+    for name in ("prototxt", "scripts", "tools"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "data" / "digits").mkdir(parents=True)
+    (tmp_path / "data" / "brains").symlink_to(brains)
+    for part in ("train_lmdb", "test_lmdb"):
+        (tmp_path / "data" / "digits" / part).symlink_to(GOLDEN / "lmdb" / f"digits_{part}")
+    for each in (*command.before, command):
+        done = subprocess.run(
+            each.argv(tmp_path), cwd=tmp_path, env=VARIABLES, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr

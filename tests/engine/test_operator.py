@@ -1,0 +1,265 @@
+"""SegmentOperator: wherever a net is cut into segments, its losses and gradients are those of the whole."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bpt.engine.operator import Operator
+from bpt.graph.segments import cut
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
+from tests.support.golden_cases import graph_of
+
+INPUT = """layer { name: "in" type: "Input" top: "x" top: "y"
+                   input_param { shape { dim: 6 dim: 5 } shape { dim: 6 } } }"""
+
+
+def inner_product(name: str, bottom: str, num_output: int = 4, more: str = "") -> str:
+    return f"""layer {{ name: "{name}" type: "InnerProduct" bottom: "{bottom}" top: "{name}" {more}
+        inner_product_param {{ num_output: {num_output} weight_filler {{ type: "xavier" }} }} }}"""
+
+
+def layer(kind: str, bottoms: str, top: str = "", more: str = "") -> str:
+    names = "".join(f' bottom: "{bottom}"' for bottom in bottoms.split())
+    made = "".join(f' top: "{name}"' for name in top.split())
+    return f'layer {{ name: "{kind}_{bottoms}_{top}" type: "{kind}" {names} {made} {more} }}'
+
+
+CHAINS = {
+    "chain": [
+        inner_product("a", "x"),
+        layer("Sigmoid", "a", "s"),
+        inner_product("b", "s"),
+        layer("SoftmaxWithLoss", "b y", "l"),
+    ],
+    "in place": [
+        inner_product("a", "x"),
+        layer("ReLU", "a", "a"),
+        layer("Dropout", "a", "a"),
+        inner_product("b", "a"),
+        layer("Softmax", "b", "b"),
+        layer("SoftmaxWithLoss", "b y"),
+    ],
+    "frozen in the middle": [
+        inner_product("a", "x"),
+        inner_product("b", "a", more="param { lr_mult: 0 } param { lr_mult: 0 }"),
+        layer("TanH", "b", "t"),
+        inner_product("c", "t", more="param { lr_mult: 0 }"),
+        layer("SoftmaxWithLoss", "c y", "l"),
+    ],
+    "propagate_down false": [
+        inner_product("a", "x"),
+        inner_product("b", "a", more="propagate_down: false"),
+        layer("ReLU", "b", "b"),
+        inner_product("c", "b"),
+        layer("SoftmaxWithLoss", "c y", "l"),
+    ],
+    "any blob as a loss": [
+        inner_product("a", "x"),
+        layer("Sigmoid", "a", "s", "loss_weight: 0.5"),
+    ],
+}
+BRANCHES = {
+    "branches that join": [
+        inner_product("a", "x"),
+        layer("ReLU", "a", "a"),
+        inner_product("b", "a"),
+        inner_product("c", "a"),
+        layer("Eltwise", "b c a", "e", "eltwise_param { coeff: 1 coeff: 2 coeff: -1 }"),
+        layer("SoftmaxWithLoss", "e y", "l"),
+    ],
+    "sliced and joined": [
+        inner_product("a", "x", 6),
+        layer("Slice", "a", "p q r"),
+        layer("Sigmoid", "p", "p"),
+        layer("Concat", "r p", "c"),
+        layer("SoftmaxWithLoss", "c y", "l"),
+        layer("Silence", "q"),
+    ],
+    "two losses": [
+        inner_product("a", "x"),
+        layer("SoftmaxWithLoss", "a y", "l", "loss_weight: 0.25"),
+        layer("Flatten", "a", "f"),
+        inner_product("b", "f"),
+        layer("EuclideanLoss", "b a", "m"),
+    ],
+    "a loss that is read": [
+        inner_product("a", "x"),
+        layer("SoftmaxWithLoss", "a y", "l", "loss_weight: 2"),
+        layer("Sigmoid", "l", "s", "loss_weight: 3"),
+    ],
+    "a loss of weight 1 by default that is read": [
+        inner_product("a", "x"),
+        layer("SoftmaxWithLoss", "a y", "l"),
+        layer("Sigmoid", "l", "s", "loss_weight: 3"),
+    ],
+    "a loss that Silence reads": [
+        inner_product("a", "x"),
+        layer("SoftmaxWithLoss", "a y", "l"),
+        layer("Silence", "l"),
+    ],
+    "a blob in the middle that is a loss": [
+        inner_product("a", "x"),
+        layer("ReLU", "a", "a", "loss_weight: 0.1"),
+        inner_product("b", "a"),
+        layer("SoftmaxWithLoss", "b y", "l"),
+    ],
+    "one branch without a diff": [
+        inner_product("a", "x"),
+        inner_product("b", "a"),
+        layer("Eltwise", "a b", "e", "propagate_down: false propagate_down: true"),
+        layer("SoftmaxWithLoss", "e y", "l"),
+    ],
+    "what leads to no loss": [
+        inner_product("a", "x"),
+        inner_product("b", "a"),
+        layer("Silence", "b"),
+        layer("Accuracy", "a y", "acc"),
+        layer("SoftmaxWithLoss", "a y", "l"),
+    ],
+    "shared weights": [
+        inner_product("a", "x", 5, 'param { name: "w" }'),
+        layer("TanH", "a", "t"),
+        inner_product("b", "t", 5, 'param { name: "w" }'),
+        layer("SoftmaxWithLoss", "b y", "l"),
+    ],
+}
+
+
+def make_net(layers: list[str], force_backward: bool = False) -> Net:
+    return Net(graph_of("\n".join(["force_backward: true" * force_backward, INPUT, *layers])), PassContext(seed=1))
+
+
+def run(net: Net, starts: tuple[int, ...]) -> dict[str, Tensor]:
+    """The loss, the gradients of all parameters and the diffs of the inputs, for a net cut at ``starts``."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(6, 5, generator=generator)
+    y = torch.tensor([0.0, 1, 2, 3, 0, 1])
+    operator = Operator(net, cut(net.graph, starts))
+    operator.feed(dict(enumerate((x, y))))
+    for parameter in net.parameters():
+        parameter.grad = None
+    for index in range(len(operator.segments)):
+        operator.forward(index)
+    for index in reversed(range(len(operator.segments))):
+        operator.backward(index)
+    grads = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in net.named_parameters()}
+    diffs = {f"diff {edge}": operator.diffs[edge] for edge in (0, 1) if edge in operator.diffs}
+    return {"loss": operator.loss(), **grads, **diffs}
+
+
+def segmentations(layers: int) -> list[tuple[int, ...]]:
+    return [(0, *cuts) for number in range(layers) for cuts in combinations(range(1, layers), number)]
+
+
+@pytest.mark.parametrize("force_backward", [False, True])
+@pytest.mark.parametrize("layers", CHAINS.values(), ids=CHAINS.keys())
+def test_a_chain_gives_the_same_bits_however_it_is_cut(layers: list[str], force_backward: bool) -> None:
+    net = make_net(layers, force_backward)
+    expected = run(net, (0,))
+    assert any(value.any() for name, value in expected.items() if name != "loss")
+    for starts in segmentations(len(net.graph)):
+        actual = run(net, starts)
+        assert actual.keys() == expected.keys()
+        for name, value in expected.items():
+            assert torch.equal(actual[name], value), f"{name}, cut at {starts}"
+
+
+@pytest.mark.parametrize("force_backward", [False, True])
+@pytest.mark.parametrize("layers", BRANCHES.values(), ids=BRANCHES.keys())
+def test_branches_give_the_same_to_rounding_however_they_are_cut(layers: list[str], force_backward: bool) -> None:
+    net = make_net(layers, force_backward)
+    expected = run(net, (0,))
+    assert any(value.any() for name, value in expected.items() if name != "loss")
+    for starts in segmentations(len(net.graph)):
+        actual = run(net, starts)
+        assert actual.keys() == expected.keys(), f"cut at {starts}"
+        torch.testing.assert_close(actual, expected, msg=lambda text, starts=starts: f"cut at {starts}: {text}")
+
+
+def test_against_torch_by_hand() -> None:
+    net = make_net(BRANCHES["two losses"])
+    actual = run(net, (0, 2, 4))
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(6, 5, generator=generator)
+    y = torch.tensor([0, 1, 2, 3, 0, 1])
+    blobs = {name: p.detach().clone().requires_grad_() for name, p in net.named_parameters()}
+    w_a, b_a, w_b, b_b = blobs.values()
+    a = x @ w_a.T + b_a
+    b = a @ w_b.T + b_b
+    loss = 0.25 * functional.cross_entropy(a, y) + ((b - a) ** 2).sum() / (2 * 6)
+    loss.backward()
+    torch.testing.assert_close(actual.pop("loss").float(), loss.detach())
+    torch.testing.assert_close(actual, {name: blob.grad for name, blob in blobs.items()})
+
+
+def test_gradients_of_several_passes_add_up() -> None:
+    net = make_net(CHAINS["chain"])
+    operator = Operator(net)
+    operator.feed({0: torch.ones(6, 5)})
+    operator.forward(0)
+    operator.backward(0)
+    once = [p.grad.clone() for p in net.parameters() if p.grad is not None]
+    operator.forward(0)
+    operator.backward(0)
+    assert [torch.equal(p.grad, 2 * grad) for p, grad in zip(net.parameters(), once, strict=True)] == [True] * 4
+
+
+def test_a_diff_that_the_caller_sets_replaces_the_loss_weight() -> None:
+    net = make_net(CHAINS["chain"])
+    first = run(net, (0,))
+    operator = Operator(net)
+    operator.feed({0: torch.randn(6, 5, generator=torch.Generator().manual_seed(0))})
+    operator.feed({1: torch.tensor([0.0, 1, 2, 3, 0, 1])})
+    operator.diffs[net.graph.blobs["l"].index] = torch.tensor(-2.0)
+    net.zero_grad()
+    operator.forward(0)
+    operator.backward(0)
+    for name, parameter in net.named_parameters():
+        torch.testing.assert_close(parameter.grad, -2 * first[name])
+
+
+def test_forward_alone_keeps_nothing_for_backward() -> None:
+    net = make_net(CHAINS["chain"])
+    operator = Operator(net, cut(net.graph, (0, 3)))
+    operator.forward(0, grad=False)
+    operator.forward(1, grad=False)
+    assert set(operator.values) == {0, 1, net.graph.blobs["s"].index, net.graph.blobs["l"].index}
+    assert not any(value.requires_grad for value in operator.values.values())
+    with pytest.raises(KeyError):
+        operator.backward(1)
+
+
+def test_inputs_that_nobody_sets_are_zeros() -> None:
+    net = make_net(CHAINS["chain"])
+    operator = Operator(net)
+    operator.forward(0)
+    # zeros through "a" leave its bias, 0: both classes of "s" are 1/2 everywhere, whatever the weights
+    s = torch.full((6, 4), 0.5)
+    w, b = (blob.detach() for blob in net.layers[3].blobs)
+    expected = functional.cross_entropy(s @ w.T + b, torch.zeros(6, dtype=torch.long))
+    torch.testing.assert_close(operator.loss().float(), expected)
+
+
+def test_cutting_anew_keeps_what_was_fed() -> None:
+    """Chunks change while a net trains, and its inputs stay."""
+    net = make_net(CHAINS["chain"])
+    expected = run(net, (0,))
+    operator = Operator(net)
+    generator = torch.Generator().manual_seed(0)
+    operator.feed(dict(enumerate((torch.randn(6, 5, generator=generator), torch.tensor([0.0, 1, 2, 3, 0, 1])))))
+    operator.forward(0)
+    operator.cut_into(cut(net.graph, (0, 2, 4)))
+    net.zero_grad()
+    for index in range(3):
+        operator.forward(index)
+    for index in reversed(range(3)):
+        operator.backward(index)
+    assert torch.equal(operator.loss(), expected["loss"])
+    for name, parameter in net.named_parameters():
+        assert torch.equal(parameter.grad, expected[name]), name

@@ -1,0 +1,128 @@
+"""Crop: offsets by hand, and every way to reach beyond a bottom."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from bpt.nn.net import Net
+from tests.nn.layers.refusals import check_refusal
+from tests.support.golden_cases import graph_of
+from tests.support.gradient_checker import check_gradients, spaced
+from tests.support.one_layer import error_of, flops_of, one_layer
+
+
+def body(settings: str = "") -> str:
+    return f'type: "Crop" crop_param {{ {settings} }}'
+
+
+@pytest.mark.parametrize(
+    ("settings", "size", "cut"),
+    [
+        ("", (9, 9, 2, 3), (slice(None), slice(None), slice(0, 2), slice(0, 3))),
+        ("offset: 1", (9, 9, 2, 3), (slice(None), slice(None), slice(1, 3), slice(1, 4))),
+        ("offset: 2 offset: 0", (2, 3, 2, 3), (slice(None), slice(None), slice(2, 4), slice(0, 3))),
+        ("axis: 1 offset: 1 offset: 0 offset: 2", (2, 2, 4, 3), (slice(None), slice(1, 3), slice(0, 4), slice(2, 5))),
+        ("axis: -1 offset: 4", (2, 3, 9, 1), (slice(None), slice(None), slice(None), slice(4, 5))),
+        ("axis: 0 offset: 0", (1, 1, 1, 1), (slice(0, 1),) * 4),
+        ("axis: 3", (2, 3, 4, 0), (slice(None), slice(None), slice(None), slice(0, 0))),
+    ],
+)
+def test_cuts(settings: str, size: tuple[int, ...], cut: tuple[slice, ...]) -> None:
+    shape = (2, 3, 4, 5)
+    x = spaced(shape).requires_grad_()
+    reference = torch.zeros(size, dtype=torch.float64)
+    top = one_layer(body(settings), shape, size)(x, reference)
+    assert torch.equal(top, x[cut])
+    (diff,) = torch.autograd.grad(top.sum(), x)
+    wanted = torch.zeros(shape, dtype=torch.float64)
+    wanted[cut] = 1
+    assert torch.equal(diff, wanted)
+
+
+def test_gradients() -> None:
+    check_gradients(body("axis: 1 offset: 1"), (2, 3, 4, 3), (1, 2, 3, 1), constant=(1,))
+
+
+def test_other_numbers_of_axes() -> None:
+    x = torch.arange(6.0).reshape(1, 6)
+    assert one_layer(body("axis: 1 offset: 3"), (1, 6), (5, 2))(x, torch.zeros(5, 2)).tolist() == [[3, 4]]
+
+
+def test_flops() -> None:
+    assert flops_of(body(), (2, 3, 4, 4), (2, 3, 2, 2)) == 0
+
+
+def test_mixes_samples() -> None:
+    for settings, size, reason in [
+        ("", (4, 1, 2), ""),
+        ("axis: 0", (4, 1, 2), ""),
+        ("axis: 0", (3, 1, 2), "it cuts along axis 0, the samples"),
+        ("", (3, 1, 2), 'bottom "x1" (3, 1, 2) has another axis 0 than "x0" (4, 3, 2)'),
+    ]:
+        layer = one_layer(body(settings), (4, 3, 2), size)
+        assert layer.mixes_samples(layer.spec, [(4, 3, 2), size]) == reason
+
+
+@pytest.mark.parametrize(
+    ("settings", "size", "message"),
+    [
+        (
+            "",
+            (2, 3, 5, 5),
+            'offset 0 and size 5 reach beyond axis 2: "x0" (2, 3, 4, 5) and "x1" (2, 3, 5, 5); "x1" must not be larger '
+            'than "x0" from axis 2 on (see axis, or swap them)',
+        ),
+        (
+            "offset: 3",
+            (2, 3, 1, 3),
+            'offset 3 and size 3 reach beyond axis 3: "x0" (2, 3, 4, 5) and "x1" (2, 3, 1, 3); offset can be 2 at most '
+            "there",
+        ),
+        (
+            "offset: 1 offset: 1 offset: 1",
+            (2, 3, 1, 1),
+            "offset must be given once, or once an axis from axis 2 on (2 in shape (2, 3, 4, 5)), not 3 times",
+        ),
+        ("axis: 4", (2, 3, 1, 1), 'axis 4 is outside [-4, 4), the axes of bottom "x0" (2, 3, 4, 5)'),
+        ("", (2, 3, 4), 'needs bottoms with equally many axes: "x0" (2, 3, 4, 5) and "x1" (2, 3, 4)'),
+    ],
+)
+def test_errors(settings: str, size: tuple[int, ...], message: str) -> None:
+    assert error_of(body(settings), (2, 3, 4, 5), size) == message
+
+
+def test_places_of_errors() -> None:
+    message = (
+        'offset 4 and size 3 reach beyond axis 2: "a" (1, 1, 6, 9) and "b" (1, 1, 3, 3); offset can be 3 at most there'
+    )
+    check_refusal('top: "y" type: "Crop" crop_param { §offset: 4 }', message, a=(1, 1, 6, 9), b=(1, 1, 3, 3))
+    check_refusal('§bottom: "a" top: "y" type: "Crop"', "Crop takes 2 bottoms, given 1 (a)", a=(1, 1, 6, 9))
+
+
+def test_the_reference_may_be_learnt_too() -> None:
+    # FCN-16s crops one score map to the size of another one, which goes on from there.
+    net = Net(
+        graph_of("""
+        layer { name: "in" type: "Input" top: "data" input_param { shape { dim: 1 dim: 1 dim: 3 dim: 3 } } }
+        layer { name: "wide" type: "Convolution" bottom: "data" top: "wide"
+                convolution_param { num_output: 1 kernel_size: 1 pad: 2 weight_filler { value: 2 } } }
+        layer { name: "narrow" type: "Convolution" bottom: "data" top: "narrow"
+                convolution_param { num_output: 1 kernel_size: 1 weight_filler { value: 3 } } }
+        layer { name: "crop" type: "Crop" bottom: "wide" bottom: "narrow" top: "cut" crop_param { offset: 2 } }
+        layer { name: "sum" type: "Eltwise" bottom: "cut" bottom: "narrow" top: "sum" loss_weight: 1 }"""),
+    )
+    data = torch.arange(9.0).reshape(1, 1, 3, 3)
+    top = net(data)
+    assert torch.equal(top, 5 * data)
+    top.sum().backward()
+    assert [float(parameter.grad.sum()) for parameter in net.parameters()] == [36, 9, 36, 9]
+
+
+def test_is_traced_and_takes_no_samples() -> None:
+    layer = one_layer(body("offset: 1"), (3, 2, 4, 4), (3, 2, 2, 3))
+    x, size = spaced((3, 2, 4, 4)), torch.zeros(3, 2, 2, 3)
+    batch = ({0: torch.export.Dim.DYNAMIC},) * 2
+    program = torch.export.export(layer, (x[:2], size[:2]), dynamic_shapes=(batch,))
+    torch.testing.assert_close(program.module()(x, size), x[:, :, 1:3, 1:4])
+    assert layer(x[:0], size[:0]).shape == (0, 2, 2, 3)

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.nn.layers.refusals import check_refusal
+from tests.support.gradient_checker import check_gradients
+from tests.support.one_layer import flops_of, one_layer, one_layer_graph
+
+Shape = tuple[int, ...]
+SETTINGS = ["", "channel_shared: false", "across_spatial: false", "across_spatial: false channel_shared: false"]
+
+
+def normalize(settings: str = "") -> str:
+    return f'type: "Normalize" norm_param {{ {settings} }}'
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("shape", [(3, 2), (2, 3, 5), (2, 3, 2, 1)])
+def test_gradients(settings: str, shape: Shape) -> None:
+    check_gradients(normalize(settings), shape)
+
+
+def test_by_hand() -> None:
+    x = torch.tensor([[[3.0, 0], [4, 12]]])  # two channels, two places
+    top = one_layer(normalize("across_spatial: false scale_filler { value: 10 }"), (1, 2, 2))(x)
+    torch.testing.assert_close(top, torch.tensor([[[6.0, 0], [8, 10]]]))
+    top = one_layer(normalize(), (1, 2, 2))(x)
+    torch.testing.assert_close(top, x / 13)
+    layer = one_layer(normalize("channel_shared: false eps: 27"), (1, 2, 2))  # 169 + 27 is the square of 14
+    with torch.no_grad():
+        layer.blobs[0].copy_(torch.tensor([14.0, 28]))
+    torch.testing.assert_close(layer(x), torch.tensor([[[3.0, 0], [8, 24]]]))
+
+
+def test_nothing_stays_nothing() -> None:
+    x = torch.zeros(1, 2, 2, requires_grad=True)
+    top = one_layer(normalize("across_spatial: false"), (1, 2, 2))(x)
+    top.sum().backward()
+    assert torch.equal(top, torch.zeros(1, 2, 2))
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, torch.full((1, 2, 2), 1e5))  # 1 / sqrt(eps)
+
+
+@pytest.mark.parametrize(("settings", "shape"), [("", ()), ("channel_shared: false", (3,))])
+def test_the_scale_has_ssds_shape_and_starts_at_1(settings: str, shape: Shape) -> None:
+    (param,) = one_layer_graph(normalize(settings), (2, 3, 4, 5)).params
+    assert param.shape == shape
+    assert torch.equal(one_layer(normalize(settings), (2, 3, 4, 5)).blobs[0], torch.ones(shape))
+
+
+def test_flops() -> None:
+    assert flops_of(normalize(), (2, 3, 4)) == 96
+
+
+def test_refusals() -> None:
+    check_refusal(
+        '§bottom: "a" type: "Normalize" top: "y"',
+        "needs a bottom of at least 2 axes (N, channels), not shape (3,)",
+        a=(3,),
+    )

@@ -1,0 +1,163 @@
+"""Figures of a run: what they show, by the data of their lines and bars."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bpt.base.errors import UserError, WriteError
+from bpt.train.outer.report import RunRecord, check_matplotlib, draw
+from bpt.train.outer.report.figures import (
+    draw_balance,
+    draw_bytes,
+    draw_nodes,
+    draw_scores,
+    draw_times_to,
+    draw_updates,
+)
+from bpt.train.outer.report.style import save
+from tests.train.outer.report.runs import KIB, scored, small_run, update
+
+PNG = b"\x89PNG\r\n\x1a\n"
+MIB = 2**20
+
+
+def lines_of(axes: Axes) -> dict[str, list[list[float]]]:
+    """Label → x and y."""
+    return {str(line.get_label()): np.array(line.get_data()).tolist() for line in axes.get_lines()}
+
+
+def axes_of(figure: Figure | None) -> list[Axes]:
+    assert figure is not None
+    return figure.axes
+
+
+def test_files(tmp_path: Path) -> None:
+    names = ["accuracy", "execution_time", "time_to_accuracy", "bytes_moved", "balance_index", "updates"]
+    paths = draw(small_run(r"no $\formula$"), tmp_path / "new")
+    assert paths == [tmp_path / "new" / f"{name}.png" for name in names]
+    assert all(path.read_bytes().startswith(PNG) for path in paths)
+    assert draw(RunRecord(), tmp_path / "none") == []
+
+
+def test_scores() -> None:
+    """Of the first test net."""
+    accuracy, auc = axes_of(draw_scores("", {"": [small_run()]}))
+    assert list(lines_of(accuracy).values()) == [[[1.0, 2.0, 3.0], [0.5, 0.875, 0.8125]]]
+    assert list(lines_of(auc).values()) == [[[1.0, 2.0, 3.0], [0.75, 0.9375, 0.96875]]]
+    assert [axes.get_ylabel() for axes in (accuracy, auc)] == ["test accuracy", "AUC"]
+    assert accuracy.get_xlabel() == "epoch"
+
+
+def test_without_auc_one_panel() -> None:
+    record = RunRecord(tests=[scored(1.0, 1.0, 0.5), scored(2.0, 2.0, math.nan), scored(3.0, 3.0, 0.75)])
+    (axes,) = axes_of(draw_scores("", {"": [record]}))
+    assert list(lines_of(axes).values()) == [[[1.0, 3.0], [0.5, 0.75]]]
+    assert draw_scores("", {"": [RunRecord(tests=[scored(1.0, 1.0, math.nan)])]}) is None
+
+
+def test_times_to() -> None:
+    """The best is 0.875: five levels up to 0.85, all of them reached by the test at 8.5 s."""
+    (axes,) = axes_of(draw_times_to("", {"": [small_run()]}))
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0.65", "0.7", "0.75", "0.8", "0.85"]
+    assert [patch.get_height() for patch in axes.patches] == [8.5] * 5
+    (axes,) = axes_of(draw_times_to("", {"": [small_run()]}, levels=(0.3, 0.6)))
+    assert [patch.get_height() for patch in axes.patches] == [4.5, 8.5]
+    assert [text.get_text() for text in axes.texts] == ["4.5", "8.5"]
+    assert draw_times_to("", {"": [RunRecord()]}) is None
+
+
+def test_nodes() -> None:
+    (axes,) = axes_of(draw_nodes(small_run()))
+    bars = [(bar.get_x(), bar.get_width(), round(bar.get_y() + bar.get_height() / 2)) for bar in axes.patches]
+    expected = [(0, 8, 0), (0, 11, 1), (8, 0.6, 0), (11, 0.6, 1), (8.6, 3.25, 0), (11.6, 0, 1)]
+    assert np.array(bars) == pytest.approx(np.array(expected))
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["0 (host0)", "1 (host1)"]
+    assert lines_of(axes)["execution time"][0] == [12.0, 12.0]
+
+
+def test_of_many_nodes_areas() -> None:
+    record = small_run()
+    record.nodes[:] = [type(row)(**{**vars(row), "worker": w}) for w in range(50) for row in record.nodes[:1]]
+    (axes,) = axes_of(draw_nodes(record))
+    assert not axes.patches
+    assert [str(area.get_label()) for area in axes.collections] == [
+        "computing", "waiting for the server", "idle at the end",
+    ]  # fmt: skip
+    last = axes.collections[-1].get_paths()[0].vertices
+    assert (last[:, 1].min(), last[:, 1].max()) == pytest.approx((8.6, 11.85))
+
+
+def test_bytes_against_eq_11() -> None:
+    (axes,) = axes_of(draw_bytes(small_run()))
+    seconds = [0.0, 2.0, 4.25, 5.5, 8.5, 8.75, 12.0]
+    moved = [2 * KIB * count / MIB for count in range(7)]
+    assert list(lines_of(axes).values()) == [[seconds, moved], [seconds, moved]]
+    assert list(lines_of(axes)) == [r"Eq. 11: $2 c_w$ a submission", "counted"]
+
+
+def test_bytes_counted_by_the_nodes_only() -> None:
+    record = small_run()
+    record.updates[:] = [type(row)(**{**vars(row), "moved": 0}) for row in record.updates]
+    (axes,) = axes_of(draw_bytes(record))
+    assert lines_of(axes)["counted"] == [[12.0], [12 * KIB / MIB]]
+    record.weights = 0
+    assert draw_bytes(record) is None
+
+
+def test_balance() -> None:
+    (axes,) = axes_of(draw_balance(small_run()))
+    lines = lines_of(axes)
+    assert lines["of one iteration"] == [[1.0, 2.0, 3.0], [0.75, 0.875, 1.0]]
+    assert lines["of the run: 0.864"][1] == pytest.approx([19 / 22] * 2)
+    low, high = axes.get_ylim()
+    assert (low, high) == pytest.approx((0.7, 1.02))
+
+
+def test_updates() -> None:
+    staleness, factor = axes_of(draw_updates(small_run()))
+    assert lines_of(staleness) == {"worker 0": [[1, 3, 5], [0, 1, 1]], "worker 1": [[2, 4, 6], [1, 1, 1]]}
+    assert lines_of(factor) == {"worker 0": [[1, 3, 5], [0.25, 0.5, 0.5]], "worker 1": [[2, 4, 6], [0.75, 0.5, 0.5]]}
+
+
+def test_updates_without_factors() -> None:
+    record = small_run()
+    record.updates[:] = [type(row)(**{**vars(row), "factor": math.nan}) for row in record.updates]
+    assert len(axes_of(draw_updates(record))) == 1
+
+
+def test_of_many_updates_the_range() -> None:
+    """2000 updates in 100 bins of 20 versions: their factors are 0 to 19, and with each bin 100 more."""
+    record = RunRecord(updates=[
+        update(v + 1, v / 10, v % 3, v, v // 3 + 1, 0.1, factor=v % 20 + v // 20 * 100) for v in range(2000)
+    ])  # fmt: skip
+    _, factor = axes_of(draw_updates(record))
+    middle, height = lines_of(factor)["median"]
+    assert middle == pytest.approx([11 + 20 * group for group in range(100)])
+    assert height == pytest.approx([9.5 + 100 * group for group in range(100)])
+
+
+def test_what_cannot_be_written(tmp_path: Path) -> None:
+    figure = draw_nodes(small_run())
+    assert figure is not None
+    with pytest.raises(WriteError, match="there is no folder"):
+        save(figure, tmp_path / "none" / "a.png")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WriteError, match="file: could not be written"):
+        draw(small_run(), tmp_path / "file")
+
+
+def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_matplotlib()
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UserError, match=r"pip install 'bpt\[plot\]'"):
+        check_matplotlib()
+    with pytest.raises(UserError, match=r"pip install 'bpt\[plot\]'"):
+        draw(small_run(), tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()

@@ -1,0 +1,39 @@
+"""The page of what combines with what is up to date, and says what the rules say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bpt.train.rules.combinations import Combination, page
+
+PAGE = Path(__file__).parents[3] / "docs/combinations.md"
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text() == page(), "make combinations"
+
+
+def test_a_row() -> None:
+    (row,) = (line for line in page().splitlines() if line.startswith("| RING | UNIFORM |"))
+    assert row.split(" | ")[2:5] == ["✓"] * 3
+
+
+@pytest.mark.parametrize(
+    ("combination", "reason"),
+    [
+        (Combination("ALLREDUCE"), ""),
+        (Combination("ALLREDUCE", "STATIC"), ""),
+        (Combination("AGWU", "IDPA", "stages", "TASK_DAG"), ""),
+        (Combination("TREE", "IDPA"), "balance: IDPA divides the data set among the workers of exchange: SGWU"),
+        (
+            Combination("AGWU", "STATIC"),
+            "balance: STATIC divides the batches of a synchronous exchange; exchange: AGWU",
+        ),
+        (Combination("TREE", topology="stages", schedule="DELAYED"), "schedule: DELAYED goes with exchange: "),
+    ],
+)
+def test_reasons(combination: Combination, reason: str) -> None:
+    found = combination.violation.words if combination.violation else ""
+    assert found.startswith(reason) and bool(found) == bool(reason)
