@@ -16,6 +16,7 @@ from bpt.config.proto.sources import read_net, read_solver
 from bpt.config.proto.text import to_text
 from bpt.config.proto.upgrade import upgrade_net, upgrade_solver
 from tests.config.proto.messages import fill, messages
+from tests.config.proto.recorded_upgrades import NAMES
 from tests.config.proto.upgrade.upgraded import net, refusal, upgrade
 from tests.support.golden_files import UPGRADE
 
@@ -160,9 +161,6 @@ def test_mpi_fc_is_a_split_inner_product() -> None:
 def test_mpi_fc_keeps_the_mode_that_it_says() -> None:
     parsed, _ = upgrade('layer { type: "MpiFc" parallel_param { mode: DATA stage: 1 } }')
     assert parsed.message == net('layer { type: "InnerProduct" parallel_param { mode: DATA stage: 1 } }')
-
-
-NAMES = ("v0_net", "v0_deploy", "v1_deploy", "v1_train_val", "v2_inputfields_bn")
 
 
 @pytest.mark.parametrize("name", NAMES)

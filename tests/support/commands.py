@@ -1,7 +1,8 @@
-"""Runs ``bpt`` in this process, in a copy of the folder in which Caffe's command line was recorded."""
+"""Fixtures that run ``bpt`` and the programs of ``tools/`` in this process; ``conftest.py`` gives them to all tests."""
 
 from __future__ import annotations
 
+import importlib
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bpt.cli.main import main
-from tests.support.golden_cases import GOLDEN
+from tests.support.paths import GOLDEN
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Outcome:
 
 
 Bpt = Callable[..., Outcome]
+Tool = Callable[..., Outcome]
 
 
 @pytest.fixture
@@ -55,3 +57,16 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         product.chmod(0o644)
     monkeypatch.chdir(folder)
     return folder
+
+
+@pytest.fixture
+def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
+    """A function that runs the tool of the given name with the given words."""
+
+    def run(name: str, *words: object) -> Outcome:
+        capsys.readouterr()
+        status = importlib.import_module(f"tools.{name}").main([str(word) for word in words])
+        captured = capsys.readouterr()
+        return Outcome(status, captured.out, captured.err)
+
+    return run
