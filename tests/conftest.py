@@ -11,6 +11,8 @@ import torch
 
 from tests.support.mpirun import needs_mpi
 
+pytest_plugins = ("tests.support.commands",)
+
 
 def pytest_configure() -> None:
     """Ctrl-C interrupts: a job that a shell has put in the background ignores it, and so would all that it starts."""

@@ -7,6 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import bpt
+from tests.support.paths import ROOT, TESTS
 
 PACKAGE = Path(bpt.__file__).parent
 FACE = PACKAGE / "caffe"  # its names are pycaffe's
@@ -43,3 +44,21 @@ def test_no_two_modules_share_a_name() -> None:
 def test_every_package_says_what_it_is() -> None:
     faces = list(PACKAGE.rglob("__init__.py"))
     assert [path for path in faces if not ast.get_docstring(ast.parse(path.read_text()))] == []
+
+
+def test_no_module_of_the_tests_imports_a_test_module() -> None:
+    """What several tests use stands in ``tests/support``, or beside them under a name that pytest does not collect."""
+    found = []
+    for path in (
+        *TESTS.rglob("*.py"),
+        *(ROOT / "scripts").rglob("*.py"),
+        ROOT / "scripts/chaos",
+        ROOT / "scripts/fuzz",
+    ):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+            module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
+            parts = f"{module}.{'.'.join(names)}".split(".")
+            if "tests" in parts and any(part.startswith("test_") for part in parts):
+                found.append(str(path.relative_to(ROOT)))
+    assert not found

@@ -11,7 +11,7 @@ import bpt
 from bpt.base.errors import UserError
 from bpt.caffe import draw
 from bpt.caffe.proto import caffe_pb2
-from tests.support.net_cases import PROTOTXT
+from tests.support.paths import PROTOTXT
 
 pytest.importorskip("matplotlib")
 

@@ -19,8 +19,7 @@ from bpt.train.runtime.runtime import Runtime
 from bpt.train.solver import tester
 from bpt.train.solver.solver import Solver
 from tests.support.doubles.thread_ranks import Killed, run_ranks
-from tests.support.spread_runs import Saved, remove_snapshots, set_up, train
-from tests.train.runtime.test_many_ranks import write_speeds
+from tests.support.spread_runs import Saved, remove_snapshots, set_up, train, write_speeds
 
 ALONE = "precision: FLOAT64 snapshot: 3"
 COPIES = "parallel_param { fault_param { copies: 1 } }"

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from tests.cli.caffe_log import numbers
-from tests.cli.conftest import Bpt
-from tests.support.golden_cases import GOLDEN
+from tests.support.commands import Bpt
+from tests.support.paths import GOLDEN
 
 SAME_NUMBERS = (
     "train_from_weights",

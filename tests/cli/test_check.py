@@ -15,7 +15,7 @@ from bpt.cli.main import COMMANDS, make_parser
 from bpt.config.precision import FLOAT32, FLOAT64, Precision
 from bpt.parallel.exchange import Bucket
 from bpt.system.comm.base import Communicator
-from tests.cli.conftest import Bpt
+from tests.support.commands import Bpt
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.small_solver import SOLVER, small_solver
 

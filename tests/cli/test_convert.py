@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.cli.conftest import Bpt
-from tests.data.test_mnist_cifar10 import idx, write_batches
-from tests.support.golden_cases import GOLDEN
+from tests.support.commands import Bpt
+from tests.support.mnist_cifar10_files import idx, write_batches
+from tests.support.paths import GOLDEN
 
 
 def content(folder: Path) -> bytes:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.caffe_log import NUMBER
-from tests.cli.conftest import Bpt
-from tests.support.golden_cases import GOLDEN
+from tests.support.commands import Bpt
+from tests.support.paths import GOLDEN
 
 RECORDED = (GOLDEN / "cli" / "train_debug_info.stderr.txt").read_text().partition("...[cut]...\n")[2]
 BLOB = re.compile(rf"(\[(?:Forward|Backward)\] Layer .*): {NUMBER}$")

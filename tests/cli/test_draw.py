@@ -9,9 +9,9 @@ import pytest
 from bpt.apps.commands.job import Job
 from bpt.base.errors import UsageError
 from bpt.cli.main import COMMANDS, make_parser
-from tests.apps.draw.test_drawing import size
-from tests.cli.conftest import Bpt
+from tests.support.commands import Bpt
 from tests.support.doubles.thread_ranks import run_ranks
+from tests.support.figures import size
 
 NET = ("draw", "--model=lenet_train_test.prototxt", "--output=a.svg")
 

@@ -16,7 +16,7 @@ from bpt.cli.explain import INTENSITIES, numbers
 from bpt.cli.main import make_parser
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.train.state import save_weights
-from tests.cli.conftest import Bpt
+from tests.support.commands import Bpt
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.explain_nets import SOFTMAX, conv, explained, input_layer, made, pool, scores, set_values
 

@@ -15,7 +15,7 @@ import bpt
 from bpt.base import errors
 from bpt.cli import main as cli
 from bpt.cli.options import words
-from tests.cli.conftest import Bpt
+from tests.support.commands import Bpt
 
 COMMANDS = ("train", "test", "time", "device_query")
 

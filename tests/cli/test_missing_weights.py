@@ -16,7 +16,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn.net import Net
 from bpt.nn.net_graph import build_graph_of
 from bpt.train.state import save_weights
-from tests.cli.conftest import Bpt, Outcome
+from tests.support.commands import Bpt, Outcome
 from tools import extract_features
 
 CLASSIFIER = """

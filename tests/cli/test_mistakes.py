@@ -20,7 +20,7 @@ import torch
 from bpt.data import batches
 from bpt.data.transform import write_mean
 from bpt.train.runtime import net_on_device as making
-from tests.cli.conftest import Bpt
+from tests.support.commands import Bpt
 from tests.support.lmdbs import write_images
 
 QUICK = "max_iter: 2 snapshot: 0 snapshot_after_train: false test_interval: 9 test_initialization: false"

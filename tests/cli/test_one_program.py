@@ -16,9 +16,9 @@ import pytest
 
 from bpt.apps.commands.examples import copy_example, examples
 from bpt.cli.main import COMMANDS, main, make_parser
-from tests.cli.conftest import Bpt
+from tests.support.commands import Bpt
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 CONFIG = configparser.ConfigParser()
 CONFIG.read(ROOT / "setup.cfg")
 EXTRAS = CONFIG["options.extras_require"]

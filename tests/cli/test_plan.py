@@ -12,12 +12,11 @@ import pytest
 from bpt.apps.commands.job import Job
 from bpt.base.errors import UsageError
 from bpt.cli.main import COMMANDS, make_parser
-from tests.cli.conftest import Bpt
+from tests.support.commands import Bpt
 from tests.support.doubles.thread_ranks import run_ranks
-from tests.support.golden_cases import GOLDEN
-from tests.support.net_cases import PROTOTXT
+from tests.support.paths import GOLDEN, PROTOTXT, ROOT
 
-GUIDE = PROTOTXT.parent / "docs" / "plan.md"
+GUIDE = ROOT / "docs" / "plan.md"
 CLUSTER = "node { name: 'a' gflops: 40 } node { name: 'b' gflops: 20 bandwidth: 800 memory: 512 }"
 PLAN = ("plan", "--solver=solver.prototxt")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Bpt
-from tests.support.golden_cases import GOLDEN
+from tests.support.commands import Bpt
+from tests.support.paths import GOLDEN
 
 LOG = str(GOLDEN / "cli" / "train_from_weights.stderr.txt")
 

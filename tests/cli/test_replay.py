@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bpt.train.outer import serving
-from tests.cli.conftest import Bpt
+from tests.support.commands import Bpt
 
 TRAIN = ("train", "--solver=solver.prototxt", "--set=max_iter: 40 parallel_param { exchange: AGWU }")
 

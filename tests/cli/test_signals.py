@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from bpt.train import state as snapshot
-from tests.cli.conftest import Bpt
+from tests.support.commands import Bpt
 
 BPT = (sys.executable, "-m", "bpt")
 TRAIN = ("train", "--solver=solver_long.prototxt", "--weights=init.caffemodel")  # max_iter: 100000, display: 10

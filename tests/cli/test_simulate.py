@@ -12,12 +12,10 @@ import pytest
 from bpt.apps.commands.job import Job
 from bpt.base.errors import UsageError
 from bpt.cli.main import COMMANDS, make_parser
-from tests.cli.conftest import Bpt
+from tests.support.commands import Bpt
 from tests.support.doubles.thread_ranks import run_ranks
-from tests.support.golden_cases import GOLDEN
-from tests.support.net_cases import PROTOTXT
+from tests.support.paths import GOLDEN, PROTOTXT, ROOT
 
-ROOT = PROTOTXT.parent
 CLUSTER = "node { name: 'a' count: 2 samples_per_second: 400 noise: 0.1 } node { name: 'b' samples_per_second: 100 }"
 SIMULATE = ("simulate", "--solver=solver.prototxt", "--cluster=c.prototxt")
 OUTER = "parallel_param { exchange: AGWU balance: IDPA } max_iter: 400"

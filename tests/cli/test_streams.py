@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.marks import slow
+from tests.support.paths import ROOT
 from tests.support.spread_runs import set_up
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
@@ -25,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 def bpt(folder: Path, redirections: str) -> subprocess.CompletedProcess[str]:
     """A short run in a shell, with these redirections of its streams."""
     command = f"{sys.executable} -m bpt train --solver solver.prototxt --set 'max_iter: 2' {redirections}"
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(
         ["/bin/sh", "-c", command], cwd=folder, capture_output=True, text=True, check=False, env=environment,
         start_new_session=True,  # without a terminal

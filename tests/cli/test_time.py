@@ -15,9 +15,9 @@ from bpt.base.log import start_logging
 from bpt.cli.main import COMMANDS, make_parser
 from bpt.perf.speeds import profiling
 from bpt.perf.timing import benchmark, peaks, phases
-from tests.cli.conftest import Bpt
+from tests.support.commands import Bpt
 from tests.support.doubles.thread_ranks import run_ranks
-from tests.support.golden_cases import GOLDEN
+from tests.support.paths import GOLDEN
 from tests.support.small_solver import SOLVER, small_solver
 
 

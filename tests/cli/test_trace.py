@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Bpt
+from tests.support.commands import Bpt
 from tests.support.read_trace import read_chrome, read_perfetto
 from tests.support.spread_runs import set_up
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -15,21 +14,8 @@ from bpt.data.annoset import Annotations, convert_annoset
 from bpt.data.annotated import AnnotatedSource, decode_annotated
 from bpt.data.imageset import ImageConversion
 from bpt.data.lmdb_file import LmdbSource
+from tests.support.annotation_files import JSON, MAP, TEXT, XML
 
-MAP = 'item { name: "none" label: 0 } item { name: "cat" label: 7 } item { name: "18" label: 3 display_name: "dog" }'
-XML = """<annotation><size><width>40</width><height>20</height><depth>3</depth></size>
-<object><name>cat</name><difficult>1</difficult><bndbox><xmin>4</xmin><ymin>5</ymin><xmax>20</xmax><ymax>10</ymax></bndbox>
-  <part><name>head</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>2</xmax><ymax>2</ymax></bndbox></part></object>
-<object><name>18</name><bndbox><xmin>0</xmin><ymin>0</ymin><xmax>40</xmax><ymax>20</ymax></bndbox></object>
-<object><name>cat</name><bndbox><xmin>10</xmin><ymin>0</ymin><xmax>30</xmax><ymax>15</ymax></bndbox></object>
-</annotation>"""
-JSON = json.dumps(
-    {
-        "image": {"width": 40, "height": 20, "file_name": "a.png"},
-        "annotation": [{"category_id": 18, "bbox": [4, 5, 16, 5], "iscrowd": 1}],
-    }
-)
-TEXT = "2 4 5 20 10\n\n9 0 0 40 20\n"
 FIRST = (0.1, 0.25, 0.5, 0.5)
 SEEN = {
     "xml": (XML, [(7, 0, *FIRST, 1), (7, 1, 0.25, 0, 0.75, 0.75, 0), (3, 0, 0, 0, 1, 1, 0)]),

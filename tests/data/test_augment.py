@@ -23,7 +23,7 @@ from bpt.data.transform import Transform
 from bpt.graph.layer_specs import layer_specs
 from bpt.graph.share import whole_batch
 from bpt.nn.layers.transform_param import transform_of
-from tests.support.golden_cases import GOLDEN
+from tests.support.paths import GOLDEN
 from tests.support.spread_runs import Saved, train
 
 DIGITS = GOLDEN / "lmdb" / "digits_train_lmdb"

@@ -17,7 +17,7 @@ from bpt.data.datum import encode_datum
 from bpt.data.hdf5_file import Hdf5Writer
 from bpt.data.lmdb_file import LmdbSource, LmdbWriter
 from bpt.data.verify import Verified, verify_hdf5, verify_lmdb
-from tests.support.golden_cases import GOLDEN
+from tests.support.paths import GOLDEN
 
 
 def image(index: int, size: int) -> np.ndarray:

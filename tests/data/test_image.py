@@ -16,7 +16,7 @@ from PIL import Image
 from bpt.base.errors import DataError
 from bpt.data.image import decode_image, resize
 from bpt.data.image_source import read_image
-from tests.support.golden_cases import GOLDEN
+from tests.support.paths import GOLDEN
 
 RGB = np.array([[[255, 0, 0], [0, 255, 0]], [[0, 0, 255], [10, 20, 30]]], np.uint8)  # H, W, C
 

@@ -16,8 +16,8 @@ from bpt.base.errors import DataError, FileError, UserError, WriteError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.datum import encode_datum
 from bpt.data.lmdb_file import LmdbSource, LmdbWriter
-from tests.support.golden_cases import GOLDEN
 from tests.support.lmdbs import write_images, write_records
+from tests.support.paths import GOLDEN
 
 LMDB = GOLDEN / "lmdb"
 CONTENTS = dict(np.load(LMDB / "lmdb_contents.npz"))

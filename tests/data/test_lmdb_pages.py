@@ -10,8 +10,8 @@ import lmdb
 import pytest
 
 from bpt.data.lmdb_pages import DamagedError, LmdbEntry, LmdbFile, NotLmdbError
-from tests.support.golden_cases import GOLDEN
 from tests.support.lmdbs import write_records
+from tests.support.paths import GOLDEN
 
 Records = dict[bytes, bytes]
 

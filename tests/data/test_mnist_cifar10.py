@@ -9,11 +9,8 @@ import numpy as np
 import pytest
 
 from bpt.base.errors import FileError
-from bpt.data.mnist_cifar10 import TEST, TRAIN, convert_cifar10, convert_mnist, read_batch, read_batches, read_idx
-
-
-def idx(values: np.ndarray) -> bytes:
-    return bytes((0, 0, 8, values.ndim)) + b"".join(n.to_bytes(4, "big") for n in values.shape) + values.tobytes()
+from bpt.data.mnist_cifar10 import TRAIN, convert_cifar10, convert_mnist, read_batch, read_batches, read_idx
+from tests.support.mnist_cifar10_files import idx, write_batches
 
 
 def test_plain_and_packed_files(tmp_path: Path) -> None:
@@ -46,17 +43,6 @@ def test_images_and_labels_that_do_not_belong_together(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"images of shape \(2, 4, 3\) with labels of shape \(3,\)"):
         convert_mnist(str(tmp_path / "images"), str(tmp_path / "labels"), str(tmp_path / "lmdb"))
     assert not (tmp_path / "lmdb").exists()
-
-
-def write_batches(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Six files of two records each; their images and labels."""
-    random = np.random.default_rng(0)
-    images = random.integers(0, 256, (12, 3, 32, 32), dtype=np.uint8)
-    labels = random.integers(0, 10, 12, dtype=np.uint8)
-    for index, name in enumerate((*TRAIN, *TEST)):
-        records = [bytes([labels[i]]) + images[i].tobytes() for i in (2 * index, 2 * index + 1)]
-        (folder / name).write_bytes(b"".join(records))
-    return images, labels
 
 
 def test_batches(tmp_path: Path) -> None:

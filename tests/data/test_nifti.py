@@ -14,15 +14,10 @@ import pytest
 
 from bpt.base.errors import FileError, UserError
 from bpt.data.nifti import open_nifti, read_nifti
+from tests.support.nifti_files import VOXELS, write
 
-VOXELS = np.arange(24, dtype=np.float32).reshape(2, 3, 4) ** 2
 ENDS = {"R": (0, 1), "L": (0, -1), "A": (1, 1), "P": (1, -1), "S": (2, 1), "I": (2, -1)}  # axis of space, direction
 CODES = ["".join(code) for pairs in itertools.permutations(("LR", "PA", "IS")) for code in itertools.product(*pairs)]
-
-
-def write(path: Path, voxels: np.ndarray = VOXELS, affine: np.ndarray | None = None) -> Path:
-    nibabel.save(nibabel.Nifti1Image(voxels, np.eye(4) if affine is None else affine), path)
-    return path
 
 
 @pytest.mark.parametrize("code", CODES)

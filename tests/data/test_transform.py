@@ -14,7 +14,7 @@ from bpt.config.proto.binary_files import write_binary
 from bpt.data.sampler import SampleDraw
 from bpt.data.source import Sample
 from bpt.data.transform import Transform, mean_image, read_mean, write_mean
-from tests.support.golden_cases import GOLDEN
+from tests.support.paths import GOLDEN
 
 CONTENTS = dict(np.load(GOLDEN / "lmdb" / "lmdb_contents.npz"))
 

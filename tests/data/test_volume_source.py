@@ -14,7 +14,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.data import volume_source
 from bpt.data.sampler import SampleDraw
 from bpt.data.volume_source import VolumeEntry, VolumeSource, VolumeTransform, list_volumes, normalise, resample
-from tests.data.test_nifti import VOXELS, write
+from tests.support.nifti_files import VOXELS, write
 
 Kinds = pb.VolumeDataParameter
 NOISE = np.random.default_rng(3).normal(2, 5, (5, 6, 7)).astype(np.float32)

@@ -23,7 +23,6 @@ from bpt.nn.layers import LAYERS
 from bpt.train.rules.violations import violations
 from tests.support.caffe_table import (
     CAFFE_TYPES,
-    ROOT,
     Field,
     Row,
     field_rows,
@@ -37,6 +36,7 @@ from tests.support.caffe_table import (
     sections,
 )
 from tests.support.one_layer import one_layer, tops_of
+from tests.support.paths import ROOT
 
 INPUT = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 dim: 4 dim: 5 dim: 6 } } }\n'
 CODE = re.compile(r"`([^`]+)`")

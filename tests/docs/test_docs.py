@@ -19,9 +19,9 @@ import pytest
 import bpt
 from bpt.base.errors import UserError
 from bpt.cli.main import make_parser
-from tests.support.golden_cases import GOLDEN
 from tests.support.guides.bed import lay_pictures
-from tests.support.guides.blocks import GUIDES, ROOT, Block, blocks_of
+from tests.support.guides.blocks import GUIDES, Block, blocks_of
+from tests.support.paths import GOLDEN, ROOT
 
 LONG = {"export.md"}  # compiles; tests/apps/export/test_program.py tries the same on small nets
 

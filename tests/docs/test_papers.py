@@ -12,8 +12,8 @@ import pytest
 from bpt.cli.main import make_parser
 from scripts.benches.harness.launch import ROOT, environment
 from scripts.benches.papers.commands import Command, bench_parser, commands, rows
-from tests.support.golden_cases import GOLDEN
 from tests.support.mpirun import needs_mpi
+from tests.support.paths import GOLDEN
 
 PAPERS = ("MPI-FC", "Hybrid", "BPT-CNN", "StaticLB", "CGDP")  # whose tables have a column of commands
 VARIABLES = environment() | {"PYTHONPATH": str(ROOT)}

@@ -12,9 +12,8 @@ from google.protobuf.descriptor import Descriptor
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn.layers import LAYERS
+from tests.support.paths import GOLDEN, ROOT
 
-ROOT = Path(__file__).parents[2]
-GOLDEN = ROOT / "tests" / "golden"
 _LONGEST = 6000  # bytes of a text: long ones are slow, and say the same again and again
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from bpt.config.proto import bpt_pb2 as pb
 from tests.fuzz.engine import Target, run_one
-from tests.fuzz.test_binary import States
-from tests.fuzz.test_lists import Hdf5Lists, Logs, WindowFiles
-from tests.fuzz.test_nets import Nets
-from tests.fuzz.test_text import SolverTexts
+from tests.fuzz.targets.binary import States
+from tests.fuzz.targets.lists import Hdf5Lists, Logs, WindowFiles
+from tests.fuzz.targets.nets import Nets
+from tests.fuzz.targets.text import SolverTexts
 
 _INPUT = b'layer { name: "in" type: "Input" top: "x" input_param { shape { %s } } } '
 _FILLED = _INPUT % b"dim: 2 dim: 3" + (

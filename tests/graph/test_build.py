@@ -21,7 +21,7 @@ from bpt.graph.layer_graph import AUTOMATIC, LayerGraph
 from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.graph.layer_specs import layer_specs
 from bpt.nn.layers import LAYERS
-from tests.support.golden_cases import GOLDEN
+from tests.support.paths import GOLDEN
 from tests.support.stand_ins import TYPES, StandIn, build, error_of, registry, unmarked
 
 # The cases about rules use types that serve as mere names.

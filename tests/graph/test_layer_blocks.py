@@ -9,8 +9,8 @@ import pytest
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_blocks import conv_blocks, named_blocks
 from bpt.graph.layer_graph import LayerGraph
-from tests.networks.test_prototxt import train_val
 from tests.support.golden_cases import graph_of
+from tests.support.shipped_nets import train_val
 
 
 def layer(name: str, kind: str, *bottoms: str, top: str = "", block: str = "") -> str:

@@ -12,9 +12,9 @@ import pytest
 from bpt.base.file_digest import file_fact
 from bpt.graph.net_digest import net_digest
 from bpt.train.runtime.run_facts import solver_digest
-from tests.nn.layers.test_hdf5_data import numbered, write
-from tests.nn.layers.test_hdf5_data import text as hdf5
 from tests.support.golden_cases import graph_of
+from tests.support.hdf5_files import numbered, write
+from tests.support.hdf5_files import text as hdf5
 from tests.support.small_solver import NET
 from tests.support.training import solver_of
 

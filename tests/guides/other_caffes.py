@@ -9,7 +9,7 @@ from PIL import Image
 
 import bpt
 from bpt.apps.convert.conversion import convert
-from tests.data.test_annoset import XML
+from tests.support.annotation_files import XML
 
 _CONVOLUTION = """
 layer { name: "conv1_1" type: "Convolution" bottom: "data" top: "conv1_1"

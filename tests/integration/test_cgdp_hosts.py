@@ -11,7 +11,8 @@ import pytest
 from bpt.data.datum import encode_datum
 from bpt.data.lmdb_file import LmdbWriter
 from scripts.make_synthetic import images
-from tests.integration.testbed import ROOT, needs_mpi, needs_testbed, program, up
+from tests.integration.testbed import needs_mpi, needs_testbed, program, up
+from tests.support.paths import ROOT
 
 pytestmark = [*needs_testbed, needs_mpi]
 

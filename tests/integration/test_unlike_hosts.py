@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import bpt
-from tests.integration.testbed import ROOT, ended, needs_mpi, needs_testbed, program, rank_on, started, up
-from tests.support.golden_cases import GOLDEN
+from tests.integration.testbed import ended, needs_mpi, needs_testbed, program, rank_on, started, up
 from tests.support.marks import slow
+from tests.support.paths import GOLDEN, ROOT
 
 pytestmark = [*needs_testbed, needs_mpi]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from scripts.testbeds import bed, cgroups, mpirun
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = str(ROOT / "scripts" / "testbed")
 PATIENCE = 100.0  # seconds, where nothing is said about time
 PROMPT = 10.0  # seconds in which a job that has lost a rank must have ended

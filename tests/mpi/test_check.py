@@ -7,37 +7,23 @@ with such small batches most of these nets are so unstable that the order of a s
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from bpt.data.datum import encode_datum
-from bpt.data.lmdb_file import LmdbWriter
-from scripts.make_synthetic import images
-from tests.mpi.check_ranks import SIDES
-from tests.support.mpirun import mpirun, needs_mpi
+from tests.mpi.check_jobs import ADAM, CGDP, SGD, SYNC, TREE, Row, check, data, jobs
+from tests.support.mpirun import needs_mpi
 
-TOLERANCE = 1e-5
-ROUNDING = 3e-5
-DRIVER = Path(__file__).with_name("check_ranks.py")
-SYNC = "sync_batch_norm: true "
+__all__ = ["data"]  # a fixture
+
 PEERS = "num_shards: {} "
 MASTER = "num_shards: {} fc_param {{ scheme: MASTER_SLAVE }} "
-TREE = "exchange: TREE "
 RING = "exchange: RING "
 UNEVEN = "balance: STATIC "
-CGDP = "exchange: CGDP cgdp_param {{ chunk_size: {} }} "
 SEARCHED = "exchange: CGDP cgdp_param { interval: 1 step: 2 range: 2 } "
 MODELLED = "exchange: CGDP cgdp_param { chunking: MODEL interval: 2 } "
 ALL = 1000  # more layers than any net here has: one chunk
-SGD = "momentum: 0.9 weight_decay: 0.0005 "
-ADAM = 'type: "Adam" momentum: 0.9 momentum2: 0.999 base_lr: 0.001 '
 
-Row = tuple[str, int, str, str]  # net, batch size, fields of the solver, of its parallel_param
 
 ROWS: dict[int, list[Row]] = {
     1: [("lenet", 10, SGD, ""), ("resnet20", 6, SGD, SYNC)],
@@ -98,36 +84,6 @@ CGDP_ROWS: dict[int, list[Row]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    for net, side in SIDES.items():
-        shape = (1 if net == "lenet" else 3, side, side)
-        with LmdbWriter(folder / f"{net}_lmdb") as writer:
-            for image, label in images(23, shape, 10, seed=1, part=0):
-                writer.put(encode_datum(image, label))
-    return folder
-
-
-QUICK = frozenset({"lenet"})
-
-
-def jobs(rows: dict[int, list[Row]], quick_ranks: Collection[int]) -> list[Any]:
-    """What ``parametrize`` wants: the rows of each number of ranks; large nets, and all but ``quick_ranks``, are slow.
-
-    Ranks that are threads train most of these combinations as well: tests/train/runtime, tests/train/solver/pipelines.
-    """
-    found = []
-    for ranks, of_ranks in rows.items():
-        quick = [row for row in of_ranks if row[0] in QUICK]
-        large = [row for row in of_ranks if row[0] not in QUICK]
-        marks = [] if ranks in quick_ranks else [pytest.mark.slow]
-        found.append(pytest.param(ranks, quick, id=f"{ranks} ranks", marks=marks))
-        if large:
-            found.append(pytest.param(ranks, large, id=f"{ranks} ranks, large nets", marks=pytest.mark.slow))
-    return found
-
-
 @needs_mpi
 @pytest.mark.parametrize(("ranks", "rows"), jobs(ROWS, (3,)))
 def test_many_ranks_give_the_weights_of_one(ranks: int, rows: list[Row], data: Path) -> None:
@@ -138,17 +94,3 @@ def test_many_ranks_give_the_weights_of_one(ranks: int, rows: list[Row], data: P
 @pytest.mark.parametrize(("ranks", "rows"), jobs(CGDP_ROWS, ()))
 def test_cgdp_gives_the_weights_of_one(ranks: int, rows: list[Row], data: Path) -> None:
     check(ranks, rows, data)
-
-
-def check(ranks: int, rows: list[Row], data: Path) -> None:
-    done = mpirun(ranks, [sys.executable, str(DRIVER), str(data), json.dumps(rows)], timeout=300)
-    assert done.returncode == 0, done.stderr
-    results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [tuple(result[:4]) for result in results] == rows
-    wrong = [
-        (net, batch, solver, parallel, name, gradient, weight, rounded)
-        for net, batch, solver, parallel, worst in results
-        for name, (gradient, weight, rounded) in worst.items()
-        if max(gradient, weight) > TOLERANCE or rounded > ROUNDING
-    ]
-    assert not wrong

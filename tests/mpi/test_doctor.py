@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.golden_cases import GOLDEN
 from tests.support.mpirun import mpirun, needs_mpi
+from tests.support.paths import GOLDEN
 
 pytestmark = needs_mpi
 

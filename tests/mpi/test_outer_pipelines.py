@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bpt.train.outer.report import read_csv
-from tests.mpi.test_outer import NET, SAMPLES, TRAIN, folder, has_learnt, program, running, texts, write
+from tests.mpi.outer_jobs import NET, SAMPLES, TRAIN, folder, has_learnt, program, running, texts, write
 from tests.support.mpirun import mpirun, needs_mpi
 
 assert folder  # a fixture of this module, too

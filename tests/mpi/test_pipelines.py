@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from scripts.make_brains import write
-from tests.mpi.test_check import ADAM, CGDP, SGD, SYNC, TREE, Row, check, data, jobs
+from tests.mpi.check_jobs import ADAM, CGDP, SGD, SYNC, TREE, Row, check, data, jobs
 from tests.support.mpirun import mpirun, needs_mpi
-from tests.support.net_cases import PROTOTXT
+from tests.support.paths import PROTOTXT
 
 assert data  # a fixture of this module, too
 

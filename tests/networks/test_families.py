@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bpt
-from tests.networks.test_forks_nets import conv, dense, inputs, layer
+from tests.networks.layer_texts import conv, dense, inputs, layer
 
 FIXED = "param { lr_mult: 0 decay_mult: 0 } " * 3
 PRIORS = "clip: false variance: 0.1 variance: 0.1 variance: 0.2 variance: 0.2 offset: 0.5"

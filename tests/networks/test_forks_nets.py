@@ -8,35 +8,7 @@ import numpy as np
 import pytest
 
 import bpt
-
-
-def conv(name: str, bottom: str, outputs: int, more: str = "kernel_size: 3 pad: 1", relu: bool = True) -> str:
-    filler = 'weight_filler { type: "msra" }'
-    text = (
-        f'layer {{ name: "{name}" type: "Convolution" bottom: "{bottom}" top: "{name}" '
-        f"convolution_param {{ num_output: {outputs} {more} {filler} }} }}\n"
-    )
-    return text + (f'layer {{ name: "{name}_r" type: "ReLU" bottom: "{name}" top: "{name}" }}\n' if relu else "")
-
-
-def dense(name: str, bottom: str, outputs: int) -> str:
-    filler = 'weight_filler { type: "xavier" }'
-    return (
-        f'layer {{ name: "{name}" type: "InnerProduct" bottom: "{bottom}" top: "{name}" '
-        f"inner_product_param {{ num_output: {outputs} {filler} }} }}\n"
-    )
-
-
-def layer(kind: str, bottoms: str, tops: str, more: str = "") -> str:
-    written = [f'bottom: "{bottom}"' for bottom in bottoms.split()] + [f'top: "{top}"' for top in tops.split()]
-    return f'layer {{ name: "{tops.split(maxsplit=1)[0]}" type: "{kind}" {" ".join(written)} {more} }}\n'
-
-
-def inputs(**shapes: tuple[int, ...]) -> str:
-    return "".join(
-        layer("Input", "", name, f"input_param {{ shape {{ dim: {list(shape)} }} }}") for name, shape in shapes.items()
-    )
-
+from tests.networks.layer_texts import conv, dense, inputs, layer
 
 BOXES = np.array([[0, 0, 0, 15, 15], [0, 8, 4, 31, 20], [1, 3, 3, 9, 30], [1, 0, 8, 31, 31]], np.float32)
 PIXELS = {"data": (2, 3, 16, 24), "label": (2, 1, 16, 24)}

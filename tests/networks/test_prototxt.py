@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,9 @@ from bpt.graph.state import filter_layers
 from bpt.nn.net import Net
 from scripts.make_prototxt import generated
 from scripts.networks.resnet_cifar import downsampled
-from tests.support.net_cases import PROTOTXT, graph_in, read_net, with_inputs
+from tests.support.net_cases import graph_in, read_net
+from tests.support.paths import PROTOTXT
+from tests.support.shipped_nets import deploy, train_val
 
 FILES = sorted(str(path.relative_to(PROTOTXT)) for path in PROTOTXT.rglob("*.prototxt"))
 SOLVERS = [path for path in FILES if Path(path).name.startswith("solver")]
@@ -120,14 +121,6 @@ PARAMETERS = {
     "bpt_cnn/case7": bpt_cnn(10, 12, 7, 2000),
 }
 
-# What nets read, other than "data" as in deploy.prototxt and a label for each sample.
-INPUTS: dict[str, dict[str, tuple[int, ...]]] = {
-    "mnist_autoencoder": {"data": (2, 1, 28, 28)},
-    "mnist_siamese": {"pair_data": (2, 2, 28, 28), "sim": (2,)},
-    "fcn_shapes": {"data": (2, 3, 50, 50), "label": (2, 1, 50, 50)},
-    "ssd_shapes": {"data": (2, 3, 64, 64), "label": (1, 1, 1, 8)},
-    "lrcn_moves": {"data": (16, 1, 20, 20), "cont": (16,), "label": (16,)},
-}
 # What comes out of deploy.prototxt, other than probabilities of classes; and the losses' weights, other than 1.
 OUTPUTS: dict[str, tuple[str, tuple[int, ...]]] = {
     "mnist_autoencoder": ("decode1neuron", (1, 784)),
@@ -150,22 +143,6 @@ TEST_IMAGES = {
     "data/cifar10/test_lmdb": 10_000,
     "data/imagenet/val_lmdb": 50_000,
 }
-
-
-@cache
-def deploy(folder: str) -> LayerGraph:
-    return graph_in(read_net(f"{folder}/deploy.prototxt"), pb.TEST)
-
-
-@cache
-def train_val(folder: str, phase: int) -> LayerGraph:
-    """The net on images as large as those that deploy.prototxt takes."""
-    net = read_net(f"{folder}/train_val.prototxt")
-    inputs = INPUTS.get(folder)
-    if inputs is None:
-        (shape,) = (deploy(folder).blobs[name].shape for name in deploy(folder).inputs)
-        inputs = {"data": (2, *shape[1:]), "label": (2,)}
-    return graph_in(with_inputs(net, phase, inputs), phase)
 
 
 def learnable(graph: LayerGraph) -> int:

@@ -10,23 +10,8 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.operator import Operator
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
+from tests.nn.summed_nets import inner_product, inputs, summed
 from tests.support.golden_cases import graph_of
-
-
-def inner_product(name: str, bottom: str, num_output: int, param: str, more: str = "") -> str:
-    return f"""layer {{ name: "{name}" type: "InnerProduct" bottom: "{bottom}" top: "{name}" param {{ {param} }}
-        inner_product_param {{ num_output: {num_output} bias_term: false
-                               weight_filler {{ type: "gaussian" }} {more} }} }}"""
-
-
-def inputs(*shape: int) -> str:
-    dims = "".join(f" dim: {size}" for size in shape)
-    return f'layer {{ name: "in" type: "Input" top: "x" input_param {{ shape {{ {dims} }} }} }}'
-
-
-def summed(bottom: str) -> str:
-    """Makes the sum of a blob the loss."""
-    return f'layer {{ name: "sum" type: "Flatten" bottom: "{bottom}" top: "sum" loss_weight: 1 }}'
 
 
 def gradient_of_sum(net: Net, x: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ import pytest
 from bpt.base.errors import PrototxtError, UserError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn.net_file import read_net_file
-from tests.support.golden_cases import GOLDEN
+from tests.support.paths import GOLDEN
 
 NET = """
 layer {{ name: "d" type: "{type}" top: "x" top: "label" include {{ phase: TRAIN }} {more} }}

@@ -19,7 +19,7 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import BlobSlice, Part, slice_bounds
 from bpt.nn.net import Net, RemoteLayer
 from bpt.nn.pass_context import PassContext
-from tests.nn.test_net import inner_product, inputs, summed
+from tests.nn.summed_nets import inner_product, inputs, summed
 from tests.support.golden_cases import graph_of
 from tests.support.lmdbs import write_images
 

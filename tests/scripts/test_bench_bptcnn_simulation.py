@@ -17,7 +17,7 @@ from scripts.benches.bptcnn import jobs
 from scripts.benches.bptcnn.calibration import trained
 from scripts.benches.bptcnn.jobs import Work
 from scripts.benches.bptcnn.simulation import SIMULATED, Calibration, Node, compared, simulate, simulated_rows
-from tests.scripts.test_bench_bptcnn import FOUR, write_digits
+from tests.scripts.bptcnn_runs import FOUR, write_digits
 
 
 @pytest.fixture

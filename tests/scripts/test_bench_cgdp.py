@@ -26,7 +26,8 @@ from scripts.benches.cgdp.results import MODEL, SEARCH, Outcome
 from scripts.benches.cgdp.scaling import Scaling, scaling_rows, scaling_table
 from scripts.benches.harness.launch import JobError, call, reason
 from scripts.benches.harness.nets import KINDS, Images
-from tests.support.mpirun import ROOT, needs_mpi
+from tests.support.mpirun import needs_mpi
+from tests.support.paths import ROOT
 
 
 def parse(*words: str) -> argparse.Namespace:

@@ -17,7 +17,8 @@ from scripts.benches.cgdp.gpu import Parts, Seen, copy_rows, fitting, overlap_ta
 from scripts.benches.cgdp.gpu_trace import Copies, Event, copies_of, covered, merged, name_threads, read_events
 from scripts.benches.cgdp.jobs import Done, Turn, Work
 from scripts.benches.harness.launch import JobError, call
-from tests.support.mpirun import ROOT, needs_mpi
+from tests.support.mpirun import needs_mpi
+from tests.support.paths import ROOT
 
 
 def test_spans() -> None:

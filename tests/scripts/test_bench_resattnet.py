@@ -16,8 +16,7 @@ from scripts.benches import resattnet
 from scripts.benches.resattnet import Seen, Way
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.mpirun import needs_mpi
-
-ROOT = Path(__file__).parents[2]
+from tests.support.paths import ROOT
 
 SEEN = Seen("net", 160, 6, 160 / 6, 0.4, 120.0, [0.5, 0.9, 0.96], 0.1)
 

@@ -8,7 +8,8 @@ import pytest
 
 from scripts.benches import ring
 from tests.support.doubles.thread_ranks import run_ranks
-from tests.support.mpirun import ROOT, needs_mpi
+from tests.support.mpirun import needs_mpi
+from tests.support.paths import ROOT
 
 
 def test_sizes_go_from_1_kb_to_64_mb() -> None:

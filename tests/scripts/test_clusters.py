@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.golden_cases import GOLDEN
+from tests.support.paths import GOLDEN, ROOT
 
-ROOT = Path(__file__).parents[2]
 JOB = ROOT / "scripts" / "clusters" / "lenet.sbatch"
 SLURM = all(shutil.which(name) for name in ("munged", "slurmctld", "slurmd", "sbatch"))
 

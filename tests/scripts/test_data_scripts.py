@@ -14,8 +14,8 @@ from PIL import Image
 
 from bpt.data.lmdb_file import LmdbSource
 from scripts import make_digits, make_synthetic
-
-ROOT = Path(__file__).parents[2]
+from tests.scripts.written_files import files
+from tests.support.paths import ROOT
 
 
 def contents(path: Path) -> tuple[np.ndarray, list[float]]:
@@ -24,10 +24,6 @@ def contents(path: Path) -> tuple[np.ndarray, list[float]]:
     samples = [source.read(index) for index in range(len(source))]
     source.close()
     return np.stack([sample.image for sample in samples]), [sample.label for sample in samples]
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_digits_are_split_in_proportion_and_written_once(tmp_path: Path) -> None:

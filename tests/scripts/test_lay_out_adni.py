@@ -12,8 +12,8 @@ import pytest
 
 from bpt.data.volume_source import list_volumes
 from scripts import lay_out_adni
-from tests.data.test_nifti import write
-from tests.scripts.test_data_scripts import ROOT
+from tests.support.nifti_files import write
+from tests.support.paths import ROOT
 
 HEADER = (
     '"Image Data ID","Subject","Group","Sex","Age","Visit","Modality","Description","Type","Acq Date","Format",'

@@ -12,7 +12,7 @@ import pytest
 
 from bpt.data.volume_source import list_volumes
 from scripts import make_brains
-from tests.scripts.test_data_scripts import files
+from tests.scripts.written_files import files
 
 SIZE = 16
 COUNT = 200

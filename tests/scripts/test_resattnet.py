@@ -15,7 +15,8 @@ from bpt.caffe.netspec import L, NetSpec
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn.net import Net
 from scripts.networks.resattnet import self_attention
-from tests.support.net_cases import PROTOTXT, graph_in, read_net, with_inputs
+from tests.support.net_cases import graph_in, read_net, with_inputs
+from tests.support.paths import PROTOTXT
 
 Values = Callable[[str, int], Tensor]
 FOLDERS = {"resattnet18_3d": (2, 2, 2, 2), "resattnet34_3d": (3, 4, 6, 3)}

@@ -14,8 +14,9 @@ import pytest
 from bpt.base.errors import RunError, UsageError
 from scripts.testbeds import bed, cgroups, commands, enter, link, mpirun, programs
 from scripts.testbeds.hosts import Host, hosts_file, parse_hosts, parse_slots
+from tests.support.paths import ROOT
 
-PROGRAM = Path(__file__).resolve().parents[2] / "scripts" / "testbed"
+PROGRAM = ROOT / "scripts" / "testbed"
 A, B = parse_hosts("a:1.0,b:0.25")
 
 

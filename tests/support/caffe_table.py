@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from google.protobuf import text_format
@@ -15,9 +14,8 @@ from google.protobuf.message import Message
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.fields import is_message, is_repeated
+from tests.support.paths import ROOT, TESTS
 
-ROOT = Path(__file__).parents[2]
-TESTS = ROOT / "tests"
 THIS = ("test_caffe_table.py", "caffe_table.py")
 
 CAFFE_TYPES = frozenset(
@@ -170,7 +168,7 @@ class _Test(NamedTuple):
 
 @cache
 def _tests() -> list[_Test]:
-    texts = [path.read_text() for path in sorted(TESTS.rglob("test_*.py")) if path.name not in THIS]
+    texts = [path.read_text() for path in sorted(TESTS.rglob("*.py")) if path.name not in THIS]
     patterns = (r"\w+", r"\b(\w+)(?::|\s*\{|=(?!=))", r"\.(\w+)")
     return [_Test(*(frozenset(re.findall(pattern, text)) for pattern in patterns)) for text in texts]
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,8 +24,8 @@ from bpt.graph.segments import per_layer
 from bpt.nn.layers import LAYERS
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
+from tests.support.paths import GOLDEN
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 LAYERS_OF = [GOLDEN / "layers", GOLDEN.with_name("golden_forks") / "layers"]
 LAYER_TOLERANCE = 1e-4
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from tests.support.paths import GOLDEN
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 INPUTS = GOLDEN / "cli" / "inputs"
 UPGRADE = GOLDEN / "snapshots" / "upgrade"

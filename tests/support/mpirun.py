@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.paths import ROOT
+
 _OF_A_LAUNCHER = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_", "HYDRA_")
 
 

@@ -6,7 +6,6 @@ import importlib.util
 import json
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -25,9 +24,9 @@ from bpt.graph.segments import per_layer
 from bpt.graph.state import filter_layers
 from bpt.nn.layers import LAYERS
 from bpt.nn.net import Net
-from tests.support.golden_cases import GOLDEN, assert_close
+from tests.support.golden_cases import assert_close
+from tests.support.paths import GOLDEN, PROTOTXT
 
-PROTOTXT = Path(__file__).parents[2] / "prototxt"
 NETS = GOLDEN / "nets"
 
 

@@ -13,10 +13,15 @@ import numpy as np
 from bpt.base.signals import SignalActions
 from bpt.config.plan.resolve import read_plan
 from bpt.config.proto import bpt_pb2 as pb
+from bpt.nn.net_graph import build_graph_of
+from bpt.parallel.balance.profile import Profile, RankSpeed, write_profile
+from bpt.parallel.balance.rank_facts import facts
+from bpt.parallel.balance.speed import Estimate
 from bpt.system.comm.base import Communicator
+from bpt.system.device import CPU
 from bpt.train.solver.solver import Solver
-from tests.nn.layers.test_hdf5_data import write
 from tests.support.doubles.thread_ranks import run_ranks
+from tests.support.hdf5_files import write
 
 ROWS = 22
 # "conv" goes without a bias: before a BatchNorm its gradient is rounding.
@@ -181,3 +186,16 @@ class Saved:
 def remove_snapshots() -> None:
     for path in Path().glob("small_iter_*"):
         path.unlink()
+
+
+def write_speeds(*seconds: float, caps: int = 1000) -> None:
+    """A profile of this run in which rank r takes so many seconds a sample, and has room for ``caps``."""
+
+    def run(comm: Communicator) -> None:
+        source = read_plan("solver.prototxt")
+        now = facts(source, build_graph_of(source.train), CPU, comm)
+        speeds = tuple(RankSpeed({1: Estimate(s, 0.0, 3), 100: Estimate(100 * s, 0.0, 3)}, caps) for s in seconds)
+        if comm.rank == 0:
+            write_profile(Profile(now, speeds, 6, "small", ""), "speed.json")
+
+    run_ranks(len(seconds), run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.operator import Operator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import Segment
@@ -123,3 +125,22 @@ def assert_same(actual: Mapping[str, Tensor], expected: Mapping[str, Tensor], to
         scale = max(1e-6, float(value.abs().max())) if value.numel() else 1.0
         difference = float((actual[name] - value).abs().max()) if value.numel() else 0.0
         assert actual[name].shape == value.shape and difference <= tolerance * scale, (name, difference, scale)
+
+
+ENGINES = {"NCHW": pb.SolverParameter.CONTIGUOUS, "NHWC": pb.SolverParameter.CHANNELS_LAST}
+
+
+BATCH_NORM = (
+    convolution("a", "x", "num_output: 4 kernel_size: 3 bias_term: false", relu=False)
+    + layer("BatchNorm", "a", "b")
+    + layer("Scale", "b", "b", "scale_param { bias_term: true }")
+    + layer("ReLU", "b", "b")
+    + convolution("c", "b", "num_output: 4 kernel_size: 3 pad: 1")
+    + layer("Eltwise", "b c", "e")
+    + fully_connected("score", "e", 5)
+    + LOSS
+)
+
+
+def dag_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("task DAG")}

@@ -24,7 +24,7 @@ from bpt.graph.layer_specs import layer_specs
 from bpt.nn.layers import LAYERS
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
-from tests.support.golden_cases import GOLDEN
+from tests.support.paths import GOLDEN
 
 SOLVERS = GOLDEN / "solvers"
 SNAPSHOTS = GOLDEN / "snapshots"

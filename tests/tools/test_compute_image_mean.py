@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.golden_cases import GOLDEN
+from tests.support.commands import Tool
 from tests.support.lmdbs import write_images
-from tests.tools.conftest import Tool
+from tests.support.paths import GOLDEN
 
 
 @pytest.mark.parametrize("name", ["digits_train", "color"])

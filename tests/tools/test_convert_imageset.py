@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from bpt.config.proto import bpt_pb2 as pb
-from tests.support.golden_cases import GOLDEN
-from tests.tools.conftest import Tool
+from tests.support.commands import Tool
+from tests.support.paths import GOLDEN
 
 DATA = GOLDEN / "data"
 CASES = [case for case in json.loads((DATA / "convert_imageset.json").read_text()) if "records" in case]

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from bpt.data.lmdb_file import LmdbSource
-from tests.data.test_mnist_cifar10 import idx, write_batches
-from tests.tools.conftest import Tool
+from tests.support.commands import Tool
+from tests.support.mnist_cifar10_files import idx, write_batches
 
 
 def contents(path: Path) -> tuple[np.ndarray, list[float]]:

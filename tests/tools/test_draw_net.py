@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.net_cases import PROTOTXT
-from tests.tools.conftest import Tool
+from tests.support.commands import Tool
+from tests.support.paths import PROTOTXT
 
 LENET = PROTOTXT / "lenet" / "deploy.prototxt"
 pytestmark = pytest.mark.usefixtures("matplotlib")

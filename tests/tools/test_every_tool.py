@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 import os
-from pathlib import Path
 
 import pytest
 
-from tests.tools.conftest import Tool
+from tests.support.commands import Tool
+from tests.support.paths import ROOT
 
-FOLDER = Path(__file__).parents[2] / "tools"
+FOLDER = ROOT / "tools"
 NAMES = (
     "convert_imageset", "convert_annoset", "convert_mnist_data", "convert_cifar_data", "compute_image_mean",
     "extract_features", "draw_net", "parse_log", "plot_training_log", "net_summary",

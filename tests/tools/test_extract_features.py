@@ -11,8 +11,7 @@ import pytest
 
 import bpt
 from bpt.config.proto import bpt_pb2 as pb
-from tests.cli.conftest import inputs  # noqa: F401  a fixture
-from tests.tools.conftest import Tool
+from tests.support.commands import Tool
 
 NET = "lenet_train_test.prototxt"
 WEIGHTS = "lenet_iter_60.caffemodel"

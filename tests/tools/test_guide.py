@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
 from bpt.cli.main import make_parser
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "tools.md").read_text()
 BLOCKS = re.findall(r"^```(?:sh)?\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
 COMMANDS = [line for block in BLOCKS for line in block.replace("\\\n", " ").splitlines() if "--help" not in line]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.golden_cases import GOLDEN
-from tests.tools.conftest import Tool
+from tests.support.commands import Tool
+from tests.support.paths import GOLDEN
 
 LOG = GOLDEN / "cli" / "train_from_weights.stderr.txt"
 

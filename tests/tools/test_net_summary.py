@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from tests.support.net_cases import PROTOTXT
-from tests.tools.conftest import Tool
+from tests.support.commands import Tool
+from tests.support.paths import PROTOTXT
 
 # 2 images of 3×8×8; conv: 3×3 over 6×6 places, 4 maps; ip: 4·36 → 5, twice with one weight.
 NET = """

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.golden_files import UPGRADE
+from tests.support.paths import ROOT
 from tools import upgrade_net_proto_binary, upgrade_net_proto_text, upgrade_solver_proto_text
 
-ROOT = Path(__file__).parents[2]
 Main = Callable[[Sequence[str]], int]
 CASES: dict[str, tuple[Main, str, str, str]] = {
     "upgrade_net_proto_text": (

@@ -13,7 +13,7 @@ import torch
 
 from bpt.config.plan.resolve import read_plan
 from bpt.train.solver.solver import Solver
-from tests.support.net_cases import PROTOTXT
+from tests.support.paths import PROTOTXT
 
 HERE = Path(__file__).parent
 NETS = sorted(path.stem for path in HERE.glob("*.prototxt"))

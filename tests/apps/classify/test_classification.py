@@ -24,9 +24,7 @@ from bpt.data.transform import write_mean
 from bpt.nn.net import Net
 from bpt.nn.net_graph import build_graph_of
 from bpt.train.state.preprocessing import read_preprocessing, write_preprocessing
-from tests.support.golden_cases import GOLDEN
-
-PROTOTXT = Path(__file__).parents[3] / "prototxt"
+from tests.support.paths import GOLDEN, PROTOTXT
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bpt.apps.commands.net_summary import summarize
-from tests.support.net_cases import PROTOTXT
+from tests.support.paths import PROTOTXT
 
 
 @pytest.mark.parametrize(

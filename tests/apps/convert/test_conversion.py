@@ -12,7 +12,7 @@ from bpt.apps.convert.conversion import convert
 from bpt.base.errors import FileError, UsageError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.blobs import array_to_blob, blob_to_array
-from tests.support.golden_cases import GOLDEN
+from tests.support.paths import GOLDEN
 
 VALUES = {"conv": [np.linspace(-2, 2, 24).reshape(2, 3, 2, 2), [0.1, -0.1]], "group/fc": [np.eye(3, 2), [1, 2, 3]]}
 NET = """

@@ -24,9 +24,10 @@ from bpt.base.errors import RunError, UserError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.dialects import NetOfDialect, read_net
 from bpt.config.proto.rewrite import rewrite_net_binary
-from tests.config.proto.test_dialects import Value, layer, message
+from tests.support.dialect_messages import Value, layer, message
+from tests.support.paths import TESTS
 
-SCHEMA = Path(__file__).parents[2] / "config" / "proto" / "caffe_schema.tsv"
+SCHEMA = TESTS / "config" / "proto" / "caffe_schema.tsv"
 TYPES = (
     "Pooling", "Convolution", "BatchNorm", "SoftmaxWithLoss", "Data", "InnerProduct", "Dropout", "ReLU", "Input",
     "Crop", "Tile", "Embed", "LSTM", "Eltwise", "Concat", "ELU", "Mine",

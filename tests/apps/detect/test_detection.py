@@ -22,8 +22,8 @@ from bpt.nn.net_graph import build_graph_of
 from bpt.train.state import save_weights
 from bpt.train.state.preprocessing import write_preprocessing
 from scripts.make_boxes import write
+from tests.support.paths import PROTOTXT
 
-PROTOTXT = Path(__file__).parents[3] / "prototxt"
 ORANGE_RED = (213, 94, 0)  # what boxes of class 1 are drawn in
 
 

@@ -21,8 +21,8 @@ from bpt.apps.doctor.content import (
 )
 from bpt.base.errors import FileError, UserError
 from bpt.data.transform import write_mean
-from tests.support.golden_cases import GOLDEN
 from tests.support.lmdbs import write_records
+from tests.support.paths import GOLDEN
 
 
 def records(number: int, **changes: bytes) -> dict[bytes, bytes]:

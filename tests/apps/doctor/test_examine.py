@@ -18,7 +18,7 @@ from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
 from tests.apps.doctor.nets import data_net, write_run
 from tests.apps.doctor.world import name_hosts, this_rank
-from tests.cli.conftest import Bpt, bpt, inputs  # noqa: F401  fixtures
+from tests.support.commands import Bpt
 from tests.support.doubles.thread_ranks import ThreadCommunicator, run_ranks
 from tests.support.lmdbs import write_images
 
@@ -65,7 +65,7 @@ def problems(out: str) -> list[str]:
 class TestOneProcess:
     """``bpt doctor`` without a launcher."""
 
-    def test_without_a_solver(self, bpt: Bpt) -> None:  # noqa: F811
+    def test_without_a_solver(self, bpt: Bpt) -> None:
         done = bpt("doctor")
         assert done.status == 0
         assert done.err == ""
@@ -73,14 +73,14 @@ class TestOneProcess:
         for line in ("MPI", "Versions", "Hosts", "Connections", "Solver and networks"):
             assert line in done.out.splitlines()
 
-    def test_with_a_solver(self, bpt: Bpt) -> None:  # noqa: F811
+    def test_with_a_solver(self, bpt: Bpt) -> None:
         done = bpt("doctor", "--solver=solver.prototxt", "--set", "snapshot_after_train: true")
         assert done.status == 0, done.out
         assert "  ok       LMDB digits_train_lmdb: 200 records\n" in done.out
         assert '  ok       rank 0 can write snapshots under "lenet"' in done.out
         assert problems(done.out) == []
 
-    def test_data_that_are_missing(self, bpt: Bpt, inputs: Path) -> None:  # noqa: F811
+    def test_data_that_are_missing(self, bpt: Bpt, inputs: Path) -> None:
         done = bpt("doctor", "--solver=solver_missing_lmdb.prototxt")
         assert done.status == 1
         (text,) = problems(done.out)
@@ -88,7 +88,7 @@ class TestOneProcess:
         assert done.error == "1 problem found: see PROBLEM above"
 
     @pytest.mark.parametrize("solver", ["unknown_field", "missing_net_file", "unknown_layer", "no_net", "bad_policy"])
-    def test_texts_that_are_wrong(self, bpt: Bpt, solver: str) -> None:  # noqa: F811
+    def test_texts_that_are_wrong(self, bpt: Bpt, solver: str) -> None:
         done = bpt("doctor", f"--solver=solver_{solver}.prototxt")
         assert done.status == 2
         assert problems(done.out) == [done.error]
@@ -101,12 +101,12 @@ class TestOneProcess:
         (("--gpu", "x"), '--gpu x: give "all" or device numbers'),
         (("--solvr", "x"), 'did you mean "--solver"'),
     ])  # fmt: skip
-    def test_a_wrong_command_line(self, bpt: Bpt, words: tuple[str, ...], error: str) -> None:  # noqa: F811
+    def test_a_wrong_command_line(self, bpt: Bpt, words: tuple[str, ...], error: str) -> None:
         done = bpt("doctor", *words)
         assert done.status == 2
         assert error in done.error
 
-    def test_what_a_run_starts_from(self, bpt: Bpt) -> None:  # noqa: F811
+    def test_what_a_run_starts_from(self, bpt: Bpt) -> None:
         solver = "--solver=solver.prototxt"
         done = bpt("doctor", solver, "--snapshot=auto")
         assert "  ok       snapshot lenet_iter_60.solverstate: " in done.out

@@ -22,9 +22,9 @@ from bpt.nn.net_graph import build_graph_of
 from bpt.system.comm.base import Communicator
 from bpt.train.outer.flat_weights import FlatWeights
 from tests.apps.doctor.nets import data_net, net_text, write_run
-from tests.apps.doctor.test_parallel_plan import check as check_inner
+from tests.apps.doctor.plan_checks import check as check_inner
 from tests.apps.doctor.world import on_hosts, texts_of
-from tests.nn.layers.test_hdf5_data import write as write_hdf5
+from tests.support.hdf5_files import write as write_hdf5
 from tests.support.lmdbs import write_images
 
 CPU = torch.device("cpu")

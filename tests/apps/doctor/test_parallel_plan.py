@@ -6,33 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from bpt.apps.doctor import parallel_plan as plan
-from bpt.apps.doctor.findings import Ranks, Severity
-from bpt.apps.doctor.parallel_plan import CheckedPlan, check_plan
-from bpt.apps.doctor.texts import Texts
+from bpt.apps.doctor.findings import Severity
 from bpt.base.errors import LayerError
-from bpt.config.plan.resolve import read_plan
-from bpt.perf.speeds.ping_pong import MeasuredLinks
 from tests.apps.doctor.nets import BATCH_NORM, net_text, write_run
-from tests.apps.doctor.world import on_hosts, texts_of
-
-CPU = torch.device("cpu")
-
-
-def check(hosts: str, path: Path, known: tuple[str, ...] = ()) -> CheckedPlan:
-    """The plan of the solver at ``path``, the same on all ranks."""
-
-    def one(ranks: Ranks) -> CheckedPlan:
-        texts = Texts.read(lambda: read_plan(path))
-        assert texts.solver.value
-        assert texts.plans.value
-        return check_plan(ranks, texts.solver.value, texts.plans.value, CPU, known, MeasuredLinks((), 1e-6))
-
-    plans = on_hosts(hosts, one)
-    assert all((other.section, str(other.wrong)) == (plans[0].section, str(plans[0].wrong)) for other in plans)
-    return plans[0]
+from tests.apps.doctor.plan_checks import CPU, check
+from tests.apps.doctor.world import texts_of
 
 
 def test_one_process(tmp_path: Path) -> None:

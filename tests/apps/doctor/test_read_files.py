@@ -21,8 +21,8 @@ from bpt.config.plan.run_plan import ParallelSpec, RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from tests.apps.doctor.nets import write_run
 from tests.apps.doctor.world import on_hosts, only, same, texts_of, this_rank
-from tests.support.golden_cases import GOLDEN
 from tests.support.lmdbs import write_records
+from tests.support.paths import GOLDEN
 
 IMAGES = """
 layer { name: "%s" type: "Data" top: "d" include { phase: %s }

@@ -15,7 +15,7 @@ from bpt.data.hdf5_file import Hdf5Writer
 from bpt.data.lmdb_file import LmdbWriter
 from bpt.system.comm.base import Communicator
 from tests.support.doubles.thread_ranks import ThreadCommunicator, run_ranks
-from tests.support.golden_cases import GOLDEN
+from tests.support.paths import GOLDEN
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,8 @@ import pytest
 from bpt.apps.draw.drawing_boxes import Arrow, Box, InPlaceRow, NetDrawing
 from bpt.apps.draw.net_drawing import DrawRequest, check_drawing, draw, draw_net
 from bpt.base.errors import PrototxtError, UsageError
-from tests.support.net_cases import PROTOTXT
+from tests.support.figures import size, texts
+from tests.support.paths import PROTOTXT
 
 pytest.importorskip("matplotlib")
 BOXES = (
@@ -22,20 +22,6 @@ BOXES = (
 DRAWING = NetDrawing(
     BOXES, (Arrow(0, 1, "x", "3×5×5"), Arrow(0, 2, "label", "label"), Arrow(1, 2, "y", "4"), Arrow(2, None, "l", "l"))
 )
-
-
-def texts(path: Path) -> list[str]:
-    """What matplotlib notes beside the outlines of each text."""
-    return [comment.text.strip() for comment in ET.parse(path, parser()).iter() if comment.tag is ET.Comment]
-
-
-def parser() -> ET.XMLParser:
-    return ET.XMLParser(target=ET.TreeBuilder(insert_comments=True))
-
-
-def size(path: Path) -> tuple[float, float]:
-    root = ET.parse(path).getroot()
-    return float(root.attrib["width"].rstrip("pt")), float(root.attrib["height"].rstrip("pt"))
 
 
 @pytest.mark.parametrize("direction", ["TB", "BT", "LR"])

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from bpt.apps.draw.net_layout import (
     LayoutLink,
@@ -17,10 +14,7 @@ from bpt.apps.draw.net_layout import (
     longest_paths,
     places,
 )
-
-
-def chain(*boxes: int) -> list[LayoutLink]:
-    return [LayoutLink(a, b, f"b{a}") for a, b in pairwise(boxes)]
+from tests.apps.draw.layout_graphs import chain, graphs
 
 
 def test_ranks_are_longest_paths() -> None:
@@ -55,13 +49,6 @@ def test_crossings_are_removed() -> None:
 def test_crossings_are_counted() -> None:
     layers = layers_of(4, [LayoutLink(0, 2, "a"), LayoutLink(0, 3, "a"), LayoutLink(1, 2, "b"), LayoutLink(1, 3, "b")])
     assert crossings(layers) == 1  # of K(2, 2)
-
-
-@st.composite
-def graphs(draw: st.DrawFn) -> tuple[int, list[LayoutLink]]:
-    boxes = draw(st.integers(1, 12))
-    pairs = draw(st.lists(st.tuples(st.integers(0, boxes - 1), st.integers(0, boxes - 1)), max_size=20))
-    return boxes, [LayoutLink(min(pair), max(pair), f"b{min(pair)}") for pair in pairs if pair[0] != pair[1]]
 
 
 @settings(deadline=None)

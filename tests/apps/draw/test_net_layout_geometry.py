@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bpt.apps.draw.net_layout import LayoutLink
 from bpt.apps.draw.net_layout_geometry import Geometry, Style, geometry
-from tests.apps.draw.test_net_layout import chain, graphs
+from tests.apps.draw.layout_graphs import chain, graphs
 
 STYLE = Style(gap=30.0, stem=10.0, page=1000.0, aspect=1.3)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from bpt.apps.draw.net_layout import Layers, LayoutLink, layers_of
 from bpt.apps.draw.net_layout_place import blocks, place
-from tests.apps.draw.test_net_layout import chain, graphs
+from tests.apps.draw.layout_graphs import chain, graphs
 
 
 def ten(one: int, other: int) -> float:

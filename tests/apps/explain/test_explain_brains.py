@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import bpt
 from bpt.apps.explain.explain_inputs import ExplainRequest, explain
 from bpt.system.device import CPU
-from tests.support.net_cases import PROTOTXT
+from tests.support.paths import ROOT
 
 SIZE = 24
 TESTED = 24
@@ -63,7 +63,7 @@ def test_the_map_lies_on_the_atrophy(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """By chance 5.1 % of the warmest voxels would be within two voxels of it; all can be. Found: 62 %."""
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
-    script = [sys.executable, str(PROTOTXT.parent / "scripts" / "make_brains.py")]
+    script = [sys.executable, str(ROOT / "scripts" / "make_brains.py")]
     subprocess.run([*script, "--out=.", f"--size={SIZE}", "--train=64", f"--test={TESTED}"], check=True)
     blocks = [(1, "data", 8, 2), (2, "conv1", 16, 1), (3, "conv2", 16, 1)]
     Path("net.prototxt").write_text(

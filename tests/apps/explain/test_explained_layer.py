@@ -13,7 +13,7 @@ from bpt.base.errors import LayerError, UserError
 from bpt.config.plan.nets import file_plan
 from bpt.config.proto import bpt_pb2 as pb
 from tests.support.explain_nets import SOFTMAX, conv, explained, input_layer, pool, relu, scores
-from tests.support.net_cases import PROTOTXT
+from tests.support.paths import PROTOTXT
 
 BODY = (conv("c1", "data", 2, 3), relu("r1", "c1"), conv("c2", "c1", 3, 3), pool("c2"), scores("pool", 4))
 VOLUMES = """layer { name: "scans" type: "VolumeData" top: "data" top: "label" include { phase: TEST }

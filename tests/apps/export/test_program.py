@@ -25,7 +25,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn.layers.batch_norm import BatchNorm
 from bpt.nn.net_graph import build_graph_of
 from tests.support.full_families import FAMILIES, text_for_use
-from tests.support.net_cases import PROTOTXT
+from tests.support.paths import PROTOTXT
 from tests.support.pycaffe_texts import inner_product, inputs, layer, write
 
 FILES = {str(path.relative_to(PROTOTXT).with_suffix("")): path for path in sorted(PROTOTXT.rglob("deploy*.prototxt"))}

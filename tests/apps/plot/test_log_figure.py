@@ -13,8 +13,8 @@ from bpt.apps.plot import log_figure
 from bpt.apps.plot.log_figure import CHARTS, Curve, check_figure, draw, panels, plot_logs
 from bpt.apps.plot.training_log import TrainingLog, parse_log
 from bpt.base.errors import UsageError, UserError
-from tests.apps.draw.test_drawing import texts
-from tests.support.golden_cases import GOLDEN
+from tests.support.figures import texts
+from tests.support.paths import GOLDEN
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

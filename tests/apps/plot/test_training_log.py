@@ -9,7 +9,7 @@ import pytest
 
 from bpt.apps.plot.training_log import parse_log, read_log, table
 from bpt.base.errors import FileError
-from tests.support.golden_cases import GOLDEN
+from tests.support.paths import GOLDEN
 
 LOG = """\
 I1231 23:59:58.500000 7 solver.py:1] Solving Net

@@ -14,7 +14,7 @@ from torch import nn
 
 import bpt
 from bpt.base.errors import FileError, PrototxtError, UserError
-from tests.support.net_cases import PROTOTXT
+from tests.support.paths import PROTOTXT
 from tests.support.pycaffe_texts import inner_product, inputs, layer, numbers, write
 
 DEPLOYED = {"lenet": (3, 1, 28, 28), "cifar10_full": (2, 3, 32, 32), "resnet20": (2, 3, 32, 32)}

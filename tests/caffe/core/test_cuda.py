@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bpt
-from tests.support.net_cases import PROTOTXT
+from tests.support.paths import PROTOTXT
 from tests.support.pycaffe_texts import inner_product, inputs, layer, numbers, write
 
 pytestmark = pytest.mark.gpu

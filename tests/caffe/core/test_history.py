@@ -12,12 +12,8 @@ import bpt
 from bpt.base.errors import UserError
 from bpt.base.progress import ProgressBar
 from bpt.train.solver import milestones
-from tests.support.pycaffe_texts import inner_product, inputs, layer, write
-
-# The loss is Σ (W x + b) of an input that stays 0: the sum of the biases, each of which falls by the rate in each step.
-NET = inputs(x=(1, 3)) + inner_product("x", "ip", 2) + layer("Reduction", "ip", "sum", "loss_weight: 1")
-NET += layer("Power", "ip", "twice", "power_param { scale: 2 } include { phase: TEST }")
-SOLVER = 'net: "net.prototxt" base_lr: 0.5 lr_policy: "step" gamma: 0.5 stepsize: 2 max_iter: 4 snapshot_prefix: "s"\n'
+from tests.caffe.core.history_solver import NET, SOLVER
+from tests.support.pycaffe_texts import write
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import pytest
 import bpt
 from bpt.base.errors import PrototxtError, RunError, UserError
 from bpt.caffe.core import mpirun
-from tests.caffe.core.test_history import NET, SOLVER
+from tests.caffe.core.history_solver import NET, SOLVER
 from tests.support.pycaffe_texts import write
 
 LOG = """I1125 08:00:00.000000 1 solver.py:1] Solving net

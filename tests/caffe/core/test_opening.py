@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import threading
 from pathlib import Path
 
 import h5py
@@ -16,8 +14,9 @@ import torch
 import bpt
 from bpt.apps.arguments import checked_count, checked_device
 from bpt.base.errors import FileError, UserError
-from tests.support.golden_cases import GOLDEN
 from tests.support.lmdbs import write_images
+from tests.support.open_files import open_files, prefetchers
+from tests.support.paths import GOLDEN
 from tests.support.pycaffe_texts import inner_product, inputs, layer, numbers, write
 from tests.support.recorded_states import caffe_class
 
@@ -121,16 +120,6 @@ class TestWeights:
         path = write(tmp_path, TEXT.replace("dim: 3", "dim: 5"))
         with pytest.raises(FileError, match="Source param shape is 4 3"):
             bpt.Net(path, bpt.TEST, tmp_path / "w.caffemodel")
-
-
-def prefetchers() -> int:
-    return sum(thread.name == "bpt prefetch" for thread in threading.enumerate())
-
-
-def open_files(folder: Path) -> list[str]:
-    """Files under ``folder`` that this process has open."""
-    links = [Path("/proc/self/fd", number) for number in os.listdir("/proc/self/fd")]
-    return [str(target) for link in links if link.exists() and str(target := link.resolve()).startswith(str(folder))]
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="looks at open files as Linux shows them")

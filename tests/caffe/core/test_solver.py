@@ -12,7 +12,8 @@ import pytest
 
 import bpt
 from bpt.base.errors import UserError
-from tests.caffe.core.test_opening import open_files, prefetchers
+from tests.support.open_files import open_files, prefetchers
+from tests.support.paths import TESTS
 from tests.support.pycaffe_texts import inner_product, inputs, layer, numbers, write
 
 pytestmark = pytest.mark.usefixtures("mirrors")
@@ -47,7 +48,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def digits(folder: Path) -> Path:
     """A net that reads an LMDB, with a test net."""
-    (folder / "lmdb").symlink_to(Path(__file__).parents[2] / "golden" / "lmdb" / "digits_train_lmdb")
+    (folder / "lmdb").symlink_to(TESTS / "golden" / "lmdb" / "digits_train_lmdb")
     write(folder, TRAINED)
     more = "test_iter: 2 test_interval: 3 momentum: 0.9 weight_decay: 0.001 random_seed: 3"
     write(folder, FIXED + more, "solver.prototxt")
@@ -166,7 +167,7 @@ class TestNets:
             np.testing.assert_allclose(out["accuracy"], hits.mean())
 
     def test_a_pass_by_hand_takes_a_batch(self, digits: Path) -> None:
-        labels = np.load(Path(__file__).parents[2] / "golden/lmdb/lmdb_contents.npz")["digits_train_lmdb/label"]
+        labels = np.load(TESTS / "golden/lmdb/lmdb_contents.npz")["digits_train_lmdb/label"]
         with bpt.get_solver("solver.prototxt") as solver:
             label = solver.net.blobs["label"].data
             for batch, act in enumerate((solver.net.forward, lambda: solver.step(1), solver.net.forward)):

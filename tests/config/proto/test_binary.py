@@ -27,7 +27,8 @@ from bpt.config.proto.binary_files import (
 )
 from bpt.config.proto.fields import field_by_number
 from tests.config.proto.messages import messages
-from tests.support.golden_files import GOLDEN, INPUTS, UPGRADE
+from tests.support.golden_files import INPUTS, UPGRADE
+from tests.support.paths import GOLDEN
 
 
 def test_outline() -> None:

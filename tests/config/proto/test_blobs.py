@@ -12,7 +12,8 @@ from bpt.config.proto import blobs
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.binary_files import read_binary
 from bpt.config.proto.blobs import array_to_blob, blob_shape, blob_to_array
-from tests.support.golden_files import GOLDEN, INPUTS
+from tests.support.golden_files import INPUTS
+from tests.support.paths import GOLDEN
 
 
 def test_recorded_weights() -> None:

@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 
 import pytest
 
 from bpt.base.errors import FileError
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.config.proto.binary_files import LENGTH, VARINT, write_varint
 from bpt.config.proto.dialect_reading import Dialect
 from bpt.config.proto.dialects import NetOfDialect, read_net
 from bpt.config.proto.rewrite import rewrite_net_binary
 from bpt.config.proto.text import parse_text
-
-Value = int | float | str | bytes
-
-
-def message(*fields: tuple[int, Value]) -> bytes:
-    """A message of such fields: a number, a float, a text, or a message."""
-    parts = []
-    for number, value in fields:
-        if isinstance(value, int):
-            parts.append(write_varint(number << 3 | VARINT) + write_varint(value))
-        elif isinstance(value, float):
-            parts.append(write_varint(number << 3 | 5) + struct.pack("<f", value))
-        else:
-            content = value.encode() if isinstance(value, str) else value
-            parts.append(write_varint(number << 3 | LENGTH) + write_varint(len(content)) + content)
-    return b"".join(parts)
-
-
-def layer(kind: str, *fields: tuple[int, Value], name: str = "L") -> tuple[int, bytes]:
-    return 100, message((1, name), (2, kind), *fields)
+from tests.support.dialect_messages import Value, layer, message
 
 
 def read(folder: Path, *fields: tuple[int, Value], dialect: Dialect | None = None) -> NetOfDialect:

@@ -21,7 +21,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.parse import parse_text
 from bpt.config.proto.text import to_text
 from tests.config.proto.messages import messages
-from tests.support.golden_files import GOLDEN
+from tests.support.paths import GOLDEN
 
 FILES = sorted(GOLDEN.glob("**/*.prototxt"))
 

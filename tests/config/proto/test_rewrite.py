@@ -12,7 +12,7 @@ from bpt.base.origin import Origin
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.rewrite import report, rewrite_net_binary, rewrite_net_text, rewrite_solver_text
 from bpt.config.proto.upgrade import Note
-from tests.config.proto.upgrade.test_steps import NAMES
+from tests.config.proto.recorded_upgrades import NAMES
 from tests.support.golden_files import UPGRADE
 
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from bpt.base.errors import PrototxtError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.text import parse_text, read_text, to_text
-from tests.support.golden_files import GOLDEN, INPUTS, UPGRADE
+from tests.support.golden_files import INPUTS, UPGRADE
+from tests.support.paths import GOLDEN
 
 
 def test_layout() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from bpt.base.violation import Violation
 from bpt.engine.optim.lr_policy import current_step, learning_rate, log_step, violations
-from tests.support.golden_cases import GOLDEN, assert_close
+from tests.support.golden_cases import assert_close
+from tests.support.paths import GOLDEN
 from tests.support.training import SOLVERS, optim_of
 
 RUNS = json.loads((SOLVERS / "runs.json").read_text())

@@ -8,9 +8,12 @@ from itertools import count
 from pathlib import Path
 from textwrap import dedent
 
+import numpy as np
 import pytest
 
 from tests.nn.layers.written import Write
+from tests.support.data_readers import Make, Reader
+from tests.support.lmdbs import write_images
 
 NUMBERS = count()
 
@@ -32,3 +35,24 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     for name in set(sys.modules) - before:
         if name.startswith("written_layers_"):
             del sys.modules[name]
+
+
+@pytest.fixture
+def reader() -> Iterator[Make]:
+    """A function that makes readers, which are closed at the end of the test."""
+    made: list[Reader] = []
+
+    def make(*args: object, **kwargs: object) -> Reader:
+        made.append(Reader(*args, **kwargs))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.net.close()
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> str:
+    """10 images, numbered by their labels."""
+    generator = np.random.default_rng(1)
+    return write_images(tmp_path / "db", list(generator.integers(0, 256, (10, 2, 6, 5), np.uint8)))

@@ -13,7 +13,7 @@ from bpt.base.errors import DataError, LayerError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.lmdb_file import LmdbWriter
 from bpt.graph.share import Share
-from tests.nn.layers.test_data_shares import Make, Reader
+from tests.support.data_readers import Make, Reader
 from tests.support.golden_cases import graph_of
 from tests.support.layer_ranks import rows_of, shares_of
 from tests.support.lmdbs import write_annotated, write_images

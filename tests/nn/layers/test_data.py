@@ -20,8 +20,9 @@ from bpt.data.lmdb_file import LmdbWriter
 from bpt.nn.layers import DataLayer
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
-from tests.support.golden_cases import GOLDEN, graph_of
+from tests.support.golden_cases import graph_of
 from tests.support.lmdbs import write_images
+from tests.support.paths import GOLDEN
 
 FOLDER = GOLDEN / "data"
 TYPES = ("Data", "HDF5Data", "ImageData")

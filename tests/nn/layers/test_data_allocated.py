@@ -1,7 +1,5 @@
 """Data layers of a computing node: they hand out the samples that it has been allocated."""
 
-# ruff: noqa: F811  (reader and images are fixtures)
-
 from __future__ import annotations
 
 from fractions import Fraction
@@ -16,8 +14,8 @@ from bpt.base.errors import LayerError
 from bpt.data.hdf5_file import Hdf5Source
 from bpt.data.lmdb_file import LmdbSource
 from bpt.data.sample_partition import Run
-from tests.nn.layers.test_data_shares import RANDOM, Make, data, images, reader  # noqa: F401
-from tests.nn.layers.test_hdf5_data import numbered, text, write
+from tests.support.data_readers import RANDOM, Make, data
+from tests.support.hdf5_files import numbered, text, write
 from tests.support.layer_ranks import shares_of, whole_of
 from tests.support.lmdbs import write_images
 

@@ -3,77 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.hdf5_file import Hdf5Source
 from bpt.data.lmdb_file import LmdbSource
 from bpt.graph.share import Share, rotation
-from bpt.nn.net import Net
-from bpt.nn.pass_context import PassContext
-from tests.nn.layers.test_hdf5_data import numbered, text, write
-from tests.support.golden_cases import graph_of
+from tests.support.data_readers import RANDOM, Make, data
+from tests.support.hdf5_files import numbered, text, write
 from tests.support.layer_ranks import shares_of, whole_of
 from tests.support.lmdbs import write_images
-
-Make = Callable[..., "Reader"]
-
-
-class Reader:
-    """A net of data layers on one rank."""
-
-    def __init__(self, source: str, share: Share | None = None, ranks: int = 1, phase: int = pb.TRAIN) -> None:
-        split = {"split": lambda samples: share} if share else {}
-        self.net = Net(graph_of(source, phase), PassContext(seed=5, ranks=ranks, **split))
-        self.layer = self.net.layers[0]
-
-    @property
-    def rotation(self) -> float:
-        """Of the last batch."""
-        return self.net.context.rotation
-
-    def next(self, iteration: int = 0) -> list[Tensor]:
-        self.net.enter(replace(self.net.context, iteration=iteration, rotation=self.net.next_rotation()))
-        values: dict[int, Tensor] = {}
-        self.net.run(0, len(self.net.graph), values)
-        return [values[edge.index] for edge in self.net.graph.edges]
-
-
-@pytest.fixture
-def reader() -> Iterator[Make]:
-    made: list[Reader] = []
-
-    def make(*args: object, **kwargs: object) -> Reader:
-        made.append(Reader(*args, **kwargs))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.net.close()
-
-
-@pytest.fixture
-def images(tmp_path: Path) -> str:
-    """10 images, numbered by their labels."""
-    generator = np.random.default_rng(1)
-    return write_images(tmp_path / "db", list(generator.integers(0, 256, (10, 2, 6, 5), np.uint8)))
-
-
-def data(source: str, more: str = "", batch_size: int = 4, outer: str = "", name: str = "d") -> str:
-    return (
-        f'layer {{ name: "{name}" type: "Data" top: "{name}" top: "{name}_label" {outer}'
-        f' data_param {{ source: "{source}" backend: LMDB batch_size: {batch_size} {more} }} }}'
-    )
-
-
-RANDOM = "transform_param { crop_size: 4 mirror: true }"
 
 
 @pytest.mark.parametrize("counts", [(4,), (3, 1), (1, 0, 2, 1), (0, 4)])

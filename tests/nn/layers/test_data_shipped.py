@@ -1,7 +1,5 @@
 """Data layers of a node that gets its records from rank 0: their batches are those of a shared path."""
 
-# ruff: noqa: F811  (reader and images are fixtures)
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -18,8 +16,8 @@ from bpt.data.sample_partition import Run
 from bpt.data.shipped import RecordCache
 from bpt.data.transform import write_mean
 from bpt.nn.layers.data import shipment_of
-from tests.nn.layers.test_data_shares import RANDOM, Make, data, images, reader  # noqa: F401
-from tests.nn.layers.test_hdf5_data import numbered, text, write
+from tests.support.data_readers import RANDOM, Make, data
+from tests.support.hdf5_files import numbered, text, write
 from tests.support.lmdbs import write_images
 
 Spooled = Callable[[RecordCache], RecordCache]

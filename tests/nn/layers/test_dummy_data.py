@@ -13,8 +13,9 @@ from bpt.graph.share import Share
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 from tests.nn.layers.refusals import check_refusal
-from tests.support.golden_cases import GOLDEN, graph_of
+from tests.support.golden_cases import graph_of
 from tests.support.layer_ranks import rows_of, shares_of
+from tests.support.paths import GOLDEN
 
 CASES = [case for case in json.loads((GOLDEN / "data" / "data.json").read_text()) if case["type"] == "DummyData"]
 

@@ -18,7 +18,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.part import BlobSlice, slice_bounds
 from bpt.nn.layers import fillers
 from bpt.nn.layers.fillers import FILLERS, fill
-from tests.support.golden_cases import GOLDEN
+from tests.support.paths import GOLDEN
 
 CASES = json.loads((GOLDEN / "fillers" / "fillers.json").read_text())
 RANDOM = [

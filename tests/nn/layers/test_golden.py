@@ -7,7 +7,8 @@ import torch
 
 from bpt.config.precision import FLOAT64
 from bpt.nn.layers import LAYERS
-from tests.support.golden_cases import GOLDEN, LayerRun, recorded, recorded_kinds
+from tests.support.golden_cases import LayerRun, recorded, recorded_kinds
+from tests.support.paths import GOLDEN
 
 EXCEPT = {
     "Dropout-01_train_random",  # its mask is random; see test_dropout.py

@@ -14,30 +14,7 @@ from bpt.data import hdf5_file
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 from tests.support.golden_cases import graph_of
-
-
-def text(source: object, more: str = "batch_size: 3", outer: str = "") -> str:
-    return (
-        f'layer {{ name: "d" type: "HDF5Data" top: "data" top: "label" {outer}'
-        f' hdf5_data_param {{ source: "{source}" {more} }} }}'
-    )
-
-
-def write(folder: Path, *files: dict[str, np.ndarray]) -> Path:
-    """HDF5 files of these datasets, and the list of them."""
-    names = [f"{index}.h5" for index in range(len(files))]
-    for name, datasets in zip(names, files, strict=True):
-        with h5py.File(folder / name, "w") as file:
-            for key, values in datasets.items():
-                file[key] = values
-    (folder / "list.txt").write_text("\n".join(names) + "\n\n")
-    return folder / "list.txt"
-
-
-def numbered(first: int, rows: int) -> dict[str, np.ndarray]:
-    """Rows whose data and label are the row's number, as double and as integer."""
-    number = np.arange(first, first + rows)
-    return {"data": np.stack([number, -number], axis=1).astype(np.float64), "label": number}
+from tests.support.hdf5_files import numbered, text, write
 
 
 def labels(net: Net, batches: int) -> list[int]:

@@ -14,8 +14,9 @@ from bpt.base.errors import LayerError
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 from tests.nn.layers.refusals import check_refusal
-from tests.support.golden_cases import GOLDEN, graph_of
+from tests.support.golden_cases import graph_of
 from tests.support.one_layer import one_layer
+from tests.support.paths import GOLDEN
 
 
 def content(path: Path) -> dict[str, np.ndarray]:

@@ -3,8 +3,6 @@
 Caffe's own batches: test_data.py.
 """
 
-# ruff: noqa: F811  (reader is a fixture)
-
 from __future__ import annotations
 
 import logging
@@ -20,7 +18,7 @@ from bpt.base.errors import DataError, LayerError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.image_source import ImageSource
 from bpt.graph.share import Share, rotation
-from tests.nn.layers.test_data_shares import Make, reader  # noqa: F401
+from tests.support.data_readers import Make
 from tests.support.golden_cases import graph_of
 from tests.support.layer_ranks import shares_of, whole_of
 

@@ -1,7 +1,5 @@
 """DenseImageData, ImageSegData and ImageLabelmapData: images and the labels of their pixels."""
 
-# ruff: noqa: F811  (reader is a fixture)
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -13,7 +11,7 @@ from PIL import Image
 
 from bpt.base.errors import LayerError
 from bpt.config.proto.blobs import array_to_blob
-from tests.nn.layers.test_data_shares import Make, reader  # noqa: F401
+from tests.support.data_readers import Make
 from tests.support.golden_cases import graph_of
 
 RANDOM = np.random.default_rng(4)

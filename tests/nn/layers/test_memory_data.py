@@ -15,7 +15,8 @@ from bpt.nn.layers.memory_data import MemoryData
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 from tests.nn.layers.refusals import check_refusal
-from tests.support.golden_cases import GOLDEN, graph_of
+from tests.support.golden_cases import graph_of
+from tests.support.paths import GOLDEN
 
 TEXT = (
     'layer { name: "m" type: "MemoryData" top: "data" top: "label"'

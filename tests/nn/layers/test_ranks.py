@@ -12,8 +12,8 @@ from bpt.graph.share import Share
 from bpt.nn.layers import LAYERS, Layer
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
-from tests.nn.layers.test_any_bottoms import CASES, Case
-from tests.nn.layers.test_any_input import LAYERS as BODIES
+from tests.nn.layers.joining_layers import CASES, Case
+from tests.nn.layers.one_bottom_layers import LAYERS as BODIES
 from tests.support.golden_cases import graph_of
 from tests.support.layer_ranks import SEED, on_ranks, rows_of, run_layer, whole_of
 from tests.support.one_layer import one_layer, randomise

@@ -21,7 +21,8 @@ from bpt.graph.build import build_graph
 from bpt.graph.layer_specs import layer_specs
 from bpt.nn.layers import LAYERS
 from bpt.nn.net import Net
-from tests.support.golden_cases import GOLDEN, recorded
+from tests.support.golden_cases import recorded
+from tests.support.paths import GOLDEN
 
 FOLDER = GOLDEN / "layers"
 KINDS = sorted(path.stem for path in FOLDER.glob("*.json") if path.stem != "Input")

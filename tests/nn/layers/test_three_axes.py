@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bpt.config.proto import bpt_pb2 as pb
-from tests.nn.layers.test_any_input import run
+from tests.nn.layers.one_bottom_layers import run
 from tests.support.gradient_checker import check_gradients, spaced
 from tests.support.one_layer import one_layer, randomise, shapes_of, tops_of
 

@@ -1,7 +1,5 @@
 """VideoData: which frames a clip has, what is done to all of them alike, ranks, and what its text can get wrong."""
 
-# ruff: noqa: F811  (reader is a fixture)
-
 from __future__ import annotations
 
 import sys
@@ -14,7 +12,7 @@ from PIL import Image
 
 from bpt.base.errors import DataError, LayerError, PrototxtError
 from bpt.config.proto.blobs import array_to_blob
-from tests.nn.layers.test_data_shares import Make, reader  # noqa: F401
+from tests.support.data_readers import Make
 from tests.support.golden_cases import graph_of
 from tests.support.layer_ranks import shares_of, whole_of
 

@@ -1,7 +1,5 @@
 """VolumeData: its tops, order, random changes, ranks and resumed runs, and what may be wrong with it."""
 
-# ruff: noqa: F811  (reader is a fixture)
-
 from __future__ import annotations
 
 import sys
@@ -16,10 +14,10 @@ from bpt.base.errors import DataError, LayerError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.volume_source import VolumeSource
 from bpt.graph.share import Share, rotation
-from tests.data.test_nifti import write
-from tests.nn.layers.test_data_shares import Make, reader  # noqa: F401
+from tests.support.data_readers import Make
 from tests.support.golden_cases import graph_of
 from tests.support.layer_ranks import shares_of, whole_of
+from tests.support.nifti_files import write
 
 VOLUMES = np.random.default_rng(4).normal(size=(10, 4, 5, 6)).astype(np.float32)
 RANDOM = "shuffle: true mirror: true shift: 1"

@@ -1,7 +1,5 @@
 """WindowData: how batches are made up, that they do not depend on ranks and workers, and what is refused."""
 
-# ruff: noqa: F811  (reader is a fixture)
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -15,7 +13,7 @@ from bpt.base.errors import DataError, LayerError
 from bpt.data.image import resize
 from bpt.data.transform import write_mean
 from bpt.graph.share import Share, rotation
-from tests.nn.layers.test_data_shares import Make, reader  # noqa: F401
+from tests.support.data_readers import Make
 from tests.support.golden_cases import graph_of
 from tests.support.layer_ranks import shares_of, whole_of
 

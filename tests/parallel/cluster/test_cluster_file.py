@@ -11,7 +11,7 @@ import pytest
 from bpt.base.errors import PrototxtError
 from bpt.parallel.cluster.cluster import Cluster, IntraNodeLink, Node, NodeLink, ServerNode
 from bpt.parallel.cluster.cluster_file import ClusterSource, cluster_text
-from tests.support.net_cases import PROTOTXT
+from tests.support.paths import PROTOTXT
 
 AB = 'node { name: "a" gflops: 1 count: 2 }\nnode { name: "b" gflops: 1 }\n'
 CLUSTERS = sorted((PROTOTXT / "clusters").glob("*.prototxt"))

@@ -9,9 +9,9 @@ import pytest
 from bpt.base.errors import PrototxtError
 from bpt.train.rules.violations import ignored_settings
 from tests.support.golden_cases import graph_of
+from tests.support.rule_checks import check, solver
 from tests.support.small_solver import NET
 from tests.support.training import solver_of
-from tests.train.rules.test_violations import check, solver
 
 STAGES = "num_stages: 2"
 DELAYED = "pipeline_param { schedule: DELAYED }"

@@ -11,9 +11,10 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import cut
 from bpt.parallel.task_dag.segment_plan import SegmentPlan
 from bpt.parallel.task_dag.task_dag import TaskDag
-from tests.engine.test_operator import BRANCHES, CHAINS, make_net
-from tests.parallel.task_dag.test_operator import BATCH_NORM, ENGINES
+from tests.support.cut_nets import BRANCHES, CHAINS, make_net
 from tests.support.task_dag_nets import (
+    BATCH_NORM,
+    ENGINES,
     INCEPTION,
     LOSS,
     assert_same,

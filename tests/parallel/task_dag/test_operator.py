@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from itertools import permutations
 
@@ -12,20 +11,22 @@ import torch
 from torch import Tensor
 
 from bpt.base.errors import RunError
-from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.operator import Operator
 from bpt.graph.segments import cut, per_layer
 from bpt.nn.net import Net
 from bpt.parallel.task_dag.split_strategy import SplitKind
 from bpt.parallel.task_dag.task_costs import GRAIN
-from tests.engine.test_operator import BRANCHES, CHAINS, INPUT, make_net
+from tests.support.cut_nets import BRANCHES, CHAINS, INPUT, make_net
 from tests.support.golden_cases import graph_of
 from tests.support.task_dag_nets import (
+    BATCH_NORM,
+    ENGINES,
     INCEPTION,
     LOSS,
     assert_same,
     convolution,
     dag_operator,
+    dag_threads,
     fully_connected,
     image_net,
     layer,
@@ -33,18 +34,6 @@ from tests.support.task_dag_nets import (
     pass_over,
     plan_of,
     tasks_of,
-)
-
-ENGINES = {"NCHW": pb.SolverParameter.CONTIGUOUS, "NHWC": pb.SolverParameter.CHANNELS_LAST}
-BATCH_NORM = (
-    convolution("a", "x", "num_output: 4 kernel_size: 3 bias_term: false", relu=False)
-    + layer("BatchNorm", "a", "b")
-    + layer("Scale", "b", "b", "scale_param { bias_term: true }")
-    + layer("ReLU", "b", "b")
-    + convolution("c", "b", "num_output: 4 kernel_size: 3 pad: 1")
-    + layer("Eltwise", "b c", "e")
-    + fully_connected("score", "e", 5)
-    + LOSS
 )
 
 
@@ -203,10 +192,6 @@ def test_library_threads_stay_as_they_are() -> None:
     before = torch.get_num_threads()
     pass_over(dag_operator(net_of(image_net(INCEPTION))))
     assert torch.get_num_threads() == before
-
-
-def dag_threads() -> set[threading.Thread]:
-    return {thread for thread in threading.enumerate() if thread.name.startswith("task DAG")}
 
 
 @pytest.mark.parametrize("closes", [True, False], ids=["closed", "forgotten"])

@@ -19,7 +19,7 @@ from bpt.engine.memory_format_choice import WARM_UP, InnerChoice
 from bpt.engine.operator import Operator
 from bpt.nn.net import Net
 from bpt.train.solver.solver import Solver
-from tests.support.golden_cases import GOLDEN
+from tests.support.paths import GOLDEN
 from tests.support.task_dag_nets import assert_same, convolution, dag_operator, fully_connected, layer, tasks_of
 
 DATA = """layer { name: "data" type: "Data" top: "data" top: "label" transform_param { scale: 0.00390625 crop_size: 20 }

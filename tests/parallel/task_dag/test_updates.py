@@ -16,7 +16,7 @@ from bpt.nn.net import Net
 from bpt.parallel.task_dag.task_dag import TaskDag
 from bpt.system.events.totals import Totals
 from bpt.train.solver.solver import Solver
-from tests.support.golden_cases import GOLDEN
+from tests.support.paths import GOLDEN
 from tests.support.task_dag_nets import (
     INCEPTION,
     LOSS,

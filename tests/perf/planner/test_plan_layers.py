@@ -14,10 +14,9 @@ from bpt.perf.planner.given_devices import choose_devices
 from bpt.perf.planner.plan_layers import plan_solver, rehearse
 from bpt.perf.planner.plan_tables import lines as tables
 from tests.support.marks import slow
+from tests.support.paths import ROOT
 from tests.support.plans import two_unlike
 from tests.support.small_solver import NET
-
-ROOT = Path(__file__).parents[3]
 
 
 def pipeline(text: str) -> str:

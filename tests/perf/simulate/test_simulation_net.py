@@ -10,7 +10,7 @@ import pytest
 from bpt.base.errors import LayerError, PrototxtError, UserError
 from bpt.config.plan.run_plan import RunPlan
 from bpt.perf.simulate.simulation_net import NetWorkload, facts_of
-from tests.support.golden_cases import GOLDEN
+from tests.support.paths import GOLDEN
 from tests.support.small_solver import small_solver
 
 DATA = GOLDEN / "lmdb" / "digits_train_lmdb"

@@ -11,7 +11,7 @@ import pytest
 from bpt.nn.layers.prefetching import PrefetchingDataLayer
 from bpt.perf.timing.benchmark import time_model
 from bpt.system.device import CPU
-from tests.support.golden_cases import GOLDEN
+from tests.support.paths import GOLDEN
 
 SOURCE = f'source: "{GOLDEN}/lmdb/digits_test_lmdb" backend: LMDB batch_size: 4'
 IP = 'layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 2 } }'

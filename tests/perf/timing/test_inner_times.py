@@ -18,10 +18,9 @@ from bpt.parallel.task_dag.task_dag import LaneEvent, Task, TaskDag, Timeline
 from bpt.perf.timing.inner_times import LIBRARY, TASK_DAG, Pass, log_inner_times, pass_of, side_by_side, task_tables
 from bpt.system.comm.base import Communicator
 from bpt.train.solver.solver import Solver
-from tests.parallel.task_dag.test_operator import dag_threads
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.small_solver import SOLVER, small_solver
-from tests.support.task_dag_nets import TINY, dag_operator, tasks_of
+from tests.support.task_dag_nets import TINY, dag_operator, dag_threads, tasks_of
 
 
 def test_both_engines_side_by_side() -> None:

@@ -10,8 +10,8 @@ from bpt.base.errors import UsageError, UserError
 from bpt.perf.timing.layer_times import LayerTimes, RepetitionTimes
 from bpt.perf.timing.roofline import Itemsizes, points
 from bpt.perf.timing.roofline_figure import check_roofline_figure, draw_roofline
-from tests.apps.draw.test_drawing import texts
-from tests.perf.timing.test_roofline_table import NET, PEAKS
+from tests.perf.timing.roofline_cases import NET, PEAKS
+from tests.support.figures import texts
 from tests.support.golden_cases import graph_of
 
 

@@ -6,21 +6,8 @@ from bpt.perf.timing.layer_times import LayerTimes, PassTimes, RepetitionTimes
 from bpt.perf.timing.peaks import Peak, Peaks
 from bpt.perf.timing.roofline import Itemsizes, points
 from bpt.perf.timing.roofline_table import roof_lines, roofline_lines
+from tests.perf.timing.roofline_cases import NET, PEAKS
 from tests.support.golden_cases import graph_of
-
-# 4 samples of 5 to 3: 4·3·(2·5 + 1) = 132 operations; 20 + 18 + 12 floats are 200 bytes.
-NET = """
-layer { name: "in" type: "Input" top: "x" top: "y"
-        input_param { shape { dim: 4 dim: 5 } shape { dim: 1 } } }
-layer { name: "ip" type: "InnerProduct" bottom: "x" top: "ip" inner_product_param { num_output: 3 } }
-layer { name: "relu" type: "ReLU" bottom: "ip" top: "relu" loss_weight: 1 }
-layer { name: "end" type: "Silence" bottom: "y" }
-"""
-GIGA = 1e9
-PEAKS = Peaks(
-    Peak("product of 8 × 8 matrices", ((0.01 * GIGA,), (0.01 * GIGA,))),  # 132 operations: 0.0132 ms
-    Peak("triad of arrays of 1 MiB", ((0.1 * GIGA,), (0.1 * GIGA,))),  # 200 bytes: 0.002 ms
-)
 
 
 def ms(value: float) -> RepetitionTimes:

@@ -21,9 +21,9 @@ from PIL import Image
 
 from bpt.data.lmdb_file import LmdbSource
 from tests.guides.other_caffes import lay_other_caffes
-from tests.support.golden_cases import GOLDEN
-from tests.support.guides.blocks import ROOT, Block
+from tests.support.guides.blocks import Block
 from tests.support.mpirun import mpi_environment
+from tests.support.paths import GOLDEN, ROOT
 
 FOLLOW = Path(__file__).with_name("follow.py")
 SOURCES = "bpt", "prototxt", "scripts", "setup.cfg", "pyproject.toml", "README.md", "LICENSE"

@@ -11,7 +11,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+from tests.support.paths import ROOT
+
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 RUN = ("sh", "python")
 _BLOCK = re.compile(r"^(?:<!-- (.*?) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -17,7 +17,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.train.outer.background_evaluator import BackgroundEvaluator, Moment
 from bpt.train.outer.report import TestRow as Row
 from bpt.train.solver.solver import Solver
-from tests.nn.layers.test_hdf5_data import write
+from tests.support.hdf5_files import write
 
 NET = """
 name: "small"

@@ -14,7 +14,7 @@ from bpt.parallel.exchange.codec.half_codec import Half
 from bpt.parallel.exchange.codec.top_k import Largest
 from bpt.train.outer.coded_submissions import Coding, codings
 from bpt.train.outer.report import read_csv
-from tests.train.outer.test_training import alone, assert_equal, folder, outer, weights
+from tests.train.outer.outer_runs import alone, assert_equal, folder, outer, weights
 
 __all__ = ["folder"]  # a fixture
 

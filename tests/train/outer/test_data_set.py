@@ -12,8 +12,8 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn.net import Net
 from bpt.parallel.balance.divisible_batches import samples_together
 from bpt.train.outer.data_set import samples_of
-from tests.nn.layers.test_hdf5_data import write
 from tests.support.golden_cases import graph_of
+from tests.support.hdf5_files import write
 
 
 def net(folder: Path, **rows: int) -> Net:

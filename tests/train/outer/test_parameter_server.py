@@ -10,7 +10,7 @@ import pytest
 from bpt.base.errors import UserError
 from bpt.train.outer.parameter_server import ServerPart, parts_of
 from bpt.train.outer.report import read_csv
-from tests.train.outer.test_training import UNWEIGHED, alone, assert_equal, folder, outer, weights
+from tests.train.outer.outer_runs import UNWEIGHED, alone, assert_equal, folder, outer, weights
 
 __all__ = ["folder"]  # a fixture
 

@@ -10,7 +10,7 @@ import pytest
 from bpt.base.signals import SignalAction, SignalActions
 from bpt.train.solver.solver import RunOutcome
 from tests.support.spread_runs import set_up
-from tests.train.outer.test_training import assert_equal, outer, weights
+from tests.train.outer.outer_runs import assert_equal, outer, weights
 
 
 @pytest.fixture(autouse=True)

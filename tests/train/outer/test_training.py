@@ -9,78 +9,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 from bpt.base.errors import FileError, LayerError, RunError, UserError
-from bpt.base.signals import SignalActions
-from bpt.config.plan.resolve import read_plan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.parallel.outer.outer_instructions import AverageSubmitted, SendOrder
-from bpt.system.comm.base import Communicator
-from bpt.system.comm.serial import SerialCommunicator
-from bpt.system.device import CPU
-from bpt.train.outer import train, worker
+from bpt.train.outer import worker
 from bpt.train.outer.replay_log import read_log
 from bpt.train.outer.report import read_csv
-from bpt.train.solver.solver import RunOutcome, Solver
-from tests.support.doubles.thread_ranks import Killed, run_ranks
-from tests.support.golden_cases import GOLDEN
-from tests.support.spread_runs import ROWS, set_up
+from tests.support.doubles.thread_ranks import Killed
+from tests.support.paths import GOLDEN
+from tests.support.spread_runs import ROWS
+from tests.train.outer.outer_runs import UNWEIGHED, alone, assert_equal, folder, outer, weights
 
-Weights = dict[str, list[NDArray[np.float32]]]
-UNWEIGHED = "weigh_by_accuracy: false"
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    set_up(tmp_path)
-    monkeypatch.setattr("bpt.train.outer.serving.draw", lambda record, folder: [])  # takes seconds
-    return tmp_path
-
-
-def outer(
-    ranks: int,
-    parallel: str,
-    *overrides: str,
-    replay: str = "",
-    resume: str = "",
-    solver: str = "solver.prototxt",
-    signals: SignalActions | None = None,
-) -> RunOutcome:
-    """Train on so many ranks; rank 0 serves, and computes too if it is alone."""
-
-    def run(world: Communicator) -> RunOutcome:
-        threads = torch.get_num_threads()
-        source = read_plan(
-            solver, ["parallel_param { sync_batch_norm: false }", f"parallel_param {{ {parallel} }}", *overrides]
-        )
-        try:
-            return train(source, world, CPU, signals, resume, replay)
-        finally:
-            torch.set_num_threads(threads)
-
-    return run(SerialCommunicator()) if ranks == 1 else run_ranks(ranks, run)[0]
-
-
-def alone(*overrides: str) -> None:
-    """Train in one process, without an outer layer."""
-    with Solver(read_plan("solver.prototxt", ["parallel_param { sync_batch_norm: false }", *overrides])) as solver:
-        solver.solve()
-
-
-def weights(iteration: int = 9, prefix: str = "small") -> Weights:
-    """What a run has left."""
-    net = pb.NetParameter.FromString(Path(f"{prefix}_iter_{iteration}.caffemodel").read_bytes())
-    return {layer.name: [np.array(blob.data, np.float32) for blob in layer.blobs] for layer in net.layer if layer.blobs}
-
-
-def assert_equal(one: Weights, other: Weights, tolerance: float = 0.0) -> None:
-    assert one.keys() == other.keys()
-    for name, blobs in one.items():
-        for mine, others in zip(blobs, other[name], strict=True):
-            np.testing.assert_allclose(mine, others, rtol=tolerance, atol=tolerance, err_msg=name)
+__all__ = ["folder"]  # a fixture
 
 
 @pytest.mark.parametrize("exchange", ["AGWU", "SGWU", "ASGD"])

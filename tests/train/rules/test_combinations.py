@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from bpt.train.rules.combinations import Combination, page
+from tests.support.paths import ROOT
 
-PAGE = Path(__file__).parents[3] / "docs/combinations.md"
+PAGE = ROOT / "docs/combinations.md"
 
 
 def test_the_page_is_up_to_date() -> None:

@@ -17,9 +17,9 @@ from bpt.nn.net import Net
 from bpt.system.comm.agreement import check_same, outcome_of_first
 from bpt.system.comm.base import Communicator
 from bpt.train.runtime.run_facts import check_content, data_facts, facts_of, solver_digest
-from tests.nn.layers.test_hdf5_data import numbered, text, write
 from tests.support.doubles.thread_ranks import ThreadCommunicator, run_ranks
 from tests.support.golden_cases import graph_of
+from tests.support.hdf5_files import numbered, text, write
 from tests.support.small_solver import NET
 from tests.support.training import solver_of
 

@@ -13,28 +13,14 @@ from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.balance import Static
 from bpt.parallel.balance.divided_net import Division
 from bpt.parallel.balance.load_balance import division_of, static_balance
-from bpt.parallel.balance.profile import Profile, RankSpeed, SpeedFacts, write_profile
-from bpt.parallel.balance.rank_facts import facts
-from bpt.parallel.balance.speed import Estimate
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.grid import ProcessGrid
-from bpt.system.comm.serial import SerialCommunicator
 from bpt.system.device import CPU
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.small_solver import SOLVER, small_solver
+from tests.train.runtime.static_balance import facts_of, write
 
 TEXT = SOLVER + 'parallel_param { balance: STATIC\n  balance_param { profile: "speed.json" } }\n'
-
-
-def facts_of(solver: RunPlan, ranks: int) -> SpeedFacts:
-    alone = facts(solver, build_graph_of(solver.train), CPU, SerialCommunicator())
-    return replace(alone, ranks=alone.ranks * ranks)
-
-
-def write(solver: RunPlan, now: SpeedFacts) -> None:
-    """A profile in which rank r takes r + 1 seconds a sample."""
-    speeds = tuple(RankSpeed({1: Estimate(rank + 1.0, 0.0, 5)}, 100) for rank in range(len(now.ranks)))
-    write_profile(Profile(now, speeds, 8, "small", "0.1.0"), str(Path(solver.path).parent / "speed.json"))
 
 
 def balances(solver: RunPlan, ranks: int = 2) -> list[Static]:

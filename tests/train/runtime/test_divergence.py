@@ -12,7 +12,7 @@ from bpt.config.plan.resolve import read_plan
 from bpt.system.comm.base import Communicator
 from bpt.train.solver.solver import Solver
 from tests.support.doubles.thread_ranks import run_ranks
-from tests.train.runtime.test_ranks_data import folder, set_up, steps
+from tests.train.runtime.summed_data import folder, set_up, steps
 
 __all__ = ["folder"]  # a fixture: the folder, with a solver, is the current one
 

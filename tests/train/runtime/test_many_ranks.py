@@ -7,20 +7,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bpt.config.plan.resolve import read_plan
-from bpt.nn.net_graph import build_graph_of
-from bpt.parallel.balance.profile import Profile, RankSpeed, write_profile
-from bpt.parallel.balance.rank_facts import facts
-from bpt.parallel.balance.speed import Estimate
 from bpt.parallel.exchange import buckets
-from bpt.system.comm.base import Communicator
-from bpt.system.device import CPU
 from bpt.train.runtime import parallel
 from bpt.train.solver.solver import Solver
 from tests.support.delays import delay_streams
-from tests.support.doubles.thread_ranks import ThreadCommunicator, run_ranks
+from tests.support.doubles.thread_ranks import ThreadCommunicator
 from tests.support.marks import slow
-from tests.support.spread_runs import Line, Run, Saved, assert_same_lines, read_model, remove_snapshots, set_up, train
+from tests.support.spread_runs import (
+    Line,
+    Run,
+    Saved,
+    assert_same_lines,
+    read_model,
+    remove_snapshots,
+    set_up,
+    train,
+    write_speeds,
+)
 
 PEERS = "parallel_param { num_shards: 2 }"
 MASTERS = "parallel_param { num_shards: 2 fc_param { scheme: MASTER_SLAVE } }"
@@ -44,19 +47,6 @@ def alone(*overrides: str) -> tuple[Run, Saved, Saved]:
     saved = Saved.read(5), Saved.read(9)
     remove_snapshots()
     return run, *saved
-
-
-def write_speeds(*seconds: float, caps: int = 1000) -> None:
-    """A profile of this run in which rank r takes so many seconds a sample, and has room for ``caps``."""
-
-    def run(comm: Communicator) -> None:
-        source = read_plan("solver.prototxt")
-        now = facts(source, build_graph_of(source.train), CPU, comm)
-        speeds = tuple(RankSpeed({1: Estimate(s, 0.0, 3), 100: Estimate(100 * s, 0.0, 3)}, caps) for s in seconds)
-        if comm.rank == 0:
-            write_profile(Profile(now, speeds, 6, "small", ""), "speed.json")
-
-    run_ranks(len(seconds), run)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from bpt.train.runtime.parallel_setup import setup_parallelism
 from bpt.train.solver.solver import Solver
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.small_solver import NET, SOLVER, small_solver
-from tests.train.runtime.test_balancing import facts_of, write
+from tests.train.runtime.static_balance import facts_of, write
 
 MASTER = "num_shards: 2 fc_param { scheme: MASTER_SLAVE }"
 

@@ -10,8 +10,8 @@ import pytest
 from bpt.base.errors import FileError, UserError, WriteError
 from bpt.base.signals import SignalActions
 from bpt.train.runtime import checkpoint
+from tests.support.full_disk import contents, full_disk
 from tests.support.spread_runs import Saved, assert_same_lines, set_up, train
-from tests.train.state.test_writing import contents, full_disk
 
 PEERS = "parallel_param { num_shards: 2 }"
 MASTERS = "parallel_param { num_shards: 2 fc_param { scheme: MASTER_SLAVE } }"

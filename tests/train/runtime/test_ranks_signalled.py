@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from bpt.base.signals import SignalAction, SignalActions
+from bpt.base.signals import SignalAction
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.train.solver.solver import Solver
 from tests.support.marks import slow
+from tests.support.signalled_runs import UNTESTED, Noted, on
 from tests.support.spread_runs import Run, Saved, assert_same_lines, remove_snapshots, set_up, train
 
 TREE = "parallel_param { exchange: TREE }"
@@ -25,54 +24,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-class Scripted(SignalActions):
-    """Has a signal ready when it is asked for the given time, from 0. It is asked once an iteration or test batch."""
-
-    def __init__(self, at: int, action: SignalAction, term: bool = False) -> None:
-        super().__init__()
-        self._at = at
-        self._action = action
-        self._term = term
-        self._asked = 0
-
-    def take(self) -> SignalAction:
-        self._asked += 1
-        if self._asked != self._at + 1:
-            return SignalAction.NONE
-        self.terminated |= self._term
-        return self._action
-
-
-def on(rank: int, at: int, action: SignalAction, term: bool = False) -> Callable[[int], SignalActions]:
-    """Signals of all ranks, of which one gets one."""
-    return lambda other: Scripted(at if other == rank else -1, action, term)
-
-
-class Noted:
-    """The solvers of all ranks, and after which iteration each has written snapshots."""
-
-    def __init__(self) -> None:
-        self.solvers: list[Solver] = []
-        self.snapshots: dict[int, list[int]] = {}
-
-    def __call__(self, solver: Solver) -> None:
-        self.solvers.append(solver)
-        written = self.snapshots.setdefault(solver.runtime.parallel.grid.world.rank, [])
-        write = solver.snapshot
-
-        def snapshot() -> str:
-            written.append(solver.iter)
-            return write()
-
-        solver.snapshot = snapshot  # type: ignore[method-assign]
-
-
 def everywhere(*iterations: int) -> dict[int, list[int]]:
     """Snapshots after these iterations, on three ranks."""
     return {rank: list(iterations) for rank in range(3)}
-
-
-UNTESTED = "test_interval: 100 test_initialization: false"
 
 
 @pytest.mark.parametrize("overrides", ["", TREE, MASTERS])

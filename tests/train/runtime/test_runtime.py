@@ -22,8 +22,8 @@ from bpt.system.comm.serial import SerialCommunicator
 from bpt.train.runtime.parallel import Parallel
 from bpt.train.runtime.runtime import Runtime, bind
 from bpt.train.state.train_state import TrainState
-from tests.caffe.core.test_opening import prefetchers
 from tests.support.doubles.thread_ranks import ThreadCommunicator, run_ranks
+from tests.support.open_files import prefetchers
 from tests.support.spread_runs import SOLVER, set_up
 
 ITERATIONS = 6

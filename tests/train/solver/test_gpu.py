@@ -10,7 +10,7 @@ import torch
 
 from bpt.config.plan.resolve import read_plan
 from bpt.train.solver.solver import Solver
-from tests.support.golden_cases import GOLDEN
+from tests.support.paths import GOLDEN
 
 
 @pytest.mark.gpu

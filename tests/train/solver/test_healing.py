@@ -19,8 +19,7 @@ from tests.chaos import losses
 from tests.chaos.losses import CASES, COPIES, SHARDS, STAGES, STATIC, Case, Kill, Kills, injected, solve, undisturbed
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.marks import slow
-from tests.support.spread_runs import Saved, read_state, set_up, train
-from tests.train.runtime.test_many_ranks import write_speeds
+from tests.support.spread_runs import Saved, read_state, set_up, train, write_speeds
 
 
 @pytest.fixture(autouse=True)

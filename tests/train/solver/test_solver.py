@@ -16,7 +16,7 @@ from bpt.base.errors import PrototxtError
 from bpt.caffe.core.operator import BlobOperator
 from bpt.config.plan.resolve import read_plan
 from bpt.train.solver.solver import Solver
-from tests.support.golden_cases import GOLDEN
+from tests.support.paths import GOLDEN
 
 NET = """
 name: "small"

@@ -16,7 +16,8 @@ from bpt.graph.part import Part
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 from bpt.train import state as snapshot
-from tests.support.golden_cases import GOLDEN, graph_of
+from tests.support.golden_cases import graph_of
+from tests.support.paths import GOLDEN
 from tests.support.small_states import NET, Small, values
 
 HDF5 = "snapshot_format: HDF5"

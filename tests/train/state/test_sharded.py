@@ -18,8 +18,8 @@ from bpt.train import state as snapshot
 from bpt.train.state import blob_gathering as gathering
 from bpt.train.state import hdf5
 from tests.support.doubles.thread_ranks import run_ranks
+from tests.support.full_disk import contents, full_disk, small_files_only
 from tests.train.state.sharded import MASTER_SLAVE, NET, PEER, Rank, equal
-from tests.train.state.test_writing import contents, full_disk, small_files_only
 
 FORMATS = {"": "", ".h5": "snapshot_format: HDF5"}
 RULES = ["SGD", "Adam"]

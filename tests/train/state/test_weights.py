@@ -15,7 +15,7 @@ from bpt.base.errors import FileError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn.net import Net
 from bpt.train.state import load_weights, save_weights
-from tests.support.golden_cases import GOLDEN
+from tests.support.paths import GOLDEN
 from tests.support.small_states import NET, Small, net_of, values
 from tests.support.training import SNAPSHOTS
 

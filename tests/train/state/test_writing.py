@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
-import resource
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import pytest
 from bpt.base.errors import FileError, WriteError
 from bpt.base.violation import Violation
 from bpt.train import state as snapshot
+from tests.support.full_disk import contents, full_disk, small_files_only
 from tests.support.small_states import Small, net_of, values
 from tests.support.training import solver_of
 
@@ -32,21 +31,6 @@ def made(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     return Small.make(text), suffix
 
 
-@contextlib.contextmanager
-def small_files_only() -> Iterator[None]:
-    """Files of this process may not grow beyond 100 bytes: a real failure of the system's write."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def contents() -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in Path().iterdir()}
-
-
 def test_file_that_cannot_be_written(made: tuple[Small, str]) -> None:
     small, suffix = made
     with pytest.raises(WriteError) as caught, small_files_only():
@@ -54,18 +38,6 @@ def test_file_that_cannot_be_written(made: tuple[Small, str]) -> None:
     reason = os.strerror(errno.EFBIG)
     assert str(caught.value) == f"snap_iter_1.caffemodel{suffix}: could not be written: {reason}"
     assert contents() == {}
-
-
-def full_disk(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
-    """From now on syncing a file whose name contains ``word`` finds the disk full."""
-    real = os.fsync
-
-    def sync(descriptor: int) -> None:
-        if word in os.readlink(f"/proc/self/fd/{descriptor}"):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        real(descriptor)
-
-    monkeypatch.setattr(os, "fsync", sync)
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="finds out a file's name by /proc")

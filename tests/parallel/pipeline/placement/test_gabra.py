@@ -20,8 +20,8 @@ from bpt.parallel.pipeline.placement.loads import Loads
 from bpt.parallel.pipeline.placement.objective import Profit, StepTime, score
 from bpt.parallel.pipeline.placement.partition import partitions
 from bpt.parallel.pipeline.placement.problem import Device, DeviceLink, Placement, Problem, problem_of
-from tests.networks.test_prototxt import train_val
 from tests.parallel.pipeline.placement.problems import Param, chain, fits, memory, random_problem, stages_of, step_time
+from tests.support.shipped_nets import train_val
 
 
 def against_exact(seeds: range, generations: int) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.nn.layers.test_hdf5_data import write
+from tests.support.hdf5_files import write
 from tests.support.spread_runs import ROWS, SOLVER
 
 # "left" and "right" have one weight; "early" is a head near the bottom, whose scores the top reads again; labels and

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.nn.layers.test_hdf5_data import write
+from tests.support.hdf5_files import write
 from tests.support.spread_runs import train
 
 datasets = pytest.importorskip("sklearn.datasets")

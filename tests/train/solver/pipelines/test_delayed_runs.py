@@ -17,10 +17,10 @@ from bpt.config.plan.resolve import read_plan
 from bpt.system.comm.base import Communicator
 from bpt.train.runtime.runtime import Runtime
 from bpt.train.solver.solver import Solver
-from tests.nn.layers.test_hdf5_data import write
 from tests.support.doubles.thread_ranks import ThreadCommunicator, run_ranks
+from tests.support.hdf5_files import write
+from tests.support.signalled_runs import on
 from tests.support.spread_runs import Line, read_model, read_state, train
-from tests.train.runtime.test_ranks_signalled import on
 
 BATCH, ROWS, INPUTS = 4, 10, 3
 FC = """

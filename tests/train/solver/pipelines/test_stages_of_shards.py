@@ -15,7 +15,7 @@ from tests.support.marks import slow
 from tests.support.spread_runs import Saved, assert_same_lines, remove_snapshots, train
 from tests.support.task_dag_nets import TINY, tasks_of
 from tests.train.solver.pipelines import branched
-from tests.train.solver.pipelines.test_whole_runs import BRANCHED, CGDP, NORMALISED, RING, TREE, place_all
+from tests.train.solver.pipelines.pipeline_runs import BRANCHED, CGDP, NORMALISED, RING, TREE, place_all
 
 PEER, MASTER = "", "parallel_param { fc_param { scheme: MASTER_SLAVE } }"
 TASKS = "parallel_param { inner_param { engine: TASK_DAG num_threads: 2 } }"

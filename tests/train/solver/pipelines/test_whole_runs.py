@@ -9,39 +9,17 @@ import pytest
 from bpt.base.signals import SignalAction
 from tests.support import spread_runs
 from tests.support.marks import slow
+from tests.support.signalled_runs import UNTESTED, Noted, on
 from tests.support.spread_runs import Run, Saved, assert_same_lines, remove_snapshots, train
-from tests.train.runtime.test_ranks_signalled import UNTESTED, Noted, on
 from tests.train.solver.pipelines import branched
+from tests.train.solver.pipelines.pipeline_runs import BRANCHED, CGDP, NORMALISED, RING, TREE, place, place_all
 
-TREE = "parallel_param { exchange: TREE }"
-RING = "parallel_param { exchange: RING }"
-CGDP = "parallel_param { exchange: CGDP cgdp_param { chunk_size: 1 } }"
 SEARCHED = "parallel_param { exchange: CGDP cgdp_param { interval: 1 } }"
-
-
-# Where each further stage begins, by the number of stages.
-NORMALISED = {2: ("fc",), 3: ("bn", "fc"), 4: ("bn", "fc", "ip")}
-BRANCHED = {2: ("sum",), 3: ("head", "both"), 4: ("head", "sum", "point")}
 
 
 def pipeline(stages: int, schedule: str, micro_batches: int = 1) -> str:
     param = f"schedule: {schedule} micro_batches: {micro_batches} allocator: MANUAL"
     return f'parallel_param {{ num_stages: {stages} pipeline_param {{ {param} }} }} net: "{stages}.prototxt"'
-
-
-def place(**stages: int) -> None:
-    """Let layers of the net, and those behind them, be on these stages."""
-    net = Path("net.prototxt")
-    text = net.read_text()
-    for layer, stage in stages.items():
-        assert text.count(f'{{ name: "{layer}"') == 1
-        text = text.replace(f'{{ name: "{layer}"', f'{{ name: "{layer}" parallel_param {{ stage: {stage} }}')
-    Path(f"{max(stages.values()) + 1}.prototxt").write_text(text)
-
-
-def place_all(starts: dict[int, tuple[str, ...]]) -> None:
-    for layers in starts.values():
-        place(**{layer: stage for stage, layer in enumerate(layers, 1)})
 
 
 TWO, THREE, FOUR = pipeline(2, "GPIPE", 3), pipeline(3, "ONE_F_ONE_B", 2), pipeline(4, "SEQUENTIAL", 4)
