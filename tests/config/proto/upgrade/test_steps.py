@@ -147,26 +147,6 @@ def test_others_stay(layer: str) -> None:
     assert notes == []
 
 
-<<<<<<< HEAD
-NAMES = ("v0_net", "v0_deploy", "v1_deploy", "v1_train_val", "v2_inputfields_bn")
-=======
-def test_mpi_fc_is_a_split_inner_product() -> None:
-    ip = 'bottom: "a" top: "b" inner_product_param { num_output: 5 }'
-    parsed, notes = upgrade(f'layer {{}}\nlayer {{ name: "ip"\ntype: "MpiFc" {ip} }}')
-    assert parsed.message == net(
-        f'layer {{}} layer {{ name: "ip" type: "InnerProduct" {ip} parallel_param {{ mode: MODEL }} }}'
-    )
-    assert parsed.origin("layer", 1, "type").line == 3
-    words = "MpiFc is read as InnerProduct with parallel_param { mode: MODEL }"
-    assert [str(note) for note in notes] == [f"n.prototxt:2:1: {words}"]
-
-
-def test_mpi_fc_keeps_the_mode_that_it_says() -> None:
-    parsed, _ = upgrade('layer { type: "MpiFc" parallel_param { mode: DATA stage: 1 } }')
-    assert parsed.message == net('layer { type: "InnerProduct" parallel_param { mode: DATA stage: 1 } }')
->>>>>>> refs/heads/tests
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_as_caffe_upgrades_it(name: str) -> None:
     source = read_net(UPGRADE / f"{name}.prototxt")
