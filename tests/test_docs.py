@@ -19,8 +19,8 @@ import pytest
 import bpt
 from bpt.base.errors import UserError
 from bpt.cli.main import make_parser
+from scripts.make_digits import write_pictures
 from tests.golden_cases import GOLDEN
-from tests.guides.bed import lay_pictures
 from tests.guides.blocks import GUIDES, ROOT, Block, blocks_of
 
 LONG = {"export.md"}  # compiles; tests/test_export.py tries the same on small nets
@@ -32,7 +32,7 @@ def lay_out(folder: Path) -> None:
     (folder / "data" / "digits").mkdir(parents=True)
     for part in ("train_lmdb", "test_lmdb"):
         (folder / "data" / "digits" / part).symlink_to(GOLDEN / "lmdb" / f"digits_{part}")
-    lay_pictures(folder)
+    write_pictures(folder / "data" / "digits")
 
 
 @pytest.fixture(scope="module")
