@@ -180,7 +180,7 @@ def test_refusals(source: str, target: str, raw: str, error: type[Exception], wo
 
 @pytest.mark.parametrize("source", ["a.h5", "a.safetensors", "safetensors.h5"])
 def test_only_a_caffemodel_has_a_dialect(source: str, folder: Path) -> None:
-    need(source.split(".")[0], source.split(".")[1])
+    need(source.split(".", maxsplit=1)[0], source.split(".")[1])
     ending = "safetensors" if "safetensors" in source else "h5"
     convert(write(folder / "source.caffemodel"), f"b.{ending}")
     Path(f"b.{ending}").rename(source)

@@ -158,8 +158,13 @@ def image_input(net: NetWithInputs, weights: Sequence[str], given: str = "") -> 
         given: a record; "": the net's data layer says or, if it has none, the record beside the weights.
 
     Raises:
-        UserError: nobody says, or what is said does not fit the net's input.
+        UserError: the input is no image, nobody says, or what is said does not fit the net's input.
     """
+    if net.axes != 2:
+        hint = "; bpt explain takes a scan" if net.axes == 3 else ""
+        raise UserError(
+            f'{net.model}: its input "{net.input.blob}" {net.input.shape} has {net.axes} spatial axes; images have 2{hint}'
+        )
     found = recorded_input(net, weights, given)
     if found is None:
         raise UserError(f"{NOBODY_SAYS}; {HOW}")
@@ -175,7 +180,9 @@ def record_of(weights: Sequence[str], given: str = "") -> str:
 
 
 def recorded_input(net: NetWithInputs, weights: Sequence[str], given: str = "") -> ImageInput | None:
-    """As image_input; ``None``: nobody says how to prepare images."""
+    """Return what image_input returns; ``None``: the input is no image, or nobody says how to prepare images."""
+    if net.axes != 2:
+        return None
     shape = net.input.shape[1:]
     kind = LAYERS[net.data.type]
     found = None
@@ -188,6 +195,8 @@ def recorded_input(net: NetWithInputs, weights: Sequence[str], given: str = "") 
         return None
     found = read_preprocessing(path)
     check_shape(found, path)
+    if found.HasField("intensity"):
+        raise FileError(path, "intensity is for scans; an image takes mean_value and scale in transform_param")
     try:
         return ImageInput(found, shape, f"as {path} says")
     except PrototxtError:

@@ -1,4 +1,4 @@
-"""The preprocessing of images in training, recorded beside its snapshots, for those who use its weights."""
+"""The preprocessing of images or scans in training, recorded beside its snapshots, for those who use its weights."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from bpt.data.transform import read_mean, write_mean
 
 _END = re.compile(r"(_iter_\d+|_best)?(\.caffemodel(\.h5)?|\.h5|\.safetensors)$")
 _HEAD = "# How images became the net's input in training: bpt classify, detect and explain do the same to theirs.\n"
+_HEAD_OF_SCANS = "# How scans became the net's input in training: bpt explain does the same to its scan.\n"
 
 
 def path_of(prefix: str) -> str:
@@ -36,7 +37,7 @@ def write_preprocessing(prefix: str, found: pb.ImagePreprocessing) -> None:
         write_mean(mean, read_mean(param.mean_file))
         param.mean_file = os.path.basename(mean)
     with atomic_file(path_of(prefix)) as file:
-        file.write((_HEAD + to_text(own)).encode())
+        file.write(((_HEAD_OF_SCANS if own.HasField("intensity") else _HEAD) + to_text(own)).encode())
 
 
 def read_preprocessing(path: str) -> pb.ImagePreprocessing:
