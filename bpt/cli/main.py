@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from bpt.base.caller import on_command_line
 from bpt.base.errors import BptError
 from bpt.base.garbage_collection import importing
 from bpt.base.malloc_settings import keep_freed_memory
@@ -140,7 +141,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     reopen_std_streams()
     try:
-        status = _main(argv)
+        with on_command_line():
+            status = _main(argv)
     except KeyboardInterrupt:  # what is told elsewhere comes later: modules are imported, or ranks look for each other
         status = _interrupted(ends=argv is None)
     if argv is None:  # all is done: an impatient Ctrl-C could only spoil the end of the interpreter

@@ -152,6 +152,16 @@ def test_training_on_scans_records_their_intensity(bpt: Bpt) -> None:
         module.preprocess("scan.nii.gz")
 
 
+@pytest.mark.usefixtures("folder")
+def test_weights_that_are_none_are_told_before_preprocessing(bpt: Bpt) -> None:
+    make_net(Path(), 1, 3, 8, 8)
+    Image.new("RGB", (8, 8)).save("photo.png")
+    outcome = bpt(WORDS[0], WORDS[1], "--weights=net.prototxt", "--input=photo.png")
+    assert outcome.status == 2
+    assert outcome.error.startswith("net.prototxt: is a text file (prototxt)")
+    assert "prepared" not in outcome.err
+
+
 def test_a_cropped_image(bpt: Bpt, folder: Path) -> None:
     """The map lies where the net has seen the image, and is 0 where it has not."""
     make_net(folder, 1, 3, 8, 8)

@@ -19,6 +19,8 @@ from bpt.train import state as snapshot
 from tests.golden_cases import GOLDEN, graph_of
 from tests.state.small import NET, Small, values
 
+pytestmark = pytest.mark.usefixtures("command_line")
+
 HDF5 = "snapshot_format: HDF5"
 
 

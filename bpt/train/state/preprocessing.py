@@ -93,7 +93,7 @@ def carry_preprocessing(source: str, target: str) -> str:
 
 
 def _is_same(record: pb.ImagePreprocessing, path: str) -> bool:
-    """Return whether the record at ``path`` says what ``record`` says; the mean images are compared by their numbers."""
+    """Return whether the record at ``path`` says what ``record`` says, with an equal mean image."""
     other = read_preprocessing(path)
     means = [each.transform_param.mean_file for each in (record, other)]
     plain = []
