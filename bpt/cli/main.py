@@ -121,7 +121,7 @@ def make_parser() -> Parser:
     """Return the parser of the whole command line."""
     parser = Parser(prog="bpt", description=DESCRIPTION)
     parser.add_argument(
-        "-version", "--version", action="version", version=f"bpt version {VERSION}", help="show the version"
+        "-V", "-version", "--version", action="version", version=f"bpt version {VERSION}", help="show the version"
     )
     commands = parser.add_subparsers(dest="command", metavar="<command>", title="commands")
     for name, module in {**COMMANDS, **ABOUT_JOBS}.items():
@@ -152,8 +152,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     parser = make_parser()
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        arguments = parser.parse_args(argv)
+        arguments = parser.parse_args(["--version"] if words == ["version"] else argv)
         if arguments.command in ABOUT_JOBS:
             return int(ABOUT_JOBS[arguments.command].run(arguments))
     except BptError as error:

@@ -149,7 +149,7 @@ def test_a_picture_becomes_what_the_data_layer_makes_of_it(folder: Path, mean: s
     net = classifier_net(file_plan("deploy.prototxt", pb.TEST))
     np.testing.assert_array_equal(image_input(net, ["kept/x_iter_7.caffemodel"])(names).input, expected.numpy())
     assert read_preprocessing("kept/x_preprocessing.prototxt").channels == 3
-    (folder / "kept" / "x_iter_7.caffemodel").rename("elsewhere_iter_7.caffemodel")
+    (folder / "elsewhere_iter_7.caffemodel").write_bytes(pb.NetParameter(name="x").SerializeToString())
     with pytest.raises(UserError, match=r"nothing says how images were prepared .* preprocessing=FILE"):
         image_input(net, ["elsewhere_iter_7.caffemodel"])
     (folder / "other.prototxt").write_text("height: 4 width: 4")

@@ -136,9 +136,7 @@ def findings(
         )
 
 
-def _cores_of(
-    ranks: Ranks, host: str, members: list[int], here: list[RankPlace], is_busy: bool
-) -> Iterator[Finding]:
+def _cores_of(ranks: Ranks, host: str, members: list[int], here: list[RankPlace], is_busy: bool) -> Iterator[Finding]:
     cores, wanted = usable(here), sum(place.threads for place in here)
     fair = max(1, math.floor(cores / len(here)))
     narrow = [rank for rank, place in zip(members, here, strict=True) if place.cores < fair]

@@ -104,7 +104,7 @@ def _is_same(record: pb.ImagePreprocessing, path: str) -> bool:
         plain.append(without)
     if plain[0] != plain[1] or bool(means[0]) != bool(means[1]):
         return False
-    return not means[0] or np.array_equal(*map(read_mean, means))
+    return not means[0] or np.array_equal(read_mean(means[0]), read_mean(means[1]))
 
 
 def check_shape(found: pb.ImagePreprocessing, path: str) -> None:
