@@ -29,7 +29,7 @@ $(STAMP): $(PROGRAM)
 	$(BIN)/python -m pip install --quiet --constraint scripts/constraints.txt --editable '.[dev]'
 	@touch $(STAMP)
 
-demo: $(PROGRAM)  ## train LeNet on handwritten digits, in about a minute; installs bpt in .venv/, without tests and tools
+demo: $(PROGRAM)  ## train LeNet on handwritten digits, in less than a minute; installs bpt in .venv/, without tests and tools
 	$(BIN)/python scripts/make_digits.py
 	$(BIN)/bpt train --solver prototxt/lenet/solver.prototxt
 	@echo

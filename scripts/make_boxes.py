@@ -4,8 +4,8 @@
     scripts/make_boxes.py data/boxes
 
 makes {train,test}_lmdb, AnnotatedDatum records of colour images of 64x64 pixels with one to three shapes each, labelled
-1 circle, 2 square, 3 triangle, and labelmap.prototxt with these names. Shapes may overlap a little. The same arguments
-give the same pictures.
+1 circle, 2 square, 3 triangle, and labelmap.prototxt with these names. Shapes may overlap a little. The first four to
+test on are also PNG files, in pictures/, if Pillow is installed. The same arguments give the same pictures.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bpt.base.atomic import atomic_file
+from bpt.base.atomic import atomic_file, atomic_path
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.text import to_text
 from bpt.data.annotated import encode_annotated
@@ -27,6 +27,7 @@ from scripts.make_shapes import NOISE, SHAPES, distance
 from scripts.make_shapes import main as make
 
 SIDE = 64
+PNG_FILES = 4
 ROOM = 0.75  # two shapes are at least so far apart, in sums of their radii
 
 
@@ -58,9 +59,23 @@ def picture(random: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.
 def write(folder: Path, part: str, count: int, seed: int, overwrite: bool) -> None:
     random = np.random.default_rng(seed)
     with LmdbWriter(folder / f"{part}_lmdb", overwrite=overwrite) as writer:
-        for _ in range(count):
-            writer.put(encode_annotated(*picture(random)))
+        for number in range(count):
+            image, objects = picture(random)
+            writer.put(encode_annotated(image, objects))
+            if part == "test" and number < PNG_FILES:
+                write_png(folder / "pictures" / f"{number}.png", image)
     print(f"{folder}/{part}_lmdb: {count} pictures")
+
+
+def write_png(path: Path, image: NDArray[np.uint8]) -> None:
+    """Write the ``image`` (blue, green, red) to ``path``; do nothing without Pillow."""
+    try:
+        from PIL import Image  # noqa: PLC0415  optional package
+    except ImportError:
+        return
+    path.parent.mkdir(exist_ok=True)
+    with atomic_path(path) as temporary:
+        Image.fromarray(image[::-1].transpose(1, 2, 0)).save(temporary, "PNG")
 
 
 def write_names(path: Path) -> None:

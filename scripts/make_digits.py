@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Writes scikit-learn's 1,797 handwritten digits as data/digits/{train,test}_lmdb. Needs no network.
 
-The 8x8 images are enlarged to 32x32 grey ones. 360 are set aside to test on, each digit in proportion. Every run
-chooses the same; what is complete is left alone.
+The 8x8 images are enlarged to 32x32 grey ones. 360 are set aside to test on, each digit in proportion. Two of these
+become pictures, seven.png and three.png, to ask a trained network about. Every run chooses the same; what is complete
+is left alone.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bpt.base.atomic import atomic_path
 from bpt.base.errors import BptError, UserError
 from bpt.data.datum import encode_datum
-from bpt.data.lmdb_file import LmdbWriter
+from bpt.data.lmdb_file import LmdbSource, LmdbWriter
 from bpt.data.sampler import hash_samples
 
 SIDE = 32
 WHITE = 16  # the largest value in the set
 SEED = 0
 TEST_EVERY = 5  # one image of five is for testing
+PICTURES = {7: "seven.png", 3: "three.png"}
 
 
 def enlarge(images: NDArray[np.float64]) -> NDArray[np.uint8]:
@@ -63,10 +66,31 @@ def write(folder: Path) -> None:
             for index in chosen.tolist():
                 writer.put(encode_datum(images[index, np.newaxis], int(digits.target[index])))
         print(f"{folder / name}: {len(chosen)} images")
+    write_pictures(folder)
+
+
+def write_pictures(folder: Path) -> None:
+    """Write as PNG files the first seven and the first three of the digits to test on, if Pillow is installed."""
+    wanted = {digit: folder / name for digit, name in PICTURES.items() if not (folder / name).exists()}
+    try:
+        from PIL import Image  # noqa: PLC0415  optional package
+    except ImportError:
+        print(f"{' and '.join(PICTURES.values())} are not written: they need the package Pillow")
+        return
+    source = LmdbSource(str(folder / "test_lmdb"))
+    for index in range(len(source)):
+        sample = source.read(index)
+        if path := wanted.pop(int(sample.label), None):
+            with atomic_path(path) as temporary:
+                Image.fromarray(np.asarray(sample.image[0], np.uint8)).save(temporary, "PNG")
+            print(path)
+    source.close()
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Write scikit-learn's handwritten digits as LMDBs.")
+    parser = argparse.ArgumentParser(
+        description="Write scikit-learn's handwritten digits as LMDBs, and two as pictures."
+    )
     parser.add_argument("folder", type=Path, nargs="?", default=Path("data/digits"), help="default: data/digits")
     try:
         write(parser.parse_args().folder)

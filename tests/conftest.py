@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from bpt.base.caller import on_command_line
 from tests.support.mpirun import needs_mpi
 
 pytest_plugins = ("tests.support.commands",)
@@ -36,3 +37,10 @@ def logger_as_it_was() -> Iterator[None]:
     yield
     logger.handlers[:], logger.propagate = handlers, propagate
     logger.setLevel(level)
+
+
+@pytest.fixture
+def command_line() -> Iterator[None]:
+    """Messages name flags, as while a command runs, and not the parameters of Python."""
+    with on_command_line():
+        yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -41,9 +41,13 @@ class Named(dict[str, T]):
         self._what = what
 
     def __missing__(self, name: object) -> T:
-        listed = f" (it has: {', '.join(self) or 'none'})" if len(self) <= _MOST_LISTED else ""
         shown = f'"{name}"' if isinstance(name, str) else repr(name)
-        raise UnknownNameError(f"{self._what} {shown}", str(name), self, listed)
+        raise UnknownNameError(f"{self._what} {shown}", str(name), self, listed(self))
+
+
+def listed(names: Collection[str]) -> str:
+    """Return the ``names`` to end a message with; "": there are too many."""
+    return f" (it has: {', '.join(names) or 'none'})" if len(names) <= _MOST_LISTED else ""
 
 
 def checked_phase(phase: object) -> int:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 FieldPath = tuple[str | int, ...]
 """The way to a field from the top of a message: ``("layer", 3, "type")`` is ``net.layer[3].type``."""
-FLAG = "--set '"
-"""How the path of a text begins that the user has typed behind this flag; a quote ends it."""
+FLAG, ARGUMENT = "--set '", "overrides '"
+"""How the path of a text begins that the user has typed behind this flag, or as this argument; a quote ends it."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,13 @@ class Origin:
 
     def blame(self, message: str) -> str:
         """``message`` with this place: before it; if the user has just typed what stands there, behind it, marked."""
-        if not self.path.startswith(FLAG):
+        prefix = next(filter(self.path.startswith, (FLAG, ARGUMENT)), None)
+        if prefix is None:
             return f"{self}: {message}"
-        typed = self.path.removeprefix(FLAG)
+        typed = self.path.removeprefix(prefix)
         if "\n" in typed or self.column > len(typed):  # of a long one only the beginning is shown
             return f"{message}; at {self}"
-        return f"{message}\n  {self.path}\n  {' ' * (len(FLAG) + self.column - 1)}^"
+        return f"{message}\n  {self.path}\n  {' ' * (len(prefix) + self.column - 1)}^"
 
 
 def locate(origins: Mapping[FieldPath, Origin], where: FieldPath, path: str) -> Origin:

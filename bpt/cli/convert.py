@@ -17,7 +17,8 @@ DESCRIPTION = """\
 Reads weights of any Caffe and writes them anew, in the format that the end of the name says: .caffemodel, .h5 (Caffe's
 HDF5) or .safetensors, where blob 0 of layer "conv1" is called conv1/0. Layers of the formats of 2013 and 2014 become
 today's, and fields to which NVIDIA's, Intel's or another Caffe gave numbers of its own get those of bpt's schema. What
-was written is read back and compared.
+was written is read back and compared. A record of how inputs are prepared (<snapshot_prefix>_preprocessing.prototxt) is
+copied along, so that bpt classify finds it beside the new file.
 
   bpt convert --weights bvlc.caffemodel --output bvlc.h5
   bpt convert --weights old.caffemodel --output small.safetensors --raw FLOAT16
@@ -41,6 +42,7 @@ def add_arguments(parser: Parser) -> None:
     parser.flag(
         "raw",
         "FLOAT or FLOAT16: numbers as NVIDIA's Caffe stores them; in safetensors FLOAT16 is half precision",
+        type=str.upper,
         choices=("FLOAT", "FLOAT16"),
         default="",
         metavar="TYPE",
@@ -48,7 +50,9 @@ def add_arguments(parser: Parser) -> None:
     parser.flag(
         "dialect",
         "the Caffe that wrote a caffemodel, if its fields leave two readings: BVLC, NVIDIA, INTEL, or INTEL_1_0_5, "
-        "which is Intel's 1.0.5 to 1.1.1a with other numbers of Pooling",
+        "which is Intel's 1.0.5 to 1.1.1a with other numbers of Pooling; in any case of letters. Lines tell what is "
+        "rewritten because of it",
+        type=str.upper,
         choices=("BVLC", "NVIDIA", "INTEL", "INTEL_1_0_5"),
         default="",
         metavar="CAFFE",

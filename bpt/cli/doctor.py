@@ -42,7 +42,8 @@ def add_arguments(parser: Parser) -> None:
         "data",
         "also verify, as long as that takes, all checksums of the data that the run reads, or of what lies at each "
         "PATH: an LMDB, an HDF5 file, a list of them, or a network's text. What has none is read whole; all pictures "
-        "of an image list, a window file or a folder are decoded",
+        "of an image list, a window file or a folder with the folders in it are decoded, and all volumes of a list; "
+        "the clips of a VideoData layer, if PATH is the network's text",
         metavar="PATH",
         nargs="*",
         default=None,

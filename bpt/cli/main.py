@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from bpt.base.caller import on_command_line
 from bpt.base.errors import BptError
 from bpt.base.garbage_collection import importing
 from bpt.base.malloc_settings import keep_freed_memory
@@ -120,7 +121,7 @@ def make_parser() -> Parser:
     """Return the parser of the whole command line."""
     parser = Parser(prog="bpt", description=DESCRIPTION)
     parser.add_argument(
-        "-version", "--version", action="version", version=f"bpt version {VERSION}", help="show the version"
+        "-V", "-version", "--version", action="version", version=f"bpt version {VERSION}", help="show the version"
     )
     commands = parser.add_subparsers(dest="command", metavar="<command>", title="commands")
     for name, module in {**COMMANDS, **ABOUT_JOBS}.items():
@@ -140,7 +141,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     reopen_std_streams()
     try:
-        status = _main(argv)
+        with on_command_line():
+            status = _main(argv)
     except KeyboardInterrupt:  # what is told elsewhere comes later: modules are imported, or ranks look for each other
         status = _interrupted(ends=argv is None)
     if argv is None:  # all is done: an impatient Ctrl-C could only spoil the end of the interpreter
@@ -150,8 +152,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     parser = make_parser()
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        arguments = parser.parse_args(argv)
+        arguments = parser.parse_args(["--version"] if words == ["version"] else argv)
         if arguments.command in ABOUT_JOBS:
             return int(ABOUT_JOBS[arguments.command].run(arguments))
     except BptError as error:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bpt.base.caller import on_command_line
 from bpt.base.terminal import reopen_std_streams
 from bpt.cli.options import Parser
 from bpt.config.proto.rewrite import report
@@ -22,8 +23,9 @@ def run_tool(parser: Parser, action: Callable[[argparse.Namespace], int | None],
     """
     reopen_std_streams()
     try:
-        arguments = parser.parse_args(words)
-        status = action(arguments) or 0
+        with on_command_line():
+            arguments = parser.parse_args(words)
+            status = action(arguments) or 0
         sys.stdout.flush()
         return status
     except (Exception, KeyboardInterrupt) as error:

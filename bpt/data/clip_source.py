@@ -86,14 +86,18 @@ class ClipSource:
         clip = np.stack(frames, 1)
         return Sample(f"{video} {first}", clip.reshape(-1, *clip.shape[2:]), float(label))
 
+    def first_file(self, index: int) -> str:
+        """Return the file that the first frame of clip ``index`` is in."""
+        video, first, *_ = self._entries[index]
+        return self._videos.first_file(self._root + video, first)
+
     def begin(self, index: int) -> Callable[[], Sample]:
         return partial(self.read, index)
 
     def glance(self) -> Iterator[bytes]:
         yield repr([entry[1:3] for entry in self._entries]).encode()
         for index in a_few(len(self)):
-            video, first, *_ = self._entries[index]
-            yield ends_of(self._videos.first_file(self._root + video, first))
+            yield ends_of(self.first_file(index))
 
     def close(self) -> None:
         """No file stays open."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from bpt.base.errors import BptError, DataError, FileError
 from bpt.base.native_paths import native_path
@@ -61,20 +62,35 @@ class ListedPicture:
             return 0
 
 
-def verify_pictures(path: str, find: Callable[[], list[ListedPicture]], tell: Callable[[int], None]) -> Verified:
-    """Decode all pictures that ``find`` gives for ``path``, in threads. Raises nothing.
+class Listed(Protocol):
+    """Something that a list names: a picture, a volume, a clip."""
+
+    def check(self) -> None:
+        """Read it, or raise a BptError."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of its file; 0 if it is not there."""
+
+
+def verify_listed(
+    path: str, find: Callable[[], Sequence[Listed]], tell: Callable[[int], None], what: str = "file"
+) -> Verified:
+    """Decode all that ``find`` gives for ``path``, in threads. Raises nothing.
 
     Args:
         tell: takes the bytes of each file that has been read.
+        what: one of these is, in words.
     """
     try:
-        import_pillow()
         pictures = find()
+        if any(isinstance(picture, ListedPicture) for picture in pictures):
+            import_pillow()
     except BptError as error:
         return Verified(path, "", False, (str(error),))
     found = survey(len(pictures), lambda index: pictures[index].check(), lambda index: tell(pictures[index].size))
     files = len(pictures)
-    return Verified(path, f"{files} file{'s' * (files != 1)}", False, tuple(found.texts()))
+    return Verified(path, f"{files} {what}{'s' * (files != 1)}", False, tuple(found.texts()))
 
 
 def pictures_in(folder: str) -> list[ListedPicture]:

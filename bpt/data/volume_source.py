@@ -218,13 +218,21 @@ def list_volumes(path: str, root_folder: str = "") -> list[VolumeEntry]:
     """
     lines = read_list(path, "that lists volumes, each line a path and a label")
     folder = Path(root_folder) if root_folder else Path(path).parent
-    entries = [_entry(line.strip(), folder, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
+    entries = [
+        volume_entry(line.strip(), folder, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()
+    ]
     if not entries:
         raise FileError(path, "lists no volumes; write a line for each: its path, then its label")
     return entries
 
 
-def _entry(line: str, folder: Path, place: str) -> VolumeEntry:
+def volume_entry(line: str, folder: Path, place: str) -> VolumeEntry:
+    """Return what a ``line`` of a list says; see list_volumes.
+
+    Args:
+        folder: that relative paths start from.
+        place: the list and the line, for messages.
+    """
     found = _ENTRY.fullmatch(line)
     if not found:
         raise FileError(place, f'"{excerpt(line)}" is a path or a label, not both: write the path, then the label')

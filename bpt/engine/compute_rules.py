@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from bpt.base.caller import set_in_solver
 from bpt.base.violation import PARALLEL, IgnoredSetting, Violation, check_range
 from bpt.config.proto import bpt_pb2 as pb
 
@@ -39,7 +40,7 @@ def violations_on_gpu(plan: RunPlan) -> Iterator[Violation]:
         yield Violation(
             ENGINE,
             "engine: TASK_DAG divides work among the threads of a CPU",
-            "add --set 'solver_mode: CPU', or leave it out",
+            f"{set_in_solver('solver_mode: CPU')}, or leave it out",
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
+from bpt.base.caller import for_caller
 from bpt.config.plan.nets import make_state
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_spec import LayerSpec
@@ -115,16 +116,17 @@ def _show_rule(rule: pb.NetStateRule) -> str:
 
 
 def _show_flags(found: pb.NetState, state: pb.NetState) -> str:
-    """Return the flags of the command line that turn ``state`` into ``found``."""
+    """Return the flags of the command line, or the arguments of Python, that turn ``state`` into ``found``."""
     flags = []
     if found.phase != state.phase:
         # Commands that build nets of phase TEST without being told have no such flag.
         where = " (where a command has it)" if found.phase == pb.TRAIN else ""
-        flags.append(f"--phase {pb.Phase.Name(found.phase)}{where}")
+        phase = pb.Phase.Name(found.phase)
+        flags.append(for_caller(f"--phase {phase}{where}", f"phase=bpt.{phase}"))
     if found.level != state.level:
-        flags.append(f"--level {found.level}")
+        flags.append(for_caller(f"--level {found.level}", f"level={found.level}"))
     if set(found.stage) - set(state.stage):
-        flags.append(f"--stage {','.join(found.stage)}")
+        flags.append(for_caller(f"--stage {','.join(found.stage)}", f"stages={list(found.stage)}"))
     elif gone := [stage for stage in state.stage if stage not in found.stage]:
         flags.append(f"no stage {' or '.join(gone)}")
     return " and ".join(flags)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import bpt as package
 from bpt.apps.commands.job import Job
-from bpt.base.errors import UsageError
+from bpt.base.errors import UsageError, UserError
 from bpt.cli import explain
 from bpt.cli.explain import INTENSITIES, numbers
 from bpt.cli.main import make_parser
@@ -104,7 +105,7 @@ def test_an_image(bpt: Bpt, folder: Path) -> None:
 
 
 def test_a_record_of_a_scan(bpt: Bpt, folder: Path) -> None:
-    """It says a mean and a scale of the voxels as they are; what it says of images is refused."""
+    """It says an intensity, a mean and a scale; what it says of images is refused."""
     Path("p.prototxt").write_text("transform_param { mean_value: 2 scale: 3 }")
     outcome = bpt(*WORDS, "--preprocessing=p.prototxt", "--class=1")
     assert outcome.status == 0
@@ -114,8 +115,51 @@ def test_a_record_of_a_scan(bpt: Bpt, folder: Path) -> None:
     Path("p.prototxt").rename("s_preprocessing.prototxt")
     beside = bpt(*WORDS[:2], "--weights=s_iter_3.caffemodel", WORDS[3], "--class=1")
     assert beside.out.replace("s_preprocessing", "p") == outcome.out
+    Path("s_preprocessing.prototxt").write_text("intensity: MIN_MAX")
+    recorded = bpt(*WORDS[:2], "--weights=s_iter_3.caffemodel", WORDS[3])
+    assert "intensity MIN_MAX (as s_preprocessing.prototxt says)" in recorded.out
+    by_flag = bpt(*WORDS[:2], "--weights=s_iter_3.caffemodel", WORDS[3], "--intensity=MIN_MAX")
+    assert recorded.out.splitlines()[1:] == by_flag.out.splitlines()[1:]
     Path("p.prototxt").write_text("height: 4 width: 4")
     assert bpt(*WORDS[:2], "--weights=s_iter_3.caffemodel", WORDS[3], "--preprocessing=p.prototxt").status == 2
+
+
+@pytest.mark.usefixtures("folder")
+def test_training_on_scans_records_their_intensity(bpt: Bpt) -> None:
+    """A net for use has no data layer: bpt explain once took Z_SCORE of scans that were trained on as MIN_MAX."""
+    data = """layer { name: "data" type: "VolumeData" top: "data" top: "label"
+      volume_data_param { source: "list.txt" batch_size: 1 shape: 4 intensity: MIN_MAX } }"""
+    loss = 'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }'
+    body = conv("c", "data", 2, 1), pool("c"), scores("pool", 2)
+    Path("train.prototxt").write_text("\n".join((data, *body, loss)))
+    Path("list.txt").write_text("scan.nii.gz 1\n")
+    Path("solver.prototxt").write_text(
+        'net: "train.prototxt" base_lr: 0.1 max_iter: 1 lr_policy: "fixed" snapshot_prefix: "t"'
+    )
+    assert bpt("train", "--solver=solver.prototxt").status == 0
+    told = {}
+    for model in ("net", "train"):
+        told[model] = bpt(
+            "explain", f"--model={model}.prototxt", "--weights=t_iter_1.caffemodel", "--input=scan.nii.gz"
+        )
+    assert "intensity MIN_MAX (as t_preprocessing.prototxt says)" in told["net"].out
+    assert 'intensity MIN_MAX (as layer "data" says)' in told["train"].out
+    assert told["net"].out.splitlines()[3:] == told["train"].out.splitlines()[3:]
+    refused = bpt("classify", "--model=net.prototxt", "--weights=t_iter_1.caffemodel", "scan.nii.gz")
+    assert refused.status == 2
+    module = package.load_module("net.prototxt", weights="t_iter_1.caffemodel")
+    with pytest.raises(UserError, match="has 3 spatial axes; images have 2; bpt explain takes a scan"):
+        module.preprocess("scan.nii.gz")
+
+
+@pytest.mark.usefixtures("folder")
+def test_weights_that_are_none_are_told_before_preprocessing(bpt: Bpt) -> None:
+    make_net(Path(), 1, 3, 8, 8)
+    Image.new("RGB", (8, 8)).save("photo.png")
+    outcome = bpt(WORDS[0], WORDS[1], "--weights=net.prototxt", "--input=photo.png")
+    assert outcome.status == 2
+    assert outcome.error.startswith("net.prototxt: is a text file (prototxt)")
+    assert "prepared" not in outcome.err
 
 
 def test_a_cropped_image(bpt: Bpt, folder: Path) -> None:

@@ -98,7 +98,7 @@ def test_a_file_without_its_flag(
     assert outcome.error.endswith(f"; did you mean {hint}?" if hint else f"(bpt {command} --help explains)")
 
 
-@pytest.mark.parametrize("flag", ["-version", "--version"])
+@pytest.mark.parametrize("flag", ["-version", "--version", "-V", "version"])
 def test_version(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main([flag])

@@ -19,7 +19,7 @@ import pytest
 import bpt
 from bpt.base.errors import UserError
 from bpt.cli.main import make_parser
-from tests.support.guides.bed import lay_pictures
+from scripts.make_digits import write_pictures
 from tests.support.guides.blocks import GUIDES, Block, blocks_of
 from tests.support.paths import GOLDEN, ROOT
 
@@ -32,7 +32,7 @@ def lay_out(folder: Path) -> None:
     (folder / "data" / "digits").mkdir(parents=True)
     for part in ("train_lmdb", "test_lmdb"):
         (folder / "data" / "digits" / part).symlink_to(GOLDEN / "lmdb" / f"digits_{part}")
-    lay_pictures(folder)
+    write_pictures(folder / "data" / "digits")
 
 
 @pytest.fixture(scope="module")

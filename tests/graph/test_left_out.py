@@ -16,6 +16,8 @@ from bpt.graph.state import is_in
 from bpt.nn.net_graph import build_graph_of
 from tests.support.stand_ins import registry, specs_of
 
+pytestmark = pytest.mark.usefixtures("command_line")
+
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

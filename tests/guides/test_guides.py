@@ -50,7 +50,8 @@ def test_guide(guide: Path, bed: Bed, tmp_path: Path) -> None:
 
 def pictures_are_told_apart(answers: list[Answer]) -> None:
     """And ``bpt classify`` says of all of them together what ``bpt test`` says."""
-    tested, asked = answers[-2:]
+    tested, asked, _, exported = answers[-4:]
+    assert "all within" in exported.out
     accuracy = float(re.findall(r"accuracy = ([\d.]+)", tested.out + tested.err)[-1])
     assert accuracy > 0.9
     assert re.search(r'photos/circle/004.jpg\n +[\d.]+  0 "circle"\n', asked.out)

@@ -36,8 +36,12 @@ def test_digits_are_split_in_proportion_and_written_once(tmp_path: Path) -> None
     assert not {image.tobytes() for image in train[0]} & {image.tobytes() for image in test[0]}
     before = files(tmp_path)
     shutil.rmtree(tmp_path / "test_lmdb")
+    (tmp_path / "three.png").unlink()
     make_digits.write(tmp_path)
     assert files(tmp_path) == before
+    for digit, name in ((7, "seven.png"), (3, "three.png")):
+        with Image.open(tmp_path / name) as picture:
+            np.testing.assert_array_equal(np.asarray(picture), test[0][test[1].index(digit), 0])
 
 
 def test_enlarging_is_pillows() -> None:

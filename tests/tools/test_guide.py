@@ -9,10 +9,12 @@ import shlex
 import pytest
 
 from bpt.cli.main import make_parser
+from tests.support.guides.blocks import blocks_of
 from tests.support.paths import ROOT
 
-GUIDE = (ROOT / "docs" / "tools.md").read_text()
-BLOCKS = re.findall(r"^```(?:sh)?\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+GUIDE_FILE = ROOT / "docs" / "tools.md"
+GUIDE = GUIDE_FILE.read_text()
+BLOCKS = [block.text for block in blocks_of(GUIDE_FILE) if block.language in ("", "sh")]
 COMMANDS = [line for block in BLOCKS for line in block.replace("\\\n", " ").splitlines() if "--help" not in line]
 
 

@@ -10,11 +10,14 @@ import numpy as np
 from bpt.apps.convert.layer_arrays import LayerArrays, WeightsFile, check_target, read_weights, write_weights
 from bpt.base.atomic import atomic_path, check_place
 from bpt.base.errors import BptError, FileError, RunError, UsageError, WriteError
+from bpt.base.formats import SAFETENSORS
+from bpt.base.user_files import format_of
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.binary_files import read_content
 from bpt.config.proto.blobs import FloatArray, blob_to_array
 from bpt.config.proto.bvlc_check import aligned, check_net, plain_net
 from bpt.config.proto.dialect_reading import Dialect
+from bpt.train.state.preprocessing import carry_preprocessing
 from bpt.train.state.weights import kind_of_file
 
 
@@ -27,14 +30,18 @@ def convert(source: str, target: str, raw: str = "", dialect: Dialect | None = N
 
     Raises:
         UserError: a file that cannot be read, or a format that there is not.
-        WriteError: the target could not be written.
+        WriteError: the target, or the record of its preprocessing, could not be written.
         RunError: what was read back is not what was to be written.
     """
     check_target(target, raw)
     check_place(target)
+    content = _caffemodel(source)
+    if dialect is not None and content is None:
+        raise UsageError(
+            f"--dialect {dialect.name}: {source} is no caffemodel; only these have numbers of a Caffe's own"
+        )
     weights = read_weights(source, dialect)
     half = raw == "FLOAT16"
-    content = _caffemodel(source)
     with atomic_path(target) as temporary:  # a file that is not what it seems is worse than none
         try:
             write_weights(weights, os.fspath(temporary), raw)
@@ -59,6 +66,7 @@ def convert(source: str, target: str, raw: str = "", dialect: Dialect | None = N
         ),
         f"{target}: {len(layers)} layers with {blobs} blobs, {numbers:,} numbers; read back: "
         f"{rounding if rounded else 'all equal'}",
+        *filter(None, [carry_preprocessing(source, target)]),
     ]
 
 
@@ -96,7 +104,7 @@ def _pairs(written: WeightsFile, read: WeightsFile, by_place: bool) -> list[tupl
 
 def _caffemodel(path: str) -> bytes | None:
     """Return the content of the file at ``path`` if it is a caffemodel."""
-    if path.endswith(".safetensors") or kind_of_file(path) == "hdf5":
+    if path.endswith(".safetensors") or format_of(path) == SAFETENSORS or kind_of_file(path) == "hdf5":
         return None
     return read_content(path, pb.NetParameter)
 

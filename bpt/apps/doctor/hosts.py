@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +13,7 @@ from bpt.apps.doctor.findings import Attempt, Finding, Ranks, Section, grouped, 
 from bpt.base.log import columns
 from bpt.system.comm.cores import allowed, cpu_time, physical
 from bpt.system.comm.launch import launched
-from bpt.system.comm.neighbours import MachineLoad, host_loads
+from bpt.system.comm.neighbours import HostLoad, MachineLoad, host_loads
 from bpt.system.device.memory_use import available, installed
 
 _ALIKE = 1.25  # ranks whose cores differ by less are alike
@@ -42,6 +42,7 @@ class RankPlace:
         device: what it computes on; empty: nothing, because of ``device_error``.
         gpus: the models of the CUDA devices that it sees.
         folder: its working directory.
+        is_launched: whether mpirun, srun or the like has started it.
     """
 
     cpus: frozenset[int]
@@ -55,6 +56,7 @@ class RankPlace:
     device_error: str
     gpus: tuple[str, ...]
     folder: str
+    is_launched: bool = True
 
     @property
     def cores(self) -> int:
@@ -78,6 +80,7 @@ def place_here(device: Attempt[torch.device]) -> RankPlace:
         device_error=device.message,
         gpus=tuple(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())),
         folder=os.getcwd(),
+        is_launched=launched(),
     )
 
 
@@ -92,14 +95,14 @@ def check_hosts(
         loads: of all ranks; none: how busy hosts are is not looked at.
     """
     places = ranks.world.allgather(place_here(device))
-    found = (*findings(ranks, places, outer), *_busy_hosts(loads))
+    busy = [load for load in host_loads(loads) if load.is_busy]
+    found = (*findings(ranks, places, outer, {load.host for load in busy}), *map(_warning_of_load, busy))
     return Section("Hosts", found, tuple(columns(list(_rows(ranks, places)), left=2)))
 
 
-def _busy_hosts(loads: Sequence[MachineLoad]) -> Iterator[Finding]:
-    for load in host_loads(loads):
-        if load.is_busy:
-            yield warning(load.described, "see whose they are (top); start when they are done, or with fewer threads")
+def _warning_of_load(load: HostLoad) -> Finding:
+    fewer = ", or with fewer threads" if load.threads > 1 else ""
+    return warning(load.described, f"see whose they are (top); start when they are done{fewer}")
 
 
 def usable(places: Sequence[RankPlace]) -> float:
@@ -108,11 +111,17 @@ def usable(places: Sequence[RankPlace]) -> float:
     return min(len(cpus) / places[0].cpus_a_core, *(place.quota for place in places))
 
 
-def findings(ranks: Ranks, places: Sequence[RankPlace], outer: bool = False) -> Iterator[Finding]:
-    """Yield what is to be said of the places of all ranks; ``outer`` as in ``check_hosts``."""
+def findings(
+    ranks: Ranks, places: Sequence[RankPlace], outer: bool = False, busy: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Yield what is to be said of the places of all ranks; ``outer`` as in ``check_hosts``.
+
+    Args:
+        busy: hosts whose cores other programs use: none of these is idle, whatever the ranks leave.
+    """
     for host, members in ranks.by_host.items():
         here = [places[rank] for rank in members]
-        yield from _cores_of(ranks, host, members, here)
+        yield from _cores_of(ranks, host, members, here, host in busy)
         yield from _devices_of(ranks, host, members, here)
     yield from _unlike(ranks, places, _DIVIDE_SAMPLES if outer else _DIVIDE_BATCHES)
     for error, members in grouped([place.device_error for place in places]).items():
@@ -127,7 +136,7 @@ def findings(ranks: Ranks, places: Sequence[RankPlace], outer: bool = False) -> 
         )
 
 
-def _cores_of(ranks: Ranks, host: str, members: list[int], here: list[RankPlace]) -> Iterator[Finding]:
+def _cores_of(ranks: Ranks, host: str, members: list[int], here: list[RankPlace], is_busy: bool) -> Iterator[Finding]:
     cores, wanted = usable(here), sum(place.threads for place in here)
     fair = max(1, math.floor(cores / len(here)))
     narrow = [rank for rank, place in zip(members, here, strict=True) if place.cores < fair]
@@ -141,21 +150,30 @@ def _cores_of(ranks: Ranks, host: str, members: list[int], here: list[RankPlace]
     elif crowded:
         yield warning(
             f"{ranks.named(crowded)}: more threads than cores that the rank may run on",
-            "mpirun --bind-to none …, or set OMP_NUM_THREADS to the cores of a rank",
+            "mpirun --bind-to none …, or set OMP_NUM_THREADS to the cores of a rank"
+            if here[0].is_launched
+            else f"set OMP_NUM_THREADS to the cores: OMP_NUM_THREADS={fair} bpt …",
         )
     if wanted > max(1, math.ceil(cores)):
         if max(place.threads for place in here) > 1:
-            remedy = f"give each rank fewer threads: mpirun -x OMP_NUM_THREADS={fair} …"
+            remedy = f"give each rank fewer threads: {_with_threads(here, fair)}"
         else:
             remedy = f"start at most {_count(max(1, int(cores)), 'rank')} on this host"
         yield warning(f"host {host}: {_busy(here)} for {_cores_text(cores)}: they will hinder each other", remedy)
     elif not narrow and not crowded:
         yield ok(f"host {host}: {_busy(here)} for {_cores_text(cores)}")
-    if wanted <= cores / 2 and all(place.device in ("", "cpu") for place in here):
+    if not is_busy and wanted <= cores / 2 and all(place.device in ("", "cpu") for place in here):
         yield note(
             f"host {host}: idle: {_cores_text(cores - wanted)}",
-            f"more threads a rank (mpirun -x OMP_NUM_THREADS={fair} …) or more ranks would use more",
+            f"more threads a rank ({_with_threads(here, fair)}) or more ranks would use more",
         )
+
+
+def _with_threads(here: list[RankPlace], threads: int) -> str:
+    """Return the command that gives each of the ranks so many threads."""
+    if here[0].is_launched:
+        return f"mpirun -x OMP_NUM_THREADS={threads} …"
+    return f"OMP_NUM_THREADS={threads} bpt …"
 
 
 def _unlike(ranks: Ranks, places: Sequence[RankPlace], remedy: str) -> Iterator[Finding]:

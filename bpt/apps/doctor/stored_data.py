@@ -17,29 +17,33 @@ from bpt.config.proto.sources import read_net
 from bpt.data.hdf5_file import listed
 from bpt.data.listed_pictures import (
     ENDINGS,
+    Listed,
     ListedPicture,
     is_window_file,
     listed_pictures,
     lists_pictures,
     pictures_in,
-    verify_pictures,
+    verify_listed,
     window_file_pictures,
 )
+from bpt.data.listed_scans import ListedClip, first_line, listed_volumes, lists_clips, lists_volumes
 from bpt.data.verify import Verified, size_of, verify_hdf5, verify_lmdb
 from bpt.graph.layer_spec import FileKind, LayerSpec
 from bpt.graph.layer_specs import layer_specs
 from bpt.graph.state import filter_layers
 from bpt.nn.layers import LAYERS
+from bpt.nn.layers.video_data import open_clips
 from bpt.system.comm.base import Communicator
 
 _MIB = 2**20
 _AGAIN = "copy it again from where it is whole, or make it again"
+_HDF5_ENDINGS = (".h5", ".hdf5", ".hdf")
 _NO_CHECKSUMS = "data that bpt writes have them: bpt convert imageset"
 
 
 @dataclass(frozen=True)
 class Stored:
-    """An LMDB, an HDF5 file or pictures, and what verifies them.
+    """An LMDB, an HDF5 file, pictures, volumes or clips, and what verifies them.
 
     Attributes:
         kind: in words.
@@ -99,7 +103,22 @@ def _of_list(path: str) -> list[Stored]:
         return [_pictures(FileKind.WINDOW_FILE.value, path, partial(window_file_pictures, path))]
     if lists_pictures(path):
         return [_pictures(FileKind.IMAGE_LIST.value, path, partial(listed_pictures, path))]
-    return [_hdf5(str(file)) for file in listed(path)]
+    if lists_volumes(path):
+        return [_pictures(FileKind.VOLUME_LIST.value, path, partial(listed_volumes, path), what="volume")]
+    try:
+        return [_hdf5(str(file)) for file in listed(path)]
+    except FileError as error:
+        if any(word.lower().endswith(_HDF5_ENDINGS) for word in first_line(path).split()):
+            raise
+        if lists_clips(path):
+            raise FileError(
+                path, "lists clips, it seems; give the network's text, which says how they are read"
+            ) from None
+        raise FileError(
+            path,
+            "is no data set, no network, and no list of pictures, volumes or HDF5 files: "
+            f"{str(error).removeprefix(f'{path}: ')}",
+        ) from None
 
 
 def _of_layer(spec: LayerSpec) -> Iterator[Stored]:
@@ -113,9 +132,20 @@ def _of_layer(spec: LayerSpec) -> Iterator[Stored]:
         elif path and kind in _PICTURES:
             root = getattr(getattr(spec.param, field), "root_folder", "")
             yield _pictures(kind.value, path, partial(_PICTURES[kind], path, root), root)
+        elif path and kind is FileKind.VOLUME_LIST:
+            root = spec.param.volume_data_param.root_folder
+            yield _pictures(kind.value, path, partial(listed_volumes, path, root), root, "volume")
+        elif path and kind is FileKind.CLIP_LIST:
+            root = spec.param.video_data_param.root_folder
+            yield _pictures(kind.value, path, partial(_clips_of, spec), root, "clip")
 
 
 _PICTURES = {FileKind.IMAGE_LIST: listed_pictures, FileKind.WINDOW_FILE: window_file_pictures}
+
+
+def _clips_of(spec: LayerSpec) -> Sequence[ListedClip]:
+    source = open_clips(spec)
+    return [ListedClip(source, index) for index in range(len(source))]
 
 
 def _lmdb(path: str) -> Stored:
@@ -126,11 +156,11 @@ def _hdf5(path: str) -> Stored:
     return Stored("HDF5 file", path, partial(verify_hdf5, path), partial(size_of, path))
 
 
-def _pictures(kind: str, path: str, find: Callable[[], list[ListedPicture]], root: str = "") -> Stored:
-    return Stored(kind, path, partial(verify_pictures, path, find), partial(_size_of_pictures, find), root)
+def _pictures(kind: str, path: str, find: Callable[[], Sequence[Listed]], root: str = "", what: str = "file") -> Stored:
+    return Stored(kind, path, partial(verify_listed, path, find, what=what), partial(_size_of_pictures, find), root)
 
 
-def _size_of_pictures(find: Callable[[], list[ListedPicture]]) -> int:
+def _size_of_pictures(find: Callable[[], Sequence[Listed]]) -> int:
     try:
         return sum(picture.size for picture in find())
     except BptError:  # which verifying it reports
@@ -171,11 +201,12 @@ def check_stored_data(ranks: Ranks, look: Callable[[], list[Stored]]) -> Section
         if message and message not in [before for before, _ in seen[:rank]]:
             findings.append(problem(f"{where}{message}"))
         findings += [finding for kind, verified in theirs for finding in _findings(where, kind, verified)]
-    nothing = note("no LMDB, no HDF5 file and no list of images is read")
+    nothing = note("no LMDB, no HDF5 file and no list of images, volumes or clips is read")
     return Section("Checksums of data", tuple(findings or [nothing]))
 
 
-_OF_PICTURES = frozenset((FileKind.IMAGE_LIST.value, FileKind.WINDOW_FILE.value, "folder of images", "image"))
+_LISTS = FileKind.IMAGE_LIST, FileKind.WINDOW_FILE, FileKind.VOLUME_LIST, FileKind.CLIP_LIST
+_OF_PICTURES = frozenset((*(kind.value for kind in _LISTS), "folder of images", "image"))
 
 
 def _findings(where: str, kind: str, seen: Verified) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ from bpt.apps.explain.model_input import (
     recorded_volume,
 )
 from bpt.apps.explain.subjects import ExplainedPicture, Scan
-from bpt.apps.pictures.image_input import HOW, NOBODY_SAYS, record_of, recorded_input
+from bpt.apps.pictures.image_input import NOBODY_SAYS, how_to_say, record_of, recorded_input
 from bpt.base.errors import FileError, UsageError, UserError
 from bpt.config.plan.nets import file_plan
 from bpt.config.proto import bpt_pb2 as pb
@@ -32,6 +32,7 @@ from bpt.train.outer.report.style import check_matplotlib
 from bpt.train.runtime.net_on_device import make_net
 from bpt.train.runtime.trained_weights import load_trained
 from bpt.train.state import MissingWeights, weight_files
+from bpt.train.state.weights import check_weights
 
 LOG = logging.getLogger("bpt")
 VOLUMES = (".nii", ".nii.gz")
@@ -126,7 +127,8 @@ def _read(request: ExplainRequest, net: ClassifierNet) -> ExplainedSubject:
     if not by_flags and (recorded := _recorded(net, weight_files(request.weights), request.preprocessing)):
         return recorded(path)
     if net.axes == 2 and not by_flags and net.data.type == "Input":
-        LOG.warning("%s, so its own Z_SCORE is taken of the whole image; %s", NOBODY_SAYS, HOW)
+        check_weights(weight_files(request.weights))
+        LOG.warning("%s, so its own Z_SCORE is taken of the whole image; %s", NOBODY_SAYS, how_to_say())
     preprocessing = preprocessing_of(net, request.intensity, request.mean, request.scale)
     return (ExplainedPicture if net.axes == 2 else Scan)(path, shape, preprocessing)
 

@@ -96,14 +96,14 @@ def preprocessing_of(
 
 
 def recorded_volume(path: str) -> Preprocessing:
-    """Return what the record at ``path`` says of scans: a mean and a scale of their voxels as they are.
+    """Return what the record at ``path`` says of scans: an intensity (by default RAW), then a mean and a scale.
 
     Raises:
         PrototxtError: the file is missing, or is no such text.
         FileError: it says what is done to images only.
     """
     record = read_preprocessing(path)
-    known = ("channels", "transform_param"), ("mean_value", "scale")
+    known = ("channels", "intensity", "transform_param"), ("mean_value", "scale")
     fields = [
         field.name
         for message, names in zip((record, record.transform_param), known, strict=True)
@@ -111,10 +111,12 @@ def recorded_volume(path: str) -> Preprocessing:
         if field.name not in names
     ]
     if fields or record.channels > 1:
-        raise FileError(path, f"{', '.join(fields) or 'channels'} is for images; a scan takes mean_value and scale")
+        raise FileError(
+            path, f"{', '.join(fields) or 'channels'} is for images; a scan takes intensity, mean_value and scale"
+        )
     param = record.transform_param
     values = np.array(param.mean_value, np.float32) if param.mean_value else None
-    return Preprocessing(pb.VolumeDataParameter.RAW, values, param.scale, f"as {path} says")
+    return Preprocessing(record.intensity, values, param.scale, f"as {path} says")
 
 
 def _centre(mean: Sample, net: ClassifierNet) -> Sample:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpt.apps.pictures.fed_net import NetWithInputs
+from bpt.base.caller import for_caller
 from bpt.base.errors import DataError, FileError, PrototxtError, UserError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.annotated import BOX, COLUMNS
@@ -23,15 +24,21 @@ from bpt.data.transform import Transform, read_mean
 from bpt.graph.layer_spec import Shape
 from bpt.nn.layers import LAYERS, DataLayer
 from bpt.train.state.preprocessing import beside, check_shape, read_preprocessing
+from bpt.train.state.weights import check_weights
 
 Images = NDArray[np.float32]
 
 NOBODY_SAYS = "nothing says how images were prepared when the net was trained"
-HOW = (
-    "give --preprocessing FILE: bpt train writes one beside its snapshots, <snapshot_prefix>_preprocessing.prototxt, "
-    "and by hand it is, for instance: height: 256 width: 256 transform_param { crop_size: 224 mean_value: 104 "
-    "mean_value: 117 mean_value: 123 }; or give --model the text that the net was trained with"
-)
+
+
+def how_to_say() -> str:
+    """Return what to do if nothing says how images were prepared."""
+    return (
+        f"give {for_caller('--preprocessing FILE', 'preprocessing=FILE')}: bpt train writes one beside its snapshots, "
+        "<snapshot_prefix>_preprocessing.prototxt, and by hand it is, for instance: height: 256 width: 256 "
+        "transform_param { crop_size: 224 mean_value: 104 mean_value: 117 mean_value: 123 }; or "
+        f"{for_caller('give --model', 'load')} the text that the net was trained with"
+    )
 
 
 class Prepared(NamedTuple):
@@ -158,11 +165,16 @@ def image_input(net: NetWithInputs, weights: Sequence[str], given: str = "") -> 
         given: a record; "": the net's data layer says or, if it has none, the record beside the weights.
 
     Raises:
-        UserError: nobody says, or what is said does not fit the net's input.
+        FileError: nobody says, and a file of weights is something else.
+        UserError: the input is no image, nobody says, or what is said does not fit the net's input.
     """
+    if net.axes != 2:
+        name, hint = f'"{net.input.blob}" {net.input.shape}', "; bpt explain takes a scan" if net.axes == 3 else ""
+        raise UserError(f"{net.model}: its input {name} has {net.axes} spatial axes; images have 2{hint}")
     found = recorded_input(net, weights, given)
     if found is None:
-        raise UserError(f"{NOBODY_SAYS}; {HOW}")
+        check_weights(weights)  # a file that is something else has no record, and that is the user's mistake then
+        raise UserError(f"{NOBODY_SAYS}; {how_to_say()}")
     return found
 
 
@@ -175,7 +187,9 @@ def record_of(weights: Sequence[str], given: str = "") -> str:
 
 
 def recorded_input(net: NetWithInputs, weights: Sequence[str], given: str = "") -> ImageInput | None:
-    """As image_input; ``None``: nobody says how to prepare images."""
+    """Return what image_input returns; ``None``: the input is no image, or nobody says how to prepare images."""
+    if net.axes != 2:
+        return None
     shape = net.input.shape[1:]
     kind = LAYERS[net.data.type]
     found = None
@@ -188,6 +202,8 @@ def recorded_input(net: NetWithInputs, weights: Sequence[str], given: str = "") 
         return None
     found = read_preprocessing(path)
     check_shape(found, path)
+    if found.HasField("intensity"):
+        raise FileError(path, "intensity is for scans; an image takes mean_value and scale in transform_param")
     try:
         return ImageInput(found, shape, f"as {path} says")
     except PrototxtError:

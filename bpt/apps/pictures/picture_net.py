@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bpt.apps.pictures.fed_net import NetWithInputs
 from bpt.apps.pictures.image_input import ImageInput, Prepared, image_input
 from bpt.apps.pictures.named_pictures import NamedPicture
-from bpt.base.errors import DataError, FileError, RunError, UserError
+from bpt.base.errors import DataError, FileError, RunError
 from bpt.graph.layer_graph import Edge
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
@@ -88,11 +88,6 @@ class PictureNet:
         Raises:
             UserError: a file is wrong, or nothing says how pictures are to be prepared.
         """
-        if net.axes != 2:
-            raise UserError(
-                f'{net.model}: its input "{net.input.blob}" {net.input.shape} has {net.axes} spatial axes; images '
-                "have 2"
-            )
         prepare = image_input(net, weights, preprocessing)
         running = make_net(net.graph, device, context, shared, filled=shared is None)
         if shared is None:

@@ -20,6 +20,7 @@ from bpt.apps.arguments import (
     checked_path,
     checked_whole,
     floats,
+    listed,
     phase_and_weights,
     several,
 )
@@ -425,7 +426,8 @@ class Net(NetStructure, Single):
             return default
         if not isinstance(name, str) or name not in self._graph.index_of:
             checked_kind(name, str, "the name of a layer")
-            raise UserError(f'the net has no layer "{name}"{did_you_mean(name, self._graph.index_of)}')
+            known = self._graph.index_of
+            raise UserError(f'the net has no layer "{name}"{did_you_mean(name, known) or listed(known)}')
         return self._graph.index_of[name]
 
     def _named(self, *names: str) -> dict[str, Blob]:

@@ -25,6 +25,7 @@ from bpt.apps.commands.job import Job
 from bpt.apps.plot.history import History
 from bpt.base.errors import UserError
 from bpt.base.malloc_settings import keep_freed_memory
+from bpt.base.origin import ARGUMENT
 from bpt.caffe.core import mode
 from bpt.caffe.core.net import Net
 from bpt.caffe.core.operator import BlobOperator
@@ -121,7 +122,7 @@ class Solver(Single):
         self, path: Path, overrides: str | Sequence[str] = (), device: torch.device | str | None = None
     ) -> None:
         keep_freed_memory()
-        source = read_solver(checked_path(path, "the solver"), checked_names(overrides, "overrides"))
+        source = read_solver(checked_path(path, "the solver"), checked_names(overrides, "overrides"), ARGUMENT)
         if not source.param.HasField("max_iter"):
             source.param.max_iter = 0  # Caffe's default: whoever calls step() says how many
         plan = resolve(source)

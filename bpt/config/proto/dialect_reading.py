@@ -93,6 +93,11 @@ class Reading:
             return fork in self.signs
         return _CHOSEN.get(self.chosen) is fork
 
+    @property
+    def by_choice(self) -> str:
+        """On whose word numbers are read as those of a Caffe, to end a note with; "": the net itself tells."""
+        return f", as --dialect {self.chosen.name} says" if self.chosen else ""
+
     def note(self, words: str) -> None:
         """Report ``words``, once."""
         self.notes[words] = None

@@ -80,7 +80,7 @@ def _loss(param: bytes, name: str, reading: Reading) -> bytes:
         if reading.is_nvidias:
             return param
     reading.changed.add((name, "loss_param"))
-    reading.note(f"loss_param of layer \"{name}\" is in the numbers of Intel's and R-FCN's Caffe")
+    reading.note(f"loss_param of layer \"{name}\" is in the numbers of Intel's and R-FCN's Caffe{reading.by_choice}")
     chosen = pb.LossParameter.PRE_FIXED if mode == 3 else pb.LossParameter.NONE
     normalizer = pb.LossParameter.DESCRIPTOR.fields_by_name["pre_fixed_normalizer"].number
     parts = []
@@ -110,7 +110,9 @@ def _pooling(param: bytes, name: str, reading: Reading) -> bytes:
         is_bvlcs, is_swapped = not repeats_axes(param) and _can_pool(param), _can_pool(swapped)
         if reading.chosen or (is_swapped and reading.is_intels and not is_bvlcs):
             reading.changed.add((name, "pooling_param"))
-            reading.note(f"{what} is in the numbers of {Dialect.INTEL_1_0_5.value}")
+            one, other = map(_describe, (param, swapped))
+            meaning = f": {other} (by BVLC's numbers {one})" if reading.chosen and swapped != param else ""
+            reading.note(f"{what} is in the numbers of {Dialect.INTEL_1_0_5.value}{reading.by_choice}{meaning}")
             return _by_axis(swapped, what)
         # A pooling that cannot be BVLC's is one sign, and not enough. Without any, it is BVLC's, as most files are.
         if is_swapped and swapped != param and (reading.is_intels or not is_bvlcs):

@@ -12,7 +12,9 @@ from bpt.config.proto.fields import fields_of, is_message, is_repeated
 from bpt.config.proto.parse import check_complete, parse_text
 
 
-def apply_set(message: Message, snippets: Sequence[str], origins: dict[FieldPath, Origin] | None = None) -> None:
+def apply_set(
+    message: Message, snippets: Sequence[str], origins: dict[FieldPath, Origin] | None = None, prefix: str = FLAG
+) -> None:
     """Apply ``snippets`` to ``message``, one after the other, and to ``origins`` too if given.
 
     A single field replaces the one in ``message``; a message is merged into it, field by field. A list
@@ -20,18 +22,19 @@ def apply_set(message: Message, snippets: Sequence[str], origins: dict[FieldPath
     ``test_iter: []`` empties it.
 
     Raises PrototxtError, which shows ``--set 'TEXT'`` with a mark under the place, if a snippet is wrong or if a
-    required field is missing once all are applied. If a snippet is wrong, ``message`` is unchanged.
+    required field is missing once all are applied. If a snippet is wrong, ``message`` is unchanged. ``prefix`` is what
+    it shows before TEXT.
     """
     places = {} if origins is None else origins
-    patches = [parse_text(snippet, type(message), _name(snippet), partial=True) for snippet in snippets]
+    patches = [parse_text(snippet, type(message), _name(snippet, prefix), partial=True) for snippet in snippets]
     for patch in patches:
         _lay_over(message, patch.message, (), patch.origins, places)
     if patches:
         check_complete(message, places, patches[-1].path)
 
 
-def _name(snippet: str) -> str:
-    return f"{FLAG}{excerpt(snippet)}'"
+def _name(snippet: str, prefix: str) -> str:
+    return f"{prefix}{excerpt(snippet)}'"
 
 
 def _lay_over(

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 
 from bpt.base.errors import PrototxtError
 from bpt.base.native_paths import native_path, native_prefix
-from bpt.base.origin import FieldPath, Origin, locate
+from bpt.base.origin import FLAG, FieldPath, Origin, locate
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto import fork_fields
 from bpt.config.proto.fields import not_numbers
@@ -56,8 +56,8 @@ class NetSource:
         return locate(self.origins, where, self.path)
 
 
-def read_solver(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> SolverSource:
-    """Read the solver at ``path`` and apply the ``overrides`` (the texts of ``--set``) to it.
+def read_solver(path: str | os.PathLike[str], overrides: Sequence[str] = (), prefix: str = FLAG) -> SolverSource:
+    """Read the solver at ``path`` and apply the ``overrides`` to it, which messages show behind ``prefix``.
 
     Paths in it stay as written; see :func:`resolve_path`. A ``snapshot_prefix`` that is not set, or that is a
     folder, is completed with the name of the solver, as in Caffe. Raises PrototxtError if the file or an
@@ -66,7 +66,7 @@ def read_solver(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
     parsed = read_solver_text(path)
     param, origins = parsed.message, parsed.origins
     upgrades = upgrade_solver(param, origins, parsed.path)
-    apply_set(param, overrides, origins)
+    apply_set(param, overrides, origins, prefix)
     upgrades += upgrade_solver(param, origins, parsed.path)  # what the overrides brought in
     for where, words in fork_fields.refused(param):
         raise PrototxtError(words, locate(origins, where, parsed.path))

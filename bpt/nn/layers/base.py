@@ -339,8 +339,9 @@ class DataLayer(Layer):
 
     @classmethod
     def preprocessing(cls, spec: LayerSpec) -> pb.ImagePreprocessing | None:
-        """Return how an image file becomes a sample; ``None`` if samples are not made of images. A look at the data
-        tells.
+        """Return how an image file or a scan becomes a sample.
+
+        ``None``: samples are made of something else. A look at the data tells.
 
         Raises:
             BptError: the data cannot be read.

@@ -39,7 +39,7 @@ class VideoData(PrefetchingDataLayer):
         param = spec.param.video_data_param
         seed = seed_of(spec, context)
         skip = derive_seed(seed, "rand_skip") % param.rand_skip if param.rand_skip else 0
-        source = _open(spec)
+        source = open_clips(spec)
         sampler = Sampler([len(source)], shuffle=param.shuffle, seed=seed, skip=skip)
         share = context.split(param.batch_size)
         batches = ClipBatches(source, sampler, _transform_of(spec, seed), share, workers_of(spec), param.new_length)
@@ -59,7 +59,7 @@ class VideoData(PrefetchingDataLayer):
             raise spec.error("needs new_length, the frames of a clip, and a sampling_rate of at least 1", FIELD)
         if bool(param.new_height) != bool(param.new_width):
             raise spec.error("give new_height and new_width, or neither", FIELD)
-        transform, source = _transform_of(spec), _open(spec)
+        transform, source = _transform_of(spec), open_clips(spec)
         try:
             channels, *sizes = transform.infer(source.read(0).image.shape)
         except DataError as error:
@@ -79,7 +79,8 @@ def _transform_of(spec: LayerSpec, seed: int = 0) -> Transform:
     return transform_of(spec, seed, frames=spec.param.video_data_param.new_length)
 
 
-def _open(spec: LayerSpec) -> ClipSource:
+def open_clips(spec: LayerSpec) -> ClipSource:
+    """Return the clips that a VideoData layer reads; a LayerError if the list is wrong."""
     param = spec.param.video_data_param
     size = (param.new_height, param.new_width) if param.new_height else ()
     try:

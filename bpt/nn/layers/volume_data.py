@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bpt.base.errors import FileError, UserError
+from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.sampler import Sampler
 from bpt.data.volume_source import VolumeBatches, VolumeSource, VolumeTransform
 from bpt.graph.layer_spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
@@ -42,6 +43,10 @@ class VolumeData(PrefetchingDataLayer):
     @classmethod
     def sample_shape(cls, spec: LayerSpec) -> Shape:
         return (1, *_shape(spec))
+
+    @classmethod
+    def preprocessing(cls, spec: LayerSpec) -> pb.ImagePreprocessing:
+        return pb.ImagePreprocessing(channels=1, intensity=spec.param.volume_data_param.intensity)
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

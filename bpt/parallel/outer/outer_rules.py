@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from bpt.base.caller import set_in_solver
 from bpt.base.violation import PARALLEL, IgnoredSetting, Violation, check_range
 from bpt.config.proto import bpt_pb2 as pb
 
@@ -186,8 +187,8 @@ def violations_in_step(plan: RunPlan) -> Iterator[Violation]:
         yield Violation(
             (PARALLEL, "exchange"),
             f"exchange: {_Parallel.Exchange.Name(plan.parallel_param.exchange)} is for bpt train (and bpt simulate), "
-            "where workers do not go in step; here, add --set 'parallel_param { exchange: ALLREDUCE balance: UNIFORM "
-            "}'",
+            "where workers do not go in step; here, "
+            f"{set_in_solver('parallel_param { exchange: ALLREDUCE balance: UNIFORM }')}",
         )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from bpt.base.caller import set_in_solver
 from bpt.base.errors import UsageError, UserError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.system.device.cuda import CurrentStream, SideStream
@@ -40,7 +41,7 @@ def choose_device(plan: RunPlan | None = None, gpu: str = "", local_rank: int = 
         first = plan.device_id
         count = min(local_size, max(torch.cuda.device_count() - first, 1))
         wanted = ",".join(str(first + number) for number in range(count))
-        source, remedy = "solver_mode: GPU", "add --set 'solver_mode: CPU' to compute on the CPU"
+        source, remedy = "solver_mode: GPU", f"{set_in_solver('solver_mode: CPU')} to compute on the CPU"
     else:
         return CPU
     available = torch.cuda.device_count()

@@ -10,6 +10,7 @@ from functools import partial
 
 import torch
 
+from bpt.base.caller import for_caller
 from bpt.base.errors import BptError, LostRankError, RunError
 from bpt.base.log import number
 from bpt.base.progress import ProgressBar
@@ -255,7 +256,8 @@ class Solver(Closeable):
     def _tell_what_is_saved(self) -> None:
         iteration, path = self._saved
         if iteration == self.iter and path:
-            LOG.info("Stopped after %d iterations, all of them saved; --snapshot %s continues", iteration, path)
+            how = for_caller(f"--snapshot {path}", f'solver.restore("{path}")')
+            LOG.info("Stopped after %d iterations, all of them saved; %s continues", iteration, how)
         else:
             LOG.warning("Stopped after %d iterations without a snapshot; lost: %s", self.iter, self.unsaved)
 

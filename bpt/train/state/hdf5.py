@@ -29,11 +29,11 @@ from bpt.train.state.blob_gathering import PIECE, Gathered, Layers
 from bpt.train.state.exchange_memory import Remembered
 from bpt.train.state.hdf5_names import ByForm, check_names
 from bpt.train.state.stored import (
-    NO_STATE,
     NO_WEIGHTS,
     StoredBlob,
     StoredLayers,
     check_finite,
+    no_state,
     runs_of_rows,
     shape_string,
 )
@@ -256,7 +256,7 @@ def open_state(path: str) -> Iterator[tuple[pb.SolverState, list[StoredBlob]]]:
             state = pb.SolverState()
             if "iter" not in file or "history" not in file:
                 if _is_group(path, file.get("data")):
-                    raise FileError(path, NO_STATE.format(suffix=".h5"))
+                    raise FileError(path, no_state(".h5"))
                 raise FileError(path, "is an HDF5 file, but no solver state: it has no /iter and /history")
             if _OWN_FIELDS in file:
                 state.ParseFromString(_whole(path, file[_OWN_FIELDS]).tobytes())

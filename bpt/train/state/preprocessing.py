@@ -1,9 +1,11 @@
-"""The preprocessing of images in training, recorded beside its snapshots, for those who use its weights."""
+"""The preprocessing of images or scans in training, recorded beside its snapshots, for those who use its weights."""
 
 from __future__ import annotations
 
 import os
 import re
+
+import numpy as np
 
 from bpt.base.atomic import atomic_file
 from bpt.base.errors import FileError
@@ -11,8 +13,9 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.text import read_text, to_text
 from bpt.data.transform import read_mean, write_mean
 
-_SNAPSHOT = re.compile(r"_iter_\d+\.caffemodel(\.h5)?$")
+_END = re.compile(r"(_iter_\d+|_best)?(\.caffemodel(\.h5)?|\.h5|\.safetensors)$")
 _HEAD = "# How images became the net's input in training: bpt classify, detect and explain do the same to theirs.\n"
+_HEAD_OF_SCANS = "# How scans became the net's input in training: bpt explain does the same to its scan.\n"
 
 
 def path_of(prefix: str) -> str:
@@ -34,7 +37,7 @@ def write_preprocessing(prefix: str, found: pb.ImagePreprocessing) -> None:
         write_mean(mean, read_mean(param.mean_file))
         param.mean_file = os.path.basename(mean)
     with atomic_file(path_of(prefix)) as file:
-        file.write((_HEAD + to_text(own)).encode())
+        file.write(((_HEAD_OF_SCANS if own.HasField("intensity") else _HEAD) + to_text(own)).encode())
 
 
 def read_preprocessing(path: str) -> pb.ImagePreprocessing:
@@ -50,10 +53,58 @@ def read_preprocessing(path: str) -> pb.ImagePreprocessing:
     return found
 
 
+def prefix_of(weights: str) -> str:
+    """Return a file's name without ``_iter_N`` or ``_best`` and without its ending."""
+    return _END.sub("", weights)
+
+
 def beside(weights: str) -> str:
-    """Return the record beside the weights of a snapshot; "" if there is none."""
-    path = path_of(_SNAPSHOT.sub("", weights))
-    return path if _SNAPSHOT.search(weights) and os.path.isfile(path) else ""
+    """Return the record beside a file of weights; "" if there is none."""
+    path = path_of(prefix_of(weights))
+    return path if _END.search(weights) and os.path.isfile(path) else ""
+
+
+def carry_preprocessing(source: str, target: str) -> str:
+    """Copy the record beside the weights ``source`` to the name under which it is found beside ``target``.
+
+    A record that is there already stays.
+
+    Returns:
+        What there is to say about it; "": there is nothing to copy.
+
+    Raises:
+        PrototxtError: the record of ``source`` is no such text.
+        WriteError: a file could not be written.
+    """
+    record = beside(source)
+    prefix = prefix_of(target)
+    path = path_of(prefix)
+    if not record or os.path.realpath(record) == os.path.realpath(path):
+        return ""
+    found = read_preprocessing(record)
+    if not os.path.exists(path):
+        write_preprocessing(prefix, found)
+        return f"{path}: how inputs are prepared, as {record} says"
+    if _is_same(found, path):
+        return ""
+    return (
+        f"{path}: stays as it is, though {record} says something else; give --preprocessing {record} if that is right"
+    )
+
+
+def _is_same(record: pb.ImagePreprocessing, path: str) -> bool:
+    """Return whether the record at ``path`` says what ``record`` says, with an equal mean image."""
+    other = read_preprocessing(path)
+    means = [each.transform_param.mean_file for each in (record, other)]
+    plain = []
+    for each in (record, other):
+        without = pb.ImagePreprocessing()
+        without.CopyFrom(each)
+        without.transform_param.ClearField("mean_file")
+        plain.append(without)
+    if plain[0] != plain[1] or bool(means[0]) != bool(means[1]):
+        return False
+    return not means[0] or np.array_equal(read_mean(means[0]), read_mean(means[1]))
 
 
 def check_shape(found: pb.ImagePreprocessing, path: str) -> None:

@@ -17,7 +17,7 @@ from bpt.engine.optim.rules import UpdateRule
 from bpt.nn.net import Net
 from bpt.train.state import caffe_binary, hdf5, integrity
 from bpt.train.state.exchange_memory import keep_rank
-from bpt.train.state.stored import NO_STATE, StoredBlob, StoredLayers, shape_string
+from bpt.train.state.stored import StoredBlob, StoredLayers, from_weights, no_state, shape_string
 from bpt.train.state.weights import Copy, copy_blobs, kind_of_file, match_layers, open_weights
 
 LOG = logging.getLogger("bpt")
@@ -157,7 +157,7 @@ def _open_state(path: str) -> Iterator[tuple[pb.SolverState, list[StoredBlob]]]:
     """
     kind = kind_of_file(path)
     if kind == "caffemodel":
-        raise FileError(path, NO_STATE.format(suffix=""))
+        raise FileError(path, no_state(""))
     if kind == "hdf5":
         with hdf5.open_state(path) as state:
             yield state
@@ -187,7 +187,7 @@ def _check_type(state: pb.SolverState, rule: UpdateRule, path: str) -> None:
         raise FileError(
             path,
             f"was written by a solver of type {state.solver_type}, whose history {rule.spec.type} cannot use; "
-            f'set type: "{state.solver_type}", or start from its weights with --weights',
+            f'set type: "{state.solver_type}", or start from its weights with {from_weights()}',
         )
 
 
@@ -231,5 +231,5 @@ def _check_complete(net: Net, stored: StoredLayers, path: str) -> None:
         raise FileError(
             path,
             f"has no parameters of layer{'s' * (len(missing) > 1)} {names}, so the run cannot go on from it; it was "
-            "written for another net: start from its weights with --weights",
+            f"written for another net: start from its weights with {from_weights()}",
         )

@@ -8,12 +8,22 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from bpt.base.caller import for_caller
 from bpt.config.proto.blobs import FloatArray, fits
 from bpt.graph.layer_spec import Shape, count
 from bpt.graph.part import BlobSlice
 
 NO_WEIGHTS = "is a solver state, not weights; these are in the .caffemodel{suffix} file of the same name"
-NO_STATE = "is a file of weights, not a solver state; give the .solverstate{suffix} file, or use --weights"
+
+
+def no_state(suffix: str) -> str:
+    """Return why a file of weights is no solver state; ``suffix`` is ".h5" or nothing."""
+    return f"is a file of weights, not a solver state; give the .solverstate{suffix} file, or use {from_weights()}"
+
+
+def from_weights() -> str:
+    """Return what starts a run from weights alone."""
+    return for_caller("--weights", "solver.net.copy_from(FILE)")
 
 
 class StoredBlob(ABC):

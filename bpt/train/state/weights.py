@@ -140,6 +140,13 @@ def kind_of_file(path: str) -> FileKind:
         return "unknown"
 
 
+def check_weights(files: Iterable[str]) -> None:
+    """Raise a FileError if one of ``files`` is no file of weights, is missing, or is damaged."""
+    for path in files:
+        with open_weights(path):
+            pass
+
+
 @dataclass(frozen=True)
 class Copy:
     """A copy to make: a stored blob, or its slice ``part``, of the shape ``shape``, into ``target``."""

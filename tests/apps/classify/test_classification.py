@@ -147,7 +147,8 @@ def test_a_picture_becomes_what_the_data_layer_makes_of_it(folder: Path, mean: s
     net = classifier_net(file_plan("deploy.prototxt", pb.TEST))
     np.testing.assert_array_equal(image_input(net, ["kept/x_iter_7.caffemodel"])(names).input, expected.numpy())
     assert read_preprocessing("kept/x_preprocessing.prototxt").channels == 3
-    with pytest.raises(UserError, match=r"nothing says how images were prepared .* --preprocessing FILE"):
+    (folder / "elsewhere_iter_7.caffemodel").write_bytes(pb.NetParameter(name="x").SerializeToString())
+    with pytest.raises(UserError, match=r"nothing says how images were prepared .* preprocessing=FILE"):
         image_input(net, ["elsewhere_iter_7.caffemodel"])
     (folder / "other.prototxt").write_text("height: 4 width: 4")
     with pytest.raises(UserError, match=r"other.prototxt: an image becomes 3×4×4 .* the net's input is 3×5×5"):
@@ -193,6 +194,8 @@ def test_mistakes_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
         (["a.png", "--model", deploy], "bpt classify needs --weights"),
         (["a.png", "--weights", "w"], "bpt classify needs --model"),
         (["--model", deploy, "--weights", "w"], "name images, folders of images, or lists"),
+        (["a.png", "--model", deploy, "--weights", "p.prototxt"], "p.prototxt: is a text file"),
+        (["a.png", "--model", deploy, "--weights", "missing"], "missing: no such file"),
         (["a.png", "--model", deploy, "--weights", "w", "--preprocessing", "p.prototxt"], "give a height and a width"),
         (["a.png", "--model", deploy, "--weights", "w", "--preprocessing", "q.prototxt"], "q.prototxt:1:1"),
     ):

@@ -10,8 +10,12 @@ import pytest
 import bpt
 from bpt.apps.convert.conversion import convert
 from bpt.base.errors import FileError, UsageError
+from bpt.cli.main import main
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.blobs import array_to_blob, blob_to_array
+from bpt.config.proto.dialect_reading import Dialect
+from bpt.data.transform import read_mean, write_mean
+from bpt.train.state.preprocessing import beside, read_preprocessing, write_preprocessing
 from tests.support.paths import GOLDEN
 
 VALUES = {"conv": [np.linspace(-2, 2, 24).reshape(2, 3, 2, 2), [0.1, -0.1]], "group/fc": [np.eye(3, 2), [1, 2, 3]]}
@@ -172,6 +176,54 @@ def test_refusals(source: str, target: str, raw: str, error: type[Exception], wo
     with pytest.raises(error) as caught:
         convert(source, target, raw)
     assert str(caught.value).startswith(words)
+
+
+@pytest.mark.parametrize("source", ["a.h5", "a.safetensors", "safetensors.h5"])
+def test_only_a_caffemodel_has_a_dialect(source: str, folder: Path) -> None:
+    need(source.split(".", maxsplit=1)[0], source.split(".")[1])
+    ending = "safetensors" if "safetensors" in source else "h5"
+    convert(write(folder / "source.caffemodel"), f"b.{ending}")
+    Path(f"b.{ending}").rename(source)
+    with pytest.raises(UsageError) as caught:
+        convert(source, "c.caffemodel", dialect=Dialect.INTEL)
+    assert str(caught.value).startswith(f"--dialect INTEL: {source} is no caffemodel")
+    assert not Path("c.caffemodel").exists()
+    assert len(convert(source, "c.caffemodel")) == 1
+
+
+def test_a_dialect_in_any_case_and_what_it_rewrites(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    net = pb.NetParameter(name="net")
+    net.layer.add(name="pool", type="Pooling").pooling_param.MergeFrom(pb.PoolingParameter(kernel_size=3, stride=2))
+    (folder / "bvlc.caffemodel").write_bytes(net.SerializeToString())
+    words = ["convert", "--weights", "bvlc.caffemodel", "--output", "a.caffemodel", "--dialect"]
+    assert main([*words, "bvlc"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    assert main([*words, "Intel_1_0_5"]) == 0
+    note, _ = capsys.readouterr().out.splitlines()
+    assert 'layer "pool"' in note
+    assert note.endswith("as --dialect INTEL_1_0_5 says: kernel 2 pad 3 (by BVLC's numbers kernel 3 stride 2)")
+
+
+@pytest.mark.parametrize("name", ["snap_iter_5.caffemodel", "snap_best.caffemodel", "snap_iter_5.caffemodel.h5"])
+def test_the_record_of_the_preprocessing_comes_along(name: str, folder: Path) -> None:
+    (folder / "old").mkdir()
+    (folder / "new").mkdir()
+    convert(write(folder / "source.caffemodel"), f"old/{name}")
+    write_mean("mean.binaryproto", np.ones((3, 2, 2), np.float32))
+    record = pb.ImagePreprocessing(height=2, width=2, transform_param={"mean_file": "mean.binaryproto", "scale": 0.5})
+    write_preprocessing("old/snap", record)
+    _, told = convert(f"old/{name}", "new/other.h5")
+    assert told == "new/other_preprocessing.prototxt: how inputs are prepared, as old/snap_preprocessing.prototxt says"
+    found = read_preprocessing(beside("new/other.h5"))
+    assert (found.height, found.transform_param.scale) == (2, 0.5)
+    np.testing.assert_array_equal(read_mean(found.transform_param.mean_file), np.ones((3, 2, 2)))
+    assert len(convert(f"old/{name}", "new/other.caffemodel")) == 1  # it is there already, and says the same
+    assert len(convert(f"old/{name}", "old/snap.h5")) == 1  # it is the same file
+    record.height = record.width = 4
+    write_preprocessing("new/other", record)
+    told = convert(f"old/{name}", "new/other.h5")[-1]
+    assert told.startswith("new/other_preprocessing.prototxt: stays as it is, though old/snap_preprocessing.prototxt")
+    assert read_preprocessing(beside("new/other.h5")).height == 4
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,11 @@ def out_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 def test_what_is_found_in_files_is_what_the_test_net_finds(folder: Path) -> None:
     write(folder, "test", 3, 1, overwrite=False)
+    source = AnnotatedSource("test_lmdb")
+    for number in range(3):  # make_boxes.py gives them to the reader as files, too
+        with Image.open(f"pictures/{number}.png") as picture:
+            np.testing.assert_array_equal(np.asarray(picture)[..., ::-1].transpose(2, 0, 1), source.read(number).image)
+    source.close()
     text = (PROTOTXT / "ssd_shapes" / "train_val.prototxt").read_text()
     text = text.replace("data/boxes", ".").replace("train_lmdb", "test_lmdb").replace("batch_size: 20", "batch_size: 3")
     (folder / "net.prototxt").write_text(text)

@@ -140,6 +140,26 @@ def test_this_process() -> None:
     assert place_here(attempt(refuse)).device_error == "no"
 
 
+def test_a_process_that_no_launcher_has_started_gets_no_advice_for_mpirun(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = at(is_launched=False)
+    for place, remedy in (
+        (replace(alone, threads=1), "more threads a rank (OMP_NUM_THREADS=4 bpt …) or more ranks would use more"),
+        (replace(alone, threads=9, quota=2.0), "give each rank fewer threads: OMP_NUM_THREADS=2 bpt …"),
+        (replace(alone, threads=5), "set OMP_NUM_THREADS to the cores: OMP_NUM_THREADS=4 bpt …"),
+    ):
+        assert remedy in [finding.remedy for finding in check(monkeypatch, "a", place).findings]
+
+
+def test_a_busy_host_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was told to use more threads and to use fewer."""
+    monkeypatch.setattr(hosts, "place_here", lambda device: at(threads=1))
+    load = MachineLoad("a", "m", 4, 4.0, 1, busy=4.4, own=1.0)
+    section = same(on_hosts("a", lambda ranks: check_hosts(ranks, CPU, loads=[load])))
+    assert texts_of(section, Severity.NOTE) == []
+    (finding,) = [finding for finding in section.findings if finding.kind is Severity.WARNING]
+    assert finding.remedy == "see whose they are (top); start when they are done"
+
+
 def test_a_host_on_which_others_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosts, "place_here", lambda device: PLACE)
     busy = [MachineLoad("a", "m", 4, 4.0, 2, busy=3.5, own=0.5)]

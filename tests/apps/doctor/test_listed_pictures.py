@@ -108,6 +108,58 @@ def test_a_list_of_hdf5_files_is_one_still() -> None:
     assert [finding.kind for finding in findings("l")] == [Severity.OK]
 
 
+@pytest.mark.parametrize("asked", ["list.txt", "net.prototxt"])
+def test_every_volume_is_read(asked: str) -> None:
+    nibabel = pytest.importorskip("nibabel")
+    voxels = np.random.default_rng(0).normal(size=(4, 4, 4)).astype(np.float32)
+    for name in ("a.nii.gz", "b.nii", "cut.nii.gz"):
+        nibabel.save(nibabel.Nifti1Image(voxels, np.eye(4)), f"in/{name}")
+    whole = Path("in/cut.nii.gz").read_bytes()
+    Path("in/cut.nii.gz").write_bytes(whole[: len(whole) // 2])
+    param = 'source: "list.txt" root_folder: "in" batch_size: 1 shape: 4'
+    root = "" if asked == "list.txt" else "in/"
+    net = f'layer {{ name: "d" type: "VolumeData" top: "d" volume_data_param {{ {param} }} }}'
+    Path("net.prototxt").write_text(net)
+    before = "in/" if not root else ""
+    Path("list.txt").write_text("".join(f"{before}{name} 1\n" for name in ("a.nii.gz", "cut.nii.gz", "b.nii", "c.nii")))
+    cut, missing = findings(asked)
+    assert (cut.kind, missing.kind) == (Severity.PROBLEM, Severity.PROBLEM)
+    assert cut.text.startswith("list.txt:2: in/cut.nii.gz: is not a NIfTI file, or a damaged one")
+    assert missing.text.startswith('list.txt:4: lists "')
+    assert missing.remedy == "2 of 4 volumes in the list of volumes list.txt: mend them, or take them out"
+    Path("list.txt").write_text(f"{before}a.nii.gz 1\n")
+    [finding] = findings(asked)
+    assert (finding.kind, finding.text) == (Severity.OK, "list of volumes list.txt: 1 volume, all can be decoded")
+
+
+def test_every_clip_is_decoded() -> None:
+    for video in ("whole", "short"):
+        Path("in", video).mkdir()
+        for number in range(1, 5 if video == "whole" else 3):
+            Path(f"in/{video}/{number:06}.jpg").write_bytes(picture_bytes("JPEG", number))
+    Path("l").write_text("in/whole 1 0\nin/short 1 1\nin/whole 2 2\n")
+    param = 'source: "l" batch_size: 1 new_length: 3 use_image: true'
+    Path("net.prototxt").write_text(
+        f'layer {{ name: "d" type: "VideoData" top: "d" top: "l" video_data_param {{ {param} }} }}'
+    )
+    [finding] = findings("net.prototxt")
+    assert finding.kind is Severity.PROBLEM
+    assert finding.text.startswith("l:2: in/short/000003.jpg: no such file")
+    assert finding.remedy == "1 of 3 clips in the list of clips l: mend them, or take them out"
+    [finding] = findings("l")  # a list alone does not say how many frames a clip has
+    assert finding.text == "l: lists clips, it seems; give the network's text, which says how they are read"
+
+
+def test_a_text_that_is_no_list_says_what_it_is_not() -> None:
+    Path("README.md").write_text("# bpt\n\nA text.\n")
+    [finding] = findings("README.md")
+    assert finding.kind is Severity.PROBLEM
+    assert finding.text.startswith("README.md: is no data set, no network, and no list of pictures, volumes or HDF5")
+    Path("l").write_text("missing.h5\n")
+    [finding] = findings("l")
+    assert finding.text.startswith('l: lists "missing.h5", which does not exist')
+
+
 @pytest.mark.parametrize("annotated", [False, True])
 @pytest.mark.parametrize("checksums", [False, True])
 def test_encoded_records(annotated: bool, checksums: bool) -> None:

@@ -13,6 +13,8 @@ from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn.net_graph import build_graph_of
 
+pytestmark = pytest.mark.usefixtures("command_line")
+
 INPUT = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 } } }'
 NETS = {
     "a": INPUT + 'layer { name: "t" type: "ReLU" bottom: "x" top: "y" include { phase: TEST stage: "deep" } }',

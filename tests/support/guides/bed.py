@@ -16,10 +16,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
-from PIL import Image
-
-from bpt.data.lmdb_file import LmdbSource
+from scripts.make_digits import write_pictures
 from tests.guides.other_caffes import lay_other_caffes
 from tests.support.guides.blocks import Block
 from tests.support.mpirun import mpi_environment
@@ -91,7 +88,7 @@ class Bed:
         return [Answer(**answer) for answer in json.loads(told.read_text())]
 
     def folder(self, place: Path, text: str) -> Path:
-        """A folder with what a reader of ``text`` has: networks and scripts of the wheel, digits, some pictures."""
+        """Make the folder of a reader of ``text``: networks and scripts of the wheel, and what make_digits.py makes."""
         place.mkdir()
         (place / ".venv").symlink_to(self.home)
         if "prototxt/" in text:
@@ -102,11 +99,11 @@ class Bed:
                 solver.write_text(shortened(solver.read_text()))
             for part in ("train_lmdb", "test_lmdb"):
                 shutil.copytree(GOLDEN / "lmdb" / f"digits_{part}", place / "data" / "digits" / part)
+            write_pictures(place / "data" / "digits")
         if "tools/" in text:
             (place / "tools").symlink_to(ROOT / "tools")
         if "VOCdevkit" in text:
             lay_other_caffes(place)
-        lay_pictures(place)
         return place
 
     def _variables(self) -> dict[str, str]:
@@ -123,21 +120,6 @@ def _lend_mpi(from_home: Path, home: Path) -> None:
     for name in (*programs, "lib/libmpi.so.40", "lib/libmpi.so", "lib/openmpi"):
         if (from_home / name).exists():
             (home / name).symlink_to(from_home / name)
-
-
-def lay_pictures(place: Path) -> None:
-    """Put into the folder digits as files, which guides call by what they show, and two photos with a list."""
-    digits = LmdbSource(str(GOLDEN / "lmdb" / "digits_test_lmdb"))
-    images = {int(sample.label): sample.image for sample in map(digits.read, range(len(digits)))}
-    digits.close()
-    (place / "pictures").mkdir()
-    for digit, name in ((7, "seven.png"), (3, "three.png"), (3, "pictures/3.png")):
-        Image.fromarray(images[digit][0].astype(np.uint8)).save(place / name)
-    photos = place / "data" / "photos"
-    photos.mkdir(parents=True)
-    for number in range(2):
-        Image.new("RGB", (300, 200), (100 * number, 50, 200)).save(photos / f"{number}.jpg")
-    (photos / "train.txt").write_text("0.jpg 0\n1.jpg 1\n")
 
 
 def _call(words: Sequence[str], folder: Path, variables: dict[str, str] | None = None) -> None:

@@ -12,6 +12,8 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.system.device import CPU, choose, choose_device, describe_devices, memory_of, synchronize, use_line
 from tests.support.training import solver_of
 
+pytestmark = pytest.mark.usefixtures("command_line")
+
 GPUS = [
     SimpleNamespace(name="Big", major=9, minor=0, total_memory=80 * 2**30, multi_processor_count=132),
     SimpleNamespace(name="Small", major=7, minor=5, total_memory=3 * 2**29, multi_processor_count=14),

@@ -16,6 +16,8 @@ from bpt.nn.net_graph import build_graph_of
 from bpt.train import state as snapshot
 from bpt.train.solver.solver import Solver
 
+pytestmark = pytest.mark.usefixtures("command_line")
+
 NET = """
 name: "small"
 layer { name: "in" type: "Input" top: "x" top: "t" input_param { shape { dim: 2 dim: 3 } shape { dim: 2 dim: 1 } } }

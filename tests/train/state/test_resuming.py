@@ -20,6 +20,8 @@ from tests.support.golden_cases import graph_of
 from tests.support.paths import GOLDEN
 from tests.support.small_states import NET, Small, values
 
+pytestmark = pytest.mark.usefixtures("command_line")
+
 HDF5 = "snapshot_format: HDF5"
 
 

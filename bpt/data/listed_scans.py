@@ -1,0 +1,105 @@
+"""The volumes and the clips of videos that a list names, and whether each can be read."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bpt.base.errors import DataError, FileError
+from bpt.data.clip_source import ClipSource
+from bpt.data.nifti import import_nibabel, read_nifti
+from bpt.data.source import read_list
+from bpt.data.volume_source import volume_entry
+
+_ENDINGS = (".nii", ".nii.gz", ".hdr", ".img")
+_CLIP = re.compile(r"\S.*\s[0-9]+\s+[0-9]+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class ListedVolume:
+    """A line of a list of volumes.
+
+    Attributes:
+        place: the list and the line.
+        line: its text, a path and a label.
+        folder: that the path starts from.
+    """
+
+    place: str
+    line: str
+    folder: Path
+
+    def check(self) -> None:
+        """Read the volume.
+
+        Raises:
+            FileError: the line is wrong, or the file is missing or cannot be read.
+            DataError: the file is damaged.
+        """
+        entry = volume_entry(self.line, self.folder, self.place)
+        try:
+            read_nifti(entry.path)
+        except FileError as error:
+            raise DataError(f"{self.place}: {error}") from None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file; 0 if it is not there."""
+        try:
+            return os.stat(volume_entry(self.line, self.folder, self.place).path).st_size
+        except (FileError, OSError):
+            return 0
+
+
+@dataclass(frozen=True)
+class ListedClip:
+    """Clip ``index`` of ``source``."""
+
+    source: ClipSource
+    index: int
+
+    def check(self) -> None:
+        """Decode its frames, or raise a DataError."""
+        self.source.read(self.index)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file with its first frame; 0 if that is not there."""
+        try:
+            return os.stat(self.source.first_file(self.index)).st_size
+        except OSError:
+            return 0
+
+
+def listed_volumes(path: str, root_folder: str = "") -> Sequence[ListedVolume]:
+    """Return the lines of the list of volumes at ``path``; see VolumeSource.
+
+    Raises:
+        FileError: the list cannot be read, or is empty.
+        UserError: the package nibabel is missing.
+    """
+    import_nibabel()
+    folder = Path(root_folder) if root_folder else Path(path).parent
+    lines = [(number, line.strip()) for number, line in enumerate(read_list(path, "that lists volumes"), 1)]
+    found = [ListedVolume(f"{path}:{number}", line, folder) for number, line in lines if line]
+    if not found:
+        raise FileError(path, "lists no volumes; write a line for each: its path, then its label")
+    return found
+
+
+def lists_volumes(path: str) -> bool:
+    """Return whether the first file that the text at ``path`` names ends as that of a volume."""
+    return any(word.lower().endswith(_ENDINGS) for word in first_line(path).split())
+
+
+def lists_clips(path: str) -> bool:
+    """Return whether the first line of the text at ``path`` has the form of a clip: a video and two numbers."""
+    return _CLIP.fullmatch(first_line(path)) is not None
+
+
+def first_line(path: str) -> str:
+    """Return the first line of the text at ``path`` that is not empty; "": there is none."""
+    return next((line.strip() for line in read_list(path, "that lists files") if line.strip()), "")
