@@ -5,38 +5,41 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bpt.config.proto import bpt_pb2 as pb
-
-_TEXT = pb.SolverParameter()  # its defaults are float32, as all numbers of texts are
+from bpt.config.schema_specs import SCHEMA, spec_of
 
 
 @dataclass(frozen=True)
+@spec_of(pb.CosineParameter)
 class CosineSpec:
     """The restarts of ``lr_policy: "cosine"``."""
 
-    period: int = 0
-    growth: int = 1
+    period: int = SCHEMA
+    growth: int = SCHEMA
 
 
 @dataclass(frozen=True)
+@spec_of(pb.OneCycleParameter)
 class OneCycleSpec:
     """The cycle of ``lr_policy: "onecycle"``."""
 
-    rising: float = pb.OneCycleParameter().rising
-    div_factor: float = 25.0
-    final_div_factor: float = 10000.0
+    rising: float = SCHEMA
+    div_factor: float = SCHEMA
+    final_div_factor: float = SCHEMA
 
 
 @dataclass(frozen=True)
+@spec_of(pb.AverageParameter)
 class AverageSpec:
     """The average of the weights over iterations."""
 
-    kind: int = pb.AverageParameter.EMA
-    decay: float = pb.AverageParameter().decay
-    start: int = 1
-    interval: int = 1
+    kind: int = SCHEMA
+    decay: float = SCHEMA
+    start: int = SCHEMA
+    interval: int = SCHEMA
 
 
 @dataclass(frozen=True)
+@spec_of(pb.SolverParameter)
 class OptimSpec:
     """The update rule, the learning rate, and the treatment of gradients; fields are named as in Caffe.
 
@@ -44,45 +47,45 @@ class OptimSpec:
         given: the names of those that the text sets.
     """
 
-    type: str = "SGD"
-    base_lr: float = 0.0
-    lr_policy: str = ""
-    gamma: float = 0.0
-    power: float = 0.0
-    stepsize: int = 0
-    stepvalue: tuple[int, ...] = ()
-    max_iter: int = 0
-    momentum: float = 0.0
-    momentum2: float = _TEXT.momentum2
-    rms_decay: float = _TEXT.rms_decay
-    delta: float = _TEXT.delta
-    weight_decay: float = 0.0
-    regularization_type: str = "L2"
-    clip_gradients: float = -1.0
-    iter_size: int = 1
-    rampup_interval: int = 0
-    rampup_lr: float = 0.0
-    warmup_iter: int = 0
-    warmup_start_lr: float = 0.0
-    min_lr: float = 0.0
-    plateau_winsize: tuple[int, ...] = ()
-    stagelr: tuple[float, ...] = ()
-    stageiter: tuple[int, ...] = ()
-    cosine_param: CosineSpec = CosineSpec()
-    onecycle_param: OneCycleSpec = OneCycleSpec()
-    momentum_policy: str = "fixed"
-    max_momentum: float = _TEXT.max_momentum
-    momentum_power: float = 1.0
-    weight_decay_policy: str = "fixed"
-    weight_decay_power: float = 1.0
-    max_weight_decay: float = 0.0
-    larc: bool = False
-    larc_policy: str = "scale"
-    larc_eta: float = _TEXT.larc_eta
-    larc_turbo: bool = False
-    local_lr_auto: bool = False
-    local_gw_ratio: float = _TEXT.local_gw_ratio
-    average_param: AverageSpec = AverageSpec()
+    type: str = SCHEMA
+    base_lr: float = SCHEMA
+    lr_policy: str = SCHEMA
+    gamma: float = SCHEMA
+    power: float = SCHEMA
+    stepsize: int = SCHEMA
+    stepvalue: tuple[int, ...] = SCHEMA
+    max_iter: int = SCHEMA
+    momentum: float = SCHEMA
+    momentum2: float = SCHEMA
+    rms_decay: float = SCHEMA
+    delta: float = SCHEMA
+    weight_decay: float = SCHEMA
+    regularization_type: str = SCHEMA
+    clip_gradients: float = SCHEMA
+    iter_size: int = SCHEMA
+    rampup_interval: int = SCHEMA
+    rampup_lr: float = SCHEMA
+    warmup_iter: int = SCHEMA
+    warmup_start_lr: float = SCHEMA
+    min_lr: float = SCHEMA
+    plateau_winsize: tuple[int, ...] = SCHEMA
+    stagelr: tuple[float, ...] = SCHEMA
+    stageiter: tuple[int, ...] = SCHEMA
+    cosine_param: CosineSpec = SCHEMA
+    onecycle_param: OneCycleSpec = SCHEMA
+    momentum_policy: str = SCHEMA
+    max_momentum: float = SCHEMA
+    momentum_power: float = SCHEMA
+    weight_decay_policy: str = SCHEMA
+    weight_decay_power: float = SCHEMA
+    max_weight_decay: float = SCHEMA
+    larc: bool = SCHEMA
+    larc_policy: str = SCHEMA
+    larc_eta: float = SCHEMA
+    larc_turbo: bool = SCHEMA
+    local_lr_auto: bool = SCHEMA
+    local_gw_ratio: float = SCHEMA
+    average_param: AverageSpec = SCHEMA
     given: frozenset[str] = frozenset()
 
     @property

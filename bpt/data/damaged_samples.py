@@ -40,11 +40,13 @@ class ReportingSource(Generic[S]):
 
     Attributes:
         path: of the list, for messages.
+        reports: whether samples that are skipped are reported.
     """
 
     def __init__(self, source: NumberedSource[S]) -> None:
         self._source = source
         self.path = source.path
+        self.reports = True
         self._lock = threading.Lock()
         self._others: list[tuple[int, str]] | None = None
         self._looked = 0
@@ -96,16 +98,12 @@ class SkippingSource(ReportingSource[S]):
     Which one that is depends on the list and its files only, so all ranks and all divisions of a batch agree. Each
     sample that is skipped is reported once, and their number when the source is closed.
 
-    Args:
-        reports: whether anything is reported.
-
     Attributes:
         skipped: the numbers of the samples that cannot be used, as far as they have been met.
     """
 
-    def __init__(self, source: NumberedSource[S], reports: bool = True) -> None:
+    def __init__(self, source: NumberedSource[S]) -> None:
         super().__init__(source)
-        self._reports = reports
         self.skipped: set[int] = set()
 
     def read(self, index: int) -> S:
@@ -129,7 +127,7 @@ class SkippingSource(ReportingSource[S]):
         raise DataError(f"{self.path}: none of the {count} samples that it lists can be used{why}")
 
     def close(self) -> None:
-        if self.skipped and self._reports:
+        if self.skipped and self.reports:
             skipped = len(self.skipped)
             log.log(ANY_RANK, "%s: %d of %d samples were skipped (on_error: SKIP)", self.path, skipped, len(self))
         super().close()
@@ -139,15 +137,14 @@ class SkippingSource(ReportingSource[S]):
             if place in self.skipped:
                 return
             self.skipped.add(place)
-        if self._reports:
+        if self.reports:
             log.log(ANY_RANK, "skipped, the next one that can be used takes its place: %s", why)
 
 
-def handle_damage(source: NumberedSource[S], skips: bool, reports: bool = True) -> ReportingSource[S]:
+def handle_damage(source: NumberedSource[S], skips: bool) -> ReportingSource[S]:
     """Return ``source`` with what is done about samples that cannot be read.
 
     Args:
         skips: others take their places; else the first one is an error that names all.
-        reports: whether skipped ones are reported.
     """
-    return SkippingSource(source, reports) if skips else ReportingSource(source)
+    return SkippingSource(source) if skips else ReportingSource(source)

@@ -32,7 +32,7 @@ from bpt.graph.layer_spec import FileKind, LayerSpec
 from bpt.graph.layer_specs import layer_specs
 from bpt.graph.state import filter_layers
 from bpt.nn.layers import LAYERS
-from bpt.nn.layers.video_data import open_clips
+from bpt.nn.layers.video_data import VideoData
 from bpt.system.comm.base import Communicator
 
 _MIB = 2**20
@@ -144,7 +144,7 @@ _PICTURES = {FileKind.IMAGE_LIST: listed_pictures, FileKind.WINDOW_FILE: window_
 
 
 def _clips_of(spec: LayerSpec) -> Sequence[ListedClip]:
-    source = open_clips(spec)
+    source = VideoData.open(spec)
     return [ListedClip(source, index) for index in range(len(source))]
 
 

@@ -4,57 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
-from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
 from bpt.base.origin import FieldPath
-from bpt.config.optim_spec import AverageSpec, CosineSpec, OneCycleSpec, OptimSpec
+from bpt.config.optim_spec import OptimSpec
 from bpt.config.plan.nets import NetFields
-from bpt.config.plan.run_plan import (
-    AgwuSpec,
-    BalanceSpec,
-    CgdpSpec,
-    CompressionSpec,
-    EarlyStoppingSpec,
-    FaultSpec,
-    FcSpec,
-    GabraSpec,
-    InnerSpec,
-    LocalSpec,
-    ParallelSpec,
-    PipelineSpec,
-    RunPlan,
-    TreeSpec,
-)
+from bpt.config.plan.run_plan import RunPlan
 from bpt.config.plan.shared_solver import relevant_solver
 from bpt.config.precision import precision_of
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.sources import SolverSource, read_solver
 from bpt.config.proto.text import to_text
-
-T = TypeVar("T")
-
-_SPECS: dict[str, type[Any]] = {
-    "ParallelParameter": ParallelSpec,
-    "CgdpParameter": CgdpSpec,
-    "TreeParameter": TreeSpec,
-    "FaultParameter": FaultSpec,
-    "CompressionParameter": CompressionSpec,
-    "LocalParameter": LocalSpec,
-    "AgwuParameter": AgwuSpec,
-    "BalanceParameter": BalanceSpec,
-    "FcParameter": FcSpec,
-    "PipelineParameter": PipelineSpec,
-    "GabraParameter": GabraSpec,
-    "InnerParameter": InnerSpec,
-    "CosineParameter": CosineSpec,
-    "OneCycleParameter": OneCycleSpec,
-    "AverageParameter": AverageSpec,
-    "EarlyStoppingParameter": EarlyStoppingSpec,
-}
-"""Message of the schema → what it becomes. The other messages of a solver are texts of nets, and stay."""
+from bpt.config.schema_specs import SPECS, fill_spec
 
 
 def resolve(
@@ -77,11 +39,11 @@ def resolve(
         param.train_state.level = level
     if stages is not None:
         param.train_state.stage.extend(stages)
-    return _filled(
+    return fill_spec(
         RunPlan,
         param,
-        nets=_filled(NetFields, param, **{name: None for name in _ABSENT if not param.HasField(name)}),
-        optim=_filled(OptimSpec, param, given=frozenset(field.name for field, _ in param.ListFields())),
+        nets=fill_spec(NetFields, param, **{name: None for name in _ABSENT if not param.HasField(name)}),
+        optim=fill_spec(OptimSpec, param, given=frozenset(field.name for field, _ in param.ListFields())),
         asked_precision=precision_of(param),
         path=source.path,
         origins=source.origins,
@@ -108,24 +70,10 @@ def plan_of(run: SolverSource | RunPlan) -> RunPlan:
     return run if isinstance(run, RunPlan) else resolve(run)
 
 
-def _filled(kind: type[T], message: Message, **others: object) -> T:
-    """Return a ``kind`` with the fields of ``message`` of the same names, except for ``others``."""
-    known = message.DESCRIPTOR.fields_by_name
-    names = [field.name for field in fields(kind) if field.name in known and field.name not in others]  # type: ignore[arg-type]
-    return kind(**{name: _value(getattr(message, name)) for name in names}, **others)
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, Message):
-        kind = _SPECS.get(value.DESCRIPTOR.name)
-        return value if kind is None else _filled(kind, value)
-    return value if isinstance(value, (str, int, float)) else tuple(value)
-
-
 def _set_fields(message: Message, within: FieldPath = ()) -> Iterator[FieldPath]:
     """Yield the paths of all fields that are set, without nets."""
     for descriptor, value in message.ListFields():
         way = (*within, descriptor.name)
         yield way
-        if isinstance(value, Message) and value.DESCRIPTOR.name in _SPECS:
+        if isinstance(value, Message) and value.DESCRIPTOR.name in SPECS:
             yield from _set_fields(value, way)

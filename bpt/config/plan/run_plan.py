@@ -18,6 +18,7 @@ from bpt.config.optim_spec import OptimSpec
 from bpt.config.plan.nets import NetFields, NetPlan, test_plans, train_plan
 from bpt.config.precision import Precision, precision_of_net
 from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.schema_specs import SCHEMA, spec_of
 
 _Parallel, _Pipeline = pb.ParallelParameter, pb.PipelineParameter
 
@@ -26,60 +27,65 @@ OUTER = (_Parallel.SGWU, _Parallel.AGWU, _Parallel.ASGD)
 
 
 @dataclass(frozen=True)
+@spec_of(pb.CgdpParameter)
 class CgdpSpec:
     """The chunks of gradients under ``exchange: CGDP``."""
 
-    chunk_size: int = 0
-    step: int = 10
-    range: int = 5
-    interval: int = 10
-    chunking: int = pb.CgdpParameter.UNIFORM
-    choice: str = ""
+    chunk_size: int = SCHEMA
+    step: int = SCHEMA
+    range: int = SCHEMA
+    interval: int = SCHEMA
+    chunking: int = SCHEMA
+    choice: str = SCHEMA
 
 
 @dataclass(frozen=True)
+@spec_of(pb.AgwuParameter)
 class AgwuSpec:
     """The exchanges of the outer layer: SGWU, AGWU, ASGD."""
 
-    normalizer: int = pb.AgwuParameter.OTHERS
-    local_epochs: int = 1
-    max_staleness: int = 0
-    weigh_by_accuracy: bool = True
-    weigh_by_samples: bool = True
-    accuracy: int = pb.AgwuParameter.DURING_EPOCH
-    push: int = 1
-    fetch: int = 1
-    ranks: int = 0
-    worker_exchange: int = _Parallel.ALLREDUCE
+    normalizer: int = SCHEMA
+    local_epochs: int = SCHEMA
+    max_staleness: int = SCHEMA
+    weigh_by_accuracy: bool = SCHEMA
+    weigh_by_samples: bool = SCHEMA
+    accuracy: int = SCHEMA
+    push: int = SCHEMA
+    fetch: int = SCHEMA
+    ranks: int = SCHEMA
+    worker_exchange: int = SCHEMA
 
 
 @dataclass(frozen=True)
+@spec_of(pb.BalanceParameter)
 class BalanceSpec:
     """The division of samples among replicas of unequal speed."""
 
-    profile: str = ""
-    num_batches: int = 4
-    rule: int = pb.BalanceParameter.HARMONIC
-    normalizer: int = pb.BalanceParameter.SHARE
-    finish: int = pb.BalanceParameter.TOGETHER
+    profile: str = SCHEMA
+    num_batches: int = SCHEMA
+    rule: int = SCHEMA
+    normalizer: int = SCHEMA
+    finish: int = SCHEMA
 
 
 @dataclass(frozen=True)
+@spec_of(pb.TreeParameter)
 class TreeSpec:
     """The messages of gradients and weights under ``exchange: TREE``."""
 
-    sends: int = pb.TreeParameter.PAIRWISE
+    sends: int = SCHEMA
 
 
 @dataclass(frozen=True)
+@spec_of(pb.CompressionParameter)
 class CompressionSpec:
     """The compression of gradients between ranks."""
 
-    codec: int = pb.CompressionParameter.NONE
-    ratio: float = pb.CompressionParameter().ratio  # 0.01 in float32, as texts have it
-    rank: int = 2
-    warm_up: int = 100
-    links: int = pb.CompressionParameter.BETWEEN_HOSTS
+    codec: int = SCHEMA
+    ratio: float = SCHEMA
+    rank: int = SCHEMA
+    warm_up: int = SCHEMA
+    links: int = SCHEMA
 
     @property
     def name(self) -> str:
@@ -89,26 +95,28 @@ class CompressionSpec:
 
 
 @dataclass(frozen=True)
+@spec_of(pb.LocalParameter)
 class LocalSpec:
     """The replicas that update by themselves between averages, under ``exchange: LOCAL``."""
 
-    steps: int = 8
-    start_iter: int = 0
-    momentum: int = pb.LocalParameter.AVERAGE
-    sum_within_hosts: bool = False
+    steps: int = SCHEMA
+    start_iter: int = SCHEMA
+    momentum: int = SCHEMA
+    sum_within_hosts: bool = SCHEMA
 
 
 @dataclass(frozen=True)
+@spec_of(pb.FaultParameter)
 class FaultSpec:
     """The reaction of a run in step to the loss of a rank."""
 
-    on_loss: int = pb.FaultParameter.HEAL
-    min_ranks: int = 1
-    copies: int = 0
-    copy_interval: int = 1
-    timeout: float = 300.0
-    spares: int = 0
-    memory_snapshot: int = 0
+    on_loss: int = SCHEMA
+    min_ranks: int = SCHEMA
+    copies: int = SCHEMA
+    copy_interval: int = SCHEMA
+    timeout: float = SCHEMA
+    spares: int = SCHEMA
+    memory_snapshot: int = SCHEMA
 
     @property
     def heals(self) -> bool:
@@ -117,81 +125,87 @@ class FaultSpec:
 
 
 @dataclass(frozen=True)
+@spec_of(pb.FcParameter)
 class FcSpec:
     """The exchange of activations among ranks that share a fully connected layer."""
 
-    scheme: int = pb.FcParameter.PEER
+    scheme: int = SCHEMA
 
 
 @dataclass(frozen=True)
+@spec_of(pb.GabraParameter)
 class GabraSpec:
     """The genetic algorithm of ``allocator: GABRA``."""
 
-    population: int = 64
-    generations: int = 2000
-    crossover: float = pb.GabraParameter().crossover  # 0.8 in float32, as texts have it
-    seed: int = 0
+    population: int = SCHEMA
+    generations: int = SCHEMA
+    crossover: float = SCHEMA
+    seed: int = SCHEMA
 
 
 @dataclass(frozen=True)
+@spec_of(pb.PipelineParameter)
 class PipelineSpec:
     """The stages of layers, and the order in which micro-batches pass them."""
 
-    allocator: int = _Pipeline.BLOCK
-    schedule: int = _Pipeline.GPIPE
-    micro_batches: int = 4
-    objective: int = _Pipeline.STEP_TIME
-    devices: str = ""
-    costs: str = ""
-    partitions: int = 0
-    partition_by: int = _Pipeline.LAYERS
-    capacity: tuple[float, ...] = ()
-    gabra_param: GabraSpec = GabraSpec()
-    batch_norm_over: int = _Pipeline.MICRO_BATCH
+    allocator: int = SCHEMA
+    schedule: int = SCHEMA
+    micro_batches: int = SCHEMA
+    objective: int = SCHEMA
+    devices: str = SCHEMA
+    costs: str = SCHEMA
+    partitions: int = SCHEMA
+    partition_by: int = SCHEMA
+    capacity: tuple[float, ...] = SCHEMA
+    gabra_param: GabraSpec = SCHEMA
+    batch_norm_over: int = SCHEMA
 
 
 @dataclass(frozen=True)
+@spec_of(pb.InnerParameter)
 class InnerSpec:
     """The inner layer: how one process divides its work among its cores."""
 
-    engine: int = pb.InnerParameter.LIBRARY
-    num_threads: int = 0
+    engine: int = SCHEMA
+    num_threads: int = SCHEMA
 
 
 @dataclass(frozen=True)
+@spec_of(pb.EarlyStoppingParameter)
 class EarlyStoppingSpec:
     """The end of training before ``max_iter``, and the direction of better test outputs."""
 
-    output: str = ""
-    better: int = pb.EarlyStoppingParameter.AUTO
-    patience: int = 10
-    min_delta: float = 0.0
+    output: str = SCHEMA
+    better: int = SCHEMA
+    patience: int = SCHEMA
+    min_delta: float = SCHEMA
 
 
 @dataclass(frozen=True)
+@spec_of(pb.ParallelParameter)
 class ParallelSpec:
     """The division of a run over its ranks; by default data parallelism, or one process."""
 
-    num_stages: int = 1
-    num_shards: int = 1
-    batch_scope: int = _Parallel.GLOBAL
-    exchange: int = _Parallel.ALLREDUCE
-    cgdp_param: CgdpSpec = CgdpSpec()
-    agwu_param: AgwuSpec = AgwuSpec()
-    balance: int = _Parallel.UNIFORM
-    balance_param: BalanceSpec = BalanceSpec()
-    fc_param: FcSpec = FcSpec()
-    pipeline_param: PipelineSpec = PipelineSpec()
-    inner_param: InnerSpec = InnerSpec()
-    sync_batch_norm: bool = False
-    server: int = _Parallel.DEDICATED
-    ship_data: bool = False
-    servers: int = 0
-    tree_param: TreeSpec = TreeSpec()
-    fault_param: FaultSpec = FaultSpec()
-    auto: bool = False
-    compression_param: CompressionSpec = CompressionSpec()
-    local_param: LocalSpec = LocalSpec()
+    num_stages: int = SCHEMA
+    num_shards: int = SCHEMA
+    batch_scope: int = SCHEMA
+    exchange: int = SCHEMA
+    cgdp_param: CgdpSpec = SCHEMA
+    agwu_param: AgwuSpec = SCHEMA
+    balance: int = SCHEMA
+    balance_param: BalanceSpec = SCHEMA
+    fc_param: FcSpec = SCHEMA
+    pipeline_param: PipelineSpec = SCHEMA
+    inner_param: InnerSpec = SCHEMA
+    sync_batch_norm: bool = SCHEMA
+    server: int = SCHEMA
+    ship_data: bool = SCHEMA
+    servers: int = SCHEMA
+    tree_param: TreeSpec = SCHEMA
+    fault_param: FaultSpec = SCHEMA
+    auto: bool = SCHEMA
+    compression_param: CompressionSpec = SCHEMA
+    local_param: LocalSpec = SCHEMA
 
     @property
     def replica_ranks(self) -> int:
@@ -215,6 +229,7 @@ class ParallelSpec:
 
 
 @dataclass(frozen=True)
+@spec_of(pb.SolverParameter)
 class RunPlan:
     """A resolved run: the nets to train and test, how and on which ranks, and what is written.
 
@@ -231,33 +246,33 @@ class RunPlan:
     """
 
     nets: NetFields = NetFields()  # noqa: RUF009  frozen
-    test_iter: tuple[int, ...] = ()
-    test_interval: int = 0
-    test_compute_loss: bool = False
-    test_initialization: bool = True
-    eval_type: str = "classification"
-    ap_version: str = "Integral"
-    show_per_class_result: bool = False
+    test_iter: tuple[int, ...] = SCHEMA
+    test_interval: int = SCHEMA
+    test_compute_loss: bool = SCHEMA
+    test_initialization: bool = SCHEMA
+    eval_type: str = SCHEMA
+    ap_version: str = SCHEMA
+    show_per_class_result: bool = SCHEMA
     optim: OptimSpec = OptimSpec()  # noqa: RUF009
-    display: int = 0
-    average_loss: int = 1
-    snapshot: int = 0
-    snapshot_prefix: str = ""
-    snapshot_diff: bool = False
-    snapshot_format: int = pb.SolverParameter.BINARYPROTO
-    snapshot_after_train: bool = True
-    on_nan: int = pb.SolverParameter.STOP
-    snapshot_best: str = ""
-    max_snapshots: int = 0
-    early_stopping_param: EarlyStoppingSpec = EarlyStoppingSpec()
-    weights: tuple[str, ...] = ()
-    random_seed: int = -1
-    debug_info: bool = False
-    solver_mode: int = pb.SolverParameter.GPU
-    device_id: int = 0
-    engine: int = pb.SolverParameter.AUTO
+    display: int = SCHEMA
+    average_loss: int = SCHEMA
+    snapshot: int = SCHEMA
+    snapshot_prefix: str = SCHEMA
+    snapshot_diff: bool = SCHEMA
+    snapshot_format: int = SCHEMA
+    snapshot_after_train: bool = SCHEMA
+    on_nan: int = SCHEMA
+    snapshot_best: str = SCHEMA
+    max_snapshots: int = SCHEMA
+    early_stopping_param: EarlyStoppingSpec = SCHEMA
+    weights: tuple[str, ...] = SCHEMA
+    random_seed: int = SCHEMA
+    debug_info: bool = SCHEMA
+    solver_mode: int = SCHEMA
+    device_id: int = SCHEMA
+    engine: int = SCHEMA
     asked_precision: Precision | None = None
-    parallel_param: ParallelSpec = ParallelSpec()
+    parallel_param: ParallelSpec = SCHEMA
     path: str = ""
     origins: Mapping[FieldPath, Origin] = field(default_factory=dict, repr=False)
     set_fields: frozenset[FieldPath] = frozenset()

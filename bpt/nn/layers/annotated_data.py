@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 
-from bpt.base.errors import FileError, UserError
-from bpt.base.seeds import derive_seed
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.annotated import AnnotatedSource
 from bpt.data.annotated_batches import ROW, AnnotatedBatches
 from bpt.data.annotated_transform import AnnotatedTransform
-from bpt.data.sampler import Sampler
 from bpt.data.source import a_few, size_of
-from bpt.graph.layer_spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
+from bpt.graph.layer_spec import FileKind, LayerSpec, Shape
+from bpt.graph.share import Share
 from bpt.nn.layers.base import LAYERS, DataLayer
-from bpt.nn.layers.prefetching import PrefetchingDataLayer, batch_size_of, prefetch_of, seed_of, source_of
-from bpt.nn.layers.transform_param import check_workers, notice_old_fields, preprocessing_of, workers_of
-from bpt.nn.pass_context import PassContext
+from bpt.nn.layers.layer_text import errors_at
+from bpt.nn.layers.prefetching import PrefetchingDataLayer
+from bpt.nn.layers.transform_param import (
+    OLD_FIELDS,
+    channels_of,
+    check_workers,
+    preprocessing_of,
+    workers_of,
+)
 
 FIELD = "data_param"
 
@@ -38,7 +43,8 @@ class AnnotatedData(PrefetchingDataLayer):
     Of SSD's Caffe (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016, section 2.2).
     """
 
-    arity = Arity(bottoms=(0, 0), tops=(1, 2))
+    field = FIELD
+    old_fields = OLD_FIELDS
     listed = (1,)
     reads = frozenset({"transform_param", "data_param"})
     files = (
@@ -48,34 +54,26 @@ class AnnotatedData(PrefetchingDataLayer):
     )
     reads_images = True
 
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
+    @classmethod
+    def make_source(cls, spec: LayerSpec, path: str) -> AnnotatedSource:
         param = spec.param.data_param
-        seed = seed_of(spec, context)
-        skip = derive_seed(seed, "rand_skip") % param.rand_skip if param.rand_skip else 0
-        transform = _transform_of(spec, seed)
-        source = _open(spec, transform)
-        sampler = Sampler([len(source)], shuffle=param.shuffle, seed=seed, skip=skip)
-        share = context.split(param.batch_size)
-        batches = AnnotatedBatches(source, sampler, transform, share, _has_boxes(spec, source), workers_of(spec))
-        super().__init__(spec, context, batches, param.prefetch)
-        notice_old_fields(spec, FIELD)
+        channels = 3 if param.force_encoded_color else channels_of(spec)
+        return AnnotatedSource(path, random_access=param.shuffle, channels=channels)
 
     @classmethod
-    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
-        batch_size = batch_size_of(spec, FIELD)
-        prefetch_of(spec)
+    def make_batches(cls, spec: LayerSpec, source: AnnotatedSource, share: Share, seed: int) -> AnnotatedBatches:
+        sampler = cls.sampler_of(spec, [len(source)], seed)
+        has_boxes = _has_boxes(spec, source)
+        return AnnotatedBatches(source, sampler, _transform_of(spec, seed), share, has_boxes, workers_of(spec))
+
+    @classmethod
+    def infer_tops(cls, spec: LayerSpec, batch_size: int) -> Sequence[Shape]:
         transform = _transform_of(spec)
-        source = _open(spec, transform)
-        try:
-            first, boxes = source.read(0).image.shape, _has_boxes(spec, source)
-        finally:
-            source.close()
-        try:
+        with closing(cls.open(spec)) as source:
+            first, has_boxes = source.read(0).image.shape, _has_boxes(spec, source)
+        with errors_at(spec, "transform_param"):
             shape = transform.infer(first)
-        except UserError as error:
-            raise spec.error(str(error), "transform_param") from None
-        label: Shape = (1, 1, 1, ROW) if boxes else (batch_size,)
-        return LayerShapes(((batch_size, *shape), label)[: len(spec.tops)])
+        return (batch_size, *shape), (1, 1, 1, ROW) if has_boxes else (batch_size,)
 
     @classmethod
     def label_shape(cls, batch: int) -> Shape:
@@ -84,11 +82,8 @@ class AnnotatedData(PrefetchingDataLayer):
     @classmethod
     def preprocessing(cls, spec: LayerSpec) -> pb.ImagePreprocessing:
         """As ``resize_param`` says or, without it, as Data's."""
-        source = _open(spec, _transform_of(spec))
-        try:
+        with closing(cls.open(spec)) as source:
             channels, size = size_of(source.read(index).image for index in a_few(len(source)))
-        finally:
-            source.close()
         if not spec.param.transform_param.HasField("resize_param"):
             return preprocessing_of(spec, channels, size)
         found = preprocessing_of(spec, channels, ())
@@ -107,16 +102,5 @@ def _has_boxes(spec: LayerSpec, source: AnnotatedSource) -> bool:
 def _transform_of(spec: LayerSpec, seed: int = 0) -> AnnotatedTransform:
     param = spec.param
     check_workers(spec)
-    try:
+    with errors_at(spec, "transform_param"):
         return AnnotatedTransform(param.transform_param, param.phase, param.annotated_data_param.batch_sampler, seed)
-    except UserError as error:
-        raise spec.error(str(error), "transform_param") from None
-
-
-def _open(spec: LayerSpec, transform: AnnotatedTransform) -> AnnotatedSource:
-    param = spec.param.data_param
-    channels = 3 if param.force_encoded_color else transform.last.channels
-    try:
-        return AnnotatedSource(source_of(spec, FIELD), random_access=param.shuffle, channels=channels)
-    except FileError as error:
-        raise spec.error(str(error), FIELD, "source") from None

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 
-from bpt.base.errors import FileError
-from bpt.base.seeds import derive_seed
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.batches import ImageBatches
 from bpt.data.lmdb_file import LmdbSource
-from bpt.data.sampler import Sampler
 from bpt.data.shipped import RecordStream, SpoolSource, spool_of
 from bpt.data.source import a_few, size_of
-from bpt.data.transform import Transform
-from bpt.graph.layer_spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
+from bpt.graph.layer_spec import FileKind, LayerSpec, Shape
+from bpt.graph.share import Share
 from bpt.nn.layers.base import LAYERS, DataLayer
 from bpt.nn.layers.layer_text import notice
-from bpt.nn.layers.prefetching import PrefetchingDataLayer, batch_size_of, prefetch_of, seed_of, source_of
+from bpt.nn.layers.prefetching import PrefetchingDataLayer
 from bpt.nn.layers.transform_param import (
+    OLD_FIELDS,
     augment_of,
-    notice_old_fields,
+    channels_of,
     preprocessing_of,
     shapes_of,
     transform_of,
@@ -41,44 +40,47 @@ class Data(PrefetchingDataLayer):
     decode and transform them.
     """
 
-    arity = Arity(bottoms=(0, 0), tops=(1, 2))
+    field = FIELD
+    old_fields = OLD_FIELDS
     files = ((f"{FIELD}.source", FileKind.LMDB), *DataLayer.files)
     reads_images = True
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
+        super().__init__(spec, context)
         param = spec.param.data_param
-        seed = seed_of(spec, context)
-        skip = derive_seed(seed, "rand_skip") % param.rand_skip if param.rand_skip else 0
-        transform, augment = transform_of(spec, seed, augments=True), augment_of(spec, seed)
-        source = _open(spec, transform)
-        sampler = Sampler([len(source)], shuffle=param.shuffle, seed=seed, skip=skip)
-        workers = workers_of(spec, decoding=source.is_encoded() or augment is not None)
-        batches = ImageBatches(source, sampler, transform, context.split(param.batch_size), workers, augment)
-        super().__init__(spec, context, batches, param.prefetch)
-        notice_old_fields(spec, FIELD)
         if param.backend == pb.DataParameter.LEVELDB:
             notice(spec, f'"{param.source}" is read as the LMDB that it is; set backend: LMDB', FIELD, "backend")
 
     @classmethod
-    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
-        batch_size = batch_size_of(spec, FIELD)
-        prefetch_of(spec)
+    def make_source(cls, spec: LayerSpec, path: str) -> LmdbSource | SpoolSource:
+        param = spec.param.data_param
+        channels = 3 if param.force_encoded_color else channels_of(spec)
+        spool = spool_of(path)
+        if not spool:
+            return LmdbSource(path, random_access=param.shuffle, channels=channels)
+        if (augment := augment_of(spec)) and augment.mixes:
+            why = "mixup and cutmix take any record of the data set, and ship_data sends each node its own only"
+            raise spec.error(why, "transform_param", "augment_param")
+        return SpoolSource(spool, channels)
+
+    @classmethod
+    def make_batches(cls, spec: LayerSpec, source: LmdbSource | SpoolSource, share: Share, seed: int) -> ImageBatches:
+        transform, augment = transform_of(spec, seed, augments=True), augment_of(spec, seed)
+        workers = workers_of(spec, decoding=source.is_encoded() or augment is not None)
+        return ImageBatches(source, cls.sampler_of(spec, [len(source)], seed), transform, share, workers, augment)
+
+    @classmethod
+    def infer_tops(cls, spec: LayerSpec, batch_size: int) -> Sequence[Shape]:
         transform = transform_of(spec, augments=True)
-        source = _open(spec, transform)
-        try:
+        with closing(cls.open(spec)) as source:
             first = source.read(0).image.shape
-        finally:
-            source.close()
         return shapes_of(spec, batch_size, first, transform, augment_of(spec))
 
     @classmethod
     def preprocessing(cls, spec: LayerSpec) -> pb.ImagePreprocessing:
         """Images were resized to the records' size when these were made, if a few have one."""
-        source = _open(spec, transform_of(spec, augments=True))
-        try:
+        with closing(cls.open(spec)) as source:
             channels, size = size_of(source.read(index).image for index in a_few(len(source)))
-        finally:
-            source.close()
         return preprocessing_of(spec, channels, size)
 
     def shipment(self) -> RecordStream:
@@ -100,18 +102,3 @@ def shipment_of(layer: DataLayer) -> RecordStream:
             "type",
         )
     return layer.shipment()
-
-
-def _open(spec: LayerSpec, transform: Transform) -> LmdbSource | SpoolSource:
-    param = spec.param.data_param
-    channels = 3 if param.force_encoded_color else transform.channels
-    path = source_of(spec, FIELD)
-    if spool := spool_of(path):
-        if (augment := augment_of(spec)) and augment.mixes:
-            why = "mixup and cutmix take any record of the data set, and ship_data sends each node its own only"
-            raise spec.error(why, "transform_param", "augment_param")
-        return SpoolSource(spool, channels)
-    try:
-        return LmdbSource(path, random_access=param.shuffle, channels=channels)
-    except FileError as error:
-        raise spec.error(str(error), FIELD, "source") from None

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bpt.base.errors import FileError
 from bpt.data.batches import RowBatches
 from bpt.data.hdf5_file import Hdf5Source
-from bpt.data.sampler import Sampler
-from bpt.graph.layer_spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
+from bpt.graph.layer_spec import Arity, FileKind, LayerSpec, Shape
+from bpt.graph.share import Share
 from bpt.nn.layers.base import LAYERS, DataLayer
-from bpt.nn.layers.prefetching import PrefetchingDataLayer, batch_size_of, seed_of, source_of
-from bpt.nn.pass_context import PassContext
+from bpt.nn.layers.prefetching import PrefetchingDataLayer
 
 FIELD = "hdf5_data_param"
 PREFETCH = 4  # the text has no field for it; as many as DataParameter's default
@@ -26,24 +24,23 @@ class HDF5Data(PrefetchingDataLayer):
     """
 
     arity = Arity(bottoms=(0, 0), tops=(1, None))
+    field = FIELD
     files = ((f"{FIELD}.source", FileKind.HDF5_LIST), *DataLayer.files)
 
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        param = spec.param.hdf5_data_param
-        source = _open(spec)
-        sampler = Sampler(source.file_sizes, shuffle=param.shuffle, seed=seed_of(spec, context))
-        super().__init__(spec, context, RowBatches(source, sampler, context.split(param.batch_size)), PREFETCH)
+    @classmethod
+    def make_source(cls, spec: LayerSpec, path: str) -> Hdf5Source:
+        return Hdf5Source(path, spec.tops, spec.param.hdf5_data_param.allow_external)
 
     @classmethod
-    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
-        batch_size = batch_size_of(spec, FIELD)
+    def make_batches(cls, spec: LayerSpec, source: Hdf5Source, share: Share, seed: int) -> RowBatches:
+        return RowBatches(source, cls.sampler_of(spec, source.file_sizes, seed), share)
+
+    @classmethod
+    def infer_tops(cls, spec: LayerSpec, batch_size: int) -> Sequence[Shape]:
         if spec.param.HasField("transform_param"):
             raise spec.error("HDF5Data does not transform its data; take transform_param out", "transform_param")
-        return LayerShapes(tuple((batch_size, *row) for row in _open(spec).row_shapes))
+        return [(batch_size, *row) for row in cls.open(spec).row_shapes]
 
-
-def _open(spec: LayerSpec) -> Hdf5Source:
-    try:
-        return Hdf5Source(source_of(spec, FIELD), spec.tops, spec.param.hdf5_data_param.allow_external)
-    except FileError as error:
-        raise spec.error(str(error), FIELD, "source") from None
+    @classmethod
+    def prefetch_of(cls, spec: LayerSpec) -> int:
+        return PREFETCH

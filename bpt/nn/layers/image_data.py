@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bpt.base.errors import DataError, FileError
-from bpt.base.seeds import derive_seed
+from bpt.base.errors import DataError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.batches import ImageBatches
 from bpt.data.damaged_samples import ReportingSource, handle_damage
 from bpt.data.image_source import ImageSource
-from bpt.data.sampler import Sampler
 from bpt.data.source import Sample
-from bpt.graph.layer_spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
+from bpt.graph.layer_spec import FileKind, LayerSpec, Shape
+from bpt.graph.share import Share
 from bpt.nn.layers.base import LAYERS, DataLayer
-from bpt.nn.layers.prefetching import PrefetchingDataLayer, batch_size_of, prefetch_of, seed_of, source_of
+from bpt.nn.layers.layer_text import errors_at
+from bpt.nn.layers.prefetching import PrefetchingDataLayer
 from bpt.nn.layers.transform_param import (
+    OLD_FIELDS,
     augment_of,
-    notice_old_fields,
+    new_size_of,
     preprocessing_of,
     shapes_of,
     transform_of,
     workers_of,
 )
-from bpt.nn.pass_context import PassContext
 
 FIELD = "image_data_param"
 
@@ -40,33 +40,37 @@ class ImageData(PrefetchingDataLayer):
     the next image that can be read takes the place of one that cannot.
     """
 
-    arity = Arity(bottoms=(0, 0), tops=(1, 2))
+    field = FIELD
+    old_fields = OLD_FIELDS
     reads = frozenset({"transform_param", "data_param"})  # of data_param prefetch, as in Caffe
     files = ((f"{FIELD}.source", FileKind.IMAGE_LIST), (f"{FIELD}.root_folder", FileKind.FOLDER), *DataLayer.files)
     reads_images = True
 
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
+    @classmethod
+    def make_source(cls, spec: LayerSpec, path: str) -> ReportingSource[Sample]:
         param = spec.param.image_data_param
-        seed = seed_of(spec, context)
-        skip = derive_seed(seed, "rand_skip") % param.rand_skip if param.rand_skip else 0
-        source = _open(spec)
-        sampler = Sampler([len(source)], shuffle=param.shuffle, seed=seed, skip=skip)
-        share = context.split(param.batch_size)
-        transform, augment = transform_of(spec, seed, augments=True), augment_of(spec, seed)
-        batches = ImageBatches(source, sampler, transform, share, workers_of(spec), augment)
-        super().__init__(spec, context, batches, prefetch_of(spec))
-        notice_old_fields(spec, FIELD)
+        source = ImageSource(
+            path,
+            root_folder=param.root_folder,
+            size=new_size_of(spec, FIELD),
+            channels=_channels(spec),
+            remedy="mend the file, or take its line out of the list",
+        )
+        return handle_damage(source, param.on_error == pb.ImageDataParameter.SKIP)
 
     @classmethod
-    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+    def make_batches(cls, spec: LayerSpec, source: ReportingSource[Sample], share: Share, seed: int) -> ImageBatches:
+        transform, augment = transform_of(spec, seed, augments=True), augment_of(spec, seed)
+        sampler = cls.sampler_of(spec, [len(source)], seed)
+        return ImageBatches(source, sampler, transform, share, workers_of(spec), augment)
+
+    @classmethod
+    def infer_tops(cls, spec: LayerSpec, batch_size: int) -> Sequence[Shape]:
         param = spec.param.image_data_param
-        batch_size = batch_size_of(spec, FIELD)
-        prefetch_of(spec)
         for name in ("ignore_label", "label_type"):
             if param.HasField(name):
                 raise spec.error(f"{name} is a setting of ImageSegData", FIELD, name)
-        if bool(param.new_height) != bool(param.new_width):
-            raise spec.error("give new_height and new_width, or neither", FIELD)
+        new_size_of(spec, FIELD)
         transform = transform_of(spec, augments=True)
         if transform.channels not in (None, _channels(spec)):
             word = "force_color" if transform.channels == 3 else "force_gray"
@@ -74,34 +78,16 @@ class ImageData(PrefetchingDataLayer):
                 f"{word} contradicts is_color: {str(param.is_color).lower()}; ImageData goes by is_color",
                 "transform_param",
             )
-        try:
-            first = _open(spec, reports=False).read(0).image.shape
-        except DataError as error:
-            raise spec.error(str(error), FIELD, "source") from None
+        source: ReportingSource[Sample] = cls.open(spec)
+        source.reports = False
+        with errors_at(spec, FIELD, "source", kinds=(DataError,)):
+            first = source.read(0).image.shape
         return shapes_of(spec, batch_size, first, transform, augment_of(spec))
 
     @classmethod
     def preprocessing(cls, spec: LayerSpec) -> pb.ImagePreprocessing:
-        param = spec.param.image_data_param
-        size = (param.new_height, param.new_width) if param.new_height else ()
-        return preprocessing_of(spec, _channels(spec), size)
+        return preprocessing_of(spec, _channels(spec), new_size_of(spec, FIELD))
 
 
 def _channels(spec: LayerSpec) -> int:
     return 3 if spec.param.image_data_param.is_color else 1
-
-
-def _open(spec: LayerSpec, reports: bool = True) -> ReportingSource[Sample]:
-    param = spec.param.image_data_param
-    size = (param.new_height, param.new_width) if param.new_height else ()
-    try:
-        source = ImageSource(
-            source_of(spec, FIELD),
-            root_folder=param.root_folder,
-            size=size,
-            channels=_channels(spec),
-            remedy="mend the file, or take its line out of the list",
-        )
-    except FileError as error:
-        raise spec.error(str(error), FIELD, "source") from None
-    return handle_damage(source, param.on_error == pb.ImageDataParameter.SKIP, reports)

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
 
-from bpt.base.errors import DataError, FileError, UserError
-from bpt.base.seeds import derive_seed
+from bpt.base.errors import DataError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.damaged_samples import ReportingSource, handle_damage
 from bpt.data.labelled_pixels import Labelled, LabelledBatches, LabelledSource, LabelsOf, PixelTransform
-from bpt.data.sampler import Sampler
-from bpt.graph.layer_spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
+from bpt.graph.layer_spec import Arity, FileKind, LayerSpec, Shape
+from bpt.graph.share import Share
 from bpt.nn.layers.base import LAYERS, DataLayer
-from bpt.nn.layers.layer_text import notice
-from bpt.nn.layers.prefetching import PrefetchingDataLayer, batch_size_of, prefetch_of, seed_of, source_of
-from bpt.nn.layers.transform_param import check_workers, notice_old_fields, workers_of
+from bpt.nn.layers.layer_text import errors_at, notice
+from bpt.nn.layers.prefetching import PrefetchingDataLayer
+from bpt.nn.layers.transform_param import OLD_FIELDS, check_workers, new_size_of, workers_of
 from bpt.nn.pass_context import PassContext
 
 # What transform_param may say: all else would change images, and not their labels.
 _KNOWN = ("scale", "mirror", "crop_size", "mean_value", "mean_file", "num_workers")
+
+
+def _files_of(field: str) -> tuple[tuple[str, FileKind], ...]:
+    return (f"{field}.source", FileKind.IMAGE_LIST), (f"{field}.root_folder", FileKind.FOLDER), *DataLayer.files
 
 
 class LabelledImages(PrefetchingDataLayer):
@@ -32,24 +34,29 @@ class LabelledImages(PrefetchingDataLayer):
     ImageData.
     """
 
-    arity = Arity(bottoms=(0, 0), tops=(1, 2))
     reads = frozenset({"transform_param", "data_param"})
     reads_images = True
-    field: ClassVar[str]
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        param = self.param(spec)
-        seed = seed_of(spec, context)
-        skip = derive_seed(seed, "rand_skip") % param.rand_skip if param.rand_skip else 0
-        source = self._open(spec)
-        sampler = Sampler([len(source)], shuffle=param.shuffle, seed=seed, skip=skip)
-        share = context.split(param.batch_size)
-        batches = LabelledBatches(source, sampler, self._transform(spec, seed), share, workers_of(spec))
-        super().__init__(spec, context, batches, prefetch_of(spec))
 
     @classmethod
-    def param(cls, spec: LayerSpec) -> Any:
-        return getattr(spec.param, cls.field)
+    def make_source(cls, spec: LayerSpec, path: str) -> ReportingSource[Labelled]:
+        param = cls.settings_of(spec)
+        source = LabelledSource(
+            path,
+            cls.labels(spec),
+            root_folder=param.root_folder,
+            size=new_size_of(spec, cls.field),
+            channels=3 if param.is_color else 1,
+            nothing=spec.param.image_data_param.ignore_label,
+        )
+        skips = cls.field == "image_data_param" and param.on_error == pb.ImageDataParameter.SKIP
+        return handle_damage(source, skips)
+
+    @classmethod
+    def make_batches(
+        cls, spec: LayerSpec, source: ReportingSource[Labelled], share: Share, seed: int
+    ) -> LabelledBatches:
+        sampler = cls.sampler_of(spec, [len(source)], seed)
+        return LabelledBatches(source, sampler, cls._transform(spec, seed), share, workers_of(spec))
 
     @classmethod
     def labels(cls, spec: LayerSpec) -> LabelsOf:
@@ -57,50 +64,25 @@ class LabelledImages(PrefetchingDataLayer):
         return LabelsOf.PIXELS
 
     @classmethod
-    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
-        param = cls.param(spec)
-        batch_size = batch_size_of(spec, cls.field)
-        prefetch_of(spec)
-        if bool(param.new_height) != bool(param.new_width):
-            raise spec.error("give new_height and new_width, or neither", cls.field)
+    def infer_tops(cls, spec: LayerSpec, batch_size: int) -> Sequence[Shape]:
+        new_size_of(spec, cls.field)
         check_workers(spec)
         for setting, _ in spec.param.transform_param.ListFields():
             if setting.name not in _KNOWN:
                 why = f"{setting.name} is not for {spec.type}, which knows {', '.join(_KNOWN)}"
                 raise spec.error(why, "transform_param", setting.name)
-        transform = cls._transform(spec, 0)
-        try:
-            first = cls._open(spec, reports=False).read(0).image.shape
-        except DataError as error:
-            raise spec.error(str(error), cls.field, "source") from None
-        try:
+        transform, source = cls._transform(spec, 0), cls.open(spec)
+        source.reports = False
+        with errors_at(spec, cls.field, "source", kinds=(DataError,)):
+            first = source.read(0).image.shape
+        with errors_at(spec, "transform_param"):
             shape = transform.infer(first)
-        except UserError as error:
-            raise spec.error(str(error), "transform_param") from None
-        tops = (batch_size, *shape), (batch_size, 1, *shape[1:]), (batch_size, 1, 1, 2)
-        return LayerShapes(tops[: len(spec.tops)])
-
-    @classmethod
-    def _open(cls, spec: LayerSpec, reports: bool = True) -> ReportingSource[Labelled]:
-        param = cls.param(spec)
-        try:
-            source = LabelledSource(
-                source_of(spec, cls.field),
-                cls.labels(spec),
-                root_folder=param.root_folder,
-                size=(param.new_height, param.new_width) if param.new_height else (),
-                channels=3 if param.is_color else 1,
-                nothing=spec.param.image_data_param.ignore_label,
-            )
-        except FileError as error:
-            raise spec.error(str(error), cls.field, "source") from None
-        skips = cls.field == "image_data_param" and param.on_error == pb.ImageDataParameter.SKIP
-        return handle_damage(source, skips, reports)
+        return (batch_size, *shape), (batch_size, 1, *shape[1:]), (batch_size, 1, 1, 2)
 
     @classmethod
     def _transform(cls, spec: LayerSpec, seed: int) -> PixelTransform:
         param = spec.param.transform_param
-        try:
+        with errors_at(spec, "transform_param"):
             return PixelTransform(
                 param.mean_value,
                 param.scale,
@@ -111,8 +93,6 @@ class LabelledImages(PrefetchingDataLayer):
                 pad=cls.padding(spec),
                 mean_file=param.mean_file,
             )
-        except UserError as error:
-            raise spec.error(str(error), "transform_param") from None
 
     @classmethod
     def crop(cls, spec: LayerSpec) -> Shape:
@@ -137,11 +117,7 @@ class DenseImageData(LabelledImages):
     """
 
     field = "dense_image_data_param"
-    files = (
-        ("dense_image_data_param.source", FileKind.IMAGE_LIST),
-        ("dense_image_data_param.root_folder", FileKind.FOLDER),
-        *DataLayer.files,
-    )
+    files = _files_of(field)
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -172,17 +148,9 @@ class ImageSegData(LabelledImages):
     """
 
     arity = Arity(bottoms=(0, 0), tops=(1, 3))
-    field = "image_data_param"
-    settings = "image_data_param"
-    files = (
-        ("image_data_param.source", FileKind.IMAGE_LIST),
-        ("image_data_param.root_folder", FileKind.FOLDER),
-        *DataLayer.files,
-    )
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        notice_old_fields(spec, self.field)
+    field = settings = "image_data_param"
+    old_fields = OLD_FIELDS
+    files = _files_of(field)
 
     @classmethod
     def labels(cls, spec: LayerSpec) -> LabelsOf:
@@ -192,10 +160,10 @@ class ImageSegData(LabelledImages):
         ]
 
     @classmethod
-    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+    def infer_tops(cls, spec: LayerSpec, batch_size: int) -> Sequence[Shape]:
         if spec.param.image_data_param.ignore_label > 255:
             raise spec.error("ignore_label must be at most 255, as labels are pixels", cls.field, "ignore_label")
-        return super().infer(spec, bottoms)
+        return super().infer_tops(spec, batch_size)
 
     @classmethod
     def padding(cls, spec: LayerSpec) -> int | None:
@@ -209,13 +177,9 @@ class ImageLabelmapData(LabelledImages):
     It is resized like the image, by interpolation. (Xie, Tu, *Holistically-Nested Edge Detection*, 2015.)
     """
 
-    field = "image_data_param"
-    settings = "image_data_param"
-    files = ImageSegData.files
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        notice_old_fields(spec, self.field)
+    field = settings = "image_data_param"
+    old_fields = OLD_FIELDS
+    files = _files_of(field)
 
     @classmethod
     def labels(cls, spec: LayerSpec) -> LabelsOf:

@@ -6,13 +6,14 @@ And what the user should know of it that is no error.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 
 import torch
 from torch import Tensor
 
-from bpt.base.errors import BptError
+from bpt.base.errors import BptError, LayerError, UserError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.blobs import blob_to_array, fits, is_legacy
 from bpt.graph.layer_spec import LayerSpec, Shape
@@ -24,6 +25,17 @@ log = logging.getLogger("bpt")
 def notice(spec: LayerSpec, message: str, *path: str) -> None:
     """Log what the user should know of the field ``path`` of this layer."""
     log.warning("%s", spec.error(message, *path))
+
+
+@contextmanager
+def errors_at(spec: LayerSpec, *path: str | int, kinds: tuple[type[BptError], ...] = (UserError,)) -> Iterator[None]:
+    """Raise errors of these ``kinds`` as errors of the layer's field ``path``."""
+    try:
+        yield
+    except LayerError:
+        raise
+    except kinds as error:
+        raise spec.error(str(error), *path) from None
 
 
 _OF_ALL = frozenset({"parallel_param"})
@@ -65,10 +77,8 @@ def blobs_in_text(spec: LayerSpec, shapes: Sequence[Shape]) -> list[Tensor]:
 
 
 def _values(spec: LayerSpec, index: int, blob: pb.BlobProto, shape: Shape) -> Tensor:
-    try:
+    with errors_at(spec, "blobs", index, kinds=(BptError,)):
         values = blob_to_array(blob)
-    except BptError as error:
-        raise spec.error(str(error), "blobs", index) from None
     if not fits(values.shape, shape, is_legacy(blob)):
         raise spec.error(f"blob {index} has shape {values.shape}, the parameter {shape}", "blobs", index)
     return torch.from_numpy(values).reshape(shape)

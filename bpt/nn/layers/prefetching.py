@@ -5,21 +5,26 @@ from __future__ import annotations
 import logging
 import os
 import time
+from abc import abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
+from bpt.base.errors import FileError
 from bpt.base.seeds import derive_seed
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.assigned_samples import AllocatedSampler
 from bpt.data.batches import Batches
 from bpt.data.prefetch import Prefetcher
 from bpt.data.sample_partition import Run
-from bpt.graph.layer_spec import LayerSpec
+from bpt.data.sampler import Sampler
+from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.graph.share import ShardRotation, Share
 from bpt.nn.layers.base import DataLayer
+from bpt.nn.layers.layer_text import errors_at
+from bpt.nn.layers.transform_param import notice_old_fields
 from bpt.nn.pass_context import PassContext
 from bpt.system.events.bus import EventBus
 from bpt.system.events.event import Activity
@@ -28,7 +33,7 @@ log = logging.getLogger("bpt")
 
 
 class PrefetchingDataLayer(DataLayer):
-    """Hands out what ``batches`` makes, while a thread prepares the next ``prefetch`` of them.
+    """Hands out what its ``Batches`` make, while a thread prepares the next ones.
 
     With many ranks each gets its share of the whole batch. In training the shares are rotated once an epoch, so that
     over the epochs each rank gets every sample, also where batches and ranks divide the data set evenly.
@@ -46,14 +51,83 @@ class PrefetchingDataLayer(DataLayer):
         waited: seconds that the last ``forward`` waited for its batch.
     """
 
+    arity = Arity(bottoms=(0, 0), tops=(1, 2))
     counts_samples: ClassVar[bool] = True
+    field: ClassVar[str]  # the message that has batch_size and source
+    prefetch_field: ClassVar[str] = "data_param"  # the one that has prefetch, in Caffe for all layers
+    old_fields: ClassVar[Sequence[str]] = ()  # of ``field``: transformations that have no effect there
 
-    def __init__(self, spec: LayerSpec, context: PassContext, batches: Batches, prefetch: int) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
-        self._batches = batches
-        self._prefetch = prefetch
+        share = context.split(self.settings_of(spec).batch_size)
+        self._batches = self.make_batches(spec, self.open(spec), share, derive_seed(context.seed, "data", spec.name))
+        self._prefetch = self.prefetch_of(spec)
         self.waited = 0.0
         self._prefetcher = self._make_prefetcher()
+        notice_old_fields(spec, self.field, self.old_fields)
+
+    # Of each type
+
+    @classmethod
+    @abstractmethod
+    def make_source(cls, spec: LayerSpec, path: str) -> Any:
+        """Return the data set at ``path``; a UserError says what is wrong with it."""
+
+    @classmethod
+    @abstractmethod
+    def make_batches(cls, spec: LayerSpec, source: Any, share: Share, seed: int) -> Batches:
+        """Return the batches of what ``open`` has returned.
+
+        Args:
+            seed: of everything random in this layer's data.
+        """
+
+    @classmethod
+    @abstractmethod
+    def infer_tops(cls, spec: LayerSpec, batch_size: int) -> Sequence[Shape]:
+        """Return the shapes of the tops, perhaps more than are named.
+
+        Raises:
+            LayerError: the text is wrong, or the data do not fit.
+        """
+
+    # Of all types
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        batch_size = batch_size_of(spec, cls.field)
+        cls.prefetch_of(spec)
+        return LayerShapes(tuple(cls.infer_tops(spec, batch_size))[: len(spec.tops)])
+
+    @classmethod
+    def settings_of(cls, spec: LayerSpec) -> Any:
+        """Return the message ``field``."""
+        return getattr(spec.param, cls.field)
+
+    @classmethod
+    def open(cls, spec: LayerSpec) -> Any:
+        """Return the data set; a LayerError if it is missing or wrong."""
+        path: str = cls.settings_of(spec).source
+        if not path:
+            raise spec.error(f"{cls.field} needs a source", cls.field, "source")
+        with errors_at(spec, cls.field, "source", kinds=(FileError,)):
+            return cls.make_source(spec, path)
+
+    @classmethod
+    def sampler_of(cls, spec: LayerSpec, sizes: Sequence[int], seed: int) -> Sampler:
+        """Return the order of samples that ``shuffle`` and ``rand_skip`` ask for; see Sampler for ``sizes``."""
+        settings = cls.settings_of(spec)
+        most = getattr(settings, "rand_skip", 0)
+        skip = derive_seed(seed, "rand_skip") % most if most else 0
+        return Sampler(sizes, shuffle=settings.shuffle, seed=seed, skip=skip)
+
+    @classmethod
+    def prefetch_of(cls, spec: LayerSpec) -> int:
+        """Return how many batches are read ahead."""
+        prefetch: int = getattr(spec.param, cls.prefetch_field).prefetch
+        if prefetch < 1:
+            raise spec.error("prefetch must be at least 1", cls.prefetch_field, "prefetch")
+        return prefetch
 
     def _make_prefetcher(self) -> Prefetcher[tuple[Tensor, ...]]:
         return Prefetcher(self._batches, self.share.total, self._prefetch)
@@ -177,24 +251,3 @@ def batch_size_of(spec: LayerSpec, field: str) -> int:
     if size < 1:
         raise spec.error(f"{field} needs a batch_size of at least 1", field, "batch_size")
     return size
-
-
-def source_of(spec: LayerSpec, field: str) -> str:
-    """``source`` of the layer's parameter message ``field``; a LayerError if it is missing."""
-    source: str = getattr(spec.param, field).source
-    if not source:
-        raise spec.error(f"{field} needs a source", field, "source")
-    return source
-
-
-def prefetch_of(spec: LayerSpec) -> int:
-    """How many batches are read ahead: ``data_param { prefetch }``, as Caffe has it for all layers that do so."""
-    prefetch: int = spec.param.data_param.prefetch
-    if prefetch < 1:
-        raise spec.error("prefetch must be at least 1", "data_param", "prefetch")
-    return prefetch
-
-
-def seed_of(spec: LayerSpec, context: PassContext) -> int:
-    """Return the seed of everything random in this layer's data."""
-    return derive_seed(context.seed, "data", spec.name)

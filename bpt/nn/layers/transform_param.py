@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bpt.base.errors import UserError
 from bpt.base.seeds import derive_seed
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.augment import Augment
 from bpt.data.prefetch import ALONE, Workers, how_many
 from bpt.data.transform import Transform
-from bpt.graph.layer_spec import LayerShapes, LayerSpec, Shape
-from bpt.nn.layers.layer_text import notice
+from bpt.graph.layer_spec import LayerSpec, Shape
+from bpt.nn.layers.layer_text import errors_at, notice
 
 MOST_WORKERS = 256
 OF_ALL_IMAGES = (
@@ -17,7 +19,8 @@ OF_ALL_IMAGES = (
 )  # fmt: skip
 """Fields of ``transform_param`` that are not augmentation: what they do is done to every image, also of a test."""
 _OF_ANNOTATED = ("resize_param", "noise_param", "emit_constraint", "distort_param", "expand_param")
-_OLD_FIELDS = ("scale", "mean_file", "crop_size", "mirror")
+OLD_FIELDS = ("scale", "mean_file", "crop_size", "mirror")
+"""Transformations that messages of data layers have from the format of 2014."""
 
 
 def transform_of(spec: LayerSpec, seed: int = 0, *, augments: bool = False, frames: int = 0) -> Transform:
@@ -34,10 +37,8 @@ def transform_of(spec: LayerSpec, seed: int = 0, *, augments: bool = False, fram
     if spec.param.transform_param.HasField("augment_param") and not augments:
         why = f"augment_param is for Data and ImageData, not {spec.type}"
         raise spec.error(why, "transform_param", "augment_param")
-    try:
+    with errors_at(spec, "transform_param"):
         return Transform(spec.param.transform_param, spec.param.phase, seed, frames)
-    except UserError as error:
-        raise spec.error(str(error), "transform_param") from None
 
 
 def augment_of(spec: LayerSpec, seed: int = 0) -> Augment | None:
@@ -49,25 +50,35 @@ def augment_of(spec: LayerSpec, seed: int = 0) -> Augment | None:
     if not param.HasField("augment_param"):
         return None
     augment = Augment(param.augment_param, derive_seed(seed, "augment"))
-    try:
+    with errors_at(spec, "transform_param", "augment_param"):
         augment.check()
         if augment.param.resized_crop and param.HasField("mean_file"):
             raise UserError("augment_param: resized_crop moves pixels, and mean_file has their places; give mean_value")
-    except UserError as error:
-        raise spec.error(str(error), "transform_param", "augment_param") from None
     return augment if spec.param.phase == pb.TRAIN else None
 
 
 def shapes_of(
     spec: LayerSpec, batch_size: int, image: Shape, transform: Transform, augment: Augment | None
-) -> LayerShapes:
-    """Of a batch of images and their labels; a LayerError if the first ``image`` does not fit."""
-    try:
+) -> tuple[Shape, Shape]:
+    """Return those of a batch of images and of its labels; a LayerError if the first ``image`` does not fit."""
+    with errors_at(spec, "transform_param"):
         shape = transform.infer(augment.shape(image) if augment else image)
-    except UserError as error:
-        raise spec.error(str(error), "transform_param") from None
     label = (batch_size, augment.param.num_classes) if augment and augment.mixes else (batch_size,)
-    return LayerShapes(((batch_size, *shape), label)[: len(spec.tops)])
+    return (batch_size, *shape), label
+
+
+def new_size_of(spec: LayerSpec, field: str) -> Shape:
+    """Return ``new_height`` and ``new_width`` of the message ``field``; () if neither is given."""
+    size = (getattr(spec.param, field).new_height, getattr(spec.param, field).new_width)
+    if bool(size[0]) != bool(size[1]):
+        raise spec.error("give new_height and new_width, or neither", field)
+    return size if size[0] else ()
+
+
+def channels_of(spec: LayerSpec) -> int | None:
+    """Return the channels that ``transform_param`` forces on images; ``None``: those of each image."""
+    param = spec.param.transform_param
+    return 3 if param.force_color else 1 if param.force_gray else None
 
 
 def preprocessing_of(spec: LayerSpec, channels: int, size: Shape) -> pb.ImagePreprocessing:
@@ -88,14 +99,14 @@ def check_workers(spec: LayerSpec) -> None:
         raise spec.error(f"num_workers can be at most {MOST_WORKERS}", "transform_param", "num_workers")
 
 
-def notice_old_fields(spec: LayerSpec, field: str, but: tuple[str, ...] = ()) -> None:
-    """Log which transformations in ``field`` ("data_param"), other than ``but``, have no effect.
+def notice_old_fields(spec: LayerSpec, field: str, old_fields: Sequence[str]) -> None:
+    """Log which of ``old_fields`` are set in ``field`` ("data_param"), where they have no effect.
 
     In networks of the format of 2014 they have, and reading these moves them into ``transform_param``. In a layer of
     today's format Caffe passes over them, so the numbers of its nets are those without them.
     """
-    for name in _OLD_FIELDS:
-        if getattr(spec.param, field).HasField(name) and name not in but:
+    for name in old_fields:
+        if getattr(spec.param, field).HasField(name):
             notice(spec, f"{field}.{name} has no effect, as in Caffe; write it in transform_param", field, name)
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bpt.base.errors import FileError, UserError
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.data.sampler import Sampler
 from bpt.data.volume_source import VolumeBatches, VolumeSource, VolumeTransform
-from bpt.graph.layer_spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
+from bpt.graph.layer_spec import FileKind, LayerSpec, Shape
+from bpt.graph.share import Share
 from bpt.nn.layers.base import LAYERS, DataLayer
-from bpt.nn.layers.prefetching import PrefetchingDataLayer, batch_size_of, seed_of, source_of
-from bpt.nn.pass_context import PassContext
+from bpt.nn.layers.layer_text import errors_at
+from bpt.nn.layers.prefetching import PrefetchingDataLayer
 
 FIELD = "volume_data_param"
 
@@ -27,18 +26,18 @@ class VolumeData(PrefetchingDataLayer):
     stays in memory.
     """
 
-    arity = Arity(bottoms=(0, 0), tops=(1, 2))
+    field = prefetch_field = FIELD
     files = ((f"{FIELD}.source", FileKind.VOLUME_LIST), (f"{FIELD}.root_folder", FileKind.FOLDER), *DataLayer.files)
 
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
+    @classmethod
+    def make_source(cls, spec: LayerSpec, path: str) -> VolumeSource:
         param = spec.param.volume_data_param
-        seed = seed_of(spec, context)
-        shape = _shape(spec)
-        source = _open(spec, shape)
-        sampler = Sampler([len(source)], shuffle=param.shuffle, seed=seed)
-        share = context.split(param.batch_size)
-        batches = VolumeBatches(source, sampler, _transform(spec, seed), shape, share)
-        super().__init__(spec, context, batches, param.prefetch)
+        return VolumeSource(path, param.root_folder, _shape(spec), param.intensity)
+
+    @classmethod
+    def make_batches(cls, spec: LayerSpec, source: VolumeSource, share: Share, seed: int) -> VolumeBatches:
+        sampler = cls.sampler_of(spec, [len(source)], seed)
+        return VolumeBatches(source, sampler, _transform(spec, seed), _shape(spec), share)
 
     @classmethod
     def sample_shape(cls, spec: LayerSpec) -> Shape:
@@ -49,21 +48,16 @@ class VolumeData(PrefetchingDataLayer):
         return pb.ImagePreprocessing(channels=1, intensity=spec.param.volume_data_param.intensity)
 
     @classmethod
-    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
-        batch_size = batch_size_of(spec, FIELD)
+    def infer_tops(cls, spec: LayerSpec, batch_size: int) -> Sequence[Shape]:
         shape = _shape(spec)
-        if spec.param.volume_data_param.prefetch < 1:
-            raise spec.error("prefetch must be at least 1", FIELD, "prefetch")
         if spec.param.HasField("transform_param"):
             raise spec.error(
                 f"VolumeData has its own transformations, in {FIELD}; take transform_param out", "transform_param"
             )
-        try:
+        with errors_at(spec, FIELD, "shift"):
             _transform(spec).check(shape)
-        except UserError as error:
-            raise spec.error(str(error), FIELD, "shift") from None
-        _open(spec, shape)
-        return LayerShapes(((batch_size, 1, *shape), (batch_size,))[: len(spec.tops)])
+        cls.open(spec)
+        return (batch_size, 1, *shape), (batch_size,)
 
 
 def _shape(spec: LayerSpec) -> Shape:
@@ -81,11 +75,3 @@ def _shape(spec: LayerSpec) -> Shape:
 def _transform(spec: LayerSpec, seed: int = 0) -> VolumeTransform:
     param = spec.param.volume_data_param
     return VolumeTransform(mirror=param.mirror, shift=param.shift, phase=spec.param.phase, seed=seed)
-
-
-def _open(spec: LayerSpec, shape: Shape) -> VolumeSource:
-    param = spec.param.volume_data_param
-    try:
-        return VolumeSource(source_of(spec, FIELD), param.root_folder, shape, param.intensity)
-    except FileError as error:
-        raise spec.error(str(error), FIELD, "source") from None

@@ -11,11 +11,12 @@ from bpt.base.errors import FileError
 from bpt.data.transform import read_mean
 from bpt.data.window_batches import WindowBatches, WindowCrop
 from bpt.data.window_source import CHANNELS, WindowSource
-from bpt.graph.layer_spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
+from bpt.graph.layer_spec import Arity, FileKind, LayerSpec, Shape
+from bpt.graph.share import Share
 from bpt.nn.layers.base import LAYERS, DataLayer
-from bpt.nn.layers.prefetching import PrefetchingDataLayer, batch_size_of, prefetch_of, seed_of, source_of
-from bpt.nn.layers.transform_param import notice_old_fields, transform_of, workers_of
-from bpt.nn.pass_context import PassContext
+from bpt.nn.layers.layer_text import errors_at
+from bpt.nn.layers.prefetching import PrefetchingDataLayer
+from bpt.nn.layers.transform_param import OLD_FIELDS, transform_of, workers_of
 
 FIELD = "window_data_param"
 
@@ -33,34 +34,43 @@ class WindowData(PrefetchingDataLayer):
     """
 
     arity = Arity(bottoms=(0, 0), tops=(2, 2))
+    field = FIELD
+    old_fields = tuple(name for name in OLD_FIELDS if name != "scale")
     reads = frozenset({"transform_param", "data_param"})  # of data_param prefetch, as in Caffe
     files = ((f"{FIELD}.source", FileKind.WINDOW_FILE), (f"{FIELD}.root_folder", FileKind.FOLDER), *DataLayer.files)
     reads_images = True
     counts_samples = False  # windows are drawn
 
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        param = spec.param.transform_param
-        own = spec.param.window_data_param
-        batches = WindowBatches(
-            _open(spec),
-            context.split(own.batch_size),
+    @classmethod
+    def make_source(cls, spec: LayerSpec, path: str) -> WindowSource:
+        param = spec.param.window_data_param
+        return WindowSource(
+            path,
+            root_folder=param.root_folder,
+            fg_threshold=param.fg_threshold,
+            bg_threshold=param.bg_threshold,
+            cache=param.cache_images,
+        )
+
+    @classmethod
+    def make_batches(cls, spec: LayerSpec, source: WindowSource, share: Share, seed: int) -> WindowBatches:
+        own, param = spec.param.window_data_param, spec.param.transform_param
+        return WindowBatches(
+            source,
+            share,
             own.batch_size,
             _foreground(spec),
             _crop(spec),
             _mean(spec),
             own.scale if own.HasField("scale") else param.scale,
             mirror=param.mirror,
-            seed=seed_of(spec, context),
+            seed=seed,
             workers=workers_of(spec),
         )
-        super().__init__(spec, context, batches, prefetch_of(spec))
-        notice_old_fields(spec, FIELD, but=("scale",))
 
     @classmethod
-    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+    def infer_tops(cls, spec: LayerSpec, batch_size: int) -> Sequence[Shape]:
         param = spec.param.window_data_param
-        batch_size = batch_size_of(spec, FIELD)
-        prefetch_of(spec)
         transform_of(spec)  # refuses what no layer can use
         if not 0 <= param.fg_fraction <= 1:
             raise spec.error(f"fg_fraction is {param.fg_fraction:g}, not from 0 to 1", FIELD, "fg_fraction")
@@ -70,7 +80,7 @@ class WindowData(PrefetchingDataLayer):
             raise spec.error("force_gray: WindowData reads all images as color", "transform_param", "force_gray")
         size = _crop(spec).size
         _mean(spec)
-        source = _open(spec)
+        source: WindowSource = cls.open(spec)
         foreground = _foreground(spec)
         for wanted, windows, what in (
             (foreground, source.foreground, f"overlaps by fg_threshold {param.fg_threshold:g} or more"),
@@ -78,7 +88,7 @@ class WindowData(PrefetchingDataLayer):
         ):
             if wanted and not len(windows):
                 raise spec.error(f"a batch needs {wanted} of them, but no window of {param.source} {what}", FIELD)
-        return LayerShapes(((batch_size, CHANNELS, size, size), (batch_size,)))
+        return (batch_size, CHANNELS, size, size), (batch_size,)
 
 
 def _foreground(spec: LayerSpec) -> int:
@@ -105,26 +115,10 @@ def _mean(spec: LayerSpec) -> NDArray[np.float32]:
         if len(values) not in (1, CHANNELS):
             raise spec.error(f"give mean_value once or {CHANNELS} times, not {len(values)} times", "transform_param")
         return np.broadcast_to(values[:, np.newaxis, np.newaxis], (CHANNELS, size, size))
-    try:
+    with errors_at(spec, "transform_param", "mean_file", kinds=(FileError,)):
         mean = read_mean(param.mean_file)
-    except FileError as error:
-        raise spec.error(str(error), "transform_param", "mean_file") from None
     first = (mean.shape[2] - size) // 2  # of rows, too, as in Caffe
     if len(mean) != CHANNELS or first < 0 or first + size > mean.shape[1]:
         shape = "×".join(map(str, mean.shape))
         raise spec.error(f"the mean image is {shape}, the crop {CHANNELS}×{size}×{size}", "transform_param")
     return mean[:, first : first + size, first : first + size]
-
-
-def _open(spec: LayerSpec) -> WindowSource:
-    param = spec.param.window_data_param
-    try:
-        return WindowSource(
-            source_of(spec, FIELD),
-            root_folder=param.root_folder,
-            fg_threshold=param.fg_threshold,
-            bg_threshold=param.bg_threshold,
-            cache=param.cache_images,
-        )
-    except FileError as error:
-        raise spec.error(str(error), FIELD, "source") from None

@@ -71,15 +71,19 @@ def span(axis: Axis, first: int, last: int) -> AreaSpan:
     return AreaSpan(first, last, inside_begin, inside_end, before, end - begin - before - (inside_end - inside_begin))
 
 
+def even_ranges(count: int, parts: int) -> list[tuple[int, int]]:
+    """Return ``[first, last)`` of ``parts`` ranges of nearly equal length; fewer ranges if ``count`` is less."""
+    parts = min(parts, count)
+    return [(count * part // parts, count * (part + 1) // parts) for part in range(parts)]
+
+
 def decompose(axes: Sequence[Axis], grid: Grid) -> list[Area]:
     """Return the convolution as tasks, one for each cell of ``grid``, of nearly equal size (Algorithm 4.1)."""
-    return list(product(*(_spans(axis, parts) for axis, parts in zip(axes, grid, strict=True))))
-
-
-def _spans(axis: Axis, parts: int) -> list[AreaSpan]:
-    places = axis.places
-    assert 1 <= parts <= places, (axis, parts)
-    return [span(axis, places * part // parts, places * (part + 1) // parts) for part in range(parts)]
+    assert all(1 <= parts <= axis.places for axis, parts in zip(axes, grid, strict=True)), (axes, grid)
+    cuts = (
+        [span(axis, *ends) for ends in even_ranges(axis.places, parts)] for axis, parts in zip(axes, grid, strict=True)
+    )
+    return list(product(*cuts))
 
 
 def grid_of(axes: Sequence[Axis], parts: int) -> Grid:

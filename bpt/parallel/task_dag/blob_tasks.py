@@ -32,13 +32,27 @@ class TaskList:
         self.works.append(work)
         return len(self.tasks) - 1
 
+    def add_parts(
+        self, name: str, cost: float, needs: Sequence[Sequence[int]], works: Sequence[Work], pinned: bool = False
+    ) -> list[int]:
+        """Add tasks that share ``cost`` equally, and are numbered if they are several; return their indices.
+
+        Args:
+            needs, works: of each of them.
+        """
+        parts = len(works)
+        return [
+            self.add(f"{name} {part}/{parts}" if parts > 1 else name, cost / parts, waits, work, pinned)
+            for part, (waits, work) in enumerate(zip(needs, works, strict=True), 1)
+        ]
+
 
 @dataclass(frozen=True)
 class Made:
-    """The tasks that make an edge's blob: those of each part, or of the whole."""
+    """The tasks that make an edge's blob: one for each part, or all of them the whole."""
 
     bounds: tuple[int, ...]  # of the parts; empty: it is made as a whole
-    tasks: tuple[tuple[int, ...], ...]
+    tasks: tuple[int, ...]
 
 
 class BlobTasks:
@@ -65,9 +79,9 @@ class BlobTasks:
     def __contains__(self, edge: int) -> bool:
         return edge in self._made
 
-    def note(self, edge: int, tasks: Sequence[Sequence[int]], bounds: tuple[int, ...] = ()) -> None:
-        """Note that ``tasks`` make ``edge``: those of each part, or of the whole if there are no ``bounds``."""
-        self._made[edge] = Made(bounds, tuple(map(tuple, tasks)))
+    def note(self, edge: int, tasks: Sequence[int], bounds: tuple[int, ...] = ()) -> None:
+        """Note that ``tasks`` make ``edge``: one for each part or, without ``bounds``, all of them the whole."""
+        self._made[edge] = Made(bounds, tuple(tasks))
 
     def read(self, edge: int, bounds: tuple[int, ...], part: int, alone: bool = True) -> tuple[list[int], Read]:
         """Return the tasks to wait for, and a reader of part ``part`` of ``edge`` under ``bounds``, or of the whole.
@@ -76,15 +90,15 @@ class BlobTasks:
             alone: whether no other task reads the same piece, so that it can go.
         """
         made, store = self._made[edge], self._store
-        keep = edge in self._keep or not alone
-        if made.bounds == bounds:
-            key = (edge, part if bounds else WHOLE)
-            needs = list(made.tasks[part if bounds else 0])
-            return needs, (lambda run: store(run)[key]) if keep else (lambda run: store(run).pop(key))
-        needs = [self._join(edge)] if made.bounds else list(made.tasks[0])
-        key = (edge, WHOLE)
-        if not bounds:
-            return needs, (lambda run: store(run)[key]) if keep else (lambda run: store(run).pop(key))
+        if not made.bounds:
+            needs = list(made.tasks)
+        else:
+            needs = [made.tasks[part]] if made.bounds == bounds else [self._join(edge)]
+        key = (edge, part if bounds and made.bounds == bounds else WHOLE)
+        if made.bounds == bounds or not bounds:
+            if edge in self._keep or not alone:
+                return needs, lambda run: store(run)[key]
+            return needs, lambda run: store(run).pop(key)
         start, length = bounds[part], bounds[part + 1] - bounds[part]
 
         def view(run: DagState) -> Tensor | None:
@@ -106,11 +120,10 @@ class BlobTasks:
                 assert len(there) in (0, len(pieces)), edge
                 book[edge, WHOLE] = torch.cat(there) if there else None
 
-            needs = [task for tasks in made.tasks for task in tasks]
-            self._joined[edge] = self._tasks.add(f"join {edge}", 0.0, needs, work)
+            self._joined[edge] = self._tasks.add(f"join {edge}", 0.0, made.tasks, work)
         return self._joined[edge]
 
     def whole(self, edge: int) -> list[int]:
         """Ensure that ``edge`` is complete at the end of the pass; return the tasks that make it."""
         made = self._made[edge]
-        return [self._join(edge)] if made.bounds else list(made.tasks[0])
+        return [self._join(edge)] if made.bounds else list(made.tasks)

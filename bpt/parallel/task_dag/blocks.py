@@ -44,14 +44,6 @@ class TaskBlock:
     def needs_backward(self) -> bool:
         return any(node.needs_backward for node in self.nodes)
 
-    def part_name(self, part: int) -> str:
-        """Return the name of one of its tasks."""
-        return (
-            self.name
-            if self.strategy.parts == 1
-            else f"{self.name} {self.strategy.kind.value} {part + 1}/{self.strategy.parts}"
-        )
-
 
 def group(
     graph: LayerGraph, nodes: Sequence[LayerNode], strategies: Mapping[int, SplitStrategy],

@@ -30,7 +30,7 @@ class DagState(SegmentState):
         values: what has been computed and not yet read for the last time, detached.
         flows: edge → whether a diff of it leads to any trained parameter or wanted diff.
         states: what each task of layers left, by block and part.
-        kept: what tasks of other kinds left.
+        saved: what tasks of other kinds left.
         diffs: of edges inside the segment, and of its inputs; ``None`` where nothing flows.
         start: the diff that comes from behind the segment into an edge, whole.
         grads: gradients of parameters, by parameter and by which of the tasks that add to it.
@@ -45,7 +45,7 @@ class DagState(SegmentState):
     values: dict[Key, Tensor | None] = field(default_factory=dict)
     flows: dict[int, bool] = field(default_factory=dict)
     states: dict[Key, SegmentState] = field(default_factory=dict)
-    kept: dict[tuple[str | int, ...], Tensor] = field(default_factory=dict)
+    saved: dict[tuple[str | int, ...], Tensor] = field(default_factory=dict)
     diffs: dict[Key, Tensor | None] = field(default_factory=dict)
     start: Callable[[int], Tensor | None] = lambda edge: None
     grads: dict[Key, Tensor | None] = field(default_factory=dict)
@@ -53,28 +53,24 @@ class DagState(SegmentState):
     plan: object = None
     weights: Weights = field(default_factory=dict)
     update: Update | None = None
-    _rooms: dict[tuple[str | int, ...], Tensor] = field(default_factory=dict)
+    _buffers: dict[tuple[str | int, ...], Tensor] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def room(self, key: tuple[str | int, ...], make: Callable[[], Tensor]) -> Tensor:
+    def buffer(self, key: tuple[str | int, ...], make: Callable[[], Tensor]) -> Tensor:
         """Return the memory that several tasks fill together; the first task makes it."""
         with self._lock:
-            if key not in self._rooms:
-                self._rooms[key] = make()
-            return self._rooms[key]
+            if key not in self._buffers:
+                self._buffers[key] = make()
+            return self._buffers[key]
 
     def used(self, parameter: nn.Parameter) -> nn.Parameter:
         """Return what the layers use in place of ``parameter``."""
         return self.weights.get(id(parameter), parameter)
 
-    def leave(self, key: Key, grad: Tensor | None) -> None:
-        """Store a task's contribution to the gradient of a parameter."""
-        self.grads[key] = grad
-
     def forget(self) -> None:
         """Drop what no task will read any more."""
         self.values.clear()
-        self._rooms.clear()
+        self._buffers.clear()
 
 
 def like(shape: tuple[int, ...], model: Tensor) -> Tensor:

@@ -29,17 +29,19 @@ class Draft:
 
     Attributes:
         grain: what a task should take at least.
+        direction: what errors say before the layers' names.
         values, diffs: who makes which edge's blob and diff.
         wants: edge → whether the layer that reads it is to hand a diff back.
         parameters: those that are trained, by the index of the Param that owns the values.
         added: the tasks that add to the gradient of each of them, in the order in which they are summed.
     """
 
-    def __init__(self, net: Net, segment: Segment, threads: int, grain: float) -> None:
+    def __init__(self, net: Net, segment: Segment, threads: int, grain: float, direction: str = "") -> None:
         self.net = net
         self.segment = segment
         self.threads = threads
         self.grain = grain
+        self.direction = direction
         self.tasks = TaskList()
         self.outputs = frozenset(segment.outputs)
         self.values = BlobTasks(self.tasks, lambda run: run.values, self.outputs)
@@ -97,10 +99,9 @@ class Draft:
         """Return the tasks that the block's must follow, though it reads nothing of theirs."""
         return [task for shared in self._shared(block) for task in self._last.get(shared, [])]
 
-    def close(self, block: TaskBlock, made: Sequence[Sequence[int]]) -> None:
-        """Note the tasks of a block, those of each part or of the whole, for blocks that must follow it."""
-        for shared in self._shared(block):
-            self._last[shared] = [task for tasks in made for task in tasks]
+    def close(self, block: TaskBlock, made: Sequence[int]) -> None:
+        """Note the tasks of a block, for blocks that must follow it."""
+        self._last.update((shared, list(made)) for shared in self._shared(block))
 
     def _shared(self, block: TaskBlock) -> list[int | None]:
         """Return what tasks must not use at once: the calling thread (``None``), and statistics that a pass changes."""

@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+import torch
+
 from bpt.parallel.task_dag.library import library_threads_as_before, settle_library_threads
 from bpt.parallel.task_dag.task_dag import Dispatcher, LaneEvent, TaskDag, Timeline
 
@@ -28,6 +30,8 @@ class Pool:
     def run(self, dag: TaskDag, works: Sequence[Work]) -> Timeline:
         """Run task i of ``dag`` by ``works[i]``, each when its inputs are complete; return when all are done.
 
+        Tasks begin in ``torch.no_grad()``.
+
         Raises:
             BaseException: what a task raised, of several that one of the task that comes first. No other is started
                 then, and those that run are waited for.
@@ -35,7 +39,8 @@ class Pool:
         if not self._bells:
             self._start()
         run = _Run(dag, works, self.threads, self._bells)
-        return run.lead()
+        with torch.no_grad():
+            return run.lead()
 
     def _start(self) -> None:
         self._bells = [queue.SimpleQueue() for _ in range(self.threads)]
@@ -58,6 +63,7 @@ class Pool:
 def _serve(lane: int, bell: queue.SimpleQueue[tuple[_Run, int] | None], ready: threading.Barrier) -> None:
     """Run the loop of a thread."""
     settle_library_threads(1)
+    torch.set_grad_enabled(False)  # of this thread; a task that needs a graph says so
     ready.wait()
     while (order := bell.get()) is not None:
         run, first = order

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import ModuleType
 
 from torch import nn
 
@@ -12,23 +11,26 @@ from bpt.graph.layer_graph import LayerNode
 from bpt.graph.layer_spec import Shape, count
 from bpt.graph.segments import Segment
 from bpt.nn.net import Net
-from bpt.parallel.task_dag import batch_moments, convolution_areas, filters, layers_block, neurons
+from bpt.parallel.task_dag.area_tasks import AreaTasks
 from bpt.parallel.task_dag.blob_tasks import Work
+from bpt.parallel.task_dag.block_tasks import BlockTasks
 from bpt.parallel.task_dag.blocks import TaskBlock, group
 from bpt.parallel.task_dag.draft import Draft
+from bpt.parallel.task_dag.layer_tasks import LayerTasks
+from bpt.parallel.task_dag.moment_tasks import MomentTasks
+from bpt.parallel.task_dag.parameter_tasks import gradient_tasks, update_tasks
 from bpt.parallel.task_dag.split_strategy import SplitKind, SplitStrategy, choose
 from bpt.parallel.task_dag.task_costs import forward_seconds
 from bpt.parallel.task_dag.task_dag import TaskDag
-from bpt.parallel.task_dag.task_gradients import gradient_tasks
-from bpt.parallel.task_dag.updates import update_tasks
+from bpt.parallel.task_dag.weight_tasks import FilterTasks, NeuronTasks
 
-BUILDERS: Mapping[SplitKind, ModuleType] = {
-    SplitKind.WHOLE: layers_block,
-    SplitKind.SAMPLES: layers_block,
-    SplitKind.AREAS: convolution_areas,
-    SplitKind.NEURONS: neurons,
-    SplitKind.MOMENTS: batch_moments,
-    SplitKind.FILTERS: filters,
+BLOCK_TASKS: Mapping[SplitKind, Callable[[TaskBlock, Draft], BlockTasks]] = {
+    SplitKind.WHOLE: LayerTasks,
+    SplitKind.SAMPLES: LayerTasks,
+    SplitKind.AREAS: AreaTasks,
+    SplitKind.NEURONS: NeuronTasks,
+    SplitKind.MOMENTS: MomentTasks,
+    SplitKind.FILTERS: FilterTasks,
 }
 SIDE_BY_SIDE = 1.05  # a DAG with less work than this over its critical path has nothing for a second thread
 
@@ -78,20 +80,20 @@ def make_plan(net: Net, segment: Segment, threads: int, grain: float) -> Segment
     given = {edge for block in blocks for edge in block.bottoms} - {edge for block in blocks for edge in block.tops}
     forward = Draft(net, segment, threads, grain)
     for edge in given:
-        forward.values.note(edge, [[]])
+        forward.values.note(edge, [])
     makers: dict[int, range] = {}  # by block
     for block in blocks:
         begin = len(forward.tasks.tasks)
-        BUILDERS[block.strategy.kind].forward_tasks(block, forward)
+        BLOCK_TASKS[block.strategy.kind](block, forward).forward()
         makers[block.index] = range(begin, len(forward.tasks.tasks))
     wholes = {edge: forward.values.whole(edge) for edge in segment.outputs if edge in forward.values}
-    backward = Draft(net, segment, threads, grain)
+    backward = Draft(net, segment, threads, grain, "backward pass, ")
     readers: dict[int, list[int]] = {}
     after: list[list[int]] = []  # of each task of backward: those of forward that it needs
     for block in reversed(blocks):
         if block.needs_backward:
             begin = len(backward.tasks.tasks)
-            BUILDERS[block.strategy.kind].backward_tasks(block, backward)
+            BLOCK_TASKS[block.strategy.kind](block, backward).backward()
             needs = [*makers[block.index], *(task for edge in block.tops for task in wholes.get(edge, ()))]
             after += [needs] * (len(backward.tasks.tasks) - begin)
             for owner in {net.graph.params[index].owner for node in block.nodes for index in node.params}:

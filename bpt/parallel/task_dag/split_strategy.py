@@ -22,9 +22,9 @@ EVEN = 0.75  # parts that keep the threads busy for less than this share of the 
 
 
 class SplitKind(enum.Enum):
-    """The dimension that a layer is split along."""
+    """The dimension that a layer is split along, as tasks are named; none for WHOLE."""
 
-    WHOLE = "whole"
+    WHOLE = ""
     SAMPLES = "samples"
     AREAS = "areas"
     NEURONS = "neurons"
@@ -74,20 +74,9 @@ def choose(
         seconds: what its forward may take on one core.
         grain: what a task should take at least.
     """
-    if not node.bottoms or talks(layer):
-        return SplitStrategy(pinned=True)
-    return SplitStrategy() if threads == 1 else _split(node, layer, shapes, before, seconds, threads, grain)
-
-
-def _split(
-    node: LayerNode,
-    layer: Layer,
-    shapes: Mapping[int, Shape],
-    before: Sequence[SplitStrategy],
-    seconds: float,
-    threads: int,
-    grain: float,
-) -> SplitStrategy:
+    pinned = not node.bottoms or needs_collectives(layer)
+    if pinned or threads == 1:
+        return SplitStrategy(pinned=pinned)
     kind, samples, bottom = SplitKind.SAMPLES, samples_of(node, layer, shapes), shapes[node.bottoms[0]]
     if isinstance(layer, BatchNorm) and not samples and not layer.scale_blobs and len(bottom) > 1 and count(bottom):
         kind, samples = SplitKind.MOMENTS, bottom[0]
@@ -99,17 +88,14 @@ def _split(
             return SplitStrategy(SplitKind.NEURONS, worth) if worth > 1 else SplitStrategy()
     if isinstance(layer, Convolution) and samples and worth > 1 and _heavy(layer, node, shapes):
         return SplitStrategy(SplitKind.FILTERS, worth)
-    even = samples >= 2 and samples / (threads * -(-samples // threads)) >= EVEN
-    if even:
+    if samples >= 2 and samples / (threads * -(-samples // threads)) >= EVEN:
         strategy = SplitStrategy(kind, min(threads, samples), samples)
-        return (
-            strategy
-            if seconds / threads >= grain or any(strategy.bounds == other.bounds for other in before)
-            else SplitStrategy()
-        )
-    if isinstance(layer, Convolution) and worth > 1 and layer.axis == 1 and len(node.bottoms) == 1:
-        grid = grid_of(axes_of(layer, bottom), worth) if samples else ()
-        return SplitStrategy(SplitKind.AREAS, prod(grid), grid=grid) if prod(grid) > 1 else SplitStrategy()
+        worthwhile = seconds / threads >= grain or any(strategy.bounds == other.bounds for other in before)
+        return strategy if worthwhile else SplitStrategy()
+    if isinstance(layer, Convolution) and samples and worth > 1 and layer.axis == 1 and len(node.bottoms) == 1:
+        grid = grid_of(axes_of(layer, bottom), worth)
+        if prod(grid) > 1:
+            return SplitStrategy(SplitKind.AREAS, prod(grid), grid=grid)
     return SplitStrategy()
 
 
@@ -131,7 +117,7 @@ def samples_of(node: LayerNode, layer: Layer, shapes: Mapping[int, Shape]) -> in
     return blobs[0][0] if layer.sample_independent and not mixes else 0
 
 
-def talks(layer: Layer) -> bool:
+def needs_collectives(layer: Layer) -> bool:
     """Return whether the layer may call other ranks, which must hear its calls in one order."""
     return layer.context.ranks > 1 and not (layer.sample_independent or layer.no_collectives)
 

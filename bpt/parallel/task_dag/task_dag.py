@@ -8,7 +8,7 @@ Two things are beyond the paper, since costs are only estimates: among threads w
 taken which has just made a task's inputs, and so has them in its cache; and a thread that has nothing left takes a
 task that waits for another one.
 
-The same ``Dispatcher`` leads real threads and ``replay``, which plays a DAG on a virtual clock. Times are seconds.
+Times are seconds.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class LaneEvent(NamedTuple):
 
 @dataclass(frozen=True)
 class Timeline:
-    """The work of all lanes in a pass, measured or replayed.
+    """The work of all lanes in a pass.
 
     Attributes:
         events: one a task, in the order in which they ended.
@@ -215,36 +215,3 @@ class Timeline:
         for event in self.events:
             took[event.task] = event.end - event.start
         return self.dag.critical_path(took)
-
-
-def replay(dag: TaskDag, threads: int, seconds: Sequence[float] | None = None) -> Timeline:
-    """Run a DAG on a virtual clock, on equally fast threads.
-
-    Args:
-        seconds: what each task really takes; by default its cost.
-    """
-    times = [task.cost for task in dag.tasks] if seconds is None else list(seconds)
-    assert len(times) == len(dag), (len(times), len(dag))
-    dispatcher = Dispatcher(dag, threads)
-    running: list[tuple[float, int, int, float]] = []  # (end, lane, task, start)
-    idle = set(range(threads + 1))
-    events: list[LaneEvent] = []
-    now = 0.0
-
-    def start(lane: int) -> None:
-        index = dispatcher.next(lane)
-        if index is not None:
-            idle.discard(lane)
-            heapq.heappush(running, (now + times[index], lane, index, now))
-
-    for lane in range(threads + 1):
-        start(lane)
-    while running:
-        now, lane, index, began = heapq.heappop(running)
-        events.append(LaneEvent(index, lane, began, now))
-        dispatcher.complete(lane, index)
-        idle.add(lane)
-        for free in (lane, *sorted(idle - {lane})):
-            start(free)
-    assert not dispatcher.left
-    return Timeline(dag, threads, tuple(events), now)

@@ -5,9 +5,11 @@ A head of fixed length, and what it announces: weights, samples. Everything else
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from fractions import Fraction
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -51,89 +53,76 @@ class WorkerProgress:
     terminated: bool = False
 
 
-def head() -> Buffer:
-    """Return an empty head."""
-    return np.zeros(LENGTH)
+Message: TypeAlias = WorkerProgress | Settled | SubmissionReport | Order | RunOutcome
+M = TypeVar("M", WorkerProgress, Settled, SubmissionReport, Order, RunOutcome)
+
+# The numbers of each head behind its kind, in this order; a Fraction has two, and of runs only their number is sent.
+_FIELDS: Mapping[type[Message], tuple[MessageKind, Mapping[str, type]]] = {
+    WorkerProgress: (
+        MessageKind.PROGRESS,
+        {"samples": int, "seconds": float, "loss": float, "action": SignalAction, "terminated": bool},
+    ),
+    Settled: (MessageKind.SETTLED, {"engine": int, "inner": int}),
+    SubmissionReport: (
+        MessageKind.SUBMIT,
+        {
+            "passes": Fraction, "iterations": int, "samples": int, "seconds": float, "waited": float,
+            "accuracy": float, "loss": float,
+        },
+    ),
+    Order: (
+        MessageKind.ORDER,
+        {
+            "runs": tuple, "version": int, "until": Fraction, "passes": Fraction, "iterations": int,
+            "weights": bool, "stop": bool,
+        },
+    ),
+    RunOutcome: (MessageKind.FINISHED, {"iterations": int, "terminated": bool, "short": bool}),
+}  # fmt: skip
+_WRITERS: Mapping[type, Callable[[Any], Sequence[float]]] = {
+    Fraction: Fraction.as_integer_ratio,
+    SignalAction: lambda action: (_ACTIONS.index(action),),
+    tuple: lambda runs: (len(runs),),
+}
+_READERS: Mapping[type, Callable[[Iterator[float]], object]] = {
+    int: lambda numbers: int(next(numbers)),
+    float: next,
+    bool: lambda numbers: bool(next(numbers)),
+    Fraction: lambda numbers: Fraction(int(next(numbers)), int(next(numbers))),
+    SignalAction: lambda numbers: _ACTIONS[int(next(numbers))],
+    tuple: next,  # how many runs; they themselves follow
+}
 
 
-def progress_head(progress: WorkerProgress) -> Buffer:
-    """Return progress as a head; its source identifies the worker."""
-    action = _ACTIONS.index(progress.action)
-    return _head(MessageKind.PROGRESS, progress.samples, progress.seconds, progress.loss, action, progress.terminated)
+def head(*numbers: float) -> Buffer:
+    """Return a head with these numbers; by default an empty one."""
+    return np.array([*numbers, *[0.0] * (LENGTH - len(numbers))])
 
 
-def read_progress(numbers: Buffer, worker: int) -> WorkerProgress:
-    """Return the progress that ``progress_head`` has written."""
-    samples, seconds, loss, action, terminated = numbers[1:6].tolist()
-    return WorkerProgress(worker, int(samples), seconds, loss, _ACTIONS[int(action)], bool(terminated))
+def write_head(message: Message) -> Buffer:
+    """Return a message as a head; its source identifies the worker, and the runs of an order follow."""
+    kind, fields = _FIELDS[type(message)]
+    numbers: list[float] = [kind]
+    for name, form in fields.items():
+        value = getattr(message, name)
+        numbers += _WRITERS[form](value) if form in _WRITERS else (value,)
+    return head(*numbers)
 
 
-def settled_head(settled: Settled) -> Buffer:
-    """Return as a head how a worker computes."""
-    return _head(MessageKind.SETTLED, settled.engine, settled.inner)
+def read_head(kind: type[M], numbers: Buffer, **others: Any) -> M:
+    """Return the message that ``write_head`` has written.
 
-
-def read_settled(numbers: Buffer, worker: int) -> Settled:
-    """Return what ``settled_head`` has written."""
-    return Settled(worker, int(numbers[1]), int(numbers[2]))
-
-
-def report_head(report: SubmissionReport) -> Buffer:
-    """Return a report as a head."""
-    passes = report.passes
-    return _head(
-        MessageKind.SUBMIT, passes.numerator, passes.denominator, report.iterations, report.samples,
-        report.seconds, report.waited, report.accuracy, report.loss,
-    )  # fmt: skip
-
-
-def read_report(numbers: Buffer, worker: int) -> SubmissionReport:
-    """Return what ``report_head`` has written."""
-    over, under, iterations, samples, *rest = numbers[1:9].tolist()
-    return SubmissionReport(worker, Fraction(int(over), int(under)), int(iterations), int(samples), *rest)
-
-
-def order_head(order: Order) -> Buffer:
-    """Return an order, without its samples, as a head."""
-    until, passes = order.until, order.passes
-    return _head(
-        MessageKind.ORDER, len(order.runs), order.version, until.numerator, until.denominator,
-        passes.numerator, passes.denominator, order.iterations, order.weights, order.stop,
-    )  # fmt: skip
-
-
-def number_of_runs(numbers: Buffer) -> int:
-    """Return how many runs an order's head announces."""
-    return int(numbers[1])
-
-
-def read_order(numbers: Buffer, worker: int, runs: Buffer) -> Order:
-    """Return the order that ``order_head`` has written; ``runs`` is from ``runs_buffer``."""
-    version, until, until_under, passes, passes_under, iterations, weights, stop = map(int, numbers[2:10])
-    return Order(
-        worker, version, Fraction(until, until_under), Fraction(passes, passes_under),
-        tuple((start, end) for start, end in runs.tolist()), iterations, bool(weights), bool(stop),
-    )  # fmt: skip
-
-
-def runs_buffer(order: Order) -> Buffer:
-    """Return the samples of an order as (runs, 2)."""
-    return np.array(order.runs, np.int64).reshape(-1, 2)
-
-
-def finished_head(outcome: RunOutcome) -> Buffer:
-    """Return as a head how the run has ended."""
-    return _head(MessageKind.FINISHED, outcome.iterations, outcome.terminated, outcome.short)
-
-
-def read_finished(numbers: Buffer) -> RunOutcome:
-    """Return what ``finished_head`` has written."""
-    return RunOutcome(int(numbers[1]), bool(numbers[2]), bool(numbers[3]))
+    Args:
+        others: the fields that are not in the head: ``worker``, and the ``runs`` of an order.
+    """
+    rest = iter(numbers[1:].tolist())
+    fields: dict[str, Any] = {name: _READERS[form](rest) for name, form in _FIELDS[kind][1].items()}
+    return kind(**(fields | others))
 
 
 def hurry_head() -> Buffer:
     """Return a head that asks a worker to submit after this iteration."""
-    return _head(MessageKind.HURRY)
+    return head(MessageKind.HURRY)
 
 
 def kind_of(numbers: Buffer) -> MessageKind:
@@ -141,5 +130,16 @@ def kind_of(numbers: Buffer) -> MessageKind:
     return MessageKind(int(numbers[0]))
 
 
-def _head(*numbers: float) -> Buffer:
-    return np.array([*numbers, *[0.0] * (LENGTH - len(numbers))])
+def write_runs(order: Order) -> Buffer:
+    """Return the samples of an order as (runs, 2)."""
+    return np.array(order.runs, np.int64).reshape(-1, 2)
+
+
+def empty_runs(numbers: Buffer) -> Buffer:
+    """Return memory for the samples that an order's head announces."""
+    return np.empty((int(numbers[1]), 2), np.int64)
+
+
+def read_order(numbers: Buffer, worker: int, runs: Buffer) -> Order:
+    """Return the order of a head and of what ``write_runs`` has written."""
+    return read_head(Order, numbers, worker=worker, runs=tuple((start, end) for start, end in runs.tolist()))

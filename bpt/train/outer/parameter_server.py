@@ -22,10 +22,9 @@ from bpt.parallel.outer.outer_instructions import AverageSubmitted, Merge
 from bpt.parallel.outer.weight_update import AgwuUpdate
 from bpt.system.comm.base import Buffer, Communicator, Request
 from bpt.system.events.event import Activity
+from bpt.train.outer import messages as wire
 from bpt.train.outer.coded_submissions import Coded, identity_codec
 from bpt.train.outer.global_weights import GlobalWeights
-from bpt.train.outer.messages import head as message_head
-from bpt.train.outer.messages import read_finished
 from bpt.train.outer.roles import SERVER
 from bpt.train.solver.solver import RunOutcome
 
@@ -269,12 +268,12 @@ class ParameterServer:
     def _end(self) -> RunOutcome:
         """Send the report, and wait for the end."""
         self._comm.Send(np.array([self._report[name] for name in REPORTED]), SERVER, TABLE)
-        head = message_head()
+        head = wire.head()
         self._comm.Recv(head, SERVER, TABLE)
         for request, _ in self._sent:
             with suppress(LostRankError):
                 request.Wait()
-        return read_finished(head)
+        return wire.read_head(RunOutcome, head)
 
     def _send(self, buffer: Buffer, rank: int, tag: int) -> None:
         with self._comm.events.part_of(Activity.WEIGHTS if tag == PART else Activity.CONTROL):

@@ -91,9 +91,9 @@ class RemoteWorker:
         if self._gone:
             return
         try:
-            self._send(Activity.CONTROL, wire.order_head(order), _HEAD)
+            self._send(Activity.CONTROL, wire.write_head(order), _HEAD)
             if order.runs:
-                self._send(Activity.CONTROL, wire.runs_buffer(order), _RUNS)
+                self._send(Activity.CONTROL, wire.write_runs(order), _RUNS)
                 self._pieces, self._shipping = self._records(order), bool(self._shipments)
             if weights is not None:
                 self._send(Activity.WEIGHTS, weights, _WEIGHTS)
@@ -111,7 +111,7 @@ class RemoteWorker:
 
     def finish(self, outcome: RunOutcome) -> None:
         """Tell the worker that has stopped how the run has ended."""
-        self._tell(wire.finished_head(outcome))
+        self._tell(wire.write_head(outcome))
 
     def _tell(self, head: Buffer) -> None:
         if not self._gone:
@@ -137,11 +137,14 @@ class RemoteWorker:
             return None
         kind = wire.kind_of(self._head)
         if kind is not MessageKind.SUBMIT:
-            read = wire.read_progress if kind is MessageKind.PROGRESS else wire.read_settled
-            word: Event = read(self._head, self._worker)
+            word: Event = (
+                wire.read_head(WorkerProgress, self._head, worker=self._worker)
+                if kind is MessageKind.PROGRESS
+                else wire.read_head(Settled, self._head, worker=self._worker)
+            )
             self._listen()
             return word
-        report = wire.read_report(self._head, self._worker)
+        report = wire.read_head(SubmissionReport, self._head, worker=self._worker)
         if self._holders:
             words: list[Buffer] = [np.zeros(1) for _ in self._holders]
             with self._comm.events.part_of(Activity.CONTROL):
@@ -242,12 +245,11 @@ class RemoteServer:
     def tell(self, word: WorkerProgress | Settled) -> None:
         """Tell the server how far the pass is, or how the worker computes."""
         self._sent = [(request, buffer) for request, buffer in self._sent if not request.Test()]
-        head = wire.settled_head(word) if isinstance(word, Settled) else wire.progress_head(word)
-        self._send(Activity.CONTROL, head, _HEAD)
+        self._send(Activity.CONTROL, wire.write_head(word), _HEAD)
 
     def submit(self, report: SubmissionReport, weights: Buffer) -> None:
         """Submit what has been trained to the server."""
-        self._send(Activity.CONTROL, wire.report_head(report), _HEAD)
+        self._send(Activity.CONTROL, wire.write_head(report), _HEAD)
         for part, coding, rest in zip(self._parts, self._codings, self._rests, strict=True):
             values = weights[part.span]
             if coding:
@@ -260,7 +262,7 @@ class RemoteServer:
         while wire.kind_of(self._head) is MessageKind.HURRY:
             self._awaited = self._listen()
             self._awaited.Wait()
-        runs = np.empty((wire.number_of_runs(self._head), 2), np.int64)
+        runs = wire.empty_runs(self._head)
         if len(runs):
             with self._comm.events.part_of(Activity.CONTROL):
                 self._comm.Recv(runs, SERVER, _RUNS)
@@ -290,7 +292,7 @@ class RemoteServer:
         self._listen().Wait()
         while wire.kind_of(self._head) is not MessageKind.FINISHED:  # asked to hurry when it had stopped already
             self._listen().Wait()
-        return wire.read_finished(self._head)
+        return wire.read_head(RunOutcome, self._head)
 
     @property
     def hurried(self) -> bool:

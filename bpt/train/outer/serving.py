@@ -34,7 +34,7 @@ from bpt.train.outer.colocated import Colocated
 from bpt.train.outer.data_set import samples_of
 from bpt.train.outer.flat_weights import FlatWeights
 from bpt.train.outer.global_weights import GlobalWeights
-from bpt.train.outer.messages import finished_head
+from bpt.train.outer.messages import write_head
 from bpt.train.outer.monitor import Monitor
 from bpt.train.outer.node_solvers import node_lines, server_solver
 from bpt.train.outer.nodes import NodeFacts
@@ -241,7 +241,7 @@ class ServerSession:
             ]
             self._report(record)
             outcome = server.end()  # only now: a worker that has ended by SIGTERM gives the others a second
-            global_weights.finish(finished_head(outcome))
+            global_weights.finish(write_head(outcome))
             if colocated:
                 colocated.join()
         return outcome

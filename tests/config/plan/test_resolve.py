@@ -17,6 +17,7 @@ from bpt.config.plan.run_plan import OptimSpec, ParallelSpec, RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto import fork_fields
 from bpt.config.proto.sources import SolverSource, read_solver
+from bpt.config.schema_specs import SPECS
 from bpt.train.rules.violations import violations
 
 TEXT = """net: "net.prototxt" base_lr: 0.1 lr_policy: "step" gamma: 0.5 stepsize: 3
@@ -48,8 +49,29 @@ def defaults(spec: Any, message: Any) -> None:
             assert value == (tuple(wanted) if isinstance(value, tuple) else wanted), name
 
 
-def test_all_of_parallel_param_is_in_a_plan() -> None:
-    defaults(ParallelSpec(), pb.ParallelParameter())
+@pytest.mark.parametrize("message", sorted(SPECS.keys() - {"SolverParameter"}))
+def test_a_spec_has_all_fields_of_its_message_with_their_defaults(message: str) -> None:
+    defaults(SPECS[message](), getattr(pb, message)())
+
+
+@pytest.mark.parametrize("kind", [OptimSpec, RunPlan])
+def test_a_plan_has_the_defaults_of_a_solver(kind: type[Any]) -> None:
+    spec, solver = kind(), pb.SolverParameter()
+    own = {name for name in names(spec) & {*solver.DESCRIPTOR.fields_by_name} if not is_dataclass(getattr(spec, name))}
+    assert len(own) > 20
+    for name in own:
+        value, wanted = getattr(spec, name), getattr(solver, name)
+        assert value == (tuple(wanted) if isinstance(value, tuple) else wanted), name
+
+
+def test_some_defaults_by_hand() -> None:
+    """As Caffe and the guides have them: a plan and its schema could agree on something else."""
+    optim, parallel = OptimSpec(), ParallelSpec()
+    assert (optim.type, optim.iter_size, optim.clip_gradients, optim.momentum_power) == ("SGD", 1, -1.0, 1.0)
+    assert (optim.onecycle_param.div_factor, optim.average_param.start, optim.stepvalue) == (25.0, 1, ())
+    assert (parallel.exchange, parallel.pipeline_param.micro_batches) == (pb.ParallelParameter.ALLREDUCE, 4)
+    assert (parallel.fault_param.timeout, parallel.agwu_param.weigh_by_accuracy) == (300.0, True)
+    assert (RunPlan().random_seed, RunPlan().snapshot_after_train, RunPlan().eval_type) == (-1, True, "classification")
 
 
 def test_all_of_a_solver_is_in_a_plan() -> None:

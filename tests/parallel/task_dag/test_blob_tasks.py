@@ -13,7 +13,7 @@ X = torch.arange(10.0).view(5, 2)
 def test_a_whole_is_cut_by_views() -> None:
     tasks = TaskList()
     book = BlobTasks(tasks, lambda run: run.values)
-    book.note(7, [[3, 4]])
+    book.note(7, [3, 4])
     run = DagState(values={(7, WHOLE): X})
     for part, (start, end) in enumerate(((0, 2), (2, 5))):
         needs, read = book.read(7, (0, 2, 5), part)
@@ -27,10 +27,10 @@ def test_a_whole_is_cut_by_views() -> None:
 def test_equal_parts_are_handed_on_and_go() -> None:
     tasks = TaskList()
     book = BlobTasks(tasks, lambda run: run.values)
-    book.note(7, [[0], [1, 2]], (0, 2, 5))
+    book.note(7, [0, 1], (0, 2, 5))
     run = DagState(values={(7, 0): X[:2], (7, 1): X[2:]})
     needs, read = book.read(7, (0, 2, 5), 1)
-    assert needs == [1, 2]
+    assert needs == [1]
     assert read(run) is not None
     assert list(run.values) == [(7, 0)]
 
@@ -40,7 +40,7 @@ def test_parts_are_put_together_once() -> None:
     tasks = TaskList()
     first, second = tasks.add("a", 0.0, [], lambda run: None), tasks.add("b", 0.0, [], lambda run: None)
     book = BlobTasks(tasks, lambda run: run.values)
-    book.note(7, [[first], [second]], (0, 2, 5))
+    book.note(7, [first, second], (0, 2, 5))
     needs, whole = book.read(7, (), 0, alone=False)
     again, part = book.read(7, (0, 1, 5), 1)
     assert needs == again == [2]
@@ -55,9 +55,10 @@ def test_parts_are_put_together_once() -> None:
 
 def test_where_nothing_flows_nothing_is_put_together() -> None:
     tasks = TaskList()
+    first, second = tasks.add_parts("a", 0.0, [[], []], [lambda run: None] * 2)
     book = BlobTasks(tasks, lambda run: run.diffs)
-    book.note(7, [[], []], (0, 2, 5))
+    book.note(7, [first, second], (0, 2, 5))
     _, read = book.read(7, (), 0)
     run = DagState(diffs={(7, 0): None, (7, 1): None})
-    tasks.works[0](run)
+    tasks.works[2](run)
     assert read(run) is None

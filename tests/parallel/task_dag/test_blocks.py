@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bpt.graph.layer_graph import LayerGraph
+from bpt.parallel.task_dag.areas import even_ranges
 from bpt.parallel.task_dag.blocks import TaskBlock, group
-from bpt.parallel.task_dag.neurons import spans
 from bpt.parallel.task_dag.split_strategy import SplitKind, SplitStrategy
 from bpt.parallel.task_dag.task_costs import forward_seconds
 from tests.support.task_dag_nets import LOSS, convolution, fully_connected, image_net, layer
@@ -85,7 +85,7 @@ def test_branches_do_not_join_what_they_come_from() -> None:
 
 @pytest.mark.parametrize(("count", "parts", "expected"), [(7, 2, [(0, 3), (3, 7)]), (2, 3, [(0, 1), (1, 2)])])
 def test_spans(count: int, parts: int, expected: list[tuple[int, int]]) -> None:
-    assert spans(count, parts) == expected
+    assert even_ranges(count, parts) == expected
 
 
 def test_costs_grow_with_work_and_share() -> None:

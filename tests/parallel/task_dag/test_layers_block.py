@@ -9,7 +9,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.operator import Operator
 from bpt.parallel.task_dag.blocks import TaskBlock
 from bpt.parallel.task_dag.draft import Draft
-from bpt.parallel.task_dag.layers_block import calls_of
+from bpt.parallel.task_dag.layer_tasks import calls_of
 from bpt.parallel.task_dag.split_strategy import SplitStrategy
 from tests.support.golden_cases import graph_of
 from tests.support.task_dag_nets import (

@@ -49,7 +49,8 @@ def test_one_library_thread_in_the_pool_and_as_many_as_before_outside(pool: Pool
         x = torch.ones(4, 3, requires_grad=True)
 
         def look() -> None:
-            (x * 2).sum().backward()
+            with torch.enable_grad():
+                (x * 2).sum().backward()
             seen.append(torch.get_num_threads())
 
         pool.run(TaskDag([Task("a"), Task("b")]), [look, look])

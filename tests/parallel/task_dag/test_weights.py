@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bpt.parallel.task_dag.dag_state import DagState
-from bpt.parallel.task_dag.task_gradients import _owned, _sum
+from bpt.parallel.task_dag.parameter_tasks import _owned, _sum
 from tests.support.task_dag_nets import (
     LOSS,
     convolution,
@@ -60,7 +60,7 @@ def test_large_gradients_are_summed_by_filters() -> None:
 
 def test_the_first_that_needs_room_makes_it() -> None:
     run = DagState()
-    made = run.room(("a", 1), lambda: torch.zeros(2))
-    assert run.room(("a", 1), lambda: torch.ones(3)) is made
+    made = run.buffer(("a", 1), lambda: torch.zeros(2))
+    assert run.buffer(("a", 1), lambda: torch.ones(3)) is made
     run.forget()
-    assert run.room(("a", 1), lambda: torch.ones(3)) is not made
+    assert run.buffer(("a", 1), lambda: torch.ones(3)) is not made

@@ -39,47 +39,66 @@ def sent(head: np.ndarray) -> np.ndarray:
 @EXAMPLES
 @given(orders)
 def test_orders(order: Order) -> None:
-    head, runs = sent(wire.order_head(order)), wire.runs_buffer(order)
+    head, runs = sent(wire.write_head(order)), wire.write_runs(order)
     assert wire.kind_of(head) is MessageKind.ORDER
-    assert runs.shape == (wire.number_of_runs(head), 2) and runs.dtype == np.int64
+    assert runs.shape == wire.empty_runs(head).shape and runs.dtype == np.int64
     back = wire.read_order(head, order.worker, runs.copy())
     assert back == order and repr(back) == repr(order)
 
 
+@pytest.mark.parametrize(
+    ("message", "numbers"),
+    [
+        (WorkerProgress(3, 40, 1.5, 0.25, SignalAction.SNAPSHOT, True), [1, 40, 1.5, 0.25, 2, 1]),
+        (SubmissionReport(3, Fraction(7, 4), 10, 640, 2.5, 0.5, 0.75, 1.25), [2, 7, 4, 10, 640, 2.5, 0.5, 0.75, 1.25]),
+        (
+            Order(3, 9, Fraction(5, 2), Fraction(1, 3), ((0, 10), (20, 30)), 6, False, True, 8),
+            [3, 2, 9, 5, 2, 1, 3, 6, 0, 1],
+        ),
+        (Settled(3, 2, 1), [5, 2, 1]),
+        (RunOutcome(100, True, False), [6, 100, 1, 0]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_places_of_numbers_in_heads(message: wire.Message, numbers: list[float]) -> None:
+    """Neither side can change the order of the numbers alone."""
+    assert wire.write_head(message).tolist() == numbers + [0] * (wire.LENGTH - len(numbers))
+
+
 def test_the_batch_stays_with_the_server() -> None:
     order = Order(3, 4, batch=2)
-    back = wire.read_order(sent(wire.order_head(order)), 3, wire.runs_buffer(order))
+    back = wire.read_order(sent(wire.write_head(order)), 3, wire.write_runs(order))
     assert back == replace(order, batch=0)
 
 
 @EXAMPLES
 @given(reports)
 def test_reports(report: SubmissionReport) -> None:
-    head = sent(wire.report_head(report))
+    head = sent(wire.write_head(report))
     assert wire.kind_of(head) is MessageKind.SUBMIT
-    back = wire.read_report(head, report.worker)
+    back = wire.read_head(SubmissionReport, head, worker=report.worker)
     assert back == report and repr(back) == repr(report)
 
 
 def test_a_loss_that_is_not_known() -> None:
-    back = wire.read_report(sent(wire.report_head(SubmissionReport(2, Fraction(1)))), 2)
+    back = wire.read_head(SubmissionReport, sent(wire.write_head(SubmissionReport(2, Fraction(1)))), worker=2)
     assert math.isnan(back.loss)
 
 
 @EXAMPLES
 @given(words)
 def test_progress(progress: WorkerProgress) -> None:
-    head = sent(wire.progress_head(progress))
+    head = sent(wire.write_head(progress))
     assert wire.kind_of(head) is MessageKind.PROGRESS
-    back = wire.read_progress(head, progress.worker)
+    back = wire.read_head(WorkerProgress, head, worker=progress.worker)
     assert back == progress and repr(back) == repr(progress)
 
 
 @pytest.mark.parametrize("engine", [0, 1, 2])
 def test_settled(engine: int) -> None:
-    head = sent(wire.settled_head(Settled(5, engine, 1)))
+    head = sent(wire.write_head(Settled(5, engine, 1)))
     assert wire.kind_of(head) is MessageKind.SETTLED
-    assert wire.read_settled(head, 5) == Settled(5, engine, 1)
+    assert wire.read_head(Settled, head, worker=5) == Settled(5, engine, 1)
 
 
 def test_hurry() -> None:
@@ -88,6 +107,6 @@ def test_hurry() -> None:
 
 @pytest.mark.parametrize("outcome", [RunOutcome(0, False), RunOutcome(2**52, True), RunOutcome(3, False, True)])
 def test_how_a_run_has_ended(outcome: RunOutcome) -> None:
-    head = sent(wire.finished_head(outcome))
+    head = sent(wire.write_head(outcome))
     assert wire.kind_of(head) is MessageKind.FINISHED
-    assert wire.read_finished(head) == outcome
+    assert wire.read_head(RunOutcome, head) == outcome
