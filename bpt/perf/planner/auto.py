@@ -136,8 +136,8 @@ def reasons(best: Forecast, found: SearchResult) -> Iterator[str]:
     )
     yield (
         f"It sends {best.between / 1e6:,.4g} MB between nodes and {best.within / 1e6:,.4g} MB within them, and a rank "
-        f"holds {best.held.max() / _MIB:,.4g} MiB at most"
-        + (f" of {best.room.min() / _MIB:,.4g}" if np.isfinite(best.room.min()) else "")
+        f"holds {best.peak_memory.max() / _MIB:,.4g} MiB at most"
+        + (f" of {best.memory_limits.min() / _MIB:,.4g}" if np.isfinite(best.memory_limits.min()) else "")
     )
     if found.plain is not None and found.plain is not best:
         yield f"Plain data parallelism: {milliseconds(found.plain.seconds)} ms, {_by(found.plain, best)}"
@@ -150,7 +150,7 @@ def _table(found: SearchResult) -> Iterator[tuple[str, ...]]:
     best = found.best[0]
     for place, each in enumerate(found.best, 1):
         more = "" if each is best else f"{each.seconds / best.seconds - 1:.1%}"
-        bubble, held = f"{each.bubble:.1%}", f"{each.held.max() / _MIB:,.4g}"
+        bubble, held = f"{each.bubble:.1%}", f"{each.peak_memory.max() / _MIB:,.4g}"
         name = text_of(each.plan).removeprefix("parallel_param { ").removesuffix("}").strip() or "plain"
         yield str(place), name, milliseconds(each.seconds), more, bubble, held, each.bottleneck
 
@@ -183,8 +183,8 @@ def dry_lines(what: PlanningTask, made: Forecast) -> Iterator[str]:
     yield ""
     rows = [("rank", "node", "computes ms", "holds MiB", "of MiB")]
     for rank, host in enumerate(what.cluster.hosts[:SHOWN]):
-        room = f"{made.room[rank] / _MIB:,.5g}" if np.isfinite(made.room[rank]) else ""
-        held = f"{made.held[rank] / _MIB:,.4g}"
+        room = f"{made.memory_limits[rank] / _MIB:,.5g}" if np.isfinite(made.memory_limits[rank]) else ""
+        held = f"{made.peak_memory[rank] / _MIB:,.4g}"
         rows.append((str(rank), what.cluster.nodes[host].name, milliseconds(made.computing[rank]), held, room))
     yield from columns(rows, left=2)
     if len(what.cluster.hosts) > SHOWN:
@@ -192,5 +192,5 @@ def dry_lines(what: PlanningTask, made: Forecast) -> Iterator[str]:
     shares = [f"{share}" for share in made.shares[:SHOWN]]
     yield f"Shares of the batch: {', '.join(shares)}{' …' if len(made.shares) > SHOWN else ''}"
     if not made.fits:
-        short = int(np.argmax(made.held > made.room))
+        short = int(np.argmax(made.peak_memory > made.memory_limits))
         yield f"Warning: rank {short} has no room for what it would hold"

@@ -179,7 +179,8 @@ class Simulator:
         Returns when its end has passed both.
         """
         here = nbytes / self._cluster.server.bandwidth
-        return link.serve(self._events.now, here) + max(here, nbytes / worker.node.bandwidth)
+        start: float = link.serve(self._events.now, here)
+        return start + max(here, nbytes / worker.node.bandwidth)
 
     def _outcome(self) -> SimulationOutcome:
         totals = self._totals
