@@ -30,7 +30,7 @@ def test_nothing_better_is_passed_over(
     plan, costs = small(tmp_path) if norm is None else branches(tmp_path, norm)
     found = search(plan, costs, cluster, top=4)
     monkeypatch.setattr(module._ClusterSearch, "_bound", lambda self, candidate: 0.0)
-    monkeypatch.setattr(Iteration, "least", 0.0)
+    monkeypatch.setattr(Iteration, "lower_bound", 0.0)
     everything = search(plan, costs, cluster, top=1000)
     assert found.played < everything.played
     assert [(each.plan.parallel_param, each.seconds) for each in found.best] == [
