@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         return
 
     # Imported here so that --help does not wait for torch.
-    from bpt.perf.planner.given_devices import blamed, choose_devices
+    from bpt.perf.planner.given_devices import choose_devices, naming_devices_flag
     from bpt.perf.planner.plan_figure import draw
     from bpt.perf.planner.plan_layers import plan_solver, rehearse
     from bpt.perf.planner.plan_tables import lines
@@ -119,13 +119,13 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         )
     if arguments.measure:
         if stages:
-            with blamed(arguments.devices):
+            with naming_devices_flag(arguments.devices):
                 rehearse(run)
         run = _measure(arguments, job, run)
         if not stages:
             return
         print()
-    with blamed(arguments.devices):
+    with naming_devices_flag(arguments.devices):
         plan = plan_solver(run, arguments.shape)
     for remark in (*remarks, *plan.remarks):
         print(f"warning: {remark}", file=sys.stderr)
@@ -140,10 +140,10 @@ def _search(arguments: argparse.Namespace) -> None:
     # Imported here so that --help does not wait for torch.
     from bpt.config.plan.chosen import text_of
     from bpt.perf.forecast.forecast import forecast
-    from bpt.perf.planner.auto import auto_lines, dry_lines, dry_run, subject
+    from bpt.perf.planner.auto import auto_lines, dry_lines, dry_run, planning_task
     from bpt.perf.planner.timeline import draw_timeline
 
-    what = subject(plan_of(arguments), arguments.cluster, arguments.shape)
+    what = planning_task(plan_of(arguments), arguments.cluster, arguments.shape)
     if arguments.dry_run:
         made = dry_run(what)
         lines = list(dry_lines(what, made))
@@ -178,14 +178,13 @@ def _check(arguments: argparse.Namespace, job: Job) -> None:
             raise UsageError(f"--{flag} goes with --measure")
 
     # Imported here so that --help does not wait for torch.
-    from bpt.perf.planner.plan_figure import check_figure
-    from bpt.perf.simulate.simulation_report import check_file
+    from bpt.base.atomic import check_place
+    from bpt.train.outer.report.style import check_figure
 
     if arguments.figure:
-        check_figure(arguments.figure)
-    for flag in ("figure", "measure"):
-        if path := getattr(arguments, flag):
-            check_file(flag, path)
+        check_figure("figure", arguments.figure)
+    if arguments.measure:
+        check_place(arguments.measure)
 
 
 def _measure(arguments: argparse.Namespace, job: Job, plan: RunPlan) -> RunPlan:

@@ -71,23 +71,22 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         raise UsageError("--shape does without the data set, so it needs --samples: how many samples there are")
 
     # Imported here so that --help does not wait for torch.
+    from bpt.base.atomic import check_place
     from bpt.perf.simulate.simulation import simulate_solver, strategies_of
     from bpt.perf.simulate.simulation_report import (
-        check_figure,
-        check_file,
         draw,
         lines,
         node_rows,
         strategy_rows,
         write_csv,
     )
+    from bpt.train.outer.report.style import check_figure
 
     strategies = strategies_of(arguments.strategies)
     if arguments.png:
-        check_figure(arguments.png)
-    for flag in ("csv", "nodes", "png"):
-        if path := getattr(arguments, flag):
-            check_file(flag, path)
+        check_figure("png", arguments.png)
+    for path in filter(None, (arguments.csv, arguments.nodes)):
+        check_place(path)
     plan = plan_of(arguments)
     simulated = simulate_solver(plan, arguments.cluster, strategies, arguments.samples, arguments.shape)
     for remark in simulated.remarks:

@@ -118,6 +118,6 @@ def check_roofline(arguments: argparse.Namespace, job: Job) -> None:
     if job.world.size > 1:
         raise UsageError("--roofline is of one process: leave mpirun out")
     if arguments.roofline:
-        from bpt.perf.timing.roofline_figure import check_roofline_figure
+        from bpt.train.outer.report.style import check_figure
 
-        check_roofline_figure(arguments.roofline)
+        check_figure("roofline", arguments.roofline, is_optional=True)

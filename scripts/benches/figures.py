@@ -47,8 +47,8 @@ from bpt.parallel.cluster.cluster import Cluster, Node, ServerNode, equal_nodes
 from bpt.parallel.outer.exchanges import make_schedule
 from bpt.parallel.outer.simulation.outcome import SimulationOutcome
 from bpt.parallel.outer.simulation.simulator import SimulatedJob, simulate
-from bpt.perf.simulate.simulation import THE_FOUR, Strategy
-from bpt.perf.simulate.simulation_net import NetWorkload, facts_of
+from bpt.perf.simulate.simulation import PAPER_STRATEGIES, Strategy
+from bpt.perf.simulate.simulation_net import NetWorkload, workload_of
 from bpt.train.outer.report import check_matplotlib, draw_lines
 
 HELP = "execution time, bytes and balance of BPT-CNN after Fig. 12, 14 and 15 of its paper, simulated"
@@ -98,7 +98,7 @@ class Panel:
     values: Sequence[int]
     setting: Callable[[Setting, int], Setting]
     measure: Callable[[SimulationOutcome], float]
-    strategies: Sequence[Strategy] = THE_FOUR
+    strategies: Sequence[Strategy] = PAPER_STRATEGIES
 
 
 NODES, SAMPLES, CASES, THREADS = range(5, 36, 5), range(100_000, 700_001, 100_000), range(1, 8), (1, 2, 4, 8, 16)
@@ -146,7 +146,7 @@ def facts(case: int) -> NetWorkload:
     """The network of a case."""
     solver = read_solver(ROOT / "prototxt" / "bpt_cnn" / f"case{case}" / "solver.prototxt")
     solver.param.net = str(ROOT / solver.param.net)
-    return facts_of(resolve(solver), 1, IMAGE)
+    return workload_of(resolve(solver), 1, IMAGE)
 
 
 @cache

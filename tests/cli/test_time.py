@@ -154,7 +154,7 @@ def test_rooflines_are_of_one_process() -> None:
         (["--model=a", "--profile=p"], "--profile measures what a solver's ranks can do; it goes with --solver"),
         (["--solver=a", "--profile=p", "--roofline"], "--roofline and --profile measure different things; give one"),
         (["--roofline", "a.prototxt"], "bpt time needs one of --model and --solver: what to time"),
-        (["--model=a", "--roofline=b.pdf"], "--roofline b.pdf: pictures are written to files that end in .png or .svg"),
+        (["--model=a", "--roofline=b.pdf"], "--roofline b.pdf: writes files that end in .png or .svg"),
         (["--model=a", "--roofline=no/b.png"], "no/b.png: cannot be written: there is no folder "),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 
 from bpt.config.plan.resolve import resolve
 from bpt.config.proto.sources import read_solver
-from bpt.perf.simulate.simulation import THE_FOUR
+from bpt.perf.simulate.simulation import PAPER_STRATEGIES
 from bpt.system.comm.base import Communicator
 from scripts.benches.bptcnn import jobs
 from scripts.benches.bptcnn.calibration import trained
@@ -59,7 +59,7 @@ def test_simulation_of_the_four(digits: None, tmp_path: Path) -> None:
     solver, _ = Work(samples=6400, passes=4, batch=64, batches=3, tests=1).write(tmp_path)
     even = Calibration(1_724_320, tuple(Node(host, 1000.0, 0.0, 1.0, 0.0, 1e-9) for host in "ab"), merge=1e-9)
     outcomes = simulate(solver, even, tmp_path / "cluster.prototxt")
-    assert list(outcomes) == [str(way) for way in THE_FOUR]
+    assert list(outcomes) == [str(way) for way in PAPER_STRATEGIES]
     # 25,600 samples at 2,000 a second, whole batches: never less, and at most two batches a pass more
     assert all(12.8 <= outcome.seconds <= 12.8 + 5 * 0.128 for outcome in outcomes.values())
 

@@ -1,6 +1,6 @@
 """The speed of ranks that run a part of a net each: stages of a pipeline, and shards of its split layers.
 
-A profile is of the whole net on each rank. What a part takes follows from its share of the net's operations.
+A profile has the times of the whole net on each rank. The time of a part follows from its part of the operations.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from bpt.parallel.balance.speed import MOST, SpeedFunction
 
 @dataclass(frozen=True)
 class Division:
-    """How the ranks of a run divide its net: replica by replica, of each stage by stage, of each shard by shard.
+    """The division of a net over ranks, which are ordered by replica, then by stage, then by shard.
 
     Attributes:
-        replicas: of the net, of ``len(parts) * shards`` ranks each.
-        parts: of the net's operations, that each stage does.
-        split: of the net's operations, those of each stage in layers that are split over its shards.
-        shards: ranks of a stage.
-        masters: the first shard runs all layers but the split ones, the others these alone (MASTER_SLAVE); or else each
-            shard runs all layers on samples of its own, and slices of the split ones (PEER).
+        replicas: the number of replicas, of ``len(parts) * shards`` ranks each.
+        parts: the part of the net's operations of each stage.
+        split: the part of the net's operations of each stage in layers that are split over its shards.
+        shards: the number of ranks of a stage.
+        masters: whether the first shard runs all layers except the split ones, and the others only these
+            (MASTER_SLAVE). Otherwise each shard runs all layers on samples of its own, and slices of split ones (PEER).
     """
 
     replicas: int
@@ -37,8 +37,8 @@ class Division:
         return 1 if self.masters else self.shards
 
     @property
-    def sharers(self) -> list[list[int]]:
-        """The ranks of each participant that gets a share of the batch: one for each stage."""
+    def share_ranks(self) -> list[list[int]]:
+        """The ranks that work on each share of the batch, one for each stage."""
         stages = range(len(self.parts))
         return [
             [(replica * len(self.parts) + stage) * self.shards + shard for stage in stages]
@@ -46,14 +46,14 @@ class Division:
             for shard in range(self.group)
         ]
 
-    def sharer_of(self, rank: int) -> int:
-        """Return the index in ``sharers`` of whose samples a rank works on; for a slave its master's."""
+    def share_of(self, rank: int) -> int:
+        """Return the number of the share that a rank works on; for a slave that of its master."""
         replica, shard = rank // (len(self.parts) * self.shards), rank % self.shards
         return replica * self.group + (0 if self.masters else shard)
 
     def functions(self, ranks: Sequence[SpeedFunction]) -> list[SpeedFunction]:
-        """Return the time function of each of ``sharers``, from those of all ranks with the whole net."""
-        return [self._of(ranks, each) for each in self.sharers]
+        """Return the time function of each share, from those of all ranks with the whole net."""
+        return [self._of(ranks, each) for each in self.share_ranks]
 
     def _of(self, ranks: Sequence[SpeedFunction], each: Sequence[int]) -> SpeedFunction:
         own = [ranks[rank] for rank in each]
@@ -72,10 +72,10 @@ def pipelined(
     """Return the time function of a pipeline, which is that of its slowest stage.
 
     Args:
-        functions: of each stage's rank with the whole net.
-        parts: of the net's work, that each stage does; of so much of the net it keeps the blobs, as far as memory goes.
-        split: of that, the part that slaves do, while their master waits.
-        slaves: their functions with the whole net, of each stage.
+        functions: the function of each stage's rank with the whole net.
+        parts: the part of the net's work of each stage, and of its blobs.
+        split: the part of the net's work that slaves do, while their master waits.
+        slaves: the functions of the slaves of each stage with the whole net.
     """
 
     def stage(number: int, size: int) -> float:
@@ -100,13 +100,13 @@ def sharing(
     """Return the times of ranks with samples of their own that share split layers and wait for each other (PEER).
 
     Args:
-        functions: of each rank with the whole net.
+        functions: the function of each rank with the whole net.
         split: the part of the net's work in split layers. Each rank does its slice of them for the samples of all.
-        divide: says how many of a number of samples each rank gets.
+        divide: returns the number of samples of each rank.
     """
 
     def seconds(size: int) -> float:
-        return max(peer_seconds(functions, divide(functions, size), split, apart=True))
+        return max(peer_seconds(functions, divide(functions, size), split, is_synchronous=True))
 
     caps = [function.cap for function in functions if function.cap is not None]
     cap = min(sum(caps), MOST) if len(caps) == len(functions) else None
@@ -116,20 +116,22 @@ def sharing(
 
 
 def peer_seconds(
-    functions: Sequence[SpeedFunction], counts: Sequence[int], split: float, apart: bool = False
+    functions: Sequence[SpeedFunction], counts: Sequence[int], split: float, is_synchronous: bool = False
 ) -> list[float]:
-    """Return how long each of ranks that share split layers computes, with so many samples of its own.
+    """Return the seconds in which each of several peers computes.
 
     Args:
-        split: see ``sharing``.
-        apart: as long as the slowest in split layers, which the others wait for.
+        functions: the function of each rank with the whole net.
+        counts: the number of samples of each rank.
+        split: the part of the net's work in split layers.
+        is_synchronous: whether all take as long as the slowest in split layers, since they wait for it.
     """
     slices = [split * function.seconds(sum(counts)) / len(functions) for function in functions]
     own = [(1 - split) * function.seconds(count) for function, count in zip(functions, counts, strict=True)]
-    return [a + (max(slices) if apart else b) for a, b in zip(own, slices, strict=True)]
+    return [a + (max(slices) if is_synchronous else b) for a, b in zip(own, slices, strict=True)]
 
 
 def _through(sizes: Iterable[int], seconds: Callable[[int], float], cap: int | None) -> SpeedFunction:
-    """Return the piecewise linear function through ``sizes``; it is 0 at 0."""
+    """Return the piecewise linear function through the seconds of ``sizes``; it is 0 at 0."""
     ordered = sorted(sizes)
     return SpeedFunction(tuple(ordered), tuple(map(seconds, ordered)), cap)

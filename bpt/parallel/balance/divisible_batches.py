@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from bpt.base.errors import PrototxtError
 from bpt.base.violation import PARALLEL, Violation
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph, LayerNode
@@ -15,6 +16,20 @@ from bpt.nn.layers.base import batch_of
 
 if TYPE_CHECKING:
     from bpt.config.plan.run_plan import ParallelSpec, PipelineSpec, RunPlan
+
+
+def divisible_batch(plan: RunPlan, graph: LayerGraph) -> int:
+    """Return the samples of a batch of a training net that is to be divided.
+
+    Raises:
+        PrototxtError: it has no layer that makes batches.
+    """
+    batch = batch_of(graph)
+    if not batch:
+        raise PrototxtError(
+            "the training net has no layer that makes batches; there is nothing to divide", plan.origin("net")
+        )
+    return batch
 
 
 def is_dividable(graph: LayerGraph) -> bool:

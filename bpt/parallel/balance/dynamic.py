@@ -1,10 +1,10 @@
 """DYNAMIC: shares that follow the speeds seen during a run.
 
 As in the partitioners of Clarke, Lastovetsky and Rychkov (2011) the speed function of a rank is built while it works:
-each share that a rank has had is a point of it. Where a rank takes another time for a share than its function says, the
-machine has changed (a neighbour came or went, a clock was throttled), and the whole function is scaled. Shares change
-only where that pays, since a rank that gets other samples drops what it has read ahead. Losses and gradients do not
-depend on who trains which samples, so the curve is that of any other balance, up to rounding.
+each share that a rank has had is a point of it. If the time of a share differs from the function, the machine has
+changed (a neighbour came or went, a clock was throttled), and the whole function is scaled. Shares change only if that
+pays, since a rank with other samples drops what it has read ahead. Losses and gradients do not depend on who trains
+which samples, so the loss curve is that of any other balance, up to rounding.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from bpt.graph.share import Share
 from bpt.parallel.balance.batch_shares import fastest, tile
 from bpt.parallel.balance.speed import SpeedFunction
 
-WORTH = 0.05  # shares change if the slowest is expected to take so much less, as a part of what it takes now
-CHANGED = 0.15  # a time that differs by more from what the function says is that of a machine that has changed
-FRESH = 0.5  # what a new time counts beside those seen before at the same size
+WORTH = 0.05  # shares change if the slowest rank is expected to gain this part of its time
+CHANGED = 0.15  # a time that differs by more than this part from the function shows that the machine has changed
+FRESH = 0.5  # the weight of a new time beside those seen before at the same size
 
 
 class Dynamic:
     """Shares by the speeds that were seen last; all equal until some have been seen.
 
-    Every rank gets a sample at least, if there are enough: one without any would never be seen to be fast again.
+    Every rank gets at least one sample, if there are enough: without any it would never be seen to be fast again.
 
     Args:
-        sharers: how many share the batch.
+        ranks: the number of data-parallel ranks.
 
     Attributes:
-        functions: by which batches are divided now; empty: nothing has been seen.
+        functions: the speeds by which batches are divided now; empty until some have been seen.
     """
 
-    def __init__(self, sharers: int) -> None:
-        self._seen: list[dict[int, float]] = [{} for _ in range(sharers)]
-        self._counts: dict[int, list[int]] = {}  # by total; those that a run goes on with are given
+    def __init__(self, ranks: int) -> None:
+        self._seen: list[dict[int, float]] = [{} for _ in range(ranks)]
+        self._counts: dict[int, list[int]] = {}  # shares by total; a continued run gives its own
         self.functions: tuple[SpeedFunction, ...] = ()
 
     def shares(self, total: int, ranks: int) -> tuple[Share, ...]:
@@ -52,28 +52,29 @@ class Dynamic:
         other.functions = tuple(replace(function, cap=None) for function in self.functions)
         return other
 
-    def keep(self, counts: Sequence[int]) -> None:
-        """Use these shares from now on, as the run did that this one continues."""
+    def use_shares(self, counts: Sequence[int]) -> None:
+        """Use these shares from now on: those of the run that this one continues."""
         assert len(counts) == len(self._seen), counts
         self._counts = {sum(counts): list(counts)}
 
     def predicted_seconds(self, shares: Sequence[Share]) -> tuple[float, ...]:
-        """Return the time that each is expected to compute for its share."""
+        """Return the expected seconds of each share."""
         return tuple(f.seconds(share.count) for f, share in zip(self.functions, shares, strict=True))
 
     def follow(self, total: int, seconds: Sequence[float], caps: Sequence[int]) -> bool:
-        """Learn how long each rank has computed for its share of ``total`` samples; return whether the shares change.
+        """Add the seconds of each share of ``total`` samples; return whether the shares change.
 
         Args:
-            seconds: of an iteration, each above 0 unless it has no samples.
-            caps: the largest share that each has room for.
+            total: the samples of all shares.
+            seconds: the seconds of each share in an iteration; above 0 unless it is empty.
+            caps: the largest share that fits into each memory.
         """
         now = [share.count for share in self.shares(total, len(self._seen))]
         for points, count, time in zip(self._seen, now, seconds, strict=True):
             if count:
                 _learn(points, count, time)
         if not all(self._seen):
-            return False  # more ranks than samples: nobody knows what those take that have none
+            return False  # more ranks than samples: the speeds of ranks without any are unknown
         found = tuple(
             SpeedFunction.fitted(points.items(), max(cap, count))
             for points, cap, count in zip(self._seen, caps, now, strict=True)
@@ -87,7 +88,7 @@ class Dynamic:
 
 
 def _learn(points: dict[int, float], size: int, seconds: float) -> None:
-    """Note a time, in the light of those noted before."""
+    """Add the seconds of a size to the points of a rank."""
     if points:
         expected = SpeedFunction.fitted(points.items()).seconds(size)
         ratio = seconds / expected

@@ -1,4 +1,4 @@
-"""``balance: DYNAMIC`` in a run: what ranks take is seen, agreed on, and becomes the shares of the next batches."""
+"""``balance: DYNAMIC`` in a run: ranks measure their times and agree on the shares of the next batches."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from bpt.system.events.totals import Totals, seconds_computing
 
 LOG = logging.getLogger("bpt")
 
-WARM_UP = 1  # iterations after a change that do not count: memory and kernels are made ready, data are read anew
-INTERVAL = 4  # iterations after which ranks tell each other what they took
-SECONDS = 0.4  # that they look at, at least: a quota that stops a process ten times a second is averaged in
+WARM_UP = 1  # iterations after a change that do not count: memory and kernels are prepared, data are read anew
+INTERVAL = 4  # iterations after which ranks exchange their times
+SECONDS = 0.4  # of measurements at least: a quota that stops a process ten times a second is averaged in
 LONGEST = 3 * INTERVAL  # iterations that are enough in any case
-HELD = 3  # times the bytes of a sample's blobs: these, their diffs, what kernels need
+PER_BLOB = 3  # bytes of memory for each byte of a sample's blobs: these, their diffs, what kernels need
 SHOWN = 8  # ranks in a log line
 
 
@@ -34,7 +34,8 @@ class DynamicLoadBalancer:
     """Adapts the shares of a batch to the times that the ranks take.
 
     Args:
-        nets: by name; "train" is the one that is seen.
+        parallel: the shares of this rank.
+        nets: the nets by name; "train" is the one that is timed.
         division: how the ranks divide it.
         device: where this rank computes.
     """
@@ -46,12 +47,12 @@ class DynamicLoadBalancer:
     ) -> None:
         self._parallel = parallel
         self._nets = nets
-        self._sharers = division.sharers
+        self._share_ranks = division.share_ranks
         self._batch = batch_of(nets["train"].graph)
         self._world = world = parallel.grid.world
         hosts = world.allgather(world.host)
         self._memory = Memory(device, 1 if device.type == "cuda" else hosts.count(world.host))
-        self._per_sample = HELD * _blob_bytes(nets["train"]) / max(self._batch, 1)
+        self._per_sample = PER_BLOB * _blob_bytes(nets["train"]) / max(self._batch, 1)
         self._totals = Totals()
         self._begun = 0.0
         self._seconds = 0.0
@@ -63,13 +64,13 @@ class DynamicLoadBalancer:
         return self._parallel.balance
 
     def state(self) -> tuple[int, ...]:
-        """Return the number of samples that each rank has of a batch now."""
+        """Return the samples of each share of a batch."""
         return tuple(share.count for share in self._parallel.shares(self._batch))
 
     def load(self, counts: Sequence[int]) -> None:
-        """Take over the shares of the run that this one continues, if as many ranks divide as large a batch."""
+        """Take over the shares of the run that this one continues, if as many ranks divide an equally large batch."""
         if len(counts) == len(self.state()) and sum(counts) == sum(self.state()):
-            self._balance.keep(counts)
+            self._balance.use_shares(counts)
             self._parallel.reshare(self._nets.values())
 
     def end(self, iteration: int) -> None:
@@ -79,15 +80,15 @@ class DynamicLoadBalancer:
             self._totals = self._world.events.add(Totals())
             self._begun, self._seconds = time.perf_counter(), 0.0
         elif self._iterations > 0 and self._iterations % INTERVAL == 0:
-            self._meet(iteration)
+            self._agree(iteration)
 
     def forget(self) -> None:
         """Drop the times seen so far, which do not show how training continues."""
         self._world.events.remove(self._totals)
         self._iterations = -WARM_UP
 
-    def _meet(self, iteration: int) -> None:
-        """Exchange the times of all ranks, so that all come to the same shares."""
+    def _agree(self, iteration: int) -> None:
+        """Exchange the times of all ranks, so that all compute the same shares."""
         self._seconds += seconds_computing(self._totals.take())
         facts = np.zeros((self._world.size, 3))
         facts[self._world.rank] = self._seconds, time.perf_counter() - self._begun, self._room()
@@ -95,10 +96,10 @@ class DynamicLoadBalancer:
         computing, elapsed, room = facts.T
         if elapsed.max() < SECONDS and self._iterations < LONGEST:
             return
-        seconds = [computing[ranks].max() / self._iterations for ranks in self._sharers]
+        seconds = [computing[ranks].max() / self._iterations for ranks in self._share_ranks]
         before = self.state()
-        # A stage or a shard that gets more samples than it has room for ends the run, however fast the others are.
-        caps = [int(own + room[ranks].min()) for own, ranks in zip(before, self._sharers, strict=True)]
+        # A share that does not fit into the memory of a stage or a shard would end the run.
+        caps = [int(own + room[ranks].min()) for own, ranks in zip(before, self._share_ranks, strict=True)]
         self._iterations = 0
         self._begun, self._seconds = time.perf_counter(), 0.0
         if min(time for time, own in zip(seconds, before, strict=True) if own) <= 0:
@@ -106,13 +107,13 @@ class DynamicLoadBalancer:
         if self._balance.follow(sum(before), seconds, caps):
             self.forget()
             self._parallel.reshare(self._nets.values())
-            self._tell(iteration, before, seconds)
+            self._log_change(iteration, before, seconds)
 
     def _room(self) -> int:
         """Return how many more samples this rank has memory for."""
         return min(int(MARGIN * self._memory.room / self._per_sample), MOST) if self._per_sample else MOST
 
-    def _tell(self, iteration: int, before: Sequence[int], seconds: Sequence[float]) -> None:
+    def _log_change(self, iteration: int, before: Sequence[int], seconds: Sequence[float]) -> None:
         after = self.state()
         cells = [f"{own} → {new}" for own, new in zip(before, after, strict=True)]
         more = f" and {len(cells) - SHOWN} more" if len(cells) > SHOWN else ""

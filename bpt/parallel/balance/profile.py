@@ -194,7 +194,7 @@ def static_from(profile: Profile, division: Division | None = None, now: SpeedFa
         speed.function.scaled(1.0 if rank.on_gpu else rank.threads / today.threads)
         for speed, rank, today in zip(profile.speeds, ranks, (now or profile.facts).ranks, strict=True)
     ]
-    names = [name_of(sharer, [ranks[rank].host for rank in sharer]) for sharer in division.sharers]
+    names = [name_of(sharer, [ranks[rank].host for rank in sharer]) for sharer in division.share_ranks]
     return Static(division.functions(functions), names, division.group, sum(division.split))
 
 

@@ -69,8 +69,8 @@ class Node:
         assert list(self.changes) == sorted(self.changes), self
 
     @property
-    def crowd(self) -> float:
-        """How many ranks share a core while all of them compute; at least 1."""
+    def ranks_per_core(self) -> float:
+        """The number of ranks that share a core while all of them compute; at least 1."""
         return max(1.0, self.ranks / self.cores) if self.cores else 1.0
 
 

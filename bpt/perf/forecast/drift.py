@@ -1,4 +1,4 @@
-"""Drift: what a plan was chosen by, beside what is seen of it; and the plan that what is seen would call for."""
+"""Drift: the forecast of a plan beside the measured times, and the plan that the measured times call for."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from bpt.config.plan.chosen import change_of
 from bpt.config.plan.run_plan import RunPlan
 from bpt.graph.layer_graph import LayerGraph
 from bpt.parallel.cluster.cluster import Cluster
-from bpt.perf.forecast.arrangement import arranged
-from bpt.perf.forecast.forecast import forecast, forecast_of
+from bpt.perf.forecast.arrangement import arrange
+from bpt.perf.forecast.forecast import Iteration, forecast
 from bpt.perf.forecast.net_costs import NetCosts
 from bpt.perf.forecast.search import search
 from bpt.system.comm.connectivity import name_of
 from bpt.train.telemetry.rank_loads import Predicted, RankLoad, as_ms
 
-THRESHOLD = 1.2  # times as long, or as short, as predicted: from there on it is told
-INTERVALS = 2  # one after the other must be beyond it
+THRESHOLD = 1.2  # a drift is reported from this ratio to the predicted time on, or from its inverse
+INTERVALS = 2  # consecutive intervals beyond the threshold before it is reported
 WORTH = 1.05  # another plan must be faster by this factor
 SEARCHED = 64  # ranks up to which a new plan is searched for, since all wait meanwhile
-FASTEST = 64.0  # links are taken to be so many times as fast as they were measured at most, or as slow
+FASTEST = 64.0  # links are at most this many times faster, or slower, than measured
 HALVINGS = 12  # to find that number
 
 
 @dataclass(frozen=True)
 class PlanAssumptions:
-    """What a plan was chosen by.
+    """The assumptions by which a plan was chosen.
 
     Attributes:
-        plan: that is trained.
-        costs, cluster: of its net, and the ranks that were measured.
-        tests: graphs of its test nets.
+        plan: the plan that is trained.
+        costs, cluster: the costs of its net, and the measured ranks.
+        tests: the graphs of its test nets.
     """
 
     plan: RunPlan
@@ -44,34 +44,34 @@ class PlanAssumptions:
 
 
 class Drift:
-    """Compares, interval by interval, the forecast of a run with what its ranks do; on the first rank.
+    """The comparison of a run's forecast with the times of its ranks, interval by interval, on the first rank.
 
-    The first interval does not count: in it memory layouts are tried.
+    The first interval does not count, because memory layouts are tried in it.
     """
 
     def __init__(self, basis: PlanAssumptions) -> None:
         self._basis = basis
-        self._arrangement = arranged(basis.plan, basis.costs, basis.cluster)
-        self._made = forecast_of(self._arrangement)
+        self._arrangement = arrange(basis.plan, basis.costs, basis.cluster)
+        self._made = Iteration(self._arrangement).forecast()
         self._intervals = 0
-        self._beyond = 0  # intervals up to now that are slower; below 0: that are faster
-        self._told = 1.0
+        self._beyond = 0  # consecutive intervals that are slower; below 0: that are faster
+        self._reported = 1.0
 
     def predicted(self, shares: Sequence[int]) -> list[Predicted] | None:
-        """Return what each rank was to do.
+        """Return the predicted load of each rank.
 
         Args:
-            shares: samples of a pass that each sharer has now; ``balance: DYNAMIC`` changes them.
+            shares: samples of a pass that each data-parallel rank has now; ``balance: DYNAMIC`` changes them.
 
         Returns:
-            ``None``: ranks were lost, and nothing is known of those that are left.
+            ``None`` if ranks were lost, since nothing is known of the remaining ones.
         """
         made, arrangement = self._made, self._arrangement
         if len(shares) != len(arrangement.shares):
             return None
         computing = made.computing.copy()
-        for sharers in arrangement.sharers:
-            computing[sharers] *= np.asarray(shares) / np.maximum(arrangement.shares, 1)
+        for data_ranks in arrangement.data_ranks:
+            computing[data_ranks] *= np.asarray(shares) / np.maximum(arrangement.shares, 1)
         found = []
         for own in computing.tolist():
             others = max(made.seconds - own, 0.0)
@@ -80,11 +80,11 @@ class Drift:
         return found
 
     def lines(self, loads: Sequence[RankLoad], shares: Sequence[int]) -> Iterator[str]:
-        """Yield what the log says of an interval.
+        """Yield the log lines of an interval.
 
         Args:
-            loads: of all ranks.
-            shares: see ``predicted``.
+            loads: the measured loads of all ranks.
+            shares: samples of a pass that each data-parallel rank has now.
         """
         predicted = self.predicted(shares)
         if predicted is None or len(loads) != len(predicted):
@@ -102,19 +102,19 @@ class Drift:
             f"{as_ms(self._made.exposed)}, seen {as_ms(exchange)}"
         )
         ratio = seen / expected
-        if _apart(ratio, 1.0) < THRESHOLD:
-            self._beyond, self._told = 0, 1.0
+        if _ratio_of(ratio, 1.0) < THRESHOLD:
+            self._beyond, self._reported = 0, 1.0
             return
         self._beyond = max(self._beyond, 0) + 1 if ratio > 1 else min(self._beyond, 0) - 1
-        if abs(self._beyond) >= INTERVALS and _apart(ratio, self._told) >= THRESHOLD:
-            self._told = ratio
+        if abs(self._beyond) >= INTERVALS and _ratio_of(ratio, self._reported) >= THRESHOLD:
+            self._reported = ratio
             yield (
                 f"Drift: an iteration takes {as_ms(seen)}, and {as_ms(expected)} were predicted: "
                 f"{self._reason(loads, computing, exchange, ratio > 1)}{self._outlook(loads, computing, exchange)}"
             )
 
     def _reason(self, loads: Sequence[RankLoad], computing: Sequence[float], exchange: float, is_slow: bool) -> str:
-        """Return what differs most, of what makes the iteration longer, or shorter."""
+        """Return the largest cause that makes the iteration longer, or shorter."""
         made, sign = self._made, 1 if is_slow else -1
         found = [(sign * (exchange - made.exposed), f"exchange adds {as_ms(exchange)}, not {as_ms(made.exposed)}")]
         for rank, (load, own) in enumerate(zip(loads, computing, strict=True)):
@@ -125,7 +125,7 @@ class Drift:
         return max(found, key=lambda each: each[0])[1]
 
     def _outlook(self, loads: Sequence[RankLoad], computing: Sequence[float], exchange: float) -> str:
-        """Return what a new plan would give."""
+        """Return what a new plan would gain."""
         basis = self._basis
         if len(loads) > SEARCHED:
             return ""
@@ -133,7 +133,7 @@ class Drift:
         now = forecast(basis.plan, basis.costs, cluster).seconds
         try:
             best = search(basis.plan, basis.costs, cluster, 1, basis.tests).best[0]
-        except UserError:  # with speeds as they are, shares that other ranks have no room for
+        except UserError:  # at these speeds, the shares of other ranks do not fit into memory
             best = None
         if best is None or best.seconds * WORTH > now:
             return "; on ranks as they are now no plan is known to be faster"
@@ -144,7 +144,7 @@ class Drift:
         )
 
     def _corrected(self, loads: Sequence[RankLoad], computing: Sequence[float], exchange: float) -> Cluster:
-        """The cluster with speeds as they are seen, and with links by which as much of the exchange is not hidden."""
+        """Return the cluster with the measured speeds, and links with which the forecast exposes as much exchange."""
         basis, cluster = self._basis, self._basis.cluster
         slower: list[list[float]] = [[] for _ in cluster.nodes]
         for rank, (load, own) in enumerate(zip(loads, computing, strict=True)):
@@ -169,7 +169,7 @@ class Drift:
         return cluster.faster(middle, middle, within=True)
 
 
-def _apart(one: float, other: float) -> float:
+def _ratio_of(one: float, other: float) -> float:
     return max(one / other, other / one)
 
 

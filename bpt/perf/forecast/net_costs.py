@@ -1,4 +1,4 @@
-"""Costs: what the layers of a training net take, for whatever forecasts: clocks, allocators, the search for a plan."""
+"""The costs of the layers of a training net, for clocks, allocators and the search for a plan."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NetCosts:
-    """What a training net takes for a whole batch, layer by layer.
+    """The costs of a training net for a whole batch, layer by layer.
 
-    Only parts count of times: a node says how long it takes for all of it. So times may be seconds on any machine, or
-    operations.
+    Only the proportions of times count: a node says how long it takes for the whole net. So times may be seconds on any
+    machine, or operations.
 
     Attributes:
         graph: the net.
-        layers: of each layer its times, and its bytes of parameters and blobs.
-        update: of the update rule for all parameters; 0: not known, and within what nodes take for a pass.
-        measured: where times were measured, in words; "": they are counted operations.
+        layers: the times of each layer, and its bytes of parameters and blobs.
+        update: the time of the update of all parameters; 0: it is not known, and part of the nodes' passes.
+        measured: where times were measured, in words; empty: they are counted operations.
     """
 
     graph: LayerGraph
@@ -43,44 +43,47 @@ class NetCosts:
 
     @cached_property
     def batch(self) -> int:
-        """Samples of a batch, as the net's text says."""
+        """The samples of a batch, as the net's text says."""
         return batch_of(self.graph)
 
     @cached_property
     def work(self) -> float:
-        """All times together, those of a pass and of an update."""
+        """The sum of all times, those of a pass and of an update."""
         return math.fsum(cost.work for cost in self.layers) + self.update
 
     @property
     def flops(self) -> float:
-        """Operations that a sample costs in training, for nodes whose speed is told in them."""
+        """Operations of a sample in training, for nodes whose speed is given in operations."""
         return TRAINING * self.graph.flops / self.batch
 
     @cached_property
     def forward(self) -> NDArray[np.float64]:
-        """(layers,) the part of the work of a batch and its update."""
+        """(layers,) forward's part of the work of a batch and its update."""
         found: NDArray[np.float64] = np.array([cost.forward for cost in self.layers]) / self.work
         return found
 
     @cached_property
     def backward(self) -> NDArray[np.float64]:
-        """As ``forward``."""
+        """(layers,) backward's part of the work of a batch and its update."""
         found: NDArray[np.float64] = np.array([cost.backward for cost in self.layers]) / self.work
         return found
 
     def nominal_speed(self) -> float:
-        """Return samples a second of a node of which nothing is known: as on the machine that measured, else of NOMINAL
-        operations.
+        """Return samples a second of a node of which nothing is known.
+
+        It is as fast as the machine that measured, or computes NOMINAL operations a second.
         """
         return self.batch / self.work * (1.0 if self.measured else NOMINAL)
 
 
 def costs_for(plan: RunPlan, graph: LayerGraph) -> NetCosts:
-    """Of the training net of a plan: measured, if ``pipeline_param { costs }`` names a file, else its operations.
+    """Return the costs of the training net of a plan.
+
+    They are measured if ``pipeline_param { costs }`` names a file, and otherwise counted operations.
 
     Raises:
         PrototxtError: the net has no work or no batch; or there is no such file.
-        FileError: it is damaged, or of another net.
+        FileError: the file is damaged, or belongs to another net.
     """
     measured = read_costs_of(plan, graph)
     moments = UPDATE_RULES[plan.optim.type].moments
@@ -93,5 +96,5 @@ def costs_for(plan: RunPlan, graph: LayerGraph) -> NetCosts:
     )
     if not found.work or not batch_of(graph):
         lack = "operations to count" if not found.work else "layer that makes batches"
-        raise PrototxtError(f"the training net has no {lack}, of which a forecast could be made", plan.origin("net"))
+        raise PrototxtError(f"the training net has no {lack}, so no forecast can be made", plan.origin("net"))
     return found

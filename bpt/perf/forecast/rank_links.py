@@ -1,16 +1,16 @@
-"""What messages take between the ranks of a cluster: from one to one, and in the collectives that sum gradients.
+"""The seconds of messages between the ranks of a cluster, and of the collectives that sum gradients.
 
-A message takes its latency and its bytes over the bandwidth. A collective takes as long as its slowest hop lets it, and
-the library's, beside its latency, as much longer as its efficiency is below 1:
+A message takes its latency, and its bytes over the bandwidth. The slowest hop decides how long a collective takes. The
+bandwidth of the library's all-reduce is multiplied by its efficiency:
 
     RING        2 (P - 1) steps of n / P bytes (Patarasuk and Yuan 2009)
-    ALLREDUCE   what a library takes: the ring for long messages, recursive doubling, log2 P steps of n bytes, for short
-                ones; of several hosts with several ranks, on each to one of these, among those, and back
+    ALLREDUCE   as libraries do it: the ring for long messages, recursive doubling, log2 P steps of n bytes, for short
+                ones; with several ranks on several hosts, on each host to one rank, among these ranks, and back
     TREE        log2 P steps of n bytes towards the root, and as many back with the weights
     CGDP        the sum within each host, and an all-reduce over the hosts (Le et al., 2018, section 3.1)
 
-Ranks stand in the order of the nodes, so a ring crosses each node's link once each way: its hops are between
-neighbours, and all of them share what a cluster's nodes have together. Along a tree half as many send at once.
+Ranks are in the order of the nodes, so a ring crosses each node's link once each way. Its hops are between neighbours,
+and all of them share the bandwidth that the nodes have together. Along a tree half as many send at once.
 """
 
 from __future__ import annotations
@@ -27,16 +27,18 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.parallel.cluster.cluster import Cluster
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 _Exchange = pb.ParallelParameter
 _NONE = 0.0, math.inf  # latency and bandwidth, where nothing travels
 
 
 class RankLinks:
-    """What lies between any two ranks.
+    """The links between any two ranks.
 
     Attributes:
         hosts: (ranks,) the node of each.
         latency, bandwidth: (nodes,) of their own links, seconds one way and bytes a second.
+        within: the link between two ranks of a node.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -54,11 +56,11 @@ class RankLinks:
             one, other = names[link.one], names[link.other]
             self._pairs[:, one, other] = self._pairs[:, other, one] = link.latency, link.bandwidth
 
-    def crossing(
-        self, senders: NDArray[np.int64], receivers: NDArray[np.int64], nbytes: Floats
-    ) -> tuple[Floats, Floats]:
-        """(k,) how long messages of ``nbytes`` (k,) keep the links busy from each of ``senders`` (k,) to its receiver,
-        and how much later they are there.
+    def crossing(self, senders: Ints, receivers: Ints, nbytes: Floats) -> tuple[Floats, Floats]:
+        """Return the seconds of messages of ``nbytes`` from each of ``senders`` to its receiver; all have k elements.
+
+        Returns:
+            (k,) for how long each keeps its link busy, and (k,) its latency.
         """
         a, b = self.hosts[senders], self.hosts[receivers]
         latency, bandwidth = self._between(a, b)
@@ -67,8 +69,8 @@ class RankLinks:
         late: Floats = np.where(a == b, self.within.latency, latency) + self._waking
         return busy, late
 
-    def group(self, ranks: Sequence[int] | NDArray[np.int64]) -> Group:
-        """Ranks that have a collective together."""
+    def group(self, ranks: Sequence[int] | Ints) -> Group:
+        """Return the group of ranks that have a collective together."""
         numbers, counts = np.unique(self.hosts[np.asarray(ranks)], return_counts=True)
         several, shared = len(numbers) > 1, int(counts.max()) > 1
         return Group(
@@ -81,8 +83,8 @@ class RankLinks:
             self._efficiency,
         )
 
-    def _slowest_hop(self, nodes: NDArray[np.int64], at_once: int) -> tuple[float, float]:
-        """Latency and bandwidth of a ring's hops, each at its worst, while so many of them are in use."""
+    def _slowest_hop(self, nodes: Ints, at_once: int) -> tuple[float, float]:
+        """Return the largest latency and the smallest bandwidth of a ring's hops, if ``at_once`` of them are in use."""
         if self._names is None:  # whatever the order
             latency, bandwidth = sum(sorted(self.latency[nodes])[-2:]), self.bandwidth[nodes].min()
         else:
@@ -90,8 +92,8 @@ class RankLinks:
             latency, bandwidth = latencies.max(), bandwidths.min()
         return float(latency), min(float(bandwidth), self._shared / at_once)
 
-    def _between(self, one: NDArray[np.int64], other: NDArray[np.int64]) -> tuple[Floats, Floats]:
-        """(k,) latency and bandwidth between each node of ``one`` (k,) and its ``other``."""
+    def _between(self, one: Ints, other: Ints) -> tuple[Floats, Floats]:
+        """Return (k,) latency and (k,) bandwidth between each node of ``one`` (k,) and its ``other`` (k,)."""
         latency: Floats = self.latency[one] + self.latency[other]
         bandwidth: Floats = np.minimum(self.bandwidth[one], self.bandwidth[other])
         if self._names is None:
@@ -106,12 +108,12 @@ class Group:
     """Ranks that have a collective together.
 
     Attributes:
-        size: P.
-        hosts: on which they are.
+        size: P, the number of ranks.
+        hosts: the number of their hosts.
         on_one: ranks on the host with most of them.
         across, within: latency and bandwidth of the slowest hop between hosts, and on a host.
         on_tree: those between hosts along a tree.
-        efficiency: of the library's all-reduce; see Cluster.
+        efficiency: of the library's all-reduce, as of Cluster.
     """
 
     size: int
@@ -128,11 +130,11 @@ class Group:
 
     @cached_property
     def _leaders(self) -> Group:
-        """One rank of each host."""
+        """The group of one rank of each host."""
         return replace(self, size=self.hosts, on_one=1, within=_NONE)
 
     def _allreduce(self, size: int, nbytes: float, hop: tuple[float, float], messages: int) -> float:
-        """Return seconds of the library's."""
+        """Return seconds of the library's all-reduce."""
         if size == 1:
             return 0.0
         slower = hop[0], hop[1] * self.efficiency
@@ -141,11 +143,14 @@ class Group:
     def summed(
         self, exchange: int, nbytes: float, messages: int = 1, coded: float | None = None, everywhere: bool = False
     ) -> float:
-        """Return seconds until the sum of ``nbytes`` on each rank is where ``exchange`` has it, in so many messages.
+        """Return the seconds of an exchange that sums ``nbytes`` of each rank.
 
         Args:
-            coded: bytes that stand for them between hosts; ``None``: there is no codec.
-            everywhere: on hosts, too.
+            exchange: a value of the schema.
+            nbytes: bytes on each rank.
+            messages: the number of messages in which they travel.
+            coded: bytes that replace them between hosts; ``None``: there is no codec.
+            everywhere: whether the codec is used on hosts, too.
         """
         if self.size == 1 or not nbytes:
             return 0.0
@@ -179,13 +184,13 @@ class Group:
 
     @property
     def _has_levels(self) -> bool:
-        """Whether an ALLREDUCE goes within hosts first; see ``bpt.parallel.exchange.hierarchy``."""
+        """Whether an ALLREDUCE sums within hosts first, as ``bpt.parallel.exchange.hierarchy`` does."""
         return 1 < self.hosts < self.size
 
     def travelling(
         self, exchange: int, nbytes: float, coded: float | None = None, everywhere: bool = False
     ) -> tuple[float, float]:
-        """Return bytes that the sum of ``nbytes`` sends over all hops on hosts, and between them; see ``summed``."""
+        """Return the bytes that ``summed`` sends over all hops on hosts, and between them."""
         if self.size == 1:
             return 0.0, 0.0
         if coded is not None and (everywhere or self.hosts > 1):
@@ -215,11 +220,11 @@ def _ring(size: int, nbytes: float, hop: tuple[float, float], messages: int) -> 
 
 
 def _slower(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
-    """Of two hops the longer latency, and the narrower bandwidth."""
+    """Return the larger latency and the smaller bandwidth of two hops."""
     return max(one[0], other[0]), min(one[1], other[1])
 
 
 def _steps(size: int, nbytes: float, hop: tuple[float, float], messages: int) -> float:
-    """log2 P steps of all of it."""
+    """Return the seconds of log2 P steps, each with all bytes."""
     latency, bandwidth = hop
     return math.ceil(math.log2(size)) * (messages * latency + nbytes / bandwidth)

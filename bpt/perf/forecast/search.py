@@ -1,9 +1,9 @@
-"""The search for a plan: every way to train a net on a cluster that the strategies' own rules allow, and its forecast.
+"""The search for a plan: all ways to train a net on a cluster that the rules of strategies allow, with forecasts.
 
-All candidates go in step and give the curve that one process gives, up to rounding; delayed gradients and the outer
-layer, which give others, are for whoever asks for them. What the text sets stands. A candidate whose bound is beyond
-what has been found is not played: no plan is done before its work, divided over all speeds, nor before its gradients
-have travelled; nor, once it is known which stage runs what, before its micro-batches have gone through (``earliest``).
+All candidates go in step and give the loss curve of one process, up to rounding. Delayed gradients and the outer layer
+give other curves, so only the user chooses them. The search keeps what the text sets. It does not play a candidate
+whose lower bound is above the times found. No plan is faster than its work divided by all speeds, nor than its
+gradients travel. Once the stages are known, ``lower_bound`` gives a second bound.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ EXCHANGES = (_Parallel.ALLREDUCE, _Parallel.CGDP, _Parallel.RING, _Parallel.TREE
 SCHEDULES = (_Pipeline.GPIPE, _Pipeline.ONE_F_ONE_B)
 MICRO_BATCHES = (2, 4, 8, 16)
 DEEPEST, WIDEST = 8, 8  # stages, shards
-UNLIKE = 1.05  # nodes whose speeds differ by more are worth shares of their own
-MANY = 256  # ranks, from which on a pipeline is looked at with one exchange, and in two cuts of the batch
+UNLIKE = 1.05  # if speeds differ by more, shares are fitted to them
+MANY = 256  # ranks, from which on a pipeline is tried with two numbers of micro-batches only
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What the search has found.
+    """The result of a search.
 
     Attributes:
-        best: forecasts, the fastest first; at least one, if any plan fits into memory.
-        plain: plain data parallelism; ``None``: it cannot be, or does not fit.
-        candidates: that the rules allow.
-        played: of these.
-        short: that have no room.
-        alone: seconds of an iteration on the fastest rank by itself, whether it has room or not.
+        best: forecasts, the fastest first; at least one.
+        plain: plain data parallelism; ``None``: it is not allowed, or does not fit into memory.
+        candidates: the number of plans that the rules allow.
+        played: the number of these that were played.
+        short: the number of these that do not fit into memory.
+        alone: seconds of an iteration on the fastest rank alone, whether it has enough memory or not.
     """
 
     best: tuple[Forecast, ...]
@@ -62,20 +62,25 @@ class SearchResult:
 def search(
     plan: RunPlan, costs: NetCosts, cluster: Cluster, top: int = 5, tests: Sequence[LayerGraph] = ()
 ) -> SearchResult:
-    """Return the ``top`` plans that take least time for an iteration on all ranks of ``cluster``.
+    """Return the ``top`` plans whose iterations take least time on all ranks of ``cluster``.
 
     Args:
-        tests: of the nets that are tested beside the one of ``costs``.
+        plan: the plan of the text.
+        costs: the costs of its training net.
+        cluster: the nodes.
+        top: the number of plans.
+        tests: the graphs of the test nets.
 
     Raises:
-        UserError: none is allowed, or none fits into memory; it says why.
+        UserError: no plan is allowed, or none fits into memory; it says why.
     """
     return PlanSearch(plan, costs, tests).on(cluster, top)
 
 
 class PlanSearch:
-    """The same for several clusters. What is allowed does not depend on links, nor do stages on speeds: both are found
-    once.
+    """A search on several clusters.
+
+    Links do not change which plans are allowed, and speeds do not change stages, so both are found once.
 
     Args:
         plan, costs, tests: as of ``search``.
@@ -87,15 +92,17 @@ class PlanSearch:
         self._allowed: dict[tuple[tuple[int, ...], tuple[float, ...]], list[RunPlan]] = {}
 
     def on(self, cluster: Cluster, top: int = 5) -> SearchResult:
-        """See ``search``."""
-        here = _OnCluster(self._plan, self._costs, cluster, self._tests, self._stagings)
+        """Return the ``top`` plans on a cluster, as ``search`` does."""
+        here = _ClusterSearch(self._plan, self._costs, cluster, self._tests, self._stagings)
         ranks = cluster.hosts, tuple(node.speed for node in cluster.nodes)
         if ranks not in self._allowed:
             self._allowed[ranks] = list(here.allowed())
         return here.run(self._allowed[ranks], top)
 
 
-class _OnCluster:
+class _ClusterSearch:
+    """A search on one cluster."""
+
     def __init__(
         self,
         plan: RunPlan,
@@ -104,18 +111,22 @@ class _OnCluster:
         tests: Sequence[LayerGraph],
         stagings: dict[tuple[object, ...], Staging | None],
     ) -> None:
-        self._plan = replace(plan, asked_precision=plan.precision)  # no candidate need read the net's text for it
+        self._plan = replace(plan, asked_precision=plan.precision)  # so that no candidate reads the net's text for it
         self._costs, self._cluster, self._tests, self._stagings = costs, cluster, tests, stagings
         self._ranks = len(cluster.hosts)
         self._speeds = np.array(cluster.of_ranks(lambda node: node.speed))
-        self._alone = self._speeds * np.array(cluster.of_ranks(lambda node: node.crowd))  # while no other rank computes
+        self._alone = self._speeds * np.array(
+            cluster.of_ranks(lambda node: node.ranks_per_core)
+        )  # while no other rank computes
         gradients = sum(cost.trained for cost in costs.layers) * plan.precision.wire.itemsize
         self._gradients = gradients / plan.precision.master.itemsize
         self._everybody = RankLinks(cluster).group(range(self._ranks))
 
     def run(self, allowed: Sequence[RunPlan], top: int) -> SearchResult:
-        """Look at what is allowed, the least bound first. The first bound of a plan knows nothing of stages, the second
-        all but the order in which these work; it is played if both are below what was found.
+        """Play the allowed plans, the one with the least bound first.
+
+        The first bound of a plan does not know its stages, the second knows all except the order of their work. A plan
+        is played if both are below the times found.
         """
         if not allowed:
             raise UserError(self._why_none())
@@ -129,12 +140,12 @@ class _OnCluster:
         while queue:
             bound, number, iteration = heapq.heappop(queue)
             is_plain = _is_plain(allowed[number])
-            # Of plans that take as long, the first counts, in whatever order they are played.
+            # Of plans that take equally long the first counts, whatever the order in which they are played.
             if len(best) >= top and (bound, number) > best[-1][:2] and not (is_plain and plain is None):
                 continue
             if iteration is None:
                 if iteration := self._iteration(allowed[number]):
-                    heapq.heappush(queue, (max(bound, iteration.least), number, iteration))
+                    heapq.heappush(queue, (max(bound, iteration.lower_bound), number, iteration))
                 continue
             made = iteration.forecast()
             played += 1
@@ -156,7 +167,7 @@ class _OnCluster:
         return self._costs.batch
 
     def allowed(self) -> Iterator[RunPlan]:
-        """Yield the candidates that the strategies' own rules let pass; links do not matter."""
+        """Yield the candidates that the strategies' own rules allow; links do not matter."""
         for candidate in self._candidates():
             graph = self._costs.graph
             if violations_in_step(candidate) or violations_of_ranks(candidate, self._ranks):
@@ -176,9 +187,9 @@ class _OnCluster:
         return f"nothing that {self._ranks} ranks could do is allowed with what the solver sets{why}"
 
     def _candidates(self) -> Iterator[RunPlan]:
-        """Yield all that is worth a thought, of what the text leaves open."""
+        """Yield all candidates for what the text leaves open."""
         plan = self._plan
-        # A batch of each replica's own makes the curve one of the number of replicas, so that this stands.
+        # If each replica has a batch of its own, the curve depends on the number of replicas, so that is kept.
         fixed = plan.parallel_param.batch_scope == _Parallel.REPLICA
         deepest, widest = (1, 1) if fixed else (DEEPEST, WIDEST)
         for stages in self._either("num_stages", _divisors(self._ranks, deepest)):
@@ -187,11 +198,11 @@ class _OnCluster:
                     continue
                 replicas = self._ranks // (stages * shards)
                 own = plan.with_parallel(num_stages=stages, num_shards=shards)
-                for cut in self._cuts(own) if stages > 1 else [own]:
-                    yield from self._spread(cut, replicas, shards)
+                for cut in self._with_schedules(own) if stages > 1 else [own]:
+                    yield from self._with_exchanges(cut, replicas, shards)
 
-    def _spread(self, plan: RunPlan, replicas: int, shards: int) -> Iterator[RunPlan]:
-        """Exchanges and balances."""
+    def _with_exchanges(self, plan: RunPlan, replicas: int, shards: int) -> Iterator[RunPlan]:
+        """Yield a plan with each exchange and each balance."""
         several = replicas * shards > 1
         pipelines = plan.parallel_param.num_stages > 1  # whose exchanges hardly differ beside the rest
         unlike = several and self._speeds.max() > UNLIKE * self._speeds.min() and is_dividable(self._costs.graph)
@@ -202,8 +213,8 @@ class _OnCluster:
             for balance in self._either("balance", balances):
                 yield plan.with_parallel(exchange=exchange, balance=balance)
 
-    def _cuts(self, plan: RunPlan) -> Iterator[RunPlan]:
-        """Schedules and micro-batches of a pipeline. Where a layer normalises by the batch, it goes on doing so."""
+    def _with_schedules(self, plan: RunPlan) -> Iterator[RunPlan]:
+        """Yield a plan with each schedule and number of micro-batches; layers still normalise by the whole batch."""
         graph, param = self._costs.graph, plan.parallel_param.pipeline_param
         by_batch = any(LAYERS[node.type].normalises_by_batch(node.spec) for node in graph.nodes)
         over = _Pipeline.BATCH if by_batch and not self._given("batch_norm_over") else param.batch_norm_over
@@ -218,7 +229,7 @@ class _OnCluster:
                 yield plan.with_pipeline(schedule=schedule, micro_batches=micro, batch_norm_over=over)
 
     def _either(self, field: str, values: Sequence[int]) -> Sequence[int]:
-        """Return what the text sets, or all of these."""
+        """Return the value that the text sets, or all of ``values``."""
         if self._plan.given("parallel_param", field):
             return [getattr(self._plan.parallel_param, field)]
         return values
@@ -227,7 +238,7 @@ class _OnCluster:
         return self._plan.given("parallel_param", "pipeline_param", field)
 
     def _bound(self, plan: RunPlan) -> float:
-        """Return seconds that an iteration of a plan takes at least, wherever its stages are."""
+        """Return a lower bound on the seconds of an iteration of a plan, wherever its stages are."""
         parallel, passes = plan.parallel_param, max(plan.optim.iter_size, 1)
         multiplies = parallel.batch_scope == _Parallel.REPLICA
         batch = self._batch * (self._ranks // parallel.replica_ranks if multiplies else 1)
@@ -251,7 +262,7 @@ class _OnCluster:
         return max(computing, travelling)
 
     def _iteration(self, plan: RunPlan) -> Iteration | None:
-        """``None``: the net cannot be placed so."""
+        """Return the iteration of a plan; ``None``: the net cannot be placed on its stages."""
         parallel, param = plan.parallel_param, plan.parallel_param.pipeline_param
         replicas = self._ranks // parallel.replica_ranks
         key = (parallel.num_stages, parallel.num_shards, replicas, param)
@@ -271,7 +282,7 @@ def _divisors(number: int, most: int) -> list[int]:
 
 
 def _is_plain(plan: RunPlan) -> bool:
-    """Return whether it is plain data parallelism."""
+    """Return whether a plan is plain data parallelism."""
     parallel = plan.parallel_param
     chosen = parallel.exchange, parallel.balance
     return parallel.replica_ranks == 1 and chosen == (_Parallel.ALLREDUCE, _Parallel.UNIFORM)

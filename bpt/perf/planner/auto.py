@@ -1,6 +1,4 @@
-"""``bpt plan --auto``: the plan that takes least time on a cluster, as text to paste, and why; ``--dry-run``: the
-solver's own plan, forecast for all ranks in one process.
-"""
+"""Searches the fastest plan on a cluster, or forecasts the solver's own; ``bpt plan --auto`` and ``--dry-run``."""
 
 from __future__ import annotations
 
@@ -29,13 +27,13 @@ from bpt.train.rules.violations import violations_in_step, violations_of_net, vi
 
 _MIB = 2**20
 LINKS = ((10.0, "ten times as fast"), (0.1, "a tenth as fast"))
-ASKED_AGAIN = 64  # ranks up to which it is told what other links would change
-SHOWN = 16  # ranks with a line each
+SEARCHED_AGAIN = 64  # ranks up to which the search is repeated with other links
+SHOWN = 16  # ranks that have a line each
 
 
 @dataclass(frozen=True)
 class PlanningTask:
-    """What is planned: a net and a cluster."""
+    """The net and the cluster of a plan; ``described``: whether the cluster is described by a file."""
 
     plan: RunPlan
     costs: NetCosts
@@ -44,16 +42,17 @@ class PlanningTask:
 
     @property
     def graph(self) -> LayerGraph:
-        """Of the training net."""
+        """The training net."""
         return self.costs.graph
 
 
-def subject(plan: RunPlan, cluster: str, shape: Shape = ()) -> PlanningTask:
-    """Return what to plan.
+def planning_task(plan: RunPlan, cluster: str, shape: Shape = ()) -> PlanningTask:
+    """Return the task for a plan and a cluster.
 
     Args:
-        cluster: a file, or a number of ranks that are alike; "": as many as the solver's own plan needs.
-        shape: of a sample; the data set is not opened then.
+        plan: the plan of the solver.
+        cluster: a file, or a number of equal ranks; empty: as many as the solver's own plan needs.
+        shape: the shape of a sample, with which the data set is not opened.
 
     Raises:
         UsageError: the number is below 1, or there is none.
@@ -65,7 +64,7 @@ def subject(plan: RunPlan, cluster: str, shape: Shape = ()) -> PlanningTask:
     if cluster.lstrip("+-").isdigit() or not cluster:
         ranks = int(cluster or plan.parallel_param.replica_ranks)
         if ranks < 1 or (not cluster and ranks < 2):
-            raise UsageError("say on what: --cluster FILE, or --cluster N for as many ranks that are alike")
+            raise UsageError("give a cluster: --cluster FILE, or --cluster N for N equal ranks")
         link = NOMINAL_LINK
         node = Node("rank", costs.nominal_speed(), latency=link.latency / 2, bandwidth=link.bandwidth)
         return PlanningTask(plan, costs, Cluster((node,) * ranks), False)
@@ -73,7 +72,7 @@ def subject(plan: RunPlan, cluster: str, shape: Shape = ()) -> PlanningTask:
 
 
 def auto_lines(what: PlanningTask, top: int) -> tuple[SearchResult, list[str]]:
-    """Search, and what to say of it.
+    """Search the fastest plan; return the result and the lines of its report.
 
     Raises:
         UserError: there is no plan.
@@ -84,7 +83,7 @@ def auto_lines(what: PlanningTask, top: int) -> tuple[SearchResult, list[str]]:
 
 
 def dry_run(what: PlanningTask) -> Forecast:
-    """Return the solver's own plan on all ranks.
+    """Return the forecast of the solver's own plan on all ranks.
 
     Raises:
         PrototxtError: these ranks cannot run it.
@@ -109,7 +108,7 @@ def _auto_lines(what: PlanningTask, search: PlanSearch, found: SearchResult) -> 
     yield ""
     yield from columns(list(_table(found)), left=2)
     yield ""
-    if len(what.cluster.hosts) <= ASKED_AGAIN:
+    if len(what.cluster.hosts) <= SEARCHED_AGAIN:
         yield from _other_links(what, search, best)
     if not what.described:
         yield "Nothing is known of the ranks: they count as alike, on links of 10 Gbit/s. --cluster FILE says more."
@@ -127,7 +126,7 @@ def _title(what: PlanningTask) -> Iterator[str]:
 
 
 def reasons(best: Forecast, found: SearchResult) -> Iterator[str]:
-    """Why: what the time is made of, and what it is compared with."""
+    """Yield what the time consists of, and comparisons."""
     least, most = best.computing.min(), best.computing.max()
     yield (
         f"An iteration is expected to take {milliseconds(best.seconds)} ms: ranks compute {milliseconds(least)} to "
@@ -136,11 +135,11 @@ def reasons(best: Forecast, found: SearchResult) -> Iterator[str]:
     )
     yield (
         f"It sends {best.between / 1e6:,.4g} MB between nodes and {best.within / 1e6:,.4g} MB within them, and a rank "
-        f"holds {best.held.max() / _MIB:,.4g} MiB at most"
-        + (f" of {best.room.min() / _MIB:,.4g}" if np.isfinite(best.room.min()) else "")
+        f"holds {best.peak_memory.max() / _MIB:,.4g} MiB at most"
+        + (f" of {best.memory_limits.min() / _MIB:,.4g}" if np.isfinite(best.memory_limits.min()) else "")
     )
     if found.plain is not None and found.plain is not best:
-        yield f"Plain data parallelism: {milliseconds(found.plain.seconds)} ms, {_by(found.plain, best)}"
+        yield f"Plain data parallelism: {milliseconds(found.plain.seconds)} ms, {_times_as_long(found.plain, best)}"
     if found.alone < best.seconds:
         yield f"The fastest rank alone would take {milliseconds(found.alone)} ms: start one process"
 
@@ -150,17 +149,17 @@ def _table(found: SearchResult) -> Iterator[tuple[str, ...]]:
     best = found.best[0]
     for place, each in enumerate(found.best, 1):
         more = "" if each is best else f"{each.seconds / best.seconds - 1:.1%}"
-        bubble, held = f"{each.bubble:.1%}", f"{each.held.max() / _MIB:,.4g}"
+        bubble, held = f"{each.bubble:.1%}", f"{each.peak_memory.max() / _MIB:,.4g}"
         name = text_of(each.plan).removeprefix("parallel_param { ").removesuffix("}").strip() or "plain"
         yield str(place), name, milliseconds(each.seconds), more, bubble, held, each.bottleneck
 
 
-def _by(other: Forecast, best: Forecast) -> str:
+def _times_as_long(other: Forecast, best: Forecast) -> str:
     return f"{other.seconds / best.seconds:.2f} times as long"
 
 
 def _other_links(what: PlanningTask, search: PlanSearch, best: Forecast) -> Iterator[str]:
-    """Yield what would change the choice."""
+    """Yield the choice for faster and for slower links."""
     if len(what.cluster.nodes) == 1 or not np.isfinite([node.bandwidth for node in what.cluster.nodes]).all():
         return
     for factor, words in LINKS:
@@ -183,8 +182,8 @@ def dry_lines(what: PlanningTask, made: Forecast) -> Iterator[str]:
     yield ""
     rows = [("rank", "node", "computes ms", "holds MiB", "of MiB")]
     for rank, host in enumerate(what.cluster.hosts[:SHOWN]):
-        room = f"{made.room[rank] / _MIB:,.5g}" if np.isfinite(made.room[rank]) else ""
-        held = f"{made.held[rank] / _MIB:,.4g}"
+        room = f"{made.memory_limits[rank] / _MIB:,.5g}" if np.isfinite(made.memory_limits[rank]) else ""
+        held = f"{made.peak_memory[rank] / _MIB:,.4g}"
         rows.append((str(rank), what.cluster.nodes[host].name, milliseconds(made.computing[rank]), held, room))
     yield from columns(rows, left=2)
     if len(what.cluster.hosts) > SHOWN:
@@ -192,5 +191,5 @@ def dry_lines(what: PlanningTask, made: Forecast) -> Iterator[str]:
     shares = [f"{share}" for share in made.shares[:SHOWN]]
     yield f"Shares of the batch: {', '.join(shares)}{' …' if len(made.shares) > SHOWN else ''}"
     if not made.fits:
-        short = int(np.argmax(made.held > made.room))
+        short = int(np.argmax(made.peak_memory > made.memory_limits))
         yield f"Warning: rank {short} has no room for what it would hold"

@@ -1,4 +1,4 @@
-"""Which devices ``bpt plan`` plans for: those of its flag, of the solver, or so many that are alike."""
+"""The devices of ``bpt plan``: those of its flag or of the solver, or a number of equal ones."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from bpt.parallel.pipeline.placement.partition import TooManyStagesError
 FIELD = ("parallel_param", "pipeline_param", "devices")
 
 
-class Chosen(NamedTuple):
-    """A plan that knows its devices.
+class PlanWithDevices(NamedTuple):
+    """A plan with devices.
 
     Attributes:
-        plan: the run.
-        stages: of the devices, if the flag tells them, or the solver does and says nothing of stages; else num_stages.
-            0: nothing is known of devices.
-        remarks: which settings of the solver the flag overrides, in words.
+        plan: the plan.
+        stages: the number of devices, if the flag gives them, or the solver does without num_stages; otherwise
+            num_stages. 0: nothing is known of devices.
+        remarks: the settings of the solver that the flag overrides, in words.
     """
 
     plan: RunPlan
@@ -32,8 +32,8 @@ class Chosen(NamedTuple):
     remarks: tuple[str, ...] = ()
 
 
-def choose_devices(plan: RunPlan, devices: str) -> Chosen:
-    """Let the solver name the devices of the flag ``--devices``, if it was given.
+def choose_devices(plan: RunPlan, devices: str) -> PlanWithDevices:
+    """Return the plan with the devices of the flag ``--devices``, if it was given.
 
     Raises:
         UsageError: the flag is a number below 1, or neither a number nor a file.
@@ -44,7 +44,7 @@ def choose_devices(plan: RunPlan, devices: str) -> Chosen:
         if before <= 1 and plan.parallel_param.pipeline_param.devices:
             plan = plan.with_parallel(num_stages=count_devices(plan))
         stages = plan.parallel_param.num_stages
-        return Chosen(plan, stages if stages > 1 else 0)
+        return PlanWithDevices(plan, stages if stages > 1 else 0)
     if devices.lstrip("+-").isdigit():
         if int(devices) < 1:
             raise UsageError(f"--devices {devices}: there must be at least 1")
@@ -56,7 +56,7 @@ def choose_devices(plan: RunPlan, devices: str) -> Chosen:
                 f"--devices {devices}: takes a number of devices or a file that describes them, and there is no such "
                 f"file ({looked_for(devices, plan.path)})"
             )
-        # What is wrong with the file is not the solver's fault.
+        # Errors in the file do not belong to a place in the solver.
         origins = {way: place for way, place in plan.origins.items() if way != FIELD}
         plan = replace(plan.with_pipeline(devices=devices), origins=origins)
         now = count_devices(plan)
@@ -66,12 +66,12 @@ def choose_devices(plan: RunPlan, devices: str) -> Chosen:
             f"--devices {devices}: {now} stage{'s' * (now != 1)}, in place of num_stages: {before} of the solver; to "
             f"train like that, set num_stages: {now}"
         )
-    return Chosen(plan, now, tuple(remarks))
+    return PlanWithDevices(plan, now, tuple(remarks))
 
 
 @contextmanager
-def blamed(devices: str) -> Iterator[None]:
-    """Let errors about the number of stages inside name the flag ``--devices``, if it was given.
+def naming_devices_flag(devices: str) -> Iterator[None]:
+    """Let errors about the number of stages name the flag ``--devices``, if it was given.
 
     Raises:
         UsageError: in place of a TooManyStagesError.

@@ -1,4 +1,4 @@
-"""What ``bpt plan --measure`` does: times each layer of a solver's training net here, and writes that to a file."""
+"""Times each layer of a solver's training net on this machine, and writes a costs file; ``bpt plan --measure``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from bpt.base.errors import FileError
+from bpt.base.atomic import check_place
 from bpt.config.plan.run_plan import ParallelSpec, RunPlan
 from bpt.engine.memory_format_choice import LayoutChoice
 from bpt.graph.segments import cut
@@ -19,7 +19,6 @@ from bpt.parallel.balance.divisible_batches import gathering
 from bpt.parallel.balance.rank_facts import model_of
 from bpt.parallel.cluster.costs_file import MeasuredCosts, MeasuredLayerCost, write_costs
 from bpt.parallel.pipeline.stage_placement import DELAYED
-from bpt.perf.speeds.profiling import no_place_for
 from bpt.perf.speeds.step_benchmark import RATE
 from bpt.perf.timing.layer_times import choose_layout
 from bpt.perf.timing.micro_batch_times import time_parts
@@ -29,18 +28,17 @@ LOG = logging.getLogger("bpt")
 
 
 def measure(plan: RunPlan, device: torch.device, iterations: int, path: str) -> MeasuredCosts:
-    """Time the layers of the training net, the net in one piece, and its update; write the medians to ``path``.
+    """Time the layers of the training net, the whole net, and its update; write the medians to ``path``.
 
-    It runs as a process that is alone, in the net's batch, cut into the micro-batches of ``pipeline_param``, and in the
+    It runs as a single process, with the net's batch cut into the micro-batches of ``pipeline_param``, in the memory
     layout that training would choose. Nothing is tested, and nothing is learned.
 
     Raises:
         PrototxtError: the solver or its net is wrong, or the net does not go in micro-batches.
-        FileError: there is no such folder to write to.
+        FileError: no file can be written at ``path``.
         WriteError: the file could not be written.
     """
-    if problem := no_place_for(path):
-        raise FileError(path, problem)
+    check_place(path)
     alone = replace(plan.measured(), parallel_param=ParallelSpec(), notes=())
     micro_batches = _micro_batches(plan)
     graph = build_graph_of(alone.train)
@@ -76,6 +74,6 @@ def measure(plan: RunPlan, device: torch.device, iterations: int, path: str) -> 
 
 
 def _micro_batches(plan: RunPlan) -> int:
-    """In which a batch travels."""
+    """Return the number of micro-batches of a batch."""
     param = plan.parallel_param.pipeline_param
     return 1 if param.schedule == DELAYED else param.micro_batches

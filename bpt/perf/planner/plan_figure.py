@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bpt.parallel.pipeline.simulation.trace import COMPUTE
 from bpt.perf.planner.plan_report import PlacementPlan, milliseconds
-from bpt.train.outer.report.style import BLUE, COLOURS, GREY, SMALL, check_picture, new_figure, save, whole_ticks
+from bpt.train.outer.report.style import BLUE, COLOURS, GREY, SMALL, new_figure, save, whole_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FORMATS = (".png", ".svg")
 INCHES = 0.34  # of a stage in the timeline
-NAMED = 32  # layers, up to which all have their names shown; of more, the first of each run on a stage
+NAMED = 32  # layers up to which all names are shown; of more layers, the first name of each run on a stage
 LONGEST = 20  # letters of a name
 LABELLED = 160  # forward and backward passes whose numbers are shown
 UPDATE = "#666666"
@@ -29,11 +28,6 @@ class FigureBar(NamedTuple):
     micro: str
     start: float
     end: float
-
-
-def check_figure(path: str) -> None:
-    """Raise a UserError if no such figure can be written to ``path``; better before the work than after it."""
-    check_picture(path, FORMATS, f"--figure {path}: writes files that end in {' or '.join(FORMATS)}")
 
 
 def draw(plan: PlacementPlan, path: str) -> Path:
@@ -57,7 +51,7 @@ def draw(plan: PlacementPlan, path: str) -> Path:
 
 
 def draw_layers(axes: Axes, plan: PlacementPlan) -> None:
-    """A bar for each layer, in order of the net, in its stage's colour: the milliseconds it takes there for a batch."""
+    """Draw a bar for each layer in its stage's colour: the milliseconds of a batch there."""
     from matplotlib.patches import Patch  # noqa: PLC0415  an extra, and slow to import
 
     chosen, devices = plan.chosen, plan.problem.devices
@@ -67,7 +61,7 @@ def draw_layers(axes: Axes, plan: PlacementPlan) -> None:
         axes.bar(layers, heights, 0.85, color=colour(stage), linewidth=0)
         axes.axvspan(segment.start - 0.5, segment.end - 0.5, color=colour(stage), alpha=0.12, linewidth=0)
     count = len(plan.graph)
-    named = list(range(count)) if count <= NAMED else _apart([segment.start for segment in chosen.segments], count)
+    named = list(range(count)) if count <= NAMED else _spaced([segment.start for segment in chosen.segments], count)
     names = [_short(plan.graph.nodes[layer].name) for layer in named]
     axes.set_xticks(named, names, rotation=90, parse_math=False)
     axes.set_xlim(-0.5, count - 0.5)
@@ -81,7 +75,7 @@ def draw_layers(axes: Axes, plan: PlacementPlan) -> None:
 
 
 def draw_timeline(axes: Axes, plan: PlacementPlan) -> None:
-    """A row for each stage: forward passes light, backward passes full, each with the number of its micro-batch."""
+    """Draw a row for each stage: forward passes light, backward passes full, with the numbers of micro-batches."""
     passes = list(bars(plan))
     for bar in passes:
         shade = {"F": 0.45, "B": 0.95, "U": 1.0}[bar.kind]
@@ -104,7 +98,7 @@ def draw_timeline(axes: Axes, plan: PlacementPlan) -> None:
 
 
 def draw_convergence(axes: Axes, plan: PlacementPlan) -> None:
-    """The best chromosome's objective, by generation."""
+    """Draw the best chromosome's objective by generation."""
     generations, values = zip(*plan.convergence, strict=True)
     axes.plot(generations, values, color=BLUE, linewidth=1.3, drawstyle="steps-post")
     axes.axhline(values[-1], color=GREY, linewidth=0.8)
@@ -115,7 +109,7 @@ def draw_convergence(axes: Axes, plan: PlacementPlan) -> None:
 
 
 def bars(plan: PlacementPlan) -> Iterable[FigureBar]:
-    """Yield what each stage computes; segments of one pass that run one right after the other are one bar."""
+    """Yield the work of each stage; segments of one pass that run one right after the other are one bar."""
     for stage in range(len(plan.problem.devices)):
         last: FigureBar | None = None
         for event in plan.chosen.trace.events:
@@ -132,13 +126,13 @@ def bars(plan: PlacementPlan) -> Iterable[FigureBar]:
             yield last
 
 
-def _apart(layers: list[int], count: int) -> list[int]:
-    """Return those of ``layers`` (ascending, of ``count``) whose names do not hide each other."""
-    kept: list[int] = []
+def _spaced(layers: list[int], count: int) -> list[int]:
+    """Return those of ``layers`` (ascending, of ``count``) whose names do not overlap."""
+    found: list[int] = []
     for layer in layers:
-        if not kept or layer - kept[-1] >= count / NAMED:
-            kept.append(layer)
-    return kept
+        if not found or layer - found[-1] >= count / NAMED:
+            found.append(layer)
+    return found
 
 
 def _short(name: str) -> str:
@@ -146,5 +140,5 @@ def _short(name: str) -> str:
 
 
 def colour(stage: int) -> str:
-    """Of a stage; they repeat after seven."""
+    """Return the colour of a stage; colours repeat after seven stages."""
     return COLOURS[stage % len(COLOURS)]

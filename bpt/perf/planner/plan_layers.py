@@ -1,4 +1,4 @@
-"""What ``bpt plan`` does: places a solver's training net on devices, and says how an iteration goes then."""
+"""Places a solver's training net on devices, and forecasts an iteration; ``bpt plan``."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ from bpt.parallel.pipeline.pipeline_clock import Clock
 from bpt.parallel.pipeline.placement.device_placement import allocate
 from bpt.parallel.pipeline.placement.problem import Device, Placement, Problem
 from bpt.parallel.pipeline.stage_placement import place
-from bpt.perf.planner.plan_report import BestSingleDevice, PlacementForecast, PlacementPlan, outlook
+from bpt.perf.planner.plan_report import BestSingleDevice, PlacementForecast, PlacementPlan, forecast_placement
 from bpt.perf.simulate.simulation_net import without_data
 from bpt.train.rules.violations import violations
 
 _Pipeline = pb.PipelineParameter
 _BLOCK = PipelineSpec(allocator=_Pipeline.BLOCK)
 OBJECTIVES: dict[int, str] = {_Pipeline.STEP_TIME: "step ms", _Pipeline.PROFIT: "profit"}
-"""What GABRA's convergence shows."""
+"""The values of GABRA's convergence, in words."""
 
 
 def plan_solver(run: RunPlan, shape: Shape = ()) -> PlacementPlan:
-    """Place the training net on ``num_stages`` devices as ``pipeline_param`` says, and see how an iteration goes.
+    """Place the training net on ``num_stages`` devices as ``pipeline_param`` says, and forecast an iteration.
 
     Args:
-        shape: of a sample; the data set is not opened then. (): that of the data.
+        run: the plan of the solver.
+        shape: the shape of a sample, with which the data set is not opened; empty: that of the data.
 
     Raises:
         PrototxtError, FileError: the solver, its net, its devices or costs are wrong, or the net does not fit them.
@@ -53,8 +54,8 @@ def plan_solver(run: RunPlan, shape: Shape = ()) -> PlacementPlan:
     update = 0.0 if costs is None else costs.update
     clock = Clock(graph, problem, passes, update, run.precision)
 
-    def seen(placement: Placement) -> PlacementForecast:
-        return outlook(clock, placement.starts, placement.stages)
+    def forecast(placement: Placement) -> PlacementForecast:
+        return forecast_placement(clock, placement.starts, placement.stages)
 
     return PlacementPlan(
         graph,
@@ -66,11 +67,11 @@ def plan_solver(run: RunPlan, shape: Shape = ()) -> PlacementPlan:
         passes=passes,
         measured="" if costs is None else measured_on(costs, problem.micro_batches),
         described=bool(param.devices),
-        chosen=seen(placement),
-        even=seen(even_split(problem)),
-        alone=alone(problem, passes, update),
-        block=None if param.allocator == _Pipeline.BLOCK else seen_block(problem, seen),
-        convergence=tuple(enumerate(shown(placement.convergence, param.objective))),
+        chosen=forecast(placement),
+        even=forecast(even_split(problem)),
+        alone=best_single_device(problem, passes, update),
+        block=None if param.allocator == _Pipeline.BLOCK else forecast_block(problem, forecast),
+        convergence=tuple(enumerate(in_units_of(placement.convergence, param.objective))),
         objective=OBJECTIVES[param.objective],
         remarks=tuple(
             map(str, (*pipeline_rules.ignored_settings_of_net(run, graph), *pipeline_rules.ignored_settings(run)))
@@ -79,45 +80,42 @@ def plan_solver(run: RunPlan, shape: Shape = ()) -> PlacementPlan:
 
 
 def rehearse(run: RunPlan) -> None:
-    """Refuse what ``plan_solver`` would refuse once costs are measured; better before a long measurement than after it.
+    """Refuse, before a long measurement of costs, what ``plan_solver`` would refuse after it.
 
     Raises:
         PrototxtError, FileError: as ``plan_solver``.
     """
-    plan_solver(run.with_pipeline(costs=""))  # they may be what is about to be written
+    plan_solver(run.with_pipeline(costs=""))  # the file may be the one that will be written
 
 
 def measured_on(costs: MeasuredCosts, micro_batches: int) -> str:
-    """Return the machine and, if the batch travels in others, the micro-batches of the measurement."""
+    """Return the machine of the measurement, and its micro-batches if they differ from the plan's."""
     if costs.micro_batches == micro_batches:
         return costs.machine
     return f"{costs.machine}, in {costs.micro_batches} micro-batch{'es' * (costs.micro_batches != 1)}"
 
 
-def shown(fitness: Sequence[float], objective: int) -> list[float]:
+def in_units_of(fitness: Sequence[float], objective: int) -> list[float]:
     """Return the fitness of chromosomes in the units of OBJECTIVES: under STEP_TIME it is 1 / seconds."""
     return list(fitness) if objective == _Pipeline.PROFIT else [1e3 / value for value in fitness]
 
 
-def seen_block(problem: Problem, seen: Callable[[Placement], PlacementForecast]) -> PlacementForecast | None:
-    """Return what becomes of BLOCK's placement.
-
-    ``None``: none fits, where allocators with more freedom may find one.
-    """
+def forecast_block(problem: Problem, forecast: Callable[[Placement], PlacementForecast]) -> PlacementForecast | None:
+    """Return the forecast of BLOCK's placement; ``None`` if it finds none, while freer allocators may find one."""
     try:
-        return seen(allocate(problem, _BLOCK))
+        return forecast(allocate(problem, _BLOCK))
     except PrototxtError:
         return None
 
 
 def even_split(problem: Problem) -> Placement:
-    """Return what BLOCK finds if nothing is known of the devices but their number."""
+    """Return the placement of BLOCK on as many equal devices."""
     speed = math.fsum(device.speed for device in problem.devices) / len(problem.devices)
-    alike = replace(problem, devices=tuple(Device(device.name, speed) for device in problem.devices))
-    return allocate(alike, _BLOCK)
+    equal = replace(problem, devices=tuple(Device(device.name, speed) for device in problem.devices))
+    return allocate(equal, _BLOCK)
 
 
-def alone(problem: Problem, passes: int, update: float) -> BestSingleDevice:
+def best_single_device(problem: Problem, passes: int, update: float) -> BestSingleDevice:
     """Return the fastest device with the whole net."""
     number = max(range(len(problem.devices)), key=lambda index: problem.devices[index].speed)
     device = problem.devices[number]

@@ -1,4 +1,4 @@
-"""What ``bpt plan`` has found, for its tables and its figure: layers on devices, and how an iteration goes then."""
+"""The result of ``bpt plan``, for its tables and its figure: layers on devices, and the forecast of an iteration."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from bpt.parallel.pipeline.simulation import PipelineTrace
 
 @dataclass(frozen=True)
 class PlacementForecast:
-    """Layers on devices, and how an iteration goes then.
+    """Layers on devices, and the forecast of an iteration.
 
     Attributes:
         segments: runs of layers on one stage, in order of the net; neighbours are on different stages.
-        stages: of each segment.
-        partitions: of each stage, how many it runs; the allocator placed these.
-        transfers: what travels between stages.
+        stages: the stage of each segment.
+        partitions: the number of partitions that the allocator placed on each stage.
+        transfers: the blobs that travel between stages.
         trace: the simulated iterations: one or, of DELAYED, several from the start of a run on.
-        seconds: of an iteration; of DELAYED, once the pipeline is full.
-        busy: of each stage, seconds of an iteration in which it computes.
-        parameters: of each stage, bytes of its parameters and of what training keeps for them, copies included.
-        activations: of each stage, bytes of blobs that are alive at once.
+        seconds: the time of an iteration; of DELAYED, once the pipeline is full.
+        busy: seconds of an iteration in which each stage computes.
+        parameters: bytes of each stage's parameters and of what training keeps for them, copies included.
+        activations: bytes of each stage's blobs that are alive at once.
     """
 
     segments: tuple[Segment, ...]
@@ -44,13 +44,13 @@ class PlacementForecast:
     activations: tuple[float, ...]
 
     @property
-    def held(self) -> tuple[float, ...]:
-        """Of each stage, bytes of its memory that are taken."""
+    def memory(self) -> tuple[float, ...]:
+        """Bytes of memory that each stage takes."""
         return tuple(sum(sizes) for sizes in zip(self.parameters, self.activations, strict=True))
 
     @property
     def loads(self) -> tuple[float, ...]:
-        """Of each stage, the part of an iteration in which it computes."""
+        """The part of an iteration in which each stage computes."""
         return tuple(busy / self.seconds if self.seconds else 0.0 for busy in self.busy)
 
     @property
@@ -61,11 +61,11 @@ class PlacementForecast:
 
 @dataclass(frozen=True)
 class BestSingleDevice:
-    """The fastest of the devices with the whole net.
+    """The fastest device with the whole net.
 
     Attributes:
         device: its number.
-        seconds: of an iteration.
+        seconds: the time of an iteration.
         fits: whether its memory is large enough.
     """
 
@@ -76,22 +76,22 @@ class BestSingleDevice:
 
 @dataclass(frozen=True)
 class PlacementPlan:
-    """A placement and what it is compared with.
+    """A placement, and others for comparison.
 
     Attributes:
         graph: the training net.
-        problem: what a placement was sought for.
+        problem: the problem that the allocator solved.
         allocator, schedule: their names in the schema.
-        batch: samples of a pass.
-        passes: of an iteration.
+        batch: the samples of a pass.
+        passes: the passes of an iteration.
         measured: where the layers' costs were measured, in words; empty: they are counted operations.
-        described: whether devices and links are described; otherwise they are alike, on links of 10 Gbit/s.
-        chosen: what the allocator found.
-        even: what BLOCK finds if all devices were alike, on the real ones.
-        alone: without a pipeline.
-        block: what BLOCK finds, if another allocator was asked and it finds anything.
-        convergence: of GABRA, (generation, the best one's objective); empty for other allocators.
-        objective: what ``convergence`` shows, in words.
+        described: whether devices and links are described; otherwise they are equal, on links of 10 Gbit/s.
+        chosen: the placement of the allocator.
+        even: the placement of BLOCK for equal devices, on the real ones.
+        alone: the net without a pipeline.
+        block: the placement of BLOCK, if another allocator was chosen and BLOCK finds one.
+        convergence: (generation, best objective) of GABRA; empty for other allocators.
+        objective: the objective, in words.
         remarks: settings that have no effect, in words.
     """
 
@@ -114,7 +114,7 @@ class PlacementPlan:
 
     @property
     def title(self) -> str:
-        """The net and how it is run, in a line."""
+        """The net and its pipeline, in a line."""
         parts = f", {self.problem.micro_batches} micro-batches" if self.problem.micro_batches > 1 else ""
         devices = len(self.problem.devices)
         return (
@@ -124,19 +124,20 @@ class PlacementPlan:
 
 
 def milliseconds(seconds: float) -> str:
-    """In milliseconds, four digits at least."""
+    """Return milliseconds with four digits at least."""
     return f"{seconds * 1e3:.4g}" if seconds < 1 else f"{seconds * 1e3:,.0f}"
 
 
-def outlook(clock: Clock, starts: Sequence[int], stages: Sequence[int]) -> PlacementForecast:
-    """Return what becomes of a placement.
+def forecast_placement(clock: Clock, starts: Sequence[int], stages: Sequence[int]) -> PlacementForecast:
+    """Return the forecast of a placement.
 
     Args:
-        starts: the first layer of each partition, and
-        stages: its stage.
+        clock: plays an iteration.
+        starts: the first layer of each partition.
+        stages: the stage of each partition.
 
     Raises:
-        PrototxtError: the schedule cannot run stages that lie like that.
+        PrototxtError: the schedule cannot run stages in this order.
     """
     run = clock.run(starts, stages)
     own, depth = run.pipeline.stages, run.pipeline.depth
@@ -153,7 +154,7 @@ def outlook(clock: Clock, starts: Sequence[int], stages: Sequence[int]) -> Place
 def _memory(
     problem: Problem, starts: Sequence[int], stages: Sequence[int]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return bytes of parameters, and of blobs, of each stage, as the allocator counts them."""
+    """Return the bytes of parameters and of blobs of each stage, as the allocator counts them."""
     loads = Loads(problem, starts)
     genes = np.array([stages], dtype=np.int64)
     return tuple(loads.weights(genes)[0].tolist()), tuple(loads.blobs(genes)[0].tolist())

@@ -1,4 +1,4 @@
-"""What ``bpt plan`` prints: a placement, what travels, how long an iteration takes, and GABRA's convergence."""
+"""The report of ``bpt plan``: a placement, its transfers, the time of an iteration, and GABRA's convergence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bpt.parallel.pipeline.placement.loads import idle_stages
 from bpt.perf.planner.plan_report import PlacementForecast, PlacementPlan, milliseconds
 
 _MIB = 2**20
-_TRANSFERS = 24  # lines; the rest are counted
+_TRANSFERS = 24  # lines; further transfers are counted
 _GENERATIONS = 8  # of GABRA that are shown
 
 
@@ -43,7 +43,7 @@ def lines(plan: PlacementPlan) -> Iterator[str]:
 
 
 def _assumed(plan: PlacementPlan) -> Iterator[str]:
-    """Yield what stands for devices of which nothing is known."""
+    """Yield the assumptions about devices of which nothing is known."""
     if plan.measured:
         yield "Nothing is known of the devices: each counts as the machine that measured, links as of 10 Gbit/s."
         return
@@ -53,7 +53,7 @@ def _assumed(plan: PlacementPlan) -> Iterator[str]:
 
 
 def _placement(plan: PlacementPlan) -> Iterator[str]:
-    """Yield a line for each run of layers on a device, the device's numbers in its first one."""
+    """Yield a line for each run of layers on a device; the first line has the device's numbers."""
     chosen = plan.chosen
     head = ("stage", "device", "layers", "partitions", "load", "ms", "parameters MiB", "blobs MiB", "of MiB")
     capped = any(device.capacity < math.inf for device in plan.problem.devices)
@@ -79,7 +79,7 @@ def _placement(plan: PlacementPlan) -> Iterator[str]:
 
 
 def _work(plan: PlacementPlan) -> list[float]:
-    """Of each stage, the part of the net's work that it gets: the left side of Eq. 6."""
+    """Return the part of the net's work of each stage: the left side of Eq. 6."""
     total = plan.problem.work or 1.0
     found = [0.0] * len(plan.problem.devices)
     for segment, stage in zip(plan.chosen.segments, plan.chosen.stages, strict=True):
@@ -120,8 +120,8 @@ def _times(plan: PlacementPlan) -> Iterator[str]:
         rate = f"{samples / seconds:,.5g}" if seconds else ""
         return name, milliseconds(seconds), rate, f"{bubble:.1%}", f"{alone.seconds / seconds:.3f}" if seconds else ""
 
-    devices = zip(plan.problem.devices, plan.even.held, strict=True)
-    small = [device.name for device, held in devices if held > device.memory]
+    devices = zip(plan.problem.devices, plan.even.memory, strict=True)
+    small = [device.name for device, memory in devices if memory > device.memory]
     rows = [
         ("predicted", "iteration ms", "samples/s", "bubble", "speed-up"),
         row("this placement", plan.chosen.seconds, plan.chosen.bubble),
@@ -136,7 +136,7 @@ def _times(plan: PlacementPlan) -> Iterator[str]:
 
 
 def _better_alone(plan: PlacementPlan) -> Iterator[str]:
-    """Yield that a pipeline does not pay, and what else may."""
+    """Yield alternatives if a pipeline is slower than one device alone."""
     seconds = min(each.seconds for each in (plan.chosen, plan.even, plan.block) if each)
     if not plan.alone.fits or plan.alone.seconds >= seconds:
         return
@@ -158,21 +158,21 @@ def _convergence(plan: PlacementPlan) -> Iterator[str]:
 
 
 def milestones(convergence: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Return the first point, the last one, and those between that lie nearest to equal steps of the logarithm."""
+    """Return the first and the last point, and those nearest to equal steps of the logarithm between them."""
     last = len(convergence) - 1
     wanted = {0, last} | {round(last ** (step / (_GENERATIONS - 2))) for step in range(_GENERATIONS - 1) if last > 0}
     return [convergence[index] for index in sorted(wanted)]
 
 
 def span(graph: LayerGraph, start: int, end: int) -> str:
-    """Layers ``[start, end)`` by name: ``conv1 … pool2``."""
+    """Return the names of layers ``[start, end)``, such as ``conv1 … pool2``."""
     first, last = graph.nodes[start].name, graph.nodes[end - 1].name
     return first if end == start + 1 else f"{first} … {last}"
 
 
-def starts_of(graph: LayerGraph, outlook: PlacementForecast) -> str:
-    """Return where stages begin, without the first: ``conv2, ip1``."""
-    return ", ".join(graph.nodes[segment.start].name for segment in outlook.segments[1:])
+def starts_of(graph: LayerGraph, forecast: PlacementForecast) -> str:
+    """Return the first layers of all runs except the first one, such as ``conv2, ip1``."""
+    return ", ".join(graph.nodes[segment.start].name for segment in forecast.segments[1:])
 
 
 def _too_small(devices: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The picture of a forecast: what each rank does in an iteration."""
+"""The picture of a forecast: the work of each rank in an iteration."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from bpt.perf.forecast.forecast import Forecast
 from bpt.perf.planner.plan_report import milliseconds
 from bpt.train.outer.report.style import BLUE, COLOURS, GREY, new_figure, save
 
-MOST = 32  # ranks that are shown
+SHOWN = 32  # ranks
 SHADES = {"F": 0.45, "B": 0.95, "U": 1.0, "X": 0.8, "C": 0.8}
 
 
 def draw_timeline(forecast: Forecast, title: str, path: str) -> Path:
-    """Write what the first ranks do as PNG or SVG: forward light, backward full, exchange below.
+    """Write the work of the first ranks as PNG or SVG: forward light, backward full, exchange below.
 
     Raises:
         UserError: there is no matplotlib.
         WriteError: the file could not be written.
     """
-    ranks = min(len(forecast.computing), MOST)
+    ranks = min(len(forecast.computing), SHOWN)
     figure, [axes] = new_figure(title, height=1.6 + 0.3 * ranks)
     for bar in (bar for bar in forecast.bars if bar.rank < ranks and bar.end > bar.start):
         computes = bar.stream == COMPUTE

@@ -1,4 +1,4 @@
-"""What ``bpt simulate`` does: a solver's outer layer on a made-up cluster, by one strategy or several."""
+"""Simulates a solver's outer layer on a described cluster, by one strategy or several; ``bpt simulate``."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from bpt.parallel.cluster.cluster_file import ClusterSource
 from bpt.parallel.outer.exchanges import make_schedule, passes_of
 from bpt.parallel.outer.simulation.outcome import SimulationOutcome
 from bpt.parallel.outer.simulation.simulator import SimulatedJob, simulate
-from bpt.perf.simulate.simulation_net import NetWorkload, facts_of
+from bpt.perf.simulate.simulation_net import NetWorkload, workload_of
 from bpt.train.rules.violations import ignored_settings, violations
 
 _EXCHANGE, _BALANCE = pb.ParallelParameter.Exchange, pb.ParallelParameter.Balance
-_PAPER = {"UNIFORM": "UDPA", "IDPA": "IDPA"}  # what the paper calls the values of ``balance``
+_PAPER = {"UNIFORM": "UDPA", "IDPA": "IDPA"}  # the paper's names of the values of ``balance``
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """How weights are updated and data divided; prints as the paper names it: ``AGWU+IDPA``."""
+    """An update of weights and a division of data; prints with the paper's names: ``AGWU+IDPA``."""
 
     exchange: str
     balance: str
@@ -33,18 +33,25 @@ class Strategy:
         return f"{self.exchange}+{_PAPER[self.balance]}"
 
 
-THE_FOUR = tuple(Strategy(exchange, balance) for exchange in ("SGWU", "AGWU") for balance in ("UNIFORM", "IDPA"))
-"""Those that the paper compares (Fig. 14)."""
-_KNOWN = {str(strategy): strategy for strategy in (*THE_FOUR, Strategy("ASGD", "UNIFORM"), Strategy("ASGD", "IDPA"))}
+PAPER_STRATEGIES = tuple(
+    Strategy(exchange, balance) for exchange in ("SGWU", "AGWU") for balance in ("UNIFORM", "IDPA")
+)
+"""The strategies that the paper compares (Fig. 14)."""
+_KNOWN = {
+    str(strategy): strategy for strategy in (*PAPER_STRATEGIES, Strategy("ASGD", "UNIFORM"), Strategy("ASGD", "IDPA"))
+}
 
 
 @dataclass(frozen=True)
-class Simulated:
-    """What was simulated, and what came out.
+class SimulationResult:
+    """The simulated runs and their outcomes.
 
     Attributes:
-        passes: K.
-        remarks: what the user may not have meant.
+        facts: the net.
+        cluster: the nodes.
+        passes: K, the passes over the data set.
+        outcomes: the outcome of each strategy.
+        remarks: settings that the user may not have intended.
     """
 
     facts: NetWorkload
@@ -55,13 +62,13 @@ class Simulated:
 
 
 def strategies_of(text: str) -> tuple[Strategy, ...]:
-    """Return the strategies that ``--strategies`` names; none for an empty text: that of the solver.
+    """Return the strategies that ``--strategies`` names; none if it is empty.
 
     Raises:
         UsageError: there is no such strategy.
     """
     if text == "all":
-        return THE_FOUR
+        return PAPER_STRATEGIES
     for name in (names := [word for word in text.split(",") if word]):
         if name not in _KNOWN:
             hint = did_you_mean(name, _KNOWN)
@@ -75,12 +82,14 @@ def simulate_solver(
     strategies: Sequence[Strategy] = (),
     samples: int = 0,
     shape: Shape = (),
-) -> Simulated:
+) -> SimulationResult:
     """Simulate the solver's run on the cluster of the file at ``cluster_path``, once for each strategy.
 
     Args:
-        strategies: which; none: the one that the solver says.
-        samples, shape: see ``facts_of``.
+        plan: the plan of the solver.
+        cluster_path: the cluster's file.
+        strategies: the strategies; none: the one of the solver.
+        samples, shape: as of ``workload_of``.
 
     Raises:
         PrototxtError: the solver, its net or the cluster is wrong, or cannot be simulated.
@@ -93,7 +102,7 @@ def simulate_solver(
     if not plan.max_iter:
         raise PrototxtError("max_iter is 0: nothing is trained, which takes no time", plan.origin("max_iter"))
     described = ClusterSource(cluster_path)
-    facts = facts_of(plan, samples, shape)
+    facts = workload_of(plan, samples, shape)
     colocated = plan.parallel_param.server == pb.ParallelParameter.COLOCATED
     seed = max(plan.random_seed, 0)
     cluster = described.cluster(facts.flops, seed, colocated)
@@ -106,15 +115,15 @@ def simulate_solver(
             outcomes[strategy] = simulate(schedule, cluster, job, seed)
         except RunError as error:
             raise RunError(f"{described.path}: {strategy}: {error}") from None
-    remarks = list(_unused([_chosen(plan, strategy) for strategy in strategies]))
+    remarks = list(_ignored_settings([_chosen(plan, strategy) for strategy in strategies]))
     if facts.samples // facts.grain < len(cluster.nodes):
         there = f"{facts.samples} samples" if facts.grain == 1 else f"{facts.samples // facts.grain} whole batches"
         remarks.append(f"there are {len(cluster.nodes)} nodes for {there}: some have nothing to train")
-    return Simulated(facts, cluster, float(passes), outcomes, remarks)
+    return SimulationResult(facts, cluster, float(passes), outcomes, remarks)
 
 
 def _own_strategy(plan: RunPlan) -> Strategy:
-    """Return what ``parallel_param`` says."""
+    """Return the strategy of ``parallel_param``."""
     parallel = plan.parallel_param
     exchange, balance = _EXCHANGE.Name(parallel.exchange), _BALANCE.Name(parallel.balance)
     if not plan.is_outer:
@@ -129,7 +138,7 @@ def _own_strategy(plan: RunPlan) -> Strategy:
 
 
 def _check(plan: RunPlan, strategy: Strategy) -> None:
-    """Refuse what a real run would refuse."""
+    """Refuse a strategy that a real run would refuse."""
     chosen = _chosen(plan, strategy)
     refuse(chosen, violations(chosen))
 
@@ -139,8 +148,8 @@ def _chosen(plan: RunPlan, strategy: Strategy) -> RunPlan:
     return plan.with_parallel(exchange=_EXCHANGE.Value(strategy.exchange), balance=_BALANCE.Value(strategy.balance))
 
 
-def _unused(plans: Sequence[RunPlan]) -> Iterator[str]:
-    """Yield what has no effect in any of several runs."""
+def _ignored_settings(plans: Sequence[RunPlan]) -> Iterator[str]:
+    """Yield the settings that have no effect in any of several runs."""
     found = [{remark.field: remark for remark in ignored_settings(plan)} for plan in plans]
     for field, remark in found[0].items():
         if all(field in of_plan for of_plan in found):

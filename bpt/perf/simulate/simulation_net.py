@@ -1,10 +1,10 @@
-"""What ``bpt simulate`` needs to know of a solver's training net: its size, its work, its data."""
+"""The workload of a solver's training net for ``bpt simulate``: its size, its work, its data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from bpt.base.errors import PrototxtError, UsageError, UserError
+from bpt.base.errors import UsageError, UserError
 from bpt.base.violation import refuse
 from bpt.config.plan.nets import NetPlan
 from bpt.config.plan.run_plan import RunPlan
@@ -12,12 +12,16 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import Shape, count
 from bpt.nn.layers import LAYERS, DataLayer
-from bpt.nn.layers.base import batch_of
 from bpt.nn.layers.data import shipment_of
 from bpt.nn.net_file import make_input, reads_data
 from bpt.nn.net_graph import build_graph_of
 from bpt.nn.pass_context import PassContext
-from bpt.parallel.balance.divisible_batches import samples_together, violations_dealt_out, violations_of_data_set
+from bpt.parallel.balance.divisible_batches import (
+    divisible_batch,
+    samples_together,
+    violations_dealt_out,
+    violations_of_data_set,
+)
 
 _OF_IMAGE = 3  # dimensions
 _TRAINING = 3  # a training pass, as multiples of a forward pass: backward computes two gradients
@@ -25,17 +29,17 @@ _TRAINING = 3  # a training pass, as multiples of a forward pass: backward compu
 
 @dataclass(frozen=True)
 class NetWorkload:
-    """A training net, as far as time depends on it.
+    """The properties of a training net on which time depends.
 
     Attributes:
-        name: of the net.
-        samples: N.
+        name: the name of the net.
+        samples: N, the samples of the data set.
         batch: samples of an iteration, over all its passes (``iter_size``).
-        flops: floating-point operations that training costs for each sample: forward, and twice as many backward.
+        flops: floating-point operations of a sample in training: forward, and twice as many backward.
         parameters: elements of all weights.
-        weights: their bytes, c_w.
-        record: bytes of a sample that the server sends (``ship_data``): of the first record of the data set or, where
-            that is not looked at, a byte for each element of an image; 0: it sends none.
+        weights: c_w, the bytes of all weights.
+        record: bytes of a sample that the server sends (``ship_data``): those of the first record of the data set, or
+            one for each element of an image if the data set is not opened; 0: it sends none.
         grain: samples that a node gets together.
     """
 
@@ -49,12 +53,13 @@ class NetWorkload:
     grain: int = 1
 
 
-def facts_of(run: RunPlan, samples: int = 0, shape: Shape = ()) -> NetWorkload:
-    """Return the facts of the training net.
+def workload_of(run: RunPlan, samples: int = 0, shape: Shape = ()) -> NetWorkload:
+    """Return the workload of the training net.
 
     Args:
+        run: the plan of the solver.
         samples: N; 0: as many as its data layer reads.
-        shape: of a sample; the data are not looked at then. (): that of the data.
+        shape: the shape of a sample, with which the data set is not opened; empty: that of the data.
 
     Raises:
         PrototxtError: the net is wrong, or does not say what a batch is; or its data cannot be sent.
@@ -62,15 +67,11 @@ def facts_of(run: RunPlan, samples: int = 0, shape: Shape = ()) -> NetWorkload:
     """
     graph = build_graph_of(without_data(run.train, shape) if shape else run.train)
     refuse(run, violations_dealt_out(run, graph))
-    batch = batch_of(graph)
-    if not batch:
-        raise PrototxtError(
-            "the training net has no layer that makes batches; there is nothing to divide", run.origin("net")
-        )
+    batch = divisible_batch(run, graph)
     ships = run.parallel_param.ship_data
     record = ships * count(shape)
     if not shape:
-        found, record = _look_at_data(graph, ships)
+        found, record = _read_data_set(graph, ships)
         samples = samples or found
     if not samples:
         raise UserError("the training net does not read a data set; say how many samples there are: --samples N")
@@ -87,11 +88,10 @@ def facts_of(run: RunPlan, samples: int = 0, shape: Shape = ()) -> NetWorkload:
     )
 
 
-def _look_at_data(graph: LayerGraph, ships: bool) -> tuple[int, int]:
-    """Return the samples of the net's data set, and the bytes of its first record if the server sends them; 0: there
-    is none.
+def _read_data_set(graph: LayerGraph, ships: bool) -> tuple[int, int]:
+    """Return the samples of the net's data set, and the bytes of its first record if the server sends it; 0 if none.
 
-    Several data layers have the same number of samples, or a real run would refuse them; their records add up.
+    Several data layers have the same number of samples, which a real run requires; their records add up.
     """
     samples, record = 0, 0
     for node in graph.nodes:
@@ -111,7 +111,7 @@ def _look_at_data(graph: LayerGraph, ships: bool) -> tuple[int, int]:
 
 
 def without_data(plan: NetPlan, shape: Shape) -> NetPlan:
-    """Return the same net with Input layers in place of its data layers; each top but the first is one number a sample.
+    """Return the net with Input layers in place of its data layers; tops except the first have one number a sample.
 
     Raises:
         UsageError: a layer reads images, and the shape is not that of one.

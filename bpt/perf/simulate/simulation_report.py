@@ -1,21 +1,18 @@
-"""What ``bpt simulate`` prints, writes and draws: tables of strategies and of nodes, CSV, and what each node does."""
+"""The report of ``bpt simulate``: tables of strategies and of nodes, CSV, and a figure of each node's time."""
 
 from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bpt.base.atomic import atomic_file
-from bpt.base.errors import UsageError
 from bpt.base.log import columns
 from bpt.parallel.outer.simulation.outcome import NodeOutcome, SimulationOutcome
-from bpt.perf.simulate.simulation import Simulated
-from bpt.train.outer.report.style import BLUE, GREY, ORANGE, SKY, check_picture, new_figure, save
+from bpt.perf.simulate.simulation import SimulationResult
+from bpt.train.outer.report.style import BLUE, GREY, ORANGE, SKY, new_figure, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,8 +29,8 @@ _NODES = (
 )  # fmt: skip
 
 
-def lines(simulated: Simulated) -> Iterator[str]:
-    """Yield the whole report: what was simulated, a line a strategy, and for a single one a line a kind of node."""
+def lines(simulated: SimulationResult) -> Iterator[str]:
+    """Yield the whole report: the run, a line a strategy, and for a single strategy a line a kind of node."""
     facts, nodes = simulated.facts, len(simulated.cluster.nodes)
     yield (
         f"{facts.name}: {facts.parameters:,} parameters ({facts.weights / _MB:.4g} MB), {facts.flops / 1e6:.4g} MFLOP "
@@ -63,8 +60,8 @@ def kind_lines(outcome: SimulationOutcome) -> Iterator[str]:
     yield from columns([head, *(_kind(name, nodes) for name, nodes in kinds.items())], left=1)
 
 
-def strategy_rows(simulated: Simulated) -> Iterator[tuple[object, ...]]:
-    """Yield a row for each strategy, head first; all parts are of the nodes' time."""
+def strategy_rows(simulated: SimulationResult) -> Iterator[tuple[object, ...]]:
+    """Yield a row for each strategy after a head; parts are relative to the nodes' time."""
     yield _STRATEGIES
     for name, outcome in simulated.outcomes.items():
         yield (
@@ -74,8 +71,8 @@ def strategy_rows(simulated: Simulated) -> Iterator[tuple[object, ...]]:
         )  # fmt: skip
 
 
-def node_rows(simulated: Simulated) -> Iterator[tuple[object, ...]]:
-    """Yield a row for each strategy and node, head first."""
+def node_rows(simulated: SimulationResult) -> Iterator[tuple[object, ...]]:
+    """Yield a row for each strategy and node after a head."""
     yield _NODES
     for name, outcome in simulated.outcomes.items():
         for number, node in enumerate(outcome.nodes):
@@ -83,21 +80,6 @@ def node_rows(simulated: Simulated) -> Iterator[tuple[object, ...]]:
                 name, number, node.name, node.speed, node.samples, node.trained, node.passes, node.computing,
                 node.waiting, node.idle, int(node.died), node.warming,
             )  # fmt: skip
-
-
-def check_file(flag: str, path: str) -> None:
-    """Better before the work than after it.
-
-    Raises:
-        UsageError: the file that ``--flag`` names cannot be written.
-    """
-    folder = Path(path).parent
-    if not folder.is_dir():
-        raise UsageError(f'--{flag} {path}: there is no folder "{folder}"')
-    if Path(path).is_dir():
-        raise UsageError(f"--{flag} {path}: is a folder, not a file")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f'--{flag} {path}: the folder "{folder}" is not writable')
 
 
 def write_csv(path: str, rows: Iterable[Sequence[object]]) -> None:
@@ -140,17 +122,11 @@ def _range(values: Sequence[float]) -> str:
 
 PARTS = {"computing": BLUE, "waiting for the server": ORANGE, "idle at the end": GREY, "getting ready": SKY}
 HEIGHT = 1.6  # inches of a strategy
-BARS = 60  # nodes that are told apart
-FORMATS = (".png", ".svg")
+BARS = 60  # nodes up to which each has a bar of its own
 
 
-def check_figure(path: str) -> None:
-    """Raise a UserError if no such figure can be written to ``path``; better before the work than after it."""
-    check_picture(path, FORMATS, f"--png {path}: writes files that end in {' or '.join(FORMATS)}")
-
-
-def draw(path: str, simulated: Simulated) -> None:
-    """Write a panel for each strategy: the nodes, from slow to fast, and what they did when.
+def draw(path: str, simulated: SimulationResult) -> None:
+    """Write a panel for each strategy: the nodes, from slow to fast, and how they spent their time.
 
     PNG or SVG, as the end of ``path`` says.
 

@@ -1,4 +1,4 @@
-"""What a codec takes beside its messages: to write gradients, to read those of others, and to keep what is left."""
+"""Measures the seconds of a codec besides its messages: to code gradients, to decode others, and to keep residuals."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from bpt.system.comm.base import Communicator
 from bpt.system.comm.comm_thread import CommThread
 from bpt.system.comm.serial import AbsentRanks
 
-NUMBERS = 2**24  # gradients that are coded at a time, at most
-SECONDS = 0.2  # for doing so again and again, after a first time that does not count
-_MOST = 5  # times
+NUMBERS = 2**24  # numbers that are coded at a time, at most
+SECONDS = 0.2  # for repetitions, after a first one that does not count
+_MOST = 5  # repetitions
 
 Message = dict[str, Tensor]
 
 
 def with_coding(cluster: Cluster, plan: RunPlan, graph: LayerGraph, world: Communicator) -> Cluster:
-    """Return the same ranks with what the codec of ``plan`` takes on each, while all code; a collective call."""
+    """Return the cluster with the seconds of the plan's codec on each node, while all ranks code; a collective call."""
     codings = world.allgather(_coding_here(plan, graph, world))
     nodes = []
     for number, node in enumerate(cluster.nodes):
@@ -43,15 +43,14 @@ def with_coding(cluster: Cluster, plan: RunPlan, graph: LayerGraph, world: Commu
 
 
 def _coding_here(plan: RunPlan, graph: LayerGraph, world: Communicator) -> dict[int, float]:
-    """Codec → seconds in which this rank codes one of its gradients' numbers; empty: there is nothing to code.
+    """Return the seconds in which this rank codes one number of its gradients, by codec; empty without a codec.
 
-    A thread beside the caller's codes, as in training, since threads have heaps of their own. Numbers are drawn at
-    random.
+    A thread other than the caller's codes random numbers, as in training, since threads have heaps of their own.
     """
     param = plan.parallel_param.compression_param
     hosts = world.allgather(world.host)
-    sharers = len(hosts if param.links == pb.CompressionParameter.ALL else set(hosts))
-    messages = _messages(graph, plan.precision.wire) if param.name and sharers > 1 else ()
+    ranks = len(hosts if param.links == pb.CompressionParameter.ALL else set(hosts))
+    messages = _messages(graph, plan.precision.wire) if param.name and ranks > 1 else ()
     if not messages:
         return {}
     codec = CODECS[param.name](replace(param, warm_up=0))
@@ -60,7 +59,7 @@ def _coding_here(plan: RunPlan, graph: LayerGraph, world: Communicator) -> dict[
     world.Barrier()
     try:
         while len(found) < 2 or (len(found) <= _MOST and sum(found[1:]) < SECONDS):
-            thread.submit(partial(_time, found, codec, messages, AbsentRanks(sharers)), Wait())
+            thread.submit(partial(_time_sum, found, codec, messages, AbsentRanks(ranks)), Wait())
             thread.wait()
     finally:
         thread.close()
@@ -68,7 +67,7 @@ def _coding_here(plan: RunPlan, graph: LayerGraph, world: Communicator) -> dict[
 
 
 def _messages(graph: LayerGraph, dtype: torch.dtype) -> Sequence[Message]:
-    """Gradients as they travel: large ones by themselves, the others together; of a large net some rows of each."""
+    """Return gradients as they travel, large ones by themselves, all others together; of a large net some rows."""
     shapes = {str(param.index): param.shape or (1,) for param in graph.learnable if param.lr_mult}
     whole = {name: count(shape) for name, shape in shapes.items()}
     part = min(1.0, NUMBERS / max(sum(whole.values()), 1))
@@ -78,8 +77,8 @@ def _messages(graph: LayerGraph, dtype: torch.dtype) -> Sequence[Message]:
     return [small, *large] if small else large
 
 
-def _time(found: list[float], codec: Codec, messages: Sequence[Message], others: Communicator) -> None:
-    """Sum all messages once, and add the seconds that it takes."""
+def _time_sum(found: list[float], codec: Codec, messages: Sequence[Message], others: Communicator) -> None:
+    """Sum all messages once, and add the seconds of that to ``found``."""
     generator, seconds = torch.Generator().manual_seed(0), 0.0
     for message in messages:
         for tensor in message.values():

@@ -1,7 +1,7 @@
-"""How fast messages travel between ranks: ping-pong between pairs, alone and at once, and an Allreduce of all.
+"""Measures messages between ranks: ping-pong between pairs, alone and at once, and an Allreduce of all ranks.
 
-Latency is half the median time of a round trip of 8 bytes. Bandwidth is that of larger messages, of a size that
-takes a part of the pair's time, there and back.
+Latency is half the median time of a round trip of 8 bytes. Bandwidth is that of round trips of larger messages, whose
+size fits the time of the pair.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from bpt.system.comm.base import Communicator
 
 SECONDS = 1.5  # for all pairs together
 _PAIR = 0.3  # seconds for a pair at most
-_FEW = 4  # so many ranks are measured each with each
+_FEW = 4  # ranks up to which each is measured with each
 _SMALL, _FIRST, _LARGEST = 8, 2**16, 2**23  # bytes of messages
-AS_ALONE = 0.8  # a pair has that part of its bandwidth at least while others send, if they do not hinder it
+AS_ALONE = 0.8  # links are shared if a pair has less than this part of its bandwidth while others send
 ALLREDUCE = 4 * 10**6  # bytes, of float32
 
 
 @dataclass(frozen=True)
 class MeasuredLink:
-    """Two ranks, seconds that a short message takes, and bytes a second."""
+    """The link between two ranks: ``latency`` in seconds, ``bandwidth`` in bytes a second."""
 
     one: int
     other: int
@@ -38,10 +38,11 @@ class MeasuredLink:
 
 @dataclass(frozen=True)
 class MeasuredLinks:
-    """What was measured.
+    """The measured links.
 
     Attributes:
-        allreduce: seconds that summing one byte over all ranks takes, of many.
+        links: the links between pairs of ranks.
+        allreduce: seconds of each byte of a long Allreduce of all ranks.
         shared: bytes a second that pairs of hosts have together while all send at once; infinite: each has as much as
             alone, or there are fewer than four hosts.
     """
@@ -52,15 +53,17 @@ class MeasuredLinks:
 
     @property
     def latency(self) -> float:
-        """Of the farthest pair; 0: there is none."""
+        """The largest latency of a pair; 0 if there is none."""
         return max((link.latency for link in self.links), default=0.0)
 
 
 def measure(world: Communicator, hosts: Sequence[str], seconds: float = SECONDS) -> MeasuredLinks:
-    """Measure, for about so many seconds; a collective call.
+    """Measure the links for about ``seconds``; a collective call.
 
     Args:
-        hosts: of each rank.
+        world: the ranks.
+        hosts: the host of each rank.
+        seconds: for all links together.
     """
     own = []
     chosen = pairs(hosts)
@@ -76,9 +79,10 @@ def measure(world: Communicator, hosts: Sequence[str], seconds: float = SECONDS)
 
 
 def pairs(hosts: Sequence[str]) -> list[tuple[int, int]]:
-    """Return who is measured with whom: few ranks each with each; of many, rank 0 with the first of each other host,
-    the
-    first ranks of few hosts each with each, and rank 0 with another of its host.
+    """Return the pairs of ranks that are measured.
+
+    Few ranks are measured each with each. Of many, the first ranks of few hosts are measured each with each, or rank 0
+    with the first rank of each other host; and rank 0 with another rank of its host.
     """
     size, by_host = len(hosts), members(hosts)
     if size <= _FEW:
@@ -89,7 +93,7 @@ def pairs(hosts: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def members(hosts: Sequence[str]) -> dict[str, list[int]]:
-    """Host → its ranks, both in order of rank."""
+    """Return the ranks of each host, both in order of rank."""
     found: dict[str, list[int]] = {}
     for rank, host in enumerate(hosts):
         found.setdefault(host, []).append(rank)
@@ -97,7 +101,7 @@ def members(hosts: Sequence[str]) -> dict[str, list[int]]:
 
 
 def _shared(world: Communicator, heads: Sequence[int], seconds: float) -> float:
-    """See ``MeasuredLinks``: two pairs of ``heads`` alone, then all pairs at once, in which nobody is twice."""
+    """Return ``MeasuredLinks.shared``, from two pairs of ``heads`` alone, and then disjoint pairs at once."""
     disjoint = list(zip(heads[::2], heads[1::2], strict=False))
     if len(disjoint) < 2:
         return math.inf
@@ -107,13 +111,13 @@ def _shared(world: Communicator, heads: Sequence[int], seconds: float) -> float:
 
 
 def shared_by(together: Sequence[float], alone: Sequence[float]) -> float:
-    """Return what pairs have together, from the bandwidth of each at once with the others, and of some alone."""
-    lacks = statistics.fmean(together) < AS_ALONE * statistics.fmean(alone)
-    return math.fsum(together) if lacks else math.inf
+    """Return the bandwidth that pairs have together, from that of each at once with the others, and of some alone."""
+    is_shared = statistics.fmean(together) < AS_ALONE * statistics.fmean(alone)
+    return math.fsum(together) if is_shared else math.inf
 
 
 def _bandwidths(world: Communicator, chosen: Sequence[tuple[int, int]], seconds: float) -> list[float]:
-    """Return bytes a second of each of some pairs, all at once; a collective call."""
+    """Return the bytes a second of each of the chosen pairs, all at once; a collective call."""
     world.Barrier()
     own = None
     for one, other in chosen:
@@ -125,7 +129,7 @@ def _bandwidths(world: Communicator, chosen: Sequence[tuple[int, int]], seconds:
 
 
 def _ping(comm: Communicator, other: int, seconds: float) -> tuple[float, float]:
-    """Measure the link to ``other``, which is in ``_pong``: seconds a short message, bytes a second."""
+    """Return the latency and the bandwidth of the link to ``other``, which calls ``_pong``."""
     latency = _round_trips(comm, other, _SMALL, seconds / 3, fewest=10, most=1000) / 2
     first = _round_trips(comm, other, _FIRST, 0.0, fewest=2, most=2)
     nbytes = int(np.clip(_FIRST * seconds / 8 / first, _FIRST, _LARGEST))
@@ -135,7 +139,7 @@ def _ping(comm: Communicator, other: int, seconds: float) -> tuple[float, float]
 
 
 def _pong(comm: Communicator, other: int) -> None:
-    """Send back what comes, of sizes that are told, until the size is 0; a first byte of 0 ends those of one size."""
+    """Send messages back until their size is 0; a message whose first byte is 0 is the last one of its size."""
     nbytes = np.zeros(1, np.int64)
     while True:
         comm.Recv(nbytes, other)
@@ -148,7 +152,7 @@ def _pong(comm: Communicator, other: int) -> None:
 
 
 def _round_trips(comm: Communicator, other: int, nbytes: int, seconds: float, fewest: int, most: int) -> float:
-    """Return the median seconds of round trips; the first does not count."""
+    """Return the median seconds of round trips, without the first one."""
     comm.Send(np.array([nbytes], np.int64), other)
     message: NDArray[np.uint8] = np.ones(nbytes, np.uint8)
     times: list[float] = []
@@ -164,10 +168,10 @@ def _round_trips(comm: Communicator, other: int, nbytes: int, seconds: float, fe
 
 
 def _time_allreduce(comm: Communicator, seconds: float = 0.3) -> float:
-    """Return the median seconds a byte of an Allreduce; a collective call."""
+    """Return the median seconds of each byte of an Allreduce; a collective call."""
     numbers = np.zeros(ALLREDUCE // np.dtype(np.float32).itemsize, np.float32)
     times: list[float] = []
-    wanted = 2  # all ranks do as many as rank 0 says
+    wanted = 2  # rank 0 decides for all ranks
     while len(times) < wanted:
         comm.Barrier()
         start = time.perf_counter()

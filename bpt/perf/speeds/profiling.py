@@ -1,13 +1,14 @@
-"""``bpt time --profile``: measures the speeds of the ranks of a run and writes them to a file, for balance STATIC."""
+"""Measures the speeds of a run's ranks and writes them to a file for ``balance: STATIC``; ``bpt time --profile``."""
 
 from __future__ import annotations
 
 import logging
-import os
+from functools import partial
 
 import torch
 
-from bpt.base.errors import FileError, PrototxtError, UserError
+from bpt.base.atomic import check_place
+from bpt.base.errors import UserError
 from bpt.base.version import VERSION
 from bpt.base.violation import refuse
 from bpt.config.plan.run_plan import ParallelSpec, RunPlan
@@ -17,13 +18,13 @@ from bpt.nn.layers.base import batch_of
 from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.balance import Uniform
 from bpt.parallel.balance.batch_shares import lines
-from bpt.parallel.balance.divisible_batches import violations_measured
+from bpt.parallel.balance.divisible_batches import divisible_batch, violations_measured
 from bpt.parallel.balance.load_balance import division_of
 from bpt.parallel.balance.profile import Profile, static_from, write_profile
 from bpt.parallel.balance.rank_facts import facts
 from bpt.perf.speeds.step_benchmark import StepBenchmark
 from bpt.perf.speeds.survey import SurveyLimits, measure_speed
-from bpt.system.comm.agreement import check_same
+from bpt.system.comm.agreement import check_same, outcome_of_first
 from bpt.system.comm.base import Communicator
 from bpt.train.rules.violations import violations_in_step
 from bpt.train.runtime.arranging import make_grid
@@ -35,34 +36,32 @@ LOG = logging.getLogger("bpt")
 def profile(
     plan: RunPlan, device: torch.device, world: Communicator, path: str, limits: SurveyLimits | None = None
 ) -> Profile:
-    """Measure how fast each rank trains, log it, and write it to the file at ``path``; a collective call.
+    """Measure the speed of each rank, log it, and write it to the file at ``path``; a collective call.
 
     Every rank runs the whole training net, without any exchange; nothing is tested, and no weights change.
 
     Raises:
         PrototxtError: the net is wrong.
-        FileError: there is no such folder to write to.
+        FileError: no file can be written at ``path``.
         WriteError: the file could not be written.
     """
-    if problem := world.bcast(no_place_for(path) if world.rank == 0 else ""):
-        raise FileError(path, problem)
+    outcome_of_first(world, None if world.rank else partial(check_place, path))
     plan = plan.training_only()
-    uniform = plan.with_parallel(balance=pb.ParallelParameter.UNIFORM)  # the profile for another is yet to be made
+    uniform = plan.with_parallel(
+        balance=pb.ParallelParameter.UNIFORM
+    )  # STATIC would need the profile that is to be made
     refuse(uniform, violations_in_step(uniform))
     graph = build_graph_of(plan.train)
     check_same(world, facts_of(plan, graph))
     refuse(plan, violations_measured(graph))
     grid = make_grid(uniform, graph, world)
-    if not batch_of(graph):
-        raise PrototxtError(
-            "the training net has no layer that makes batches; there is nothing to divide", plan.origin("net")
-        )
+    divisible_batch(plan, graph)
     work = StepBenchmark(
         graph,
         plan,
         device,
         ranks=world.size,
-        sharers=world.allgather(_memory_of(device, world)).count(_memory_of(device, world)),
+        on_device=world.allgather(_memory_of(device, world)).count(_memory_of(device, world)),
         agree=lambda seconds: float(max(world.allgather(seconds))),
     )
     division = division_of(uniform, graph, grid)
@@ -82,7 +81,7 @@ def profile(
 
 
 def whole_batch(graph: LayerGraph, parallel: ParallelSpec, ranks: int) -> int:
-    """Return the samples of a batch of the training net ``graph``, of all ranks together."""
+    """Return the samples of a batch of the training net ``graph`` for all ranks together."""
     if parallel.batch_scope == pb.ParallelParameter.REPLICA:
         return batch_of(graph) * (ranks // (parallel.num_stages * parallel.num_shards))
     return batch_of(graph)
@@ -108,21 +107,6 @@ def _log_prospects(result: Profile) -> None:
         max(even) * 1e3,
         max(even) / best,
     )
-
-
-def no_place_for(path: str) -> str:
-    """Return why no file can be written at ``path``.
-
-    Empty if it can. Better known before a long measurement than after.
-    """
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder):
-        return f'cannot be written: there is no folder "{folder}"'
-    if os.path.isdir(path):
-        return "cannot be written: there is a folder of that name"
-    if not os.access(folder, os.W_OK):
-        return f'cannot be written: no permission to write in the folder "{folder}"'
-    return ""
 
 
 def _memory_of(device: torch.device, world: Communicator) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""StepBenchmark: a rank's part of a training iteration by itself, with any number of samples."""
+"""Times a rank's part of a training iteration, without the exchange, with any number of samples."""
 
 from __future__ import annotations
 
@@ -27,29 +27,30 @@ from bpt.system.device import synchronize
 from bpt.system.device.memory_use import Memory
 from bpt.train.runtime.net_on_device import make_net
 
-# So low that weights stay what they are: hundreds of updates from batches of one sample could drive them to infinity,
-# and not so low that any of torch's fast updates would not do, which a rate of 0 would be.
+# So low that weights do not change: hundreds of updates from batches of one sample could drive them to infinity. It is
+# not 0, with which torch's fast updates could not be used.
 RATE = 1e-9
 NEVER_CLIP = 1e30  # the norm of the gradients is computed, and nothing is logged
 
 
 class StepBenchmark:
-    """Trains as one rank of many does, but without the exchange, and without learning anything.
+    """The work of one rank of many in training, without the exchange and without learning.
 
-    Data come through the net's own data layers, so reading and decoding them is in the time as far as it is in that
-    of training: where it does not keep up with the net.
+    Data come from the net's own data layers. As in training, reading and decoding them counts if it is slower than the
+    net.
 
     Args:
         graph: the training net.
         plan: the run.
         device: where to compute.
-        ranks: how many will share a batch.
-        sharers: how many processes share the memory of ``device``.
-        agree: the largest of the seconds of all ranks, collective: they choose their memory layout together.
+        ranks: the number of ranks that will share a batch.
+        on_device: the number of processes that share the memory of ``device``.
+        agree: a collective call that returns the largest of all ranks' seconds, by which they choose their memory
+            layout together.
 
     Attributes:
-        samples: of a pass.
-        updating: seconds of the last iteration in which it updated the parameters.
+        samples: the samples of a pass.
+        updating: seconds of the update in the last iteration.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class StepBenchmark:
         plan: RunPlan,
         device: torch.device,
         ranks: int = 1,
-        sharers: int = 1,
+        on_device: int = 1,
         agree: Callable[[float], float] = lambda seconds: seconds,
     ) -> None:
         self._graph = graph
@@ -69,7 +70,7 @@ class StepBenchmark:
         self._ranks = ranks
         self._agree = agree
         self._batch = batch_of(graph)
-        self._memory = Memory(device, sharers)
+        self._memory = Memory(device, on_device)
         self._values: Mapping[tuple[str, int], nn.Parameter] = {}
         self._positions: dict[str, int] = {}
         self._operator: Operator | None = None
@@ -80,14 +81,14 @@ class StepBenchmark:
 
     @property
     def blob_bytes(self) -> tuple[int, int]:
-        """Bytes a sample of the largest blob, and of all blobs."""
+        """Bytes of a sample of the largest blob, and of all blobs."""
         itemsizes = blob_itemsizes(self._graph, self._precision)
         edges = zip(self._graph.edges, itemsizes, strict=True)
         sizes = [count(edge.shape) * itemsize // self._batch for edge, itemsize in edges]
         return max(sizes), sum(sizes)
 
     def resize(self, samples: int) -> None:
-        """Go on with ``samples`` samples a pass; 0: do nothing. The net keeps its weights and its place in the data."""
+        """Continue with this number of samples a pass, or 0 for none; keep the weights and the position in the data."""
         self._close_net()
         self.samples = samples
         self._memory.reset()
@@ -110,7 +111,7 @@ class StepBenchmark:
         self.use(choice.engine)
 
     def cut(self, number: int) -> int:
-        """Run iterations in so many segments from now on, or as many as the net can be cut into; returns how many."""
+        """Run iterations in ``number`` segments from now on, or as many as possible; return their number."""
         assert self._operator is not None
         trained = len(trained_layers(self._graph))
         if not trained:
@@ -121,16 +122,16 @@ class StepBenchmark:
         return len(self._operator.segments)
 
     def use(self, engine: int) -> None:
-        """Compute in this memory layout."""
+        """Compute in the memory layout ``engine``."""
         if self._operator is not None and self._operator.engine != engine:
             self._operator.engine = engine
             release_free_memory()  # as in training
 
     def run(self, behind: Callable[[], object] = lambda: None) -> float:
-        """Run an iteration; returns its seconds, 0 without samples.
+        """Run an iteration; return its seconds, 0 without samples.
 
         Args:
-            behind: called when a segment has run backward for the last time, as an exchange is.
+            behind: called after the last backward pass of each segment, as an exchange is.
         """
         if self._operator is None:
             return 0.0
@@ -157,12 +158,12 @@ class StepBenchmark:
 
     @property
     def peak(self) -> int:
-        """Bytes of memory taken at most with this number of samples."""
+        """Peak of the memory with this number of samples, in bytes."""
         return self._memory.peak
 
     @property
     def room(self) -> int:
-        """Bytes that can be taken besides."""
+        """Bytes that are still free."""
         return self._memory.room
 
     def close(self) -> None:
@@ -170,7 +171,7 @@ class StepBenchmark:
         self._close_net()
 
     def _split(self, samples: int) -> Share:
-        """Return all of a batch that is as much smaller, of whatever data layer, as the rank's is."""
+        """Return the whole of a data layer's batch that is as much smaller as the rank's share is."""
         own = -(-samples * self.samples // self._batch)
         return Share(0, own, own)
 

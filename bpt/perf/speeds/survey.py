@@ -1,8 +1,8 @@
 """Measures how fast each rank trains batches of different sizes (StaticLB, §3).
 
-All ranks measure at the same time, each at a size of its own choice, so that those on one machine disturb each other
-as they will in training. A time is the mean over runs of iterations. What happens again and again, such as a quota
-that stops the process ten times a second, belongs to a rank's speed and is averaged in; what happens once is not.
+All ranks measure at the same time, each at a size of its own, so that those on one machine disturb each other as they
+will in training. A time is the mean over runs of iterations. Frequent interruptions, such as a quota that stops the
+process ten times a second, belong to a rank's speed and are averaged in; a single interruption is not.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from bpt.system.comm.base import Communicator
 
 LOG = logging.getLogger("bpt")
 
-WARM_UP = 2  # iterations that do not count: memory and kernels are made ready, data are read ahead
-FEWEST = 3  # runs that there are at least, however long they take
-REFINEMENTS = 5  # times at most that the division found is measured, and corrected
-LATEST = 2  # of Limits.whole, when the last correction begins
+WARM_UP = 2  # iterations that do not count: memory and kernels are prepared, data are read ahead
+FEWEST = 3  # runs at least, however long they take
+REFINEMENTS = 5  # corrections of the division at most
+LATEST = 2  # multiples of SurveyLimits.whole after which no correction begins
 SHOWN = 8  # ranks in a log line
-WORTH_A_WORD = 2  # so many times as uncertain as it should be, a time is remarked on
-TOLERANCE = 0.03  # a measured time may be so far from the one that was interpolated, or as it is uncertain
+REMARKABLE = 2  # a time is remarked on if its uncertainty is more than this multiple of the limit
+TOLERANCE = 0.03  # relative difference allowed between a measured and an interpolated time
 
 
 @dataclass(frozen=True)
 class SurveyLimits:
-    """When a size has been measured well enough.
+    """The limits within which a size is measured well enough.
 
     Attributes:
-        precision: the half-width of the 95 % confidence interval, as a part of the time.
-        run: seconds of a run of iterations, whose mean is one repeat, at least.
-        repeats: runs that an interval is believed from.
-        seconds: after so many, and ``FEWEST`` runs, it is taken as it is, and the log says how well it is known.
-        whole: after so many seconds of all sizes together, ``repeats`` runs are enough however uneven they are; after
-            LATEST times as many the division is not corrected any more. Small nets are done before that.
+        precision: the half-width of the 95 % confidence interval, relative to the time.
+        run: seconds of a run of iterations at least; its mean is one repeat.
+        repeats: the number of runs that a confidence interval needs.
+        seconds: a size is not measured longer, once it has ``FEWEST`` runs; the log says how well it is known.
+        whole: after this time for all sizes together, ``repeats`` runs are enough however uneven they are; after
+            LATEST times as long the division is not corrected any more. Small nets end before that.
     """
 
     precision: float = 0.025
@@ -51,12 +51,12 @@ class SurveyLimits:
 
     @property
     def rough(self) -> SurveyLimits:
-        """For sizes that only lead the way to the shares."""
+        """The limits for sizes that only lead to the shares."""
         return replace(self, precision=2 * self.precision, repeats=self.repeats // 2, seconds=self.seconds / 10)
 
 
 class MeasuredWork(Protocol):
-    """What is measured; StepBenchmark is one."""
+    """The work that is measured, such as StepBenchmark."""
 
     @property
     def blob_bytes(self) -> tuple[int, int]: ...
@@ -79,18 +79,19 @@ def measure_speed(
 ) -> RankSpeed:
     """Measure this rank at the sizes that may become its share of ``batch``; a collective call.
 
-    From 1 to the even share sizes are doubled. A rank goes on doubling, up to ``batch``, while it is faster than the
-    slowest is with its even share: no good division gives it more. Then the best division by what is known is
-    measured itself, and corrected, until times are as predicted. So it is enough to know roughly what lies between. A
-    rank that has nothing left to measure repeats its largest size meanwhile, so that the others are disturbed as in
+    Sizes are doubled from 1 to the even share. A rank continues to double its size, up to ``batch``, while it is faster
+    than the slowest rank with its even share: no good division gives it more. Then the best known division is measured
+    itself, and corrected, until the times are as predicted. So a rough knowledge of the sizes between is enough. A rank
+    that has nothing left to measure repeats its largest size meanwhile, so that the others are disturbed as in
     training. A size that may not fit into memory is never tried.
 
     Args:
-        work: this rank's.
+        work: the work of this rank.
         engine: the solver's memory layout; AUTO is settled as in training, by the slowest rank.
         batch: samples of all ranks together.
         comm: the ranks.
-        division: how they divide the net, and so who shares the batch; by default all of them.
+        limits: when a size is measured well enough.
+        division: how the ranks divide the net and the batch; by default all share the batch.
     """
     survey = _Survey(work, engine, batch, comm, limits or SurveyLimits(), division or Division(comm.size))
     survey.climb()
@@ -111,59 +112,61 @@ class _Survey:
         self._comm = comm
         self._limits = limits
         self._division = division
-        self._sharers = len(division.sharers)
+        self._shares = len(division.share_ranks)
         self._points: dict[int, Estimate] = {}
         largest_blob, all_blobs = work.blob_bytes
-        self._growth = MemoryExtrapolation(
+        self._memory = MemoryExtrapolation(
             guess=3 * all_blobs, least=largest_blob
         )  # blobs, their diffs, what kernels need
         self._room = work.room
-        self._has_enough = False  # measured, so that no larger size is worth it
+        self._has_enough = False  # whether no larger size is worth a measurement
         self._layout = LayoutChoice(engine)
-        self._settled = False  # whether that is kept for larger sizes
+        self._settled = False  # whether larger sizes keep that choice
         self._spent = 0.0
 
     @property
     def result(self) -> RankSpeed:
-        return RankSpeed(dict(sorted(self._points.items())), self._growth.cap(self._room))
+        return RankSpeed(dict(sorted(self._points.items())), self._memory.cap(self._room))
 
     def climb(self) -> None:
         """Measure from 1 to the even share."""
-        *smaller, even = ladder(self._batch, self._sharers)
+        *smaller, even = ladder(self._batch, self._shares)
         for size in (*smaller, even):
             limits = self._limits if size == even else self._limits.rough
-            self._step(size if self._fits(size) else self._growth.largest, limits)
+            self._step(size if self._fits(size) else self._memory.largest, limits)
         self._settled = True
 
     def climb_on(self) -> None:
-        """Measure larger sizes, as far as this rank may get them."""
-        even = ladder(self._batch, self._sharers)[-1]
+        """Measure larger sizes that may become this rank's share."""
+        even = ladder(self._batch, self._shares)[-1]
         times = self._comm.allgather(self._points[even].seconds if even in self._points else float("inf"))
         while any(sizes := self._comm.allgather(self._next(max(times)))):
-            self._step(sizes[self._comm.rank] or self._growth.largest, self._limits.rough)
+            self._step(sizes[self._comm.rank] or self._memory.largest, self._limits.rough)
 
     def _next(self, slowest: float) -> int:
-        """Return the next larger size that is worth a measurement, or 0; once 0, always 0."""
-        largest = self._growth.largest
+        """Return the next larger size that is worth a measurement, or 0; after a 0 always 0."""
+        largest = self._memory.largest
         size = min(2 * largest, self._batch)
         wanted = largest < self._batch and self._points[largest].seconds < slowest and self._fits(size)
         self._has_enough |= not wanted
         return 0 if self._has_enough else size
 
     def refine(self) -> None:
-        """Measure the division that comes out, until it is what was predicted."""
+        """Measure and correct the division until its times are as predicted."""
         for _ in range(REFINEMENTS if self._comm.size > 1 else 0):
             functions = [speed.function for speed in self._comm.allgather(self.result)]
             split = sum(self._division.split)
             balance = Static(self._division.functions(functions), group=self._division.group, split=split)
             try:
-                shares = balance.shares(self._batch, self._sharers)
+                shares = balance.shares(self._batch, self._shares)
             except UserError as error:
                 self._log("Profile: %s", error)
                 return
             own = functions[self._comm.rank]
-            mine = shares[self._division.sharer_of(self._comm.rank)].count
-            mine = min(mine, mine if own.cap is None else own.cap)  # a stage may have more than fits with the whole net
+            mine = shares[self._division.share_of(self._comm.rank)].count
+            mine = min(
+                mine, mine if own.cap is None else own.cap
+            )  # a stage may have a larger share than fits with the whole net
             predicted = own.seconds(mine)
             self._step(mine, self._limits)
             found = self._points[mine] if mine else None
@@ -173,30 +176,30 @@ class _Survey:
                 return
 
     def _fits(self, size: int) -> bool:
-        return size <= max(1, self._growth.cap(self._room))
+        return size <= max(1, self._memory.cap(self._room))
 
     def _step(self, size: int, limits: SurveyLimits) -> None:
-        """Measure one size on each rank, until all are within ``limits``; 0: none on this one."""
+        """Measure one size on each rank, until all are within ``limits``; 0: this rank measures nothing."""
         self._comm.Barrier()
         if not self._settled:
             self._layout = LayoutChoice(self._engine)
         self._work.resize(size)
         self._work.settle(self._layout)
         slowest = max(self._comm.allgather(max(self._work.run() for _ in range(WARM_UP))))
-        self._settled |= slowest >= self._limits.run  # what takes so long is not tried at every size
+        self._settled |= slowest >= self._limits.run  # a net this slow does not try layouts at every size
         runs = self._repeat(size, slowest, limits)
         found = estimate_runs(runs.means) if size else None
         if found:
             known = self._points.get(size, found)
             self._points[size] = min(found, known, key=lambda point: point.half_width)
-            self._growth.note(size, self._work.peak)
+            self._memory.note(size, self._work.peak)
         self._room = self._work.room
-        self._tell(size, found, runs.spent, limits)
+        self._log_times(size, found, runs.spent, limits)
 
     def _repeat(self, size: int, slowest: float, limits: SurveyLimits) -> _Runs:
         """Run iterations until all ranks know their time well enough.
 
-        In rounds that are as long on all ranks, so that these are busy all the time: a rank that is done goes on.
+        Rounds are equally long on all ranks, and a rank that has enough continues, so that all are busy all the time.
         """
         runs = _Runs(self._work, limits.run)
         seconds = max(limits.repeats * limits.run, FEWEST * slowest)
@@ -210,14 +213,14 @@ class _Survey:
         self._spent += runs.spent
         return runs
 
-    def _tell(self, size: int, found: Estimate | None, seconds: float, limits: SurveyLimits) -> None:
-        """Let rank 0 log what all ranks have measured, each in so many seconds."""
+    def _log_times(self, size: int, found: Estimate | None, seconds: float, limits: SurveyLimits) -> None:
+        """Let rank 0 log the times of all ranks."""
         seen = self._comm.allgather((size, found, seconds))
         cells = [f"rank {rank}: {samples} in {point}" for rank, (samples, point, _) in enumerate(seen) if point]
         more = f" and {len(cells) - SHOWN} more ranks" if len(cells) > SHOWN else ""
         self._log("Profile: samples in an iteration's time, %s%s", "; ".join(cells[:SHOWN]), more)
         for rank, (samples, point, spent) in enumerate(seen):
-            if point and point.relative > WORTH_A_WORD * limits.precision:
+            if point and point.relative > REMARKABLE * limits.precision:
                 self._log(
                     "Profile: rank %d: after %.3g s the time of %d samples is known to ± %.1f %% only; is the machine "
                     "busy with something else?", rank, spent, samples, 100 * point.relative,
@@ -232,7 +235,8 @@ class _Runs:
     """Runs of equally many iterations, and their means.
 
     Args:
-        seconds: that the first run lasts at least.
+        work: the work of an iteration.
+        seconds: the seconds of the first run at least.
     """
 
     def __init__(self, work: MeasuredWork, seconds: float) -> None:

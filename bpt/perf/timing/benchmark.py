@@ -1,4 +1,4 @@
-"""What ``bpt time`` does: time a network, or the net and update of a runtime, and log the tables."""
+"""Times a network, or the net and the update of a runtime, and logs the tables; ``bpt time``."""
 
 from __future__ import annotations
 
@@ -43,11 +43,15 @@ def time_model(
     roofline: str | None = None,
     precision: str = "FLOAT32",
 ) -> None:
-    """Time the network text at ``path``, in the layout that training would choose.
+    """Time the network text at ``path``, in the memory layout that training would choose.
 
     Args:
-        roofline: hold the layers against this machine's roofs, too, and draw that to this file; ``""``: draw nothing.
-        precision: its name.
+        path: the net's text.
+        phase, level, stages: the net's state.
+        device: where to compute.
+        iterations: the number of timed passes.
+        roofline: compare the layers with this machine's roofs, too, and draw that to this file; empty: draw nothing.
+        precision: the name of the precision.
     """
     LOG.info("%s", use_line(device))
     net = net_in(precision, build_graph_of(file_plan(path, pb.Phase.Value(phase), level, stages)), device)
@@ -60,7 +64,7 @@ def time_model(
 def time_solver(plan: RunPlan, device: torch.device, iterations: int, roofline: str | None = None) -> None:
     """Time the training net of a solver and its update, in its ``engine``, and its inner layer if it has one.
 
-    Nothing is tested or written, but for the picture of the ``roofline``; see ``time_model``.
+    Nothing is tested or written, except the picture of the ``roofline``, which is as of ``time_model``.
     """
     plan = plan.measured()
     if plan.is_outer:
@@ -116,7 +120,7 @@ def _time(
 
 
 def _wait(waits: RepetitionTimes, passes: RepetitionTimes) -> str:
-    """Return how long a pass of the whole net waits for its batches, which are made meanwhile."""
+    """Return the line of how long a pass of the whole net waits for its batches."""
     median, spread = waits.median * 1e3, waits.spread * 1e3
     return f"Wait for data: {median:.3f} ± {spread:.3f} ms of a pass, {waits.median / passes.median:.1%} of its time."
 
@@ -141,7 +145,7 @@ def _itemsizes(net: Net) -> Itemsizes:
 
 
 def _unit(device: torch.device) -> str:
-    """Return what computes, in words."""
+    """Return the name of what computes."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()
@@ -149,7 +153,7 @@ def _unit(device: torch.device) -> str:
 
 
 def _try_once(operator: Operator) -> None:
-    """One pass before the clock starts, as in Caffe: it shows what cannot run, and the loss."""
+    """Run one pass before the clock starts, as Caffe does, which shows errors and the loss."""
     debug, executor = operator.net.graph.debug_info, Executor(operator)
     LOG.info("Performing Forward")
     LOG.info("Initial loss: %s", number(executor.evaluate(0, 0, grad=True, debug=debug)))

@@ -1,7 +1,7 @@
-"""What ``bpt time --solver`` shows of ``exchange: CGDP``: the paper's cost model, predicted and measured.
+"""The tables of ``bpt time --solver`` for ``exchange: CGDP``: the paper's cost model, predicted and measured.
 
-OrigDP, with which the paper compares it, is ``exchange: TREE``: another run of the same net by the same ranks, of which
-nothing is shown but its times.
+The paper compares it with OrigDP, which is ``exchange: TREE``: another run of the same net by the same ranks, of which
+only the times are shown.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from bpt.train.runtime.runtime import Runtime, bind
 
 LOG = logging.getLogger("bpt")
 
-SIZES = (1, 2, 5, 10)  # of chunks; and one chunk of all layers
+SIZES = (1, 2, 5, 10)  # sizes of chunks, besides one chunk of all layers
 WARM_UP = 3  # iterations of OrigDP that are not counted
-ROUNDS = 5  # in which each of them is measured, if so many iterations are to be timed
+ROUNDS = 5  # measurements of each size at most
 Lengths = tuple[int, ...]
 
 
 Phases = Mapping[str, float]  # seconds of an iteration
-UNHEARD = logging.Logger("bpt, unheard")  # below no other logger, and without a handler
-UNHEARD.addHandler(logging.NullHandler())
-BACKWARD = ("broadcast", "backward", "pipeline", "exchange")  # of which the paper's T and T' consist
+SILENT = logging.Logger("bpt, silent")  # a logger without a parent and with a handler that writes nothing
+SILENT.addHandler(logging.NullHandler())
+BACKWARD = ("broadcast", "backward", "pipeline", "exchange")  # the phases of the paper's T and T'
 TABLE_2 = {"broadcast": "broadcast", "forward": "forward", "backward": "backward", "exchange": "grad-acc",
            "update": "update-param"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class CgdpTimes:
-    """What was measured of a run with ``exchange: CGDP``.
+    """The measurements of a run with ``exchange: CGDP``.
 
     Attributes:
         used: lengths of the chunks in use, from the top down.
-        rows: cuts that were looked at, by name.
-        measured: costs of the layers, and T.
-        phases: of an iteration with the chunks in use.
-        passes: of an iteration.
-        rounds: how often each cut was measured.
+        rows: the lengths of all measured chunks, by name.
+        measured: the costs of the layers, and T.
+        phases: the seconds of an iteration's phases with the chunks in use.
+        passes: the passes of an iteration.
+        rounds: the number of measurements of each.
         engine: the memory layout.
     """
 
@@ -66,12 +66,14 @@ class CgdpTimes:
 
 
 def time_cgdp(runtime: Runtime, iterations: int) -> CgdpTimes | None:
-    """Measure what the cost model needs, and T for some chunk sizes, while training goes on.
-
-    A collective call; ``None``, and nothing happens, without chunks.
+    """Measure the costs of the model, and T for some chunk sizes, while training continues; a collective call.
 
     Args:
-        iterations: for how many the rest of the command times, as a hint how long this may take.
+        runtime: the run.
+        iterations: the number of iterations that the command times, as a hint how long this may take.
+
+    Returns:
+        ``None`` if there are no chunks; then nothing happens.
     """
     used = runtime.chunks.lengths
     if not used:
@@ -89,23 +91,23 @@ def time_cgdp(runtime: Runtime, iterations: int) -> CgdpTimes | None:
 def time_original(
     plan: RunPlan, times: CgdpTimes, device: torch.device, world: Communicator, iterations: int
 ) -> Phases | None:
-    """Return the phases of an iteration under OrigDP, of which T' is made; a collective call.
+    """Return the phases of an iteration with OrigDP, which T' consists of; a collective call.
 
-    ``None``: this plan does not go together with ``exchange: TREE``.
+    Return ``None`` if this plan cannot be combined with ``exchange: TREE``.
     """
     plan = replace(plan, engine=times.engine).with_parallel(exchange=pb.ParallelParameter.TREE)
     if violations_in_step(plan):
         return None
-    with bind(plan, None, world, device, log=UNHEARD) as runtime:
+    with bind(plan, None, world, device, log=SILENT) as runtime:
         runtime.settle()
         runtime.run(WARM_UP)
         return phases_of(runtime, iterations)
 
 
 def phases_of(runtime: Runtime, iterations: int) -> Phases:
-    """Train, and tell the phases of an iteration: means of the faster half, of the rank that waits least for others.
+    """Train, and return the phases of an iteration: means of the faster half, on the rank that waits least for others.
 
-    What a slower neighbour makes a rank wait is no communication.
+    Waiting for a slower neighbour does not count as communication.
     """
     events, laps = runtime.parallel.grid.world.events, []
     with events.into(Totals()) as sink:
@@ -122,7 +124,8 @@ def log_cgdp_times(times: CgdpTimes, original: Phases | None) -> None:
     """Log the tables.
 
     Args:
-        original: see ``time_original``.
+        times: the measurements.
+        original: the phases with OrigDP, if it was measured.
     """
     measured, used = times.measured, times.used
     if original is not None:
@@ -146,7 +149,7 @@ def log_cgdp_times(times: CgdpTimes, original: Phases | None) -> None:
 
 
 def phase_table(cgdp: Phases, original: Phases) -> Iterator[str]:
-    """Yield a line a way to train, with the paper's columns (Table 2)."""
+    """Yield a line for OrigDP and one for CGDP, with the paper's columns (Table 2)."""
     rows = [["", *TABLE_2.values(), "total time"]]
     for name, phases in (("OrigDP", original), ("CGDP", cgdp)):
         rows.append([name, *(_ms(phases[phase]) for phase in TABLE_2), _ms(math.fsum(phases.values()))])
@@ -156,7 +159,7 @@ def phase_table(cgdp: Phases, original: Phases) -> Iterator[str]:
 
 
 def cuts(layers: int, used: Lengths) -> dict[str, Lengths]:
-    """Return the chunks that are looked at, each with its name: those in use, and those of some sizes."""
+    """Return the lengths of the measured chunks by name: those in use, and those of some sizes."""
     sizes = [*(size for size in SIZES if size <= layers), layers + 1]
     named = {"all layers" if size > layers else f"size {size}": chunks(layers, size) for size in sizes}
     return {"in use": used, **named}
@@ -192,7 +195,9 @@ def total_table(
     """Yield a line for each of the chunks in ``rows``: T and its overhead T_O, predicted and measured; one for OrigDP.
 
     Args:
-        original: T' as measured, in seconds, if it was.
+        measured: the costs.
+        rows: the lengths of chunks, by name.
+        original: the measured T' in seconds, if it was measured.
     """
     costs = measured.costs
     computing = computing_time(costs)
@@ -209,7 +214,7 @@ def total_table(
 
 
 def summary(measured: CalibrationResult, used: Lengths) -> Iterator[str]:
-    """Yield what of the exchange is hidden with the chunks in use, and what holds backward up."""
+    """Yield the part of the exchange that the chunks in use hide, and what delays backward."""
     exchange = measured.exchange
     seen = measured.seen[IterationKind(used)].total - computing_time(measured.costs)
     predicted = overhead(measured.costs, used)
@@ -230,7 +235,7 @@ def summary(measured: CalibrationResult, used: Lengths) -> Iterator[str]:
 
 
 def _hidden(added: float, exchange: float) -> str:
-    """Return the share of ``exchange`` seconds that backward and exchange together do not take longer."""
+    """Return the part of the ``exchange`` seconds that backward hides."""
     share = 1 - added / exchange if exchange else 1.0
     return f"{share:.1%}" if share > 0 else "nothing"
 
@@ -241,7 +246,7 @@ def _stages(seconds: Sequence[float], reduces: bool) -> list[str]:
 
 
 def _cells(predicted: float, seen: float | None, computing: float, final: float | None = None) -> Sequence[str]:
-    """Return the cells of a line in ``total_table``; what is ``None`` is left empty."""
+    """Return the cells of a line in ``total_table``; ``None`` gives an empty cell."""
     ratio = f"{predicted / seen:.3f}" if seen else ""
     end = ["" if final is None else _ms(final), "" if seen is None else _ms(seen - computing)]
     return [_ms(predicted), "" if seen is None else _ms(seen), ratio, _ms(predicted - computing), *end]

@@ -1,4 +1,4 @@
-"""What ``bpt time --solver`` shows of the inner layer: LIBRARY and TASK_DAG side by side, and what the threads did."""
+"""The tables of ``bpt time --solver`` for the inner layer: LIBRARY beside TASK_DAG, and the work of the threads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOG = logging.getLogger("bpt")
 
 LIBRARY, TASK_DAG = pb.InnerParameter.LIBRARY, pb.InnerParameter.TASK_DAG
 DIRECTIONS = ("forward", "backward")
-TURNS = 10  # in which either is timed, if there are so many iterations
+TURNS = 10  # rounds in which both are timed, if there are enough iterations
 SMALL = 0.02  # tasks with less than this part of the critical path are shown together
 
 
@@ -44,7 +44,7 @@ class Pass:
 
     @property
     def balance(self) -> float:
-        """As Timeline's."""
+        """Thread balance, as of Timeline."""
         return statistics.fmean(self.busy) / max(self.busy) if max(self.busy) else 1.0
 
     @property
@@ -71,7 +71,7 @@ class Engines:
 
 
 def log_inner_times(runtime: Runtime, iterations: int) -> None:
-    """Train by LIBRARY and by TASK_DAG in turn, and log what either takes; a collective call.
+    """Train by LIBRARY and by TASK_DAG in turn, and log the times of both; a collective call.
 
     Nothing happens unless ``inner_param`` asks for TASK_DAG or AUTO.
     """
@@ -87,7 +87,7 @@ def log_inner_times(runtime: Runtime, iterations: int) -> None:
     threads = f"{compute.threads} thread{'s' * (compute.threads != 1)}"
     each = f"{iterations} iteration{'s' * (iterations != 1)}"
     LOG.info("Inner layer: both engines on %s in turn, %s each:", threads, each)
-    for line in side_by_side(engines.seconds, alike=not any(each.timelines for each in engines.passes["forward"])):
+    for line in side_by_side(engines.seconds, is_library=not any(each.timelines for each in engines.passes["forward"])):
         LOG.info("%s", line)
     for line in task_tables(engines.passes):
         LOG.info("%s", line)
@@ -99,7 +99,7 @@ def _measure(runtime: Runtime, compute: TaskDagCompute, iterations: int) -> Engi
     for turn in range(turns):
         own = iterations * (turn + 1) // turns - iterations * turn // turns
         for compute.inner in (LIBRARY, TASK_DAG) if turn % 2 == 0 else (TASK_DAG, LIBRARY):
-            runtime.iterate()  # does not count: threads and memory come back
+            runtime.iterate()  # does not count: it starts threads and allocates memory
             for _ in range(own):
                 with runtime.events.into(Totals()) as totals:
                     runtime.iterate()
@@ -116,11 +116,12 @@ def pass_of(timelines: Mapping[tuple[int, str], Timeline], direction: str) -> Pa
     return Pass(tuple(timeline for (_, other), timeline in sorted(timelines.items()) if other == direction))
 
 
-def side_by_side(seconds: Mapping[int, Sequence[tuple[float, float]]], alike: bool = False) -> Iterator[str]:
+def side_by_side(seconds: Mapping[int, Sequence[tuple[float, float]]], is_library: bool = False) -> Iterator[str]:
     """Yield a line an engine: median ± half the distance of the quartiles of its times; and TASK_DAG's over LIBRARY's.
 
     Args:
-        alike: TASK_DAG has run the net as LIBRARY does, so that a ratio would say nothing.
+        seconds: (forward, backward) of each iteration, by engine.
+        is_library: whether TASK_DAG has run the net as LIBRARY does, so that a ratio means nothing.
     """
     rows: list[tuple[str, ...]] = [("", "forward ms", "backward ms", "both ms")]
     medians = []
@@ -130,14 +131,14 @@ def side_by_side(seconds: Mapping[int, Sequence[tuple[float, float]]], alike: bo
         rows.append((pb.InnerParameter.Engine.Name(engine), *cells))
         medians.append([each.median for each in times])
     library, dag = medians
-    if not alike:
+    if not is_library:
         ratios = (f"{ours / theirs:.3f}" for ours, theirs in zip(dag, library, strict=True))
         rows.append(("TASK_DAG / LIBRARY", *ratios))
     yield from columns(rows, left=1)
 
 
 def task_tables(passes: Mapping[str, Sequence[Pass]]) -> Iterator[str]:
-    """Yield what the threads of TASK_DAG did, and the critical path of the pass of the median time."""
+    """Yield the work of TASK_DAG's threads, and the critical path of the pass with the median time."""
     if not any(each.timelines for each in passes["forward"]):
         yield "TASK_DAG finds nothing to run side by side here, so it runs the net as LIBRARY does."
         return

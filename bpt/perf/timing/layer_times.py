@@ -1,7 +1,7 @@
-"""Measures how long layers and whole passes take: each by itself, never one timer inside another.
+"""Measures the times of layers and of whole passes, in separate loops.
 
-Layers are timed with one segment a layer, whole passes with the net as one segment, in separate loops:
-what the per-layer timers cost, and the look into every blob, is not in the times of the passes.
+Layers are timed with one segment a layer, whole passes with the net as one segment. So the times of passes do not
+include the timers of layers, nor the access to every blob.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ class RepetitionTimes:
 
 @dataclass(frozen=True)
 class LayerTimes:
+    """The times of a layer's forward and backward."""
+
     node: LayerNode
     forward: RepetitionTimes
     backward: RepetitionTimes
@@ -66,7 +68,7 @@ class PassTimes:
 
 
 class Stopwatch:
-    """Marks points in time on a device; on a GPU by events, so that the host need not wait for it."""
+    """A stopwatch on a device; on a GPU it uses events, so that the host does not wait."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -81,7 +83,7 @@ class Stopwatch:
             self._marks.append(time.perf_counter())
 
     def laps(self) -> list[float]:
-        """Return seconds between consecutive marks; the stopwatch starts anew."""
+        """Return the seconds between consecutive marks, and forget these."""
         marks, self._marks = self._marks, []
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
@@ -99,7 +101,8 @@ def time_layers(operator: Operator, iterations: int) -> list[LayerTimes]:
     """Time each layer's forward and backward over ``iterations`` passes, after a warm-up.
 
     Args:
-        operator: cut into one segment a layer.
+        operator: an operator with one segment a layer.
+        iterations: the number of passes.
     """
     nodes = operator.net.graph.nodes
     assert len(operator.segments) == len(nodes)
@@ -120,9 +123,10 @@ def time_passes(
     """Time whole passes of a net, after a warm-up.
 
     Args:
-        operator: with the net as one segment.
-        update: what a solver does after backward; it must clear the gradients.
-        each: called after each pass with its number, from 1, and its seconds, outside of what is timed.
+        operator: an operator with the net as one segment.
+        iterations: the number of passes.
+        update: the solver's update after backward, which must clear the gradients.
+        each: called after each pass with its number, from 1, and its seconds, outside of the timed part.
     """
     assert len(operator.segments) == 1
     steps: list[Callable[[], object]] = [partial(operator.forward, 0), partial(operator.backward, 0)]
@@ -139,12 +143,12 @@ def time_passes(
 
 
 def choose_layout(operator: Operator, choice: LayoutChoice, update: Callable[[], object] | None = None) -> None:
-    """Settle ``choice`` as training does, by whole passes in the layouts that it tries; ``operator`` then uses it."""
+    """Settle ``choice`` by whole passes in each layout, as training does; ``operator`` then uses it."""
     operator.engine = choice.engine
     while not choice.settled:
         stopwatch = Stopwatch(operator.device)
         stopwatch.mark()
-        if operator.net.sources_apart:  # draws a batch first, of which micro-batches are parts
+        if operator.net.sources_apart:  # draws the whole batch before its micro-batches
             operator.begin(0, operator.micro_batches)
             operator.draw(0)
             for step in one_stage(operator):
@@ -163,9 +167,9 @@ def choose_layout(operator: Operator, choice: LayoutChoice, update: Callable[[],
 
 
 def one_stage(operator: Operator) -> list[Forward | Backward]:
-    """Return a pass in micro-batches on the one stage that there is: each forward and at once backward, unless layers
-    gather
-    them.
+    """Return the instructions of a pass in micro-batches on a single stage.
+
+    Each micro-batch runs forward and then backward, unless layers gather all of them.
     """
     stages = (0,) * len(operator.segments)
     pipeline = Pipeline(stages, (), 1, operator.micro_batches, gathers=operator.gathers)
@@ -179,7 +183,7 @@ def repeat(
     iterations: int,
     each: Callable[[int, float], object] = lambda number, seconds: None,
 ) -> list[tuple[float, ...]]:
-    """Return seconds of each step in each of ``iterations`` rounds. Gradients are dropped after every round."""
+    """Return the seconds of each step in each of ``iterations`` rounds; gradients are dropped after each round."""
     stopwatch = Stopwatch(operator.device)
     rounds = []
     for number in range(1 - WARM_UP, iterations + 1):

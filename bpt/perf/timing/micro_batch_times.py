@@ -1,4 +1,4 @@
-"""Measures how long layers take in micro-batches, as a pipeline runs them: small parts are slower for each sample."""
+"""Measures the times of layers in micro-batches, as a pipeline runs them; small ones are slower for each sample."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bpt.perf.timing.layer_times import RepetitionTimes, one_stage, repeat
 
 @dataclass(frozen=True)
 class PartTimes:
-    """Times of a batch that has gone through the net micro-batch by micro-batch.
+    """The times of a batch that goes through the net micro-batch by micro-batch.
 
     Attributes:
-        forward, backward: of each segment, all micro-batches together.
-        update: of the solver.
+        forward, backward: the times of each segment, all micro-batches together.
+        update: the times of the solver's update.
     """
 
     forward: tuple[RepetitionTimes, ...]
@@ -31,8 +31,9 @@ def time_parts(operator: Operator, iterations: int, update: Callable[[], object]
     Drawing a batch is not in the times: data are read ahead.
 
     Args:
-        operator: of one stage, with all layers; cut as times are wanted.
-        update: what a solver does after backward; it must clear the gradients.
+        operator: a single stage with all layers, cut into the segments to time.
+        iterations: the number of batches.
+        update: the solver's update after backward, which must clear the gradients.
     """
     steps = one_stage(operator)
     runs = [
@@ -57,5 +58,5 @@ def _draw(operator: Operator) -> None:
 
 
 def _sum(laps: Sequence[Sequence[float]]) -> RepetitionTimes:
-    """Of what several steps took in each repetition."""
+    """Return the sums of several steps in each repetition."""
     return RepetitionTimes(tuple(map(sum, zip(*laps, strict=True))))

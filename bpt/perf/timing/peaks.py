@@ -1,4 +1,4 @@
-"""The roofs of a roofline, measured: how fast this process multiplies matrices, and moves what no cache holds."""
+"""Measures the roofs of a roofline: how fast this process multiplies matrices, and moves data outside of caches."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from bpt.system.device.memory_use import available
 
 SIZES = {"cpu": (512, 1024, 2048), "cuda": (2048, 4096, 8192)}  # rows of the square matrices
 LONGEST = 0.1  # seconds of a product, from which no larger one is tried
-REPETITIONS = 10  # each time; a roof is their median
-TIMES_CACHE = 4  # an array is so many times as large as all caches together (McCalpin's rule for STREAM)
+REPETITIONS = 10  # of a measurement; a roof is their median
+TIMES_CACHE = 4  # the size of an array relative to all caches together (McCalpin's rule for STREAM)
 LEAST, MOST = 2**26, 2**30  # bytes of an array
-QUIET = 0.1  # the part of itself by which a roof may spread, or move from the first time to the last, without a word
+QUIET = 0.1  # relative spread of a roof, or change from the first measurement to the last, that needs no warning
 
 Multiply = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of square matrices; either may be transposed
 
@@ -30,11 +30,11 @@ _CACHES = Path("/sys/devices/system/cpu")
 
 @dataclass(frozen=True)
 class Peak:
-    """One roof, measured several times.
+    """A roof that was measured several times.
 
     Attributes:
-        what: was measured, in words.
-        rounds: of each time the rates of all repetitions: floating-point operations, or bytes, a second.
+        what: the measured work, in words.
+        rounds: the rates of all repetitions of each measurement: floating-point operations, or bytes, a second.
     """
 
     what: str
@@ -42,17 +42,17 @@ class Peak:
 
     @property
     def rate(self) -> float:
-        """The median of the fastest time: what else runs meanwhile can only lower a roof."""
+        """The median of the fastest measurement: other programs can only lower a roof."""
         return statistics.median(self._fastest)
 
     @property
     def spread(self) -> float:
-        """Half the distance of the quartiles at that time."""
+        """Half the distance of the quartiles in that measurement."""
         return RepetitionTimes(self._fastest).spread
 
     @property
     def moved(self) -> float:
-        """From the first time to the last, as a part of the first."""
+        """The relative change from the first measurement to the last."""
         return statistics.median(self.rounds[-1]) / statistics.median(self.rounds[0]) - 1
 
     @property
@@ -77,18 +77,18 @@ class Peaks:
 
     @property
     def ridge(self) -> float:
-        """The arithmetic intensity, FLOP/byte, from which a layer's roof is that of computing."""
+        """The arithmetic intensity in FLOP/byte from which the roof of computing bounds a layer."""
         return self.flops / self.bandwidth
 
 
 class PeakMeter:
-    """Measures both roofs, as often as it is told: best before and after what is held against them.
+    """A meter of both roofs, which measures before and after the layers.
 
-    By the threads that the process has at that time. On a GPU by its events.
+    It uses the threads that the process has at that time, and events on a GPU.
 
     Args:
-        device: what is measured.
-        dtype: of the matrices. What moves is float32: memory does not know.
+        device: the measured device.
+        dtype: the type of the matrices. Arrays that move are float32, since memory is the same for all types.
     """
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
@@ -101,14 +101,14 @@ class PeakMeter:
         self._stream = ""
 
     def measure(self) -> None:
-        """Take ``REPETITIONS`` samples of each roof. The first call also finds what is fastest here."""
+        """Take ``REPETITIONS`` samples of each roof. The first call also chooses the fastest method."""
         with torch.no_grad(), _as_convolutions_multiply(self._device):
             products = self._products()
         with torch.no_grad():
             self._rounds.append((products, self._streams()))
 
     def peaks(self) -> Peaks:
-        """Return what was measured so far."""
+        """Return the roofs measured until now."""
         assert self._rounds, "call measure() first"
         products, streams = zip(*self._rounds, strict=True)
         tf32 = " in TF32" if _tf32(self._device) and self._dtype == torch.float32 else ""
@@ -125,7 +125,7 @@ class PeakMeter:
         return tuple(2 * size**3 / seconds for seconds in self._time(partial(multiply, a, b), REPETITIONS))
 
     def _choose_product(self) -> None:
-        """The fastest of several sizes, by torch's library and by the one that layers may use instead."""
+        """Choose the fastest of several sizes, by torch's library and by the one that layers may use instead."""
         best = 0.0
         for size in SIZES[self._device.type]:
             a, b = self._matrices(size)
@@ -144,7 +144,7 @@ class PeakMeter:
         return a, b
 
     def _streams(self) -> tuple[float, ...]:
-        """Of triad and copy the faster one (STREAM): bytes that the program reads and writes, a second."""
+        """Return the bytes that triad or copy, whichever is faster (STREAM), reads and writes in a second."""
         a, b, c = (torch.full((self._elements,), float(i), device=self._device) for i in range(3))
         kinds = {"triad": (3, lambda: torch.add(b, c, alpha=3, out=a)), "copy": (2, lambda: a.copy_(b))}
         rates = {}
@@ -156,7 +156,7 @@ class PeakMeter:
         return rates[self._stream]
 
     def _time(self, step: Callable[[], object], repetitions: int) -> list[float]:
-        """Return seconds of each repetition, after one that does not count."""
+        """Return the seconds of each repetition, after one that does not count."""
         stopwatch = Stopwatch(self._device)
         step()
         stopwatch.mark()
@@ -171,7 +171,7 @@ def _as_layers_multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _array_bytes(device: torch.device) -> int:
-    """Return bytes of an array that caches hold a small part of, if there is that much memory."""
+    """Return the bytes of an array that is much larger than caches, if there is enough memory."""
     if device.type == "cuda":
         caches = torch.cuda.get_device_properties(device).L2_cache_size
         free, _ = torch.cuda.mem_get_info(device)
@@ -181,7 +181,7 @@ def _array_bytes(device: torch.device) -> int:
 
 
 def _last_caches() -> int:
-    """Return bytes of the last caches of all cores that this process may run on; 0 if the system does not tell."""
+    """Return the bytes of the last caches of all cores that this process may run on; 0 if they are not known."""
     found: dict[str, int] = {}
     try:
         for core in os.sched_getaffinity(0):
@@ -200,7 +200,7 @@ def _tf32(device: torch.device) -> bool:
 
 @contextmanager
 def _as_convolutions_multiply(device: torch.device) -> Iterator[None]:
-    """Torch lets convolutions of a GPU round to TF32, and products of matrices not: the roof is that of the faster."""
+    """Let products of matrices round to TF32 if convolutions of the GPU do; the roof is that of the faster."""
     matmul = torch.backends.cuda.matmul
     before = matmul.allow_tf32
     matmul.allow_tf32 = before or _tf32(device)

@@ -1,4 +1,4 @@
-"""What ``bpt time --solver`` does on many ranks: the phases of training and what went between ranks, as they are."""
+"""Times the phases of training on several ranks, and the traffic between them; ``bpt time --solver`` with mpirun."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bpt.train.runtime.runtime import Runtime, bind
 LOG = logging.getLogger("bpt")
 
 WARM_UP = 3  # iterations that are not counted
-# In which tables show what instructions have sent: their kinds, and whether it is diffs that were transferred.
+# The order of instructions in tables of traffic: their kinds, and whether diffs were transferred.
 ORDER: list[tuple[type[InstructionBase], bool]] = [
     *((kind, False) for kind in (do.Broadcast, do.LoadBatch, do.Send, do.Recv)),
     *((kind, True) for kind in (do.Send, do.Recv)),
@@ -38,8 +38,15 @@ ORDER: list[tuple[type[InstructionBase], bool]] = [
 
 @dataclass(frozen=True)
 class RankTimes:
-    """What one rank did in all timed iterations: seconds of each phase and in all, its traffic, its wait for data, and
-    the bytes that it has sent in messages from one to one, by receiver.
+    """The times and the traffic of one rank in all timed iterations.
+
+    Attributes:
+        host: its host.
+        phases: seconds of each phase.
+        total: seconds together.
+        traffic: calls, bytes and seconds of its communication.
+        waited: seconds of waiting for data.
+        links: bytes that it has sent in messages to single ranks, by receiver.
     """
 
     host: str
@@ -51,19 +58,18 @@ class RankTimes:
 
     @property
     def computing(self) -> float:
-        """Seconds of forward, backward and update, without those in calls to other ranks."""
+        """Seconds of forward, backward and update, without calls to other ranks."""
         return computing(self.phases, self.traffic)
 
 
 def time_ranks(plan: RunPlan, device: torch.device, world: Communicator, iterations: int) -> list[RankTimes]:
     """Train as the solver says, and log phases by rank and traffic by message; a collective call.
 
-    With ``exchange: CGDP`` also its cost model, predicted and measured, beside OrigDP; with an inner layer the first
-    rank's. Nothing
-    is tested or written, but for a choice of chunks where the solver wants one kept.
+    With ``exchange: CGDP`` it logs the cost model, predicted and measured, beside OrigDP; with an inner layer, that of
+    the first rank. Nothing is tested or written, except a choice of chunks if the solver asks for that.
 
     Raises:
-        PrototxtError: ranks do not train together by this text.
+        PrototxtError: the ranks of this solver do not train in step.
     """
     if plan.is_outer:
         exchange = pb.ParallelParameter.Exchange.Name(plan.parallel_param.exchange)
@@ -136,8 +142,12 @@ def traffic_table(
     """Yield a line for each instruction and method that sent something: layers, calls, bytes, time.
 
     Args:
-        packed: message name → the elements of each parameter in it; a line each, with its part of bytes and time.
-        crossing: what goes between the stages of a pipeline.
+        graph: the net.
+        segments: its segments.
+        ranks: the times of all ranks.
+        iterations: the number of iterations.
+        packed: the elements of each parameter in a message, by message; each has a line with its part of the message.
+        crossing: the blobs that travel between the stages of a pipeline.
     """
     sums: dict[Key, Traffic] = {}
     for times in ranks:
@@ -168,7 +178,7 @@ def traffic_table(
 
 
 def link_table(ranks: Sequence[RankTimes], iterations: int) -> Iterator[str]:
-    """Yield a line for each two ranks of which one sends messages to the other; nothing if there are none."""
+    """Yield a line for each pair of ranks of which one sends messages to the other."""
     links = [(source, to, sent) for source, times in enumerate(ranks) for to, sent in sorted(times.links.items())]
     if links:
         yield "Messages from one rank to another, mean of an iteration:"
@@ -183,7 +193,7 @@ def _order(key: Key) -> tuple[int, int, str, str]:
 
 
 def _what(graph: LayerGraph, segments: Sequence[Segment], crossing: Sequence[Transfer], step: InstructionStep) -> str:
-    """Return what something was sent for: a blob with its stages, or layers."""
+    """Return what was sent: a blob with its stages, or the gradients of layers."""
     if step.number is None:
         return "all"
     if step.kind in (do.Send, do.Recv):

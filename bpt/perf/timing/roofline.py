@@ -1,7 +1,7 @@
-"""The roofline model: the least time that a layer's work can take on this machine, against what it took.
+"""The roofline model: the least time of a layer's work on this machine, beside its measured time.
 
 Williams, Waterman, Patterson: Roofline: An Insightful Visual Performance Model for Multicore Architectures,
-Communications of the ACM 52(4), 2009. The rules by which operations and bytes are counted stand in docs/timing.md.
+Communications of the ACM 52(4), 2009. docs/timing.md has the rules by which operations and bytes are counted.
 """
 
 from __future__ import annotations
@@ -18,38 +18,44 @@ from bpt.perf.timing.peaks import Peaks
 
 
 class Direction(enum.Enum):
+    """The direction of a pass."""
+
     FORWARD = "forward"
     BACKWARD = "backward"
 
 
 @dataclass(frozen=True)
 class LayerWork:
-    """What a layer has to do at least, one way: floating-point operations, and bytes between memory and processor."""
+    """The least work of a layer in one direction: floating-point operations, and bytes from and to memory."""
 
     flops: int
     bytes: int
 
     @property
     def intensity(self) -> float:
-        """FLOP/byte; infinite where nothing moves, 0 where there is nothing to do at all."""
+        """FLOP/byte; infinite if nothing moves, 0 if there is no work."""
         return self.flops / self.bytes if self.bytes else float("inf") if self.flops else 0.0
 
     def least_seconds(self, peaks: Peaks) -> float:
-        """Under both roofs."""
+        """Return the least seconds under both roofs."""
         return max(self.flops / peaks.flops, self.bytes / peaks.bandwidth)
 
-    def computes(self, peaks: Peaks) -> bool:
-        """Return whether the roof of computing binds it, and not that of memory."""
+    def is_compute_bound(self, peaks: Peaks) -> bool:
+        """Return whether the roof of computing bounds it, and not that of memory."""
         return self.flops / peaks.flops > self.bytes / peaks.bandwidth
 
 
 @dataclass(frozen=True)
 class Point:
-    """A layer, one way, under the roofs.
+    """A layer in one direction, under the roofs.
 
     Attributes:
-        seconds: that it took, the median.
-        least: seconds that it would take at the roof.
+        node: the layer.
+        direction: the direction.
+        work: its operations and bytes.
+        seconds: the median of its times.
+        least: its seconds at the roof.
+        is_compute_bound: whether the roof of computing bounds it.
     """
 
     node: LayerNode
@@ -57,11 +63,11 @@ class Point:
     work: LayerWork
     seconds: float
     least: float
-    computes: bool  # which roof binds
+    is_compute_bound: bool
 
     @property
     def above(self) -> float:
-        """Seconds above the roof's; less than 0 for a layer that finds its data in a cache."""
+        """Seconds above the roof; negative if a layer's data are in a cache."""
         return self.seconds - self.least
 
 
@@ -87,17 +93,18 @@ def forward_work(graph: LayerGraph, node: LayerNode, sizes: Itemsizes) -> LayerW
 
 
 def backward_work(graph: LayerGraph, node: LayerNode, sizes: Itemsizes) -> LayerWork:
-    """Of diffs of bottoms and of parameters each kind that is wanted takes the operations of forward.
+    """Return the work of a layer backward.
 
-    Tops' diffs are read, and so is what these gradients need: parameters for the bottoms', bottoms for the parameters'.
-    Diffs that are wanted are written.
+    The diffs of bottoms, and those of parameters, each take the operations of forward if they are wanted. A layer reads
+    the diffs of its tops, its parameters for the diffs of bottoms, and its bottoms for those of parameters. It writes
+    the wanted diffs.
     """
     if not node.needs_backward:
         return LayerWork(0, 0)
     wanted = [edge for edge, diff in zip(node.bottoms, node.bottom_needs_diff, strict=True) if diff]
     trained = _trained(graph, node)
     if node.layer_type.is_view:
-        adds = len(node.tops) - 1  # a Split hands its bottom the sum
+        adds = len(node.tops) - 1  # a Split gives its bottom the sum
         moved = _bytes(graph, (*node.tops, *wanted), sizes) if adds else 0
         return LayerWork(adds * _elements(graph, wanted), moved)
     kind = LAYERS[node.type]
@@ -110,10 +117,9 @@ def backward_work(graph: LayerGraph, node: LayerNode, sizes: Itemsizes) -> Layer
 
 
 def points(graph: LayerGraph, layers: Sequence[LayerTimes], sizes: Itemsizes, peaks: Peaks) -> list[Point]:
-    """Return all layers that have bottoms, forward, and backward where they go back; those farthest above the roof
-    first.
+    """Return all layers that have bottoms, in each direction, those farthest above the roof first.
 
-    How long a layer without bottoms waits, or what it reads and draws, is no matter of these roofs.
+    These roofs do not bound layers without bottoms, which wait, read or draw.
     """
     found = []
     for layer in layers:
@@ -124,7 +130,7 @@ def points(graph: LayerGraph, layers: Sequence[LayerTimes], sizes: Itemsizes, pe
         if node.needs_backward:
             ways.append((Direction.BACKWARD, backward_work(graph, node, sizes), layer.backward.median))
         for direction, work, seconds in ways:
-            found.append(Point(node, direction, work, seconds, work.least_seconds(peaks), work.computes(peaks)))
+            found.append(Point(node, direction, work, seconds, work.least_seconds(peaks), work.is_compute_bound(peaks)))
     return sorted(found, key=lambda point: -point.above)
 
 
@@ -141,7 +147,7 @@ def _parameters(graph: LayerGraph, node: LayerNode) -> int:
 
 
 def _trained(graph: LayerGraph, node: LayerNode) -> int:
-    """Elements of parameters that get a diff, as in ``Net``."""
+    """Return the elements of parameters that get a diff, as in ``Net``."""
     params = (graph.params[index] for index in node.params)
     wanted = (p for p in params if p.learnable and (p.lr_mult != 0 or graph.force_backward))
     return sum(count(param.shape) for param in wanted)

@@ -1,4 +1,4 @@
-"""The picture of ``bpt time --roofline``: the layers under the roofs, and those that take most above them."""
+"""The picture of ``bpt time --roofline``: the layers under the roofs, and those with most time above them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bpt.base.atomic import check_place
-from bpt.base.errors import UsageError
 from bpt.perf.timing.peaks import Peaks
 from bpt.perf.timing.roofline import Direction, Point
 from bpt.train.outer.report.style import BLACK, BLUE, GREY, ORANGE, RED, SMALL, new_figure, save, without_glyph_warnings
@@ -16,7 +14,6 @@ from bpt.train.outer.report.style import BLACK, BLUE, GREY, ORANGE, RED, SMALL, 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FORMATS = (".png", ".svg")
 WIDE = (9.5, 4.4)  # inches
 COLOURS = {Direction.FORWARD: BLUE, Direction.BACKWARD: RED}
 MARKS = {Direction.FORWARD: "o", Direction.BACKWARD: "s"}
@@ -26,20 +23,13 @@ LARGEST = 160.0  # of a mark, in square points
 ROOM = 2.0  # of an axis, as a factor beyond the outermost points
 
 
-def check_roofline_figure(path: str) -> None:
-    """Raise a UsageError if no picture can be written to ``path``; better before the work than after it."""
-    if Path(path).suffix.lower() not in FORMATS:
-        raise UsageError(f"--roofline {path}: pictures are written to files that end in {' or '.join(FORMATS)}")
-    check_place(path)
-
-
 @without_glyph_warnings()
 def draw_roofline(points: Sequence[Point], peaks: Peaks, title: str, path: str) -> Path:
     """Write the picture of ``points``, those farthest above the roof first.
 
-    Left: FLOP/s over FLOP/byte, both logarithmic, with the roofs; the area of a mark is the time above the roof. Layers
-    that only move numbers have no place there. Right: the times of the first layers, up to the roof and above it, with
-    the numbers that their marks bear.
+    The left panel shows FLOP/s over FLOP/byte, both logarithmic, with the roofs; the area of a mark is the time above
+    the roof. Layers that only move numbers are not in it. The right panel shows the times of the first layers, up to
+    the roof and above it, with the numbers of their marks.
 
     Raises:
         UserError: there is no matplotlib.
@@ -80,7 +70,7 @@ def _draw_plane(axes: Axes, points: Sequence[Point], peaks: Peaks) -> None:
 
 
 def _number(axes: Axes, points: Sequence[Point]) -> None:
-    """The first points' numbers, as at the bars; of points that lie on each other the first one's only."""
+    """Write the numbers of the first points, as at the bars; of overlapping points only the first one's."""
     numbered: list[tuple[float, float]] = []
     for number, point in enumerate(points[:BARS], 1):
         if not point.work.flops or not point.work.bytes or not point.seconds:
@@ -105,5 +95,5 @@ def _draw_bars(axes: Axes, points: Sequence[Point]) -> None:
 
 
 def _rate(point: Point) -> float:
-    """In GFLOP/s."""
+    """Return the rate of a point in GFLOP/s."""
     return point.work.flops / point.seconds / 1e9

@@ -1,4 +1,4 @@
-"""The tables of ``bpt time --roofline``: the roofs, layers by what they take above them, and the net as a whole."""
+"""The tables of ``bpt time --roofline``: the roofs, the layers by their time above them, and the whole net."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ def roofline_lines(
     """Yield all lines.
 
     Args:
-        points: those farthest above the roof first.
-        precision: its name, and ``unit`` what computes in it: "2 threads".
-        left_out: names of the layers without bottoms.
+        points: the layers, those farthest above the roof first.
+        peaks: the roofs.
+        passes: the times of the whole net.
+        precision: the name of the precision.
+        unit: the name of what computes, such as "2 threads".
+        left_out: the names of layers without bottoms.
     """
     yield f"Roofline of {precision}, {unit}:"
     yield from roof_lines(peaks)
@@ -34,11 +37,11 @@ def roofline_lines(
     yield "at roof: the least time for a layer's operations and bytes under these roofs. of roof: at roof / measured;"
     yield "more than 100 % is data that were in a cache. of net: above, as a part of the time of all layers."
     if left_out:
-        yield f"{', '.join(left_out)}: left out, for reading and drawing are no matter of these roofs."
+        yield f"{', '.join(left_out)}: left out, since these roofs do not bound reading and drawing."
 
 
 def roof_lines(peaks: Peaks) -> Iterator[str]:
-    """Yield the two roofs, where they meet, and whether they stood still."""
+    """Yield the two roofs, where they meet, and a warning if they vary."""
     compute, memory = peaks.compute, peaks.memory
     yield f"Compute roof: {compute.rate / 1e9:.1f} ± {compute.spread / 1e9:.1f} GFLOP/s, {compute.what}."
     yield f"Memory roof: {memory.rate / 1e9:.2f} ± {memory.spread / 1e9:.2f} GB/s, {memory.what}."
@@ -54,7 +57,7 @@ def roof_lines(peaks: Peaks) -> Iterator[str]:
 
 def _row(point: Point, total: float) -> tuple[str, ...]:
     work, seconds = point.work, point.seconds
-    roof = "none" if not work.flops and not work.bytes else "compute" if point.computes else "memory"
+    roof = "none" if not work.flops and not work.bytes else "compute" if point.is_compute_bound else "memory"
     return (
         *(point.node.name, point.node.type, point.direction.value, roof),
         *_times(seconds, point.least),
@@ -65,7 +68,7 @@ def _row(point: Point, total: float) -> tuple[str, ...]:
 
 
 def _net_rows(points: Sequence[Point], passes: PassTimes, total: float) -> Iterator[tuple[str, ...]]:
-    """Yield each pass that there is work for, and an iteration: the layers one by one, and the net as it runs."""
+    """Yield rows for each direction, and for both: the sum of the layers, and the whole net."""
     whole = {Direction.FORWARD: passes.forward.median, Direction.BACKWARD: passes.backward.median}
     worked = [direction for direction in Direction if any(point.direction is direction for point in points)]
     for direction in worked:
@@ -84,11 +87,11 @@ def _sums(name: str, points: Sequence[Point], seconds: float) -> tuple[str, ...]
 
 
 def _times(seconds: float, least: float) -> tuple[str, ...]:
-    """Cells: milliseconds measured, at the roof, above it; and how near it comes to the roof."""
+    """Return cells: the milliseconds measured, at the roof, and above it; and the roof relative to the first."""
     milliseconds = (f"{value * 1e3:.3f}" for value in (seconds, least, seconds - least))
     return *milliseconds, f"{least / seconds:.1%}" if seconds else ""
 
 
 def _rate(amount: int, seconds: float, digits: int) -> str:
-    """In 10⁹ a second; empty if there is nothing, or no time that a clock can tell."""
+    """Return the rate in 10⁹ a second; empty if there is no work, or no measurable time."""
     return f"{amount / seconds / 1e9:.{digits}f}" if amount and seconds else ""

@@ -14,7 +14,7 @@ LEFT = 2  # columns of text; the others are numbers
 
 
 def caffe_lines(layers: Sequence[LayerTimes], passes: PassTimes) -> Iterator[str]:
-    """Mean times in the lines of ``caffe time``."""
+    """Yield mean times in the lines of ``caffe time``."""
     yield "Average time per layer: "
     for layer in layers:
         yield f"{layer.node.name:>10}\tforward: {_ms(layer.forward.mean)} ms."
@@ -33,7 +33,10 @@ def table(
     """Yield a line a layer: median ± spread of its times, parameters, work and speed; then the whole net.
 
     Args:
-        readers: names of the layers that read a data set.
+        graph: the net.
+        layers: the times of its layers.
+        passes: the times of the whole net.
+        readers: the names of layers that read a data set.
     """
     yield f"Median ± half the distance of the quartiles, over {len(passes.iteration.samples)} passes:"
     rows = [HEAD, *(_row(graph, layer) for layer in layers)]
@@ -64,7 +67,7 @@ def _cells(forward: RepetitionTimes, backward: RepetitionTimes, parameters: int,
 
 
 def _work(parameters: int, flops: int, seconds: float) -> tuple[str, str, str]:
-    """Cells for parameters, work and speed; empty where there is none, or none that a clock can tell."""
+    """Return cells for parameters, work and speed; empty if there is none, or no measurable time."""
     return (
         str(parameters) if parameters else "",
         f"{flops / 1e6:.3f}" if flops else "",

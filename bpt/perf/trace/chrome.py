@@ -1,4 +1,4 @@
-"""Chrome's trace format: JSON, as chrome://tracing and ui.perfetto.dev open it.
+"""Chrome's trace format: JSON for chrome://tracing and ui.perfetto.dev.
 
 Source: "Trace Event Format", Google.
 """
@@ -13,10 +13,10 @@ from bpt.perf.trace.recorder import KINDS, TraceSpan
 
 
 class ChromeTrace:
-    """Writes a trace line by line.
+    """A trace that is written line by line.
 
     Args:
-        file: to write to.
+        file: the open file.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -25,19 +25,19 @@ class ChromeTrace:
         file.write(b'{"displayTimeUnit": "ms", "traceEvents": [')
 
     def process(self, rank: int, name: str, label: str) -> None:
-        """A rank; ``label`` is shown behind its name."""
+        """Write a rank; ``label`` is shown behind its name."""
         self._event(ph="M", pid=rank, tid=0, name="process_name", args={"name": name})
         self._event(ph="M", pid=rank, tid=0, name="process_labels", args={"labels": label})
         self._event(ph="M", pid=rank, tid=0, name="process_sort_index", args={"sort_index": rank})
 
     def track(self, rank: int, number: int, name: str, kind: str) -> None:
-        """A track of a rank; its number is 1 or more."""
+        """Write a track of a rank; its number is 1 or more."""
         order = 1000 * KINDS.index(kind) + number
         self._event(ph="M", pid=rank, tid=number, name="thread_name", args={"name": name})
         self._event(ph="M", pid=rank, tid=number, name="thread_sort_index", args={"sort_index": order})
 
     def span(self, rank: int, track: int, span: TraceSpan, start: int, end: int) -> None:
-        """A span of a track; times are nanoseconds since the trace began."""
+        """Write a span of a track; times are nanoseconds since the trace began."""
         place = {"pid": rank, "tid": track}
         self._event(
             ph="X", name=span.name, cat=span.kind, ts=start / 1e3, dur=(end - start) / 1e3, **place, args=span.details
@@ -49,7 +49,7 @@ class ChromeTrace:
             self._event(name="message", cat="message", id=hex(abs(span.flow)), **when, **place)
 
     def close(self, about: Mapping[str, object]) -> None:
-        """The end; ``about``: what there is to tell of the trace."""
+        """Write the end, with information ``about`` the trace."""
         self._file.write(b'\n], "otherData": ' + json.dumps(about, ensure_ascii=False).encode() + b"}\n")
 
     def _event(self, **fields: object) -> None:

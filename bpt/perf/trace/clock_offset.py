@@ -1,4 +1,4 @@
-"""How far the clocks of ranks are apart, and how well that is known."""
+"""The offsets of the clocks of ranks, and their errors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ Clock = Callable[[], float]
 
 
 class Offset(NamedTuple):
-    """What one rank's clock shows more than the first rank's.
+    """The time of a rank's clock minus that of the first rank's clock.
 
     Attributes:
-        at: when, on the rank's own clock.
-        seconds: how much more; in truth it is within ``error`` of that.
+        at: the moment of the measurement, on the rank's own clock.
+        seconds: the offset.
+        error: the largest error of the offset.
     """
 
     at: float
@@ -27,19 +28,19 @@ class Offset(NamedTuple):
     error: float
 
     def beside(self, other: Offset) -> Offset:
-        """Return what the clock shows more than that of the rank with ``other``, at about the same time."""
+        """Return the offset relative to a rank whose offset is ``other``, measured at about the same time."""
         return Offset(self.at, self.seconds - other.seconds, self.error + other.error)
 
 
 SAME = Offset(0.0, 0.0, 0.0)
-"""The first rank's own."""
+"""The offset of the first rank."""
 
 
 def ask(comm: Communicator, rank: int, clock: Clock = time.perf_counter) -> Offset:
-    """Return the offset of ``rank``, which ``answer``s meanwhile.
+    """Return the offset of ``rank``, which calls ``answer``.
 
-    A message goes there and another one back, with that rank's time, which lies between those of leaving and arriving
-    here: so it is known to half of the round trip. Of ROUNDS of them the shortest counts (Cristian, 1989).
+    A message travels there, and another one back with that rank's time, which lies between departure and arrival here.
+    So it is known to half of the round trip. The shortest of ROUNDS round trips counts (Cristian, 1989).
     """
     theirs = np.empty(1)
     best = Offset(0.0, 0.0, float("inf"))
@@ -54,7 +55,7 @@ def ask(comm: Communicator, rank: int, clock: Clock = time.perf_counter) -> Offs
 
 
 def answer(comm: Communicator, clock: Clock = time.perf_counter) -> None:
-    """Tell the first rank the time, when it asks."""
+    """Send the time to the first rank when it asks."""
     room = np.empty(1)
     for _ in range(ROUNDS):
         comm.Recv(room, 0)
@@ -63,9 +64,9 @@ def answer(comm: Communicator, clock: Clock = time.perf_counter) -> None:
 
 
 def to_first(offsets: Sequence[Offset], at: float) -> float:
-    """Return the time of the first rank's clock when that of a rank with these ``offsets`` shows ``at``.
+    """Return the time of the first rank's clock at the time ``at`` of a rank with these ``offsets``.
 
-    Between two offsets a clock is taken to drift evenly.
+    The clock is assumed to drift evenly between two offsets.
     """
     first, last = offsets[0], offsets[-1]
     if last.at == first.at:

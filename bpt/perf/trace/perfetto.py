@@ -1,4 +1,4 @@
-"""Perfetto's trace format: TrackEvents, as ui.perfetto.dev and its trace processor read them."""
+"""Perfetto's trace format: TrackEvents for ui.perfetto.dev and its trace processor."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import IO
 from bpt.perf.trace import perfetto_trace_pb2 as pf
 from bpt.perf.trace.recorder import TraceSpan
 
-TRACKS = 1 << 16  # that a rank may have; the first one is the process
+TRACKS = 1 << 16  # tracks of a rank at most; the first one is the process
 _SEQUENCE = 1
 
 
 class PerfettoTrace:
-    """Writes a trace packet by packet; see ChromeTrace.
+    """A trace that is written packet by packet, with the methods of ChromeTrace.
 
-    A process is rank + 1 there, since process 0 is the system's.
+    The process of a rank has the number rank + 1, since process 0 is the system's.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -23,18 +23,15 @@ class PerfettoTrace:
         self._last = 0
 
     def process(self, rank: int, name: str, label: str) -> None:
-        """See ChromeTrace."""
         process = pf.ProcessDescriptor(pid=rank + 1, process_name=name, process_labels=[label])
         self._write(pf.TracePacket(track_descriptor=pf.TrackDescriptor(uuid=_uuid(rank), process=process)))
 
     def track(self, rank: int, number: int, name: str, kind: str) -> None:
-        """See ChromeTrace."""
         thread = pf.ThreadDescriptor(pid=rank + 1, tid=_uuid(rank, number), thread_name=name)
         track = pf.TrackDescriptor(uuid=_uuid(rank, number), parent_uuid=_uuid(rank), thread=thread)
         self._write(pf.TracePacket(track_descriptor=track))
 
     def span(self, rank: int, track: int, span: TraceSpan, start: int, end: int) -> None:
-        """See ChromeTrace."""
         uuid = _uuid(rank, track)
         begin = pf.TrackEvent(
             type=pf.TrackEvent.TYPE_SLICE_BEGIN,
@@ -44,14 +41,14 @@ class PerfettoTrace:
             debug_annotations=_annotations(span.details),
             flow_ids=[span.flow] if span.flow > 0 else [],
         )
-        # Flows go by the order of events in time: one ends when the message is there, at the end of its span.
+        # Flows follow the times of events: one ends when its message has arrived, at the end of the span.
         arrived = [-span.flow] if span.flow < 0 else []
         finish = pf.TrackEvent(type=pf.TrackEvent.TYPE_SLICE_END, track_uuid=uuid, terminating_flow_ids=arrived)
         self._event(start, begin)
         self._event(end, finish)
 
     def close(self, about: Mapping[str, object]) -> None:
-        """See ChromeTrace; it stands in an event at the end of the first rank's process."""
+        """Write ``about`` as an event at the end of the first rank's process."""
         event = pf.TrackEvent(
             type=pf.TrackEvent.TYPE_INSTANT,
             track_uuid=_uuid(0),

@@ -1,4 +1,4 @@
-"""Recorder: keeps a rank's events in a temporary file while it trains."""
+"""Records a rank's events in a temporary file while it trains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIMIT = 5_000_000  # spans of a rank, about half a gigabyte on disk
 BUNCH = 2048  # spans in memory
 _FORMAT = 4  # of marshal: plain tuples, which any Python since 3.4 reads
 
-# What tracks show, in the order in which viewers list them. A thread has a track of its own for each.
+# The kinds of tracks, in the order in which viewers list them. Each thread has one track of each kind.
 COMPUTE, WITHIN, EXCHANGE, MESSAGES, DATA, DISK = "compute", "within compute", "exchange", "messages", "data", "disk"
 KINDS = (COMPUTE, WITHIN, EXCHANGE, MESSAGES, DATA, DISK)
 
@@ -26,14 +26,15 @@ Argument = str | int
 
 
 class TraceSpan(NamedTuple):
-    """What a trace shows as one bar.
+    """One bar of a trace.
 
     Attributes:
-        kind: of track.
-        thread: whose track; on one track bars lie side by side or in one another.
+        kind: the kind of its track.
+        thread: the thread of its track; bars of one track are side by side or nested.
+        name: its label.
         start, end: seconds of the rank's ``time.perf_counter``.
-        details: to be shown with it, by name.
-        flow: see Event.
+        details: values that are shown with it, by name.
+        flow: the flow of its message, as of Event.
     """
 
     kind: str
@@ -46,14 +47,14 @@ class TraceSpan(NamedTuple):
 
 
 class Recorder:
-    """A sink that keeps what a trace shows of each event. Memory is bounded, and so is the file: LIMIT spans.
+    """A sink that records a span of each event, at most LIMIT spans; its memory is bounded.
 
     Attributes:
-        kept, dropped: spans in the file, and those for which there was no room in it.
+        recorded, dropped: the numbers of spans in the file, and of those beyond its limit.
     """
 
     def __init__(self) -> None:
-        self.kept = self.dropped = 0
+        self.recorded = self.dropped = 0
         self._bunch: list[Event] = []
         self._length = 0  # bytes of whole bunches in the file
         self._full = False
@@ -61,23 +62,20 @@ class Recorder:
         self._raw = self._file.raw  # a buffer would hide what has not gone to the disk
 
     def __call__(self, event: Event) -> None:
-        """Keep ``event``."""
+        """Record an event."""
         if self._full:
             self.dropped += 1
             return
-        if self.kept >= LIMIT:
+        if self.recorded >= LIMIT:
             self._end(f"it has {LIMIT} events of this rank, and takes no more; a shorter run is traced whole", 1)
             return
-        self.kept += 1
+        self.recorded += 1
         self._bunch.append(event)
         if len(self._bunch) >= BUNCH:
             self._write()
 
     def finish(self) -> tuple[IO[bytes], int]:
-        """Return all that was kept: a file, at its start, and its length in bytes.
-
-        See ``read``. Nothing may come after it.
-        """
+        """Return a file at its start, and its length in bytes, for ``read``. No event may follow."""
         self._write()
         self._file.seek(0)
         return self._file, self._length
@@ -89,8 +87,8 @@ class Recorder:
         try:
             while content:
                 content = content[self._raw.write(content) :]
-        except OSError as error:  # a run is worth more than its trace
-            self.kept -= len(bunch)
+        except OSError as error:  # the run continues without its trace
+            self.recorded -= len(bunch)
             self._end(f"it ends here: {error.strerror}", len(bunch))
         else:
             self._length += length
@@ -102,19 +100,19 @@ class Recorder:
         self.dropped += dropped
 
     def close(self) -> None:
-        """Forget all."""
+        """Delete the file."""
         self._file.close()
 
 
 def read(file: IO[bytes], length: int) -> Iterator[TraceSpan]:
-    """Yield the spans in the first ``length`` bytes of a recorder's file, in the order in which they have ended."""
+    """Yield the spans in the first ``length`` bytes of a recorder's file, in the order in which they ended."""
     while file.tell() < length:
         for fields in marshal.load(file):
             yield TraceSpan(*fields)
 
 
 def span_of(event: Event) -> TraceSpan:
-    """Return what a trace shows of ``event``."""
+    """Return the span of ``event``."""
     show = _call if event.method else _itself
     kind, name, details = show(event)
     if event.layers:
@@ -123,7 +121,7 @@ def span_of(event: Event) -> TraceSpan:
 
 
 def _itself(event: Event) -> tuple[str, str, dict[str, Argument]]:
-    """Track, name and details of an instruction or activity."""
+    """Return the track, name and details of an instruction or activity."""
     assert event.what is not None
     kind = COMPUTE if event.within is None else WITHIN
     if isinstance(event.what, Activity):
@@ -132,7 +130,7 @@ def _itself(event: Event) -> tuple[str, str, dict[str, Argument]]:
 
 
 def _call(event: Event) -> tuple[str, str, dict[str, Argument]]:
-    """Track, name and details of a call."""
+    """Return the track, name and details of a call."""
     kind = EXCHANGE if event.what is not None and event.what.phase in _EXCHANGE else MESSAGES
     found: dict[str, Argument | None] = {
         "for": None if event.what is None else str(event.what),

@@ -1,4 +1,4 @@
-"""Tracing: records what all ranks do while something runs, and writes it to one file."""
+"""Tracing: records the events of all ranks during a run, and writes them to one file."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from bpt.system.comm.base import Communicator
 
 LOG = logging.getLogger("bpt")
 
-PIECE = 2**22  # bytes in which ranks send what they have recorded
+PIECE = 2**22  # bytes of a message with recorded events
 
 
 class Format(Protocol):
-    """See ChromeTrace."""
+    """A format of traces; ChromeTrace describes its methods."""
 
     def process(self, rank: int, name: str, label: str) -> None: ...
     def track(self, rank: int, number: int, name: str, kind: str) -> None: ...
@@ -44,11 +44,11 @@ FORMATS: dict[str, Callable[[IO[bytes]], Format]] = {
 
 
 def check_file(path: str) -> None:
-    """Refuse a file that no trace can be written to, before there is one.
+    """Check before a run that its trace can be written.
 
     Raises:
-        UsageError: its name does not say which format it is to have.
-        FileError: nothing can be written there.
+        UsageError: the file's name does not give its format.
+        FileError: the file cannot be written.
     """
     if not path.endswith(tuple(FORMATS)):
         raise UsageError(
@@ -59,13 +59,13 @@ def check_file(path: str) -> None:
 
 @contextmanager
 def tracing(path: str, world: Communicator) -> Iterator[None]:
-    """Write what all ranks do inside to the trace ``path``; a collective call. Without a path it does nothing.
+    """Record the events of all ranks in the block to the trace ``path``; a collective call.
 
-    The first of the ranks that are left writes it at the end. If what runs inside fails on the first rank of all, it
-    writes what it has done itself.
+    Without a path it does nothing. At the end, the first of the remaining ranks writes the trace. If the block raises
+    an error on rank 0, that rank writes its own events.
 
     Raises:
-        WriteError: on the first rank, the file cannot be written.
+        WriteError: the file cannot be written; on the rank that writes it.
     """
     if not path:
         yield
@@ -109,18 +109,18 @@ def _others(world: Communicator, why: str) -> dict[int, str]:
 
 @contextmanager
 def _not_masking() -> Iterator[None]:
-    """Only log that a file cannot be written: something worse has happened."""
+    """Only log that a file cannot be written, since a worse error has happened."""
     try:
         yield
     except WriteError as error:
         LOG.error("Trace: %s", error)
 
 
-class Rank:
-    """What one rank has recorded.
+class RankRecording:
+    """The recorded events of one rank.
 
     Attributes:
-        offsets: of its clock; one at the start, and one at the end.
+        offsets: the offsets of its clock at the start and at the end.
     """
 
     def __init__(self, rank: int, host: str, file: IO[bytes], length: int, dropped: int, offsets: Sequence[Offset]):
@@ -128,26 +128,26 @@ class Rank:
         self._file, self._length = file, length
 
     def spans(self) -> Iterator[TraceSpan]:
-        """All, in the order in which they have ended."""
+        """Yield all spans, in the order in which they ended."""
         return read(self._file, self._length)
 
     @property
     def error(self) -> float:
-        """Seconds by which its times may be off."""
+        """The largest error of its times in seconds."""
         return max(offset.error for offset in self.offsets)
 
 
 def _align(comm: Communicator) -> list[Offset]:
-    """On the first rank, the offsets of all ranks at this time."""
+    """Return the offsets of all ranks at this time; on the other ranks, answer the first one."""
     if comm.rank:
         clock_offset.answer(comm)
         return []
     return [SAME, *(clock_offset.ask(comm, rank) for rank in range(1, comm.size))]
 
 
-def _own(recorder: Recorder, host: str, rank: int) -> Rank:
+def _own(recorder: Recorder, host: str, rank: int) -> RankRecording:
     file, length = recorder.finish()
-    return Rank(rank, host, file, length, recorder.dropped, [SAME])
+    return RankRecording(rank, host, file, length, recorder.dropped, [SAME])
 
 
 def _send(comm: Communicator, recorder: Recorder) -> None:
@@ -160,8 +160,8 @@ def _send(comm: Communicator, recorder: Recorder) -> None:
 
 
 @contextmanager
-def _receive(comm: Communicator, place: int, rank: int, host: str, first: Offset) -> Iterator[Rank]:
-    """Return what ``rank``, at ``place`` of those that are left, sends."""
+def _receive(comm: Communicator, place: int, rank: int, host: str, first: Offset) -> Iterator[RankRecording]:
+    """Receive the events of ``rank``, which is at ``place`` of the remaining ranks."""
     last = clock_offset.ask(comm, place)
     head = np.zeros(2, np.int64)
     comm.Recv(head, place)
@@ -172,10 +172,10 @@ def _receive(comm: Communicator, place: int, rank: int, host: str, first: Offset
             comm.Recv(piece, place)
             file.write(piece.data)
         file.seek(0)
-        yield Rank(rank, host, file, length, dropped, [first, last])
+        yield RankRecording(rank, host, file, length, dropped, [first, last])
 
 
-def _write(path: str, ranks: Sequence[Rank], start: float, about: dict[str, object]) -> None:
+def _write(path: str, ranks: Sequence[RankRecording], start: float, about: dict[str, object]) -> None:
     """Write the trace; times are since ``start``, on the clock of the first of ``ranks``."""
     (make,) = {form for suffix, form in FORMATS.items() if path.endswith(suffix)}
     with ExitStack() as stack:
@@ -194,7 +194,7 @@ def _write(path: str, ranks: Sequence[Rank], start: float, about: dict[str, obje
     LOG.info("Trace: wrote %s", path)
 
 
-def _write_rank(trace: Format, rank: Rank, start: float) -> None:
+def _write_rank(trace: Format, rank: RankRecording, start: float) -> None:
     tracks: dict[tuple[str, str], int] = {}
     named: Counter[str] = Counter()
     for span in rank.spans():

@@ -33,7 +33,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bpt.base.errors import BptError
-from bpt.perf.simulate.simulation import THE_FOUR, Strategy
+from bpt.perf.simulate.simulation import PAPER_STRATEGIES, Strategy
 from bpt.train.outer.report import compare
 from bpt.train.outer.report.style import check_matplotlib
 from scripts.benches.bptcnn import results, simulation
@@ -105,7 +105,7 @@ def _run(arguments: argparse.Namespace) -> None:
     solver, windows = work.write(folder)
     hosts = [host.name for host in parse_hosts(arguments.hosts)]
     jobs = Jobs(solver, work.iterations, hosts, folder, arguments.servers, bed=not arguments.quick)
-    ways = (*THE_FOUR, RIVAL) if arguments.rival else THE_FOUR
+    ways = (*PAPER_STRATEGIES, RIVAL) if arguments.rival else PAPER_STRATEGIES
     seeds = range(1, arguments.seeds + 1)
     calibration = None
     if arguments.quick:
@@ -136,7 +136,9 @@ def _run(arguments: argparse.Namespace) -> None:
     print(f"CSV files and figures: {folder}")
 
 
-def measure(jobs: Jobs, seeds: Iterable[int], ways: Sequence[Strategy] = THE_FOUR) -> dict[str, dict[int, Left]]:
+def measure(
+    jobs: Jobs, seeds: Iterable[int], ways: Sequence[Strategy] = PAPER_STRATEGIES
+) -> dict[str, dict[int, Left]]:
     """All ways with all seeds, in turn: name of the way → seed → what the run has left."""
     left: dict[str, dict[int, Left]] = {name: {} for name in (*map(str, ways), ALONE)}
     for seed in seeds:
@@ -158,7 +160,7 @@ def on_a_cluster() -> Iterator[str]:
     yield from (_command(nodes, 1, "AGWU", "IDPA", 100) for nodes in range(5, 36, 5))
     yield "# Fig. 14 (a): SGWU and AGWU x UDPA and IDPA on the networks of Table 2"
     for case in range(1, 8):
-        yield from (_command(30, case, way.exchange, way.balance, 100) for way in THE_FOUR)
+        yield from (_command(30, case, way.exchange, way.balance, 100) for way in PAPER_STRATEGIES)
     yield "# Fig. 13 (b), 14 (d): threads of each node"
     yield from (_command(30, 1, "AGWU", "IDPA", 100, threads=threads) for threads in (1, 2, 4, 8, 16))
     yield "# Fig. 12 (a), 14 (b): 100,000 to 700,000 samples: as many records in data/imagenet/train_lmdb"

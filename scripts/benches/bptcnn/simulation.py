@@ -13,7 +13,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.sources import read_solver
 from bpt.config.proto.text import to_text
 from bpt.parallel.outer.simulation.outcome import SimulationOutcome
-from bpt.perf.simulate.simulation import THE_FOUR, simulate_solver
+from bpt.perf.simulate.simulation import PAPER_STRATEGIES, simulate_solver
 from scripts.benches.bptcnn.results import Runs, mean_seconds
 
 WITHIN = 0.1  # goal: of the measured time
@@ -85,7 +85,7 @@ def simulate(solver: Path, calibration: Calibration, cluster: Path, seed: int = 
     """All ways to train on the cluster of the calibration, which is written to the file ``cluster``."""
     cluster.write_text(to_text(calibration.cluster()))
     source = read_solver(solver, [f"random_seed: {seed} parallel_param {{ exchange: AGWU balance: IDPA }}"])
-    outcomes = simulate_solver(resolve(source), str(cluster), THE_FOUR).outcomes
+    outcomes = simulate_solver(resolve(source), str(cluster), PAPER_STRATEGIES).outcomes
     return {str(way): outcome for way, outcome in outcomes.items()}
 
 

@@ -30,7 +30,7 @@ def held(case: MemoryCase, solver: Path) -> Sequence[float]:
     """The forecast: bytes of each rank. How fast ranks are does not count."""
     plan = read_plan(solver, fields_of(case))
     cluster = Cluster((Node("here", 1.0, ranks=case.ranks),))
-    found: list[float] = forecast(plan, costs_for(plan, build_graph_of(plan.train)), cluster).held.tolist()
+    found: list[float] = forecast(plan, costs_for(plan, build_graph_of(plan.train)), cluster).peak_memory.tolist()
     return found
 
 

@@ -19,15 +19,15 @@ def linear(seconds: float, cap: int | None = None) -> SpeedFunction:
 
 
 def test_who_has_a_share() -> None:
-    assert Division(3).sharers == [[0], [1], [2]]
-    assert Division(2, shards=2).sharers == [[0], [1], [2], [3]]
-    assert Division(2, shards=2, masters=True).sharers == [[0], [2]]
+    assert Division(3).share_ranks == [[0], [1], [2]]
+    assert Division(2, shards=2).share_ranks == [[0], [1], [2], [3]]
+    assert Division(2, shards=2, masters=True).share_ranks == [[0], [2]]
     both = Division(2, (0.5, 0.5), (0.0, 0.0), shards=2)
-    assert both.sharers == [[0, 2], [1, 3], [4, 6], [5, 7]]
+    assert both.share_ranks == [[0, 2], [1, 3], [4, 6], [5, 7]]
     assert both.group == 2
-    assert [both.sharer_of(rank) for rank in range(8)] == [0, 1, 0, 1, 2, 3, 2, 3]
+    assert [both.share_of(rank) for rank in range(8)] == [0, 1, 0, 1, 2, 3, 2, 3]
     masters = Division(2, (0.5, 0.5), (0.0, 0.4), shards=2, masters=True)
-    assert [masters.sharer_of(rank) for rank in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert [masters.share_of(rank) for rank in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
 def test_pipelines_are_as_fast_as_their_slowest_stage() -> None:
@@ -55,7 +55,7 @@ def test_peers_do_slices_for_the_samples_of_all() -> None:
     """Half of the work is split over two ranks of 1 and 3 s a sample, which have 6 and 2 of 8 samples."""
     ranks = [linear(1), linear(3)]
     assert peer_seconds(ranks, [6, 2], 0.5) == [3 + 2, 3 + 6]
-    assert peer_seconds(ranks, [6, 2], 0.5, apart=True) == [3 + 6, 3 + 6]
+    assert peer_seconds(ranks, [6, 2], 0.5, is_synchronous=True) == [3 + 6, 3 + 6]
     balance = Static(ranks, group=2, split=0.5)
     shares = balance.shares(8, 2)
     assert [share.count for share in shares] == [

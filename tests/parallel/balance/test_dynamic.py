@@ -78,7 +78,7 @@ def test_more_ranks_than_samples() -> None:
 
 def test_a_run_goes_on_with_the_shares_it_had() -> None:
     balance = Dynamic(2)
-    balance.keep([7, 3])
+    balance.use_shares([7, 3])
     assert counts(balance) == [7, 3]
     assert balance.follow(10, [70, 3], AMPLE)  # 10 ms and 1 ms a sample
     assert counts(balance) == [1, 9]

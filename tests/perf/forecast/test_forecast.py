@@ -13,8 +13,9 @@ from bpt.parallel.cluster.cluster import Cluster, IntraNodeLink
 from bpt.parallel.pipeline.pipeline_clock import Clock
 from bpt.parallel.pipeline.placement.problem import Device, DeviceLink, problem_of
 from bpt.parallel.pipeline.stage_placement import place
-from bpt.perf.forecast.forecast import STATUS, forecast
-from bpt.perf.forecast.holding import HOLES, LIBRARIES
+from bpt.perf.forecast.exchange_costs import STATUS
+from bpt.perf.forecast.forecast import forecast
+from bpt.perf.forecast.peak_memory import HOLES, LIBRARIES
 from tests.support.small_forecasts import BYTES, TIMES, nodes, small
 
 
@@ -231,10 +232,10 @@ def test_what_a_rank_holds(tmp_path: Path) -> None:
     expected = LIBRARIES + 3 * BYTES + 2 * 432 + (blobs + diffs - behind) / 2 + 2 * BYTES
     laid_out = "engine: CHANNELS_LAST"
     made = forecast(*small(tmp_path, laid_out), nodes(2, 2, memory=expected))
-    assert made.held.tolist() == [expected] * 2
+    assert made.peak_memory.tolist() == [expected] * 2
     assert made.fits
     assert not forecast(*small(tmp_path, laid_out), nodes(2, 2, memory=expected - 1)).fits
-    assert forecast(*small(tmp_path), nodes(2, 2)).held[0] == expected - 2 * 432
+    assert forecast(*small(tmp_path), nodes(2, 2)).peak_memory[0] == expected - 2 * 432
 
 
 def test_areas_of_cgdp_and_what_a_codec_leaves_out(tmp_path: Path) -> None:
@@ -245,10 +246,10 @@ def test_areas_of_cgdp_and_what_a_codec_leaves_out(tmp_path: Path) -> None:
         small(tmp_path, f"parallel_param {{ {fields} }}")
         for fields in ("exchange: RING", "exchange: CGDP", "exchange: CGDP compression_param { codec: BF16 }")
     )
-    assert forecast(*cgdp, far).held[0] == forecast(*plain, far).held[0]
-    assert forecast(*coded, far).held[0] == forecast(*plain, far).held[0] + BYTES
-    assert forecast(*cgdp, near).held[0] == forecast(*plain, near).held[0] + 1.5 * BYTES
-    assert forecast(*coded, near).held[0] == forecast(*cgdp, near).held[0]
+    assert forecast(*cgdp, far).peak_memory[0] == forecast(*plain, far).peak_memory[0]
+    assert forecast(*coded, far).peak_memory[0] == forecast(*plain, far).peak_memory[0] + BYTES
+    assert forecast(*cgdp, near).peak_memory[0] == forecast(*plain, near).peak_memory[0] + 1.5 * BYTES
+    assert forecast(*coded, near).peak_memory[0] == forecast(*cgdp, near).peak_memory[0]
 
 
 def test_gradients_that_add_up_are_there_with_all_blobs(tmp_path: Path) -> None:
@@ -256,7 +257,7 @@ def test_gradients_that_add_up_are_there_with_all_blobs(tmp_path: Path) -> None:
     conv, ip = 8 * 4 * 4 * 4, 8 * 3
     blobs, diffs = 4 * (8 * 3 * 6 * 6 + 8 + conv + ip + 1), 4 * (conv + ip)
     made = forecast(*small(tmp_path, "engine: CONTIGUOUS", "iter_size: 2"), nodes(2))
-    assert made.held.tolist() == [LIBRARIES + 3 * BYTES + blobs + diffs + 768]
+    assert made.peak_memory.tolist() == [LIBRARIES + 3 * BYTES + blobs + diffs + 768]
 
 
 @pytest.mark.parametrize(("schedule", "alive"), [("ONE_F_ONE_B", (2, 1)), ("GPIPE", (4, 4))])
@@ -265,7 +266,7 @@ def test_stages_hold_what_crosses_and_holes(tmp_path: Path, schedule: str, alive
     added. Of conv's blob on the one stage what leaves, the diff that comes, and the next; on the other what is kept,
     the next, if there is one, and the diff that leaves. Labels only go."""
     text = f"parallel_param {{ num_stages: 2 pipeline_param {{ micro_batches: 4 schedule: {schedule} }} }}"
-    first, second = forecast(*small(tmp_path, text), nodes(2, 2)).held.tolist()
+    first, second = forecast(*small(tmp_path, text), nodes(2, 2)).peak_memory.tolist()
     conv, ip, label = 4 * 64, 4 * 3, 4
     blobs = 4 * 3 * 6 * 6 + label + conv
     here = (alive[0] + HOLES) * blobs + conv + 3 * conv + label
@@ -280,7 +281,7 @@ def test_shards_hold_and_send_slices(tmp_path: Path) -> None:
     plan, costs = small(tmp_path, "parallel_param { num_shards: 2 }")
     made = forecast(plan, costs, nodes(2, 2, bandwidth=1e12))
     assert made.between == pytest.approx(2 * 448)
-    assert made.held[0] < forecast(plan.with_parallel(num_shards=1), costs, nodes(2, 2)).held[0]
+    assert made.peak_memory[0] < forecast(plan.with_parallel(num_shards=1), costs, nodes(2, 2)).peak_memory[0]
 
 
 def test_slices_are_updated_and_moved_as_slices(tmp_path: Path) -> None:

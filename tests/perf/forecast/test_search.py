@@ -29,8 +29,8 @@ def test_nothing_better_is_passed_over(
     """The same plans in the same order as if all were played."""
     plan, costs = small(tmp_path) if norm is None else branches(tmp_path, norm)
     found = search(plan, costs, cluster, top=4)
-    monkeypatch.setattr(module._OnCluster, "_bound", lambda self, candidate: 0.0)
-    monkeypatch.setattr(Iteration, "least", 0.0)
+    monkeypatch.setattr(module._ClusterSearch, "_bound", lambda self, candidate: 0.0)
+    monkeypatch.setattr(Iteration, "lower_bound", 0.0)
     everything = search(plan, costs, cluster, top=1000)
     assert found.played < everything.played
     assert [(each.plan.parallel_param, each.seconds) for each in found.best] == [
@@ -65,10 +65,10 @@ def test_what_is_set_stands(tmp_path: Path) -> None:
 def test_memory_is_a_limit(tmp_path: Path) -> None:
     plan, costs = small(tmp_path)
     whole = search(plan, costs, nodes(2, 2)).best[0]
-    room = float(whole.held.max()) - 1
+    room = float(whole.peak_memory.max()) - 1
     found = search(plan, costs, nodes(2, 2, memory=room))
     assert found.short > 0
-    assert all((each.held <= room).all() for each in found.best)
+    assert all((each.peak_memory <= room).all() for each in found.best)
     with pytest.raises(UserError, match="no plan fits into the memory of 2 ranks"):
         search(plan, costs, nodes(2, 2, memory=10))
 

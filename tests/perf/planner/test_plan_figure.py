@@ -13,7 +13,6 @@ from bpt.base.errors import UsageError, UserError
 from bpt.perf.planner.plan_figure import (
     FigureBar,
     bars,
-    check_figure,
     colour,
     draw,
     draw_convergence,
@@ -22,6 +21,7 @@ from bpt.perf.planner.plan_figure import (
 )
 from bpt.perf.planner.plan_layers import plan_solver
 from bpt.perf.planner.plan_report import PlacementPlan
+from bpt.train.outer.report.style import check_figure
 from tests.support.plans import two_unlike
 
 if TYPE_CHECKING:
@@ -96,13 +96,13 @@ def test_files(name: str, start: bytes, plan: PlacementPlan, tmp_path: Path) -> 
 
 def test_other_kinds_of_files() -> None:
     with pytest.raises(UsageError, match=r"--figure plan\.pdf: writes files that end in \.png or \.svg"):
-        check_figure("plan.pdf")
+        check_figure("figure", "plan.pdf")
 
 
 def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UserError, match=r"pip install 'bpt\[plot\]'"):
-        check_figure("plan.png")
+        check_figure("figure", "plan.png")
 
 
 def test_colours_repeat() -> None:

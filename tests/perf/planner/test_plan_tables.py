@@ -11,7 +11,7 @@ import pytest
 from bpt.parallel.pipeline.pipeline_clock import Clock
 from bpt.parallel.pipeline.placement.problem import DeviceLink
 from bpt.perf.planner.plan_layers import plan_solver
-from bpt.perf.planner.plan_report import outlook
+from bpt.perf.planner.plan_report import forecast_placement
 from bpt.perf.planner.plan_tables import lines, milestones, span
 from tests.support.plans import CLUSTER, two_unlike
 
@@ -79,7 +79,7 @@ def test_a_pipeline_that_pays_is_not_talked_out_of(tmp_path: Path) -> None:
 
 def test_a_stage_with_several_runs(tmp_path: Path) -> None:
     plan = plan_solver(two_unlike(tmp_path))
-    found = outlook(Clock(plan.graph, plan.problem, 1, 0.0), (0, 2, 3), (0, 1, 0))
+    found = forecast_placement(Clock(plan.graph, plan.problem, 1, 0.0), (0, 2, 3), (0, 1, 0))
     report = list(lines(replace(plan, chosen=found)))
     (first,) = [number for number, line in enumerate(report) if "  fast  " in line]
     assert "  data … conv  " in report[first]

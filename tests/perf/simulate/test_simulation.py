@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bpt.base.errors import PrototxtError, UsageError, WriteError
-from bpt.perf.simulate.simulation import THE_FOUR, Simulated, Strategy, simulate_solver, strategies_of
+from bpt.perf.simulate.simulation import PAPER_STRATEGIES, SimulationResult, Strategy, simulate_solver, strategies_of
 from bpt.perf.simulate.simulation_report import draw, lines, node_rows, strategy_rows, write_csv
 from tests.support.small_solver import small_solver
 from tests.support.typed import at
@@ -22,7 +22,7 @@ AGWU = Strategy("AGWU", "IDPA")
 OUTER = "parallel_param { exchange: AGWU balance: IDPA balance_param { num_batches: 2 } }"
 
 
-def run(folder: Path, *overrides: str, strategies: tuple[Strategy, ...] = (), fails: float = 1e6) -> Simulated:
+def run(folder: Path, *overrides: str, strategies: tuple[Strategy, ...] = (), fails: float = 1e6) -> SimulationResult:
     """Batches of 8 and 80 samples, so 50 iterations are 5 passes."""
     (folder / "c.prototxt").write_text(CLUSTER.replace("FAILS", str(fails)))
     source = small_solver(folder, "max_iter: 50", *overrides)
@@ -76,7 +76,7 @@ def test_strategies_are_compared_whatever_the_solver_says(tmp_path: Path) -> Non
     ("text", "strategies"),
     [
         ("", ()),
-        ("all", THE_FOUR),
+        ("all", PAPER_STRATEGIES),
         ("ASGD+IDPA,SGWU+UDPA,", (Strategy("ASGD", "IDPA"), Strategy("SGWU", "UNIFORM"))),
         ("AGWU+IDPA,AGWU+IDPA", (AGWU,)),
     ],
@@ -115,7 +115,7 @@ def test_what_is_refused(overrides: str, column: int, message: str, tmp_path: Pa
 
 def test_the_rest_of_the_solver_is_checked_too(tmp_path: Path) -> None:
     with pytest.raises(PrototxtError, match="^iter_size is 0; it must be at least 1" + at(1)):
-        run(tmp_path, "iter_size: 0", strategies=THE_FOUR)
+        run(tmp_path, "iter_size: 0", strategies=PAPER_STRATEGIES)
 
 
 def test_table_of_one_strategy(tmp_path: Path) -> None:
@@ -139,11 +139,11 @@ def test_the_dead_are_told(tmp_path: Path) -> None:
 
 
 def test_rows_of_strategies_and_nodes(tmp_path: Path) -> None:
-    simulated = run(tmp_path, strategies=THE_FOUR)
+    simulated = run(tmp_path, strategies=PAPER_STRATEGIES)
     head, *rows = strategy_rows(simulated)
-    assert [str(row[0]) for row in rows] == list(map(str, THE_FOUR))
+    assert [str(row[0]) for row in rows] == list(map(str, PAPER_STRATEGIES))
     sgwu = dict(zip(head, rows[0], strict=True))
-    outcome = simulated.outcomes[THE_FOUR[0]]
+    outcome = simulated.outcomes[PAPER_STRATEGIES[0]]
     assert (sgwu["seconds"], sgwu["updates"], sgwu["eq11_bytes"]) == (outcome.seconds, 5, 2 * 307 * 4 * 3 * 5)
     assert sgwu["computing"] + sgwu["waiting"] + sgwu["idle"] == pytest.approx(1)  # type: ignore[operator]
     head, *rows = node_rows(simulated)
@@ -174,7 +174,7 @@ def test_figure(count: int, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     (tmp_path / "c.prototxt").write_text(f"node {{ count: {count} samples_per_second: 10 spread: 0.3 }}")
     source = small_solver(tmp_path, "max_iter: 600")
-    simulated = simulate_solver(source, str(tmp_path / "c.prototxt"), THE_FOUR[:2], samples=800)
+    simulated = simulate_solver(source, str(tmp_path / "c.prototxt"), PAPER_STRATEGIES[:2], samples=800)
     draw(str(tmp_path / "out.png"), simulated)
     content = (tmp_path / "out.png").read_bytes()
     assert content[:8] == b"\x89PNG\r\n\x1a\n"

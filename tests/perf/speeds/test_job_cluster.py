@@ -11,7 +11,8 @@ import pytest
 from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.cluster.cluster import Cluster, IntraNodeLink, NodeLink
 from bpt.perf.speeds import job_cluster
-from bpt.perf.speeds.job_cluster import MeasuredRank, Sums, cluster_of, measured_cluster, speed_of
+from bpt.perf.speeds.cluster_from_measurements import MeasuredRank, Sums, cluster_of, speed_of
+from bpt.perf.speeds.job_cluster import measured_cluster
 from bpt.perf.speeds.ping_pong import MeasuredLink, MeasuredLinks
 from bpt.system.comm.base import Communicator
 from bpt.system.device import CPU

@@ -60,7 +60,7 @@ def test_a_profile_is_of_the_run_it_was_made_in(tmp_path: Path) -> None:
     ("where", "problem"),
     [
         ("no/speed.json", 'there is no folder ".*/no"'),
-        ("folder", "there is a folder of that name"),
+        ("folder", "cannot be written: it is a folder"),
     ],
 )
 def test_a_file_that_cannot_be_written_shows_before_anything_is_measured(

@@ -36,7 +36,7 @@ def test_both_engines_side_by_side() -> None:
 
 def test_no_ratio_where_both_are_the_same() -> None:
     seconds = {LIBRARY: [(0.02, 0.06)], TASK_DAG: [(0.015, 0.07)]}
-    assert [line.split()[0] for line in side_by_side(seconds, alike=True)] == ["forward", "LIBRARY", "TASK_DAG"]
+    assert [line.split()[0] for line in side_by_side(seconds, is_library=True)] == ["forward", "LIBRARY", "TASK_DAG"]
 
 
 def test_one_thread_runs_nothing_side_by_side(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -113,7 +113,7 @@ def test_a_net_without_a_loss_has_no_way_back() -> None:
 )
 def test_the_higher_roof_binds(work: LayerWork, least: float, computes: bool, intensity: float) -> None:
     assert work.least_seconds(PEAKS) == least
-    assert work.computes(PEAKS) is computes
+    assert work.is_compute_bound(PEAKS) is computes
     assert work.intensity == intensity
     assert PEAKS.ridge == 10.0
 

@@ -9,7 +9,8 @@ import pytest
 from bpt.base.errors import UsageError, UserError
 from bpt.perf.timing.layer_times import LayerTimes, RepetitionTimes
 from bpt.perf.timing.roofline import Itemsizes, points
-from bpt.perf.timing.roofline_figure import check_roofline_figure, draw_roofline
+from bpt.perf.timing.roofline_figure import draw_roofline
+from bpt.train.outer.report.style import check_figure
 from tests.perf.timing.roofline_cases import NET, PEAKS
 from tests.support.figures import texts
 from tests.support.golden_cases import graph_of
@@ -30,7 +31,7 @@ def test_nothing_that_computes_is_drawn_too(tmp_path: Path) -> None:
 
 def test_where_pictures_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        check_roofline_figure("net.prototxt")
-    assert str(caught.value) == "--roofline net.prototxt: pictures are written to files that end in .png or .svg"
+        check_figure("roofline", "net.prototxt")
+    assert str(caught.value) == "--roofline net.prototxt: writes files that end in .png or .svg"
     with pytest.raises(UserError):
-        check_roofline_figure(str(tmp_path / "none" / "a.png"))
+        check_figure("roofline", str(tmp_path / "none" / "a.png"))

@@ -72,7 +72,7 @@ def test_the_roofs_and_what_is_left_out() -> None:
     assert text[1] == "Compute roof: 0.0 ± 0.0 GFLOP/s, product of 8 × 8 matrices."
     assert text[2] == "Memory roof: 0.10 ± 0.00 GB/s, triad of arrays of 1 MiB."
     assert text[3] == "They meet at 0.10 FLOP/byte."
-    assert text[-1] == "in: left out, for reading and drawing are no matter of these roofs."
+    assert text[-1] == "in: left out, since these roofs do not bound reading and drawing."
 
 
 def test_a_roof_that_moves_is_told() -> None:

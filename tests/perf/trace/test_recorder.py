@@ -68,7 +68,7 @@ def test_no_more_than_the_limit(monkeypatch: pytest.MonkeyPatch, caplog: pytest.
         for number in range(6):
             recorder(Event(Forward(0), float(number), number + 0.5))
     assert [span.start for span in kept(recorder)] == [0.0, 1.0, 2.0, 3.0]
-    assert (recorder.kept, recorder.dropped) == (4, 2)
+    assert (recorder.recorded, recorder.dropped) == (4, 2)
     assert caplog.messages == ["Trace: it has 4 events of this rank, and takes no more; a shorter run is traced whole"]
 
 
@@ -98,4 +98,4 @@ def test_a_full_disk_ends_the_trace_and_not_the_run(
             recorder(Event(Forward(0), 1.0, 2.0))
     assert caplog.messages == ["Trace: it ends here: No space left on device"]
     assert len(kept(recorder)) == 2
-    assert (recorder.kept, recorder.dropped) == (2, 5)
+    assert (recorder.recorded, recorder.dropped) == (2, 5)

@@ -125,7 +125,6 @@ class SimulationTotals:
         self.updates = 0
         self.weight_bytes = 0
         self.data_bytes = 0
-        self.events = 0
         self._exchanges = [0] * nodes
         self._times = NodePassTimes(nodes)
 

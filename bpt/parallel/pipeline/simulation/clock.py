@@ -24,13 +24,11 @@ from bpt.engine.instructions import (
     UpdateWeights,
     Wait,
 )
+from bpt.parallel.discrete_event import Later, Resource, SteppedProcess, run_all
 from bpt.parallel.pipeline.simulation.trace import COMPUTE, EXCHANGE, PipelineTimes, PipelineTrace, StageEvent
 
 Handler = Callable[[Any], bool | None]
 """Does an instruction; ``False``: it cannot be done yet."""
-
-Later = Callable[[Any, Any], Any]
-"""The later of two moments. Where these are arrays, as many pipelines are played at once: that is numpy's maximum."""
 
 
 class DeadlockError(ValueError):
@@ -92,12 +90,11 @@ class Network:
     """
 
     def __init__(self, streams: Sequence[Sequence[Instruction]], later: Later = max) -> None:
-        self._later = later
         self._readers = _ends(streams, Recv)
         writers = _ends(streams, Send)
         for channel in self._readers.keys() & writers.keys():
             assert self._readers[channel] != writers[channel], f"stage {writers[channel]} sends {channel} to itself"
-        self._free: defaultdict[tuple[int, int | None], float] = defaultdict(float)
+        self._links: defaultdict[tuple[int, int | None], Resource] = defaultdict(lambda: Resource(later))
         self._queues: defaultdict[Channel, deque[Message]] = defaultdict(deque)
 
     def reader(self, send: Send) -> int | None:
@@ -106,10 +103,9 @@ class Network:
 
     def send(self, stage: int, send: Send, now: float, seconds: float, latency: float) -> tuple[float, float]:
         """Send a message that takes ``seconds`` and ``latency``; return when it starts, and when it arrives."""
-        link = stage, self.reader(send)
-        start = self._later(now, self._free[link])
-        self._free[link] = start + seconds
-        arrival = start + seconds + latency
+        link = self._links[stage, self.reader(send)]
+        start = link.serve(now, seconds)
+        arrival = link.free + latency
         self._queues[channel_of(send)].append(Message(send, arrival))
         return start, arrival
 
@@ -181,10 +177,7 @@ def play(
     """
     network = Network(streams, later)
     stages = [PlayedStage(number, stream, times, network, later) for number, stream in enumerate(streams)]
-    # Time is each stage's own, so the order of turns does not matter.
-    while any(stage.run() for stage in stages):
-        pass
-    if not all(stage.ended for stage in stages):
+    if not run_all(stages):
         raise explain(streams, [stage.step for stage in stages], network)
     return stages, network
 
@@ -194,33 +187,26 @@ def _steps(updates: Sequence[Sequence[float]]) -> tuple[float, ...]:
     return tuple(map(max, zip(*updates, strict=True)))
 
 
-class PlayedStage:
-    """A stage with its own clock.
+class PlayedStage(SteppedProcess):
+    """A stage that does its instructions on the virtual clock.
 
     Attributes:
-        now: when it had done what it has done.
-        busy, waiting: see PipelineTrace.
-        events: in the order in which they were issued.
-        peaks: see PipelineTrace.
-        updates: when each was done.
-        waited: for all that a Wait was for: when it began to wait.
+        events: its work, in the order in which it was issued.
+        peaks: the largest number of micro-batches in flight in each segment, as of PipelineTrace.
+        updates: the moments at which updates were done.
+        waited: for each Wait, the moment from which it waited for exchanges.
     """
 
     def __init__(self, number: int, stream: Sequence[Instruction], times: Any, network: Network, later: Later) -> None:
-        self._later = later
-        self.step = 0
-        self.now = 0.0
-        self.busy = 0.0
-        self.waiting = 0.0
+        super().__init__(stream, later)
         self.events: list[StageEvent] = []
         self.peaks: dict[int, int] = {}
         self.updates: list[float] = []
         self.waited: list[float] = []
         self._number = number
-        self._stream = stream
         self._times = times
         self._network = network
-        self._exchanged = 0.0  # when the last exchange that was started is done
+        self._exchanges = Resource(later)
         self._in_flight: Counter[int] = Counter()
         self._has_gradients = False
         self._handlers: Mapping[type[Instruction], Handler] = {
@@ -235,20 +221,8 @@ class PlayedStage:
             UpdateWeights: self._update,
         }
 
-    @property
-    def ended(self) -> bool:
-        return self.step == len(self._stream)
-
-    def run(self) -> bool:
-        """Run until the end, or until a message is not sent yet; return whether anything was done."""
-        start = self.step
-        while not self.ended and self._do(self._stream[self.step]):
-            self.step += 1
-        return self.step > start
-
-    def _do(self, instruction: Instruction) -> bool:
-        """Execute an instruction; return whether that was possible."""
-        return self._handlers[type(instruction)](instruction) is not False
+    def do(self, step: Instruction) -> bool:
+        return self._handlers[type(step)](step) is not False
 
     def _take_no_time(self, instruction: Instruction) -> None:
         """Do nothing: the model leaves this instruction out."""
@@ -256,7 +230,7 @@ class PlayedStage:
     def _receive(self, recv: Recv) -> bool:
         arrival = self._network.receive(recv)
         if arrival is not None:
-            self._wait_until(arrival)
+            self.wait_until(arrival)
         return arrival is not None
 
     def _forward(self, forward: Forward) -> None:
@@ -275,13 +249,12 @@ class PlayedStage:
         self._backward(Backward(both.segment))
 
     def _exchange(self, exchange: ExchangeGradients) -> None:
-        start = self._later(self.now, self._exchanged)
-        self._exchanged = start + self._times.exchange(self._number, exchange.segment)
-        self._note(EXCHANGE, exchange, start, self._exchanged)
+        start = self._exchanges.serve(self.now, self._times.exchange(self._number, exchange.segment))
+        self._note(EXCHANGE, exchange, start, self._exchanges.free)
 
     def _wait(self, wait: Wait) -> None:
         self.waited.append(self.now)
-        self._wait_until(self._exchanged)
+        self.wait_until(self._exchanges.free)
 
     def _update(self, update: UpdateWeights) -> None:
         if self._has_gradients:
@@ -295,13 +268,9 @@ class PlayedStage:
         self._note(f"to {self._network.reader(send)}", send, start, end)
 
     def _compute(self, instruction: Instruction, seconds: float) -> None:
-        end = self.now + seconds
-        self._note(COMPUTE, instruction, self.now, end)
-        self.now, self.busy = end, self.busy + seconds  # arrays are not changed: events hold them
-
-    def _wait_until(self, moment: float) -> None:
-        self.waiting += self._later(moment - self.now, 0.0)
-        self.now = self._later(moment, self.now)
+        start = self.now
+        self.work(seconds)
+        self._note(COMPUTE, instruction, start, self.now)
 
     def _note(self, stream: str, instruction: Instruction, start: float, end: float) -> None:
         self.events.append(StageEvent(self._number, stream, instruction, start, end))

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from bpt.base.atomic import atomic_file
+from bpt.base.atomic import atomic_file, check_place
 from bpt.base.errors import UsageError, UserError
 
 if TYPE_CHECKING:
@@ -49,6 +49,29 @@ def without_glyph_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         yield
+
+
+FIGURES = (".png", ".svg")
+
+
+def check_figure(flag: str, path: str, is_optional: bool = False) -> None:
+    """Check before the work that the figure that ``--flag`` names can be written to ``path``.
+
+    Args:
+        flag: the name of the flag.
+        path: its value.
+        is_optional: whether the command works without the figure where there is no matplotlib.
+
+    Raises:
+        UserError: there is no matplotlib.
+        UsageError: the file is to be of another kind.
+        FileError: no file can be written there.
+    """
+    if Path(path).suffix.lower() not in FIGURES:
+        raise UsageError(f"--{flag} {path}: writes files that end in {' or '.join(FIGURES)}")
+    if not is_optional:
+        check_matplotlib()
+    check_place(path)
 
 
 def check_picture(path: str, formats: Sequence[str], refusal: str) -> None:

@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 import pytest
 
 from bpt.parallel.cluster.cluster import Cluster, Node, equal_nodes
-from bpt.parallel.outer.simulation.pace import Fifo, SpeedProfile
+from bpt.parallel.outer.simulation.simulated_worker import SpeedProfile
 
 
 def test_frequencies_are_speeds_unless_told() -> None:
@@ -91,12 +91,3 @@ def test_against_small_steps() -> None:
         pace = SpeedProfile(changes)
         assert pace.done(start / 1000, end / 1000) == pytest.approx(work)
         assert pace.end(start / 1000, work) == pytest.approx(end / 1000)
-
-
-def test_one_after_the_other() -> None:
-    link = Fifo()
-    assert link.serve(1, 2) == 1  # at once
-    assert link.serve(2, 2) == 3  # behind the first
-    assert link.serve(2, 1) == 5
-    assert link.serve(10, 1) == 10  # it was free by then
-    assert (link.free, link.busy) == (11, 6)

@@ -9,7 +9,7 @@ import pytest
 
 from bpt.parallel.cluster.cluster import Node
 from bpt.parallel.outer.outer_instructions import Order
-from bpt.parallel.outer.simulation.simulator import SimulatedWorker
+from bpt.parallel.outer.simulation.simulated_worker import SimulatedWorker
 
 
 def worker(batch: int = 10, number: int = 0, **node: object) -> SimulatedWorker:
@@ -26,11 +26,11 @@ def test_batches_reach_over_the_end_of_a_pass() -> None:
     mine = worker()
     seen = []
     for until in (1, 2, 3):
-        end = mine.start(order(until, 25 if until == 1 else 0), mine.ready or 0.0)
+        end = mine.start(order(until, 25 if until == 1 else 0), mine.now)
         report = mine.finish()
         seen.append((report.iterations, report.samples, report.passes, end))
     assert seen == [(3, 30, 1, 3), (2, 20, 2, 5), (3, 30, 3, 8)]
-    assert (mine.trained, mine.computing, mine.samples) == (80, 8, 25)
+    assert (mine.trained, mine.busy, mine.samples) == (80, 8, 25)
 
 
 def test_more_samples_belong_to_the_pass_that_has_begun() -> None:
@@ -56,10 +56,10 @@ def test_orders_of_single_iterations() -> None:
     reported = []
     mine.start(order(1, 25, iterations=2), 0)
     reported.append(mine.finish().passes)
-    assert not mine.between_passes
+    assert not mine.is_between_passes
     mine.start(order(1, iterations=2), 2)
     reported.append(mine.finish().passes)
-    assert mine.between_passes
+    assert mine.is_between_passes
     assert reported == [Fraction(20, 25), 1]
 
 
@@ -95,14 +95,14 @@ def test_waiting_is_from_submission_to_order() -> None:
     assert mine.finish().waited == 2.5
     assert mine.waiting == 3
     mine.stop(6)
-    assert (mine.computing, mine.waiting, mine.stopped) == (2, 4, 6)
+    assert (mine.busy, mine.waiting, mine.stopped) == (2, 4, 6)
 
 
 def test_death_in_the_middle() -> None:
     mine = worker()
     mine.start(order(1, 100), 1)
     mine.stop(4, died=True)
-    assert (mine.computing, mine.waiting, mine.died, mine.active) == (3, 1, True, False)
+    assert (mine.busy, mine.waiting, mine.died, mine.is_active) == (3, 1, True, False)
 
 
 @pytest.mark.parametrize(("now", "samples", "seconds"), [(0, 0, 0), (1.9, 0, 0), (3, 10, 2), (5, 20, 4), (10, 40, 8)])
@@ -156,11 +156,11 @@ def test_it_gets_ready_once() -> None:
     assert mine.progress(4.5) == (10, 1)
     assert mine.finish().seconds == 3.0
     assert mine.start(order(2), 7.0) == 9.0
-    assert (mine.warming, mine.computing, mine.waiting) == (2.0, 3.0, 2.0)
+    assert (mine.warming, mine.busy, mine.waiting) == (2.0, 3.0, 2.0)
 
 
 def test_it_may_die_before_it_is_ready() -> None:
     mine = worker(warm_up=2)
     mine.start(order(1, 25), 1.0)
     mine.stop(1.5, died=True)
-    assert (mine.warming, mine.computing, mine.waiting) == (0.5, 0.0, 1.0)
+    assert (mine.warming, mine.busy, mine.waiting) == (0.5, 0.0, 1.0)

@@ -1,11 +1,10 @@
-"""When the ranks of a plan could be done with an iteration at the earliest: what no play of it can be faster than.
+"""Lower bound on the time of an iteration of a pipeline.
 
-The first and the last micro-batch are followed through the segments, forward and back. Neither is done with one before
-what it reads is there, nor before its stage has done what stands before that. Left out is what can only make it later:
-that a link is busy with other blobs, and in which order a stage takes micro-batches. Of one stage nothing is left out.
+The first and the last micro-batch are followed through the segments, forward and backward. A segment starts once its
+inputs have arrived and its stage has done the work before it. What can only delay it is left out: other blobs on a
+link, and the order in which a stage takes micro-batches. For a single stage nothing is left out.
 
-Several hundred segments take a hundredth of what it takes to put their micro-batches in order and to play them, so a
-search looks at this first.
+The bound takes a hundredth of the time of playing all micro-batches on the clock, so a search computes it first.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ import numpy as np
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.parallel.pipeline import Pipeline
-from bpt.perf.forecast.arrangement import Floats
-from bpt.perf.forecast.sharer_times import SharerTimes
+from bpt.perf.forecast.data_rank_times import DataRankTimes
+from bpt.perf.forecast.rank_links import Floats
 
 _GPIPE = pb.PipelineParameter.GPIPE
 _Reads = defaultdict[int, list[tuple[int | None, Floats, Floats]]]
 
 
 @dataclass(frozen=True)
-class Earliest:
-    """Seconds from the start of an iteration, with a place for each sharer.
+class EarliestTimes:
+    """Seconds from the start of an iteration, with a place for each data-parallel rank.
 
     Attributes:
         ready: of each stage, until its last backward pass is over.
@@ -37,43 +36,48 @@ class Earliest:
     ready: tuple[Floats, ...]
     issued: tuple[tuple[tuple[int, Floats], ...], ...]
 
-    def shifted(self, later: Floats) -> Earliest:
-        """Return the same, so much later."""
-        issued = (tuple((number, moment + later) for number, moment in own) for own in self.issued)
-        return Earliest(tuple(moment + later for moment in self.ready), tuple(issued))
+    def delayed(self, seconds: Floats) -> EarliestTimes:
+        """Return the same, later by ``seconds``."""
+        issued = (tuple((number, moment + seconds) for number, moment in own) for own in self.issued)
+        return EarliestTimes(tuple(moment + seconds for moment in self.ready), tuple(issued))
 
 
-def lower_bound(pipeline: Pipeline, rule: int, times: SharerTimes) -> Earliest:
-    """Of an iteration of a pipeline, by any rule but DELAYED. One stage without micro-batches counts as GPIPE.
+def lower_bound(pipeline: Pipeline, rule: int, times: DataRankTimes) -> EarliestTimes:
+    """Return the earliest times of an iteration of a pipeline, by any rule except DELAYED.
 
     Args:
-        rule: of the schema's ``PipelineParameter``.
+        pipeline: the stages. One stage without micro-batches counts as GPIPE.
+        rule: a value of the schema's ``PipelineParameter``.
+        times: seconds of segments and messages.
     """
-    flushes = rule == _GPIPE  # a stage begins no pass before it is through with the one before
-    through = _Through(pipeline, pipeline.micro_batches if flushes else pipeline.micros, flushes, times)
-    found = through.after([0.0] * pipeline.depth)
+    flushes = rule == _GPIPE  # a stage begins no pass before it has ended the one before
+    pass_bound = _PassBound(pipeline, pipeline.micro_batches if flushes else pipeline.micros, flushes, times)
+    found = pass_bound.after([0.0] * pipeline.depth)
     if not flushes or pipeline.passes == 1:
         return found
-    first, found = found, through.after(found.ready)
-    # All that a pass does begins later by no less than what each of its stages ends later by.
+    first, found = found, pass_bound.after(found.ready)
+    # All of a pass begins later by at least the delay of the end of each of its stages.
     later = np.min([two - one for one, two in zip(first.ready, found.ready, strict=True)], axis=0)
-    return found.shifted((pipeline.passes - 2) * later)
+    return found.delayed((pipeline.passes - 2) * later)
 
 
-class _Through:
-    """A pass, or all of them if stages do not wait for its end.
+class _PassBound:
+    """The earliest times of a pass, or of all passes if stages do not wait for the end of one.
 
     Args:
-        micros: its micro-batches.
+        pipeline: the stages.
+        micros: the number of micro-batches.
+        flushes: whether stages wait for the end of a pass.
+        times: seconds of segments and messages.
     """
 
-    def __init__(self, pipeline: Pipeline, micros: int, flushes: bool, times: SharerTimes) -> None:
+    def __init__(self, pipeline: Pipeline, micros: int, flushes: bool, times: DataRankTimes) -> None:
         self._pipeline, self._micros, self._flushes = pipeline, micros, flushes
         stages = pipeline.stages
         self._forward = [times.forward(stage, number) for number, stage in enumerate(stages)]
         self._backward = [times.backward(stage, number) for number, stage in enumerate(stages)]
-        # Segment → those whose blobs, or diffs, it reads from other stages (``None``: data), and what these take on the
-        # link, and beside it.
+        # Segment → those whose blobs, or diffs, it reads from other stages (``None``: data), with the seconds of the
+        # message on the link, and its latency.
         self._values: _Reads = defaultdict(list)
         self._diffs: _Reads = defaultdict(list)
         for flow in pipeline.flows:
@@ -81,40 +85,41 @@ class _Through:
             if flow.diff and flow.source is not None:
                 self._diffs[flow.source].append((flow.target, *_of_message(times, flow.index, True)))
 
-    def after(self, begin: Sequence[Floats | float]) -> Earliest:
-        """If stages begin then."""
+    def after(self, begin: Sequence[Floats | float]) -> EarliestTimes:
+        """Return the times if stages begin at these moments."""
         stages, depth = self._pipeline.stages, self._pipeline.depth
-        forward = _Way(self._pipeline, self._micros, self._forward, self._values)
-        forward.go(range(len(stages)), [(moment, moment) for moment in begin])
+        forward = _PassDirection(self._pipeline, self._micros, self._forward, self._values)
+        forward.follow(range(len(stages)), [(moment, moment) for moment in begin])
         tops = {stage: number for number, stage in enumerate(stages)}
         ends = [(forward.first[tops[stage]], forward.last[tops[stage]]) for stage in range(depth)]
-        backward = _Way(self._pipeline, self._micros, self._backward, self._diffs)
+        backward = _PassDirection(self._pipeline, self._micros, self._backward, self._diffs)
         # When a last micro-batch comes back, a stage has done all of its forward work.
         backward.begun, backward.work = dict(forward.begun), dict(forward.work)
         down = range(len(stages) - 1, -1, -1)
-        backward.go(down, [(last if self._flushes else first, last) for first, last in ends])
+        backward.follow(down, [(last if self._flushes else first, last) for first, last in ends])
         issued: list[list[tuple[int, Floats]]] = [[] for _ in range(depth)]
         for number in down:
             issued[stages[number]].append((number, backward.last[number]))
-        return Earliest(tuple(own[-1][1] for own in issued), tuple(map(tuple, issued)))
+        return EarliestTimes(tuple(own[-1][1] for own in issued), tuple(map(tuple, issued)))
 
 
-def _of_message(times: SharerTimes, flow: int, diff: bool) -> tuple[Floats, Floats]:
+def _of_message(times: DataRankTimes, flow: int, diff: bool) -> tuple[Floats, Floats]:
     return times.transfer(flow, diff), times.latency(flow, diff)
 
 
-class _Way:
-    """The segments in the order in which micro-batches go through them, one way.
+class _PassDirection:
+    """One direction of a pass: the segments in the order in which micro-batches go through them.
 
     Args:
-        micros: that go through.
-        seconds: of each segment, for one micro-batch, or for all where it gathers them.
+        pipeline: the stages.
+        micros: the number of micro-batches.
+        seconds: of each segment, for one micro-batch, or for all if it gathers them.
         reads: what segments wait for.
 
     Attributes:
-        first, last: segment → when the first micro-batch, and the last one, have gone through.
-        begun: of each stage, when it begins.
-        work: of each stage, the seconds that it computes.
+        first, last: by segment, when the first micro-batch, and the last one, have gone through.
+        begun: by stage, when it begins.
+        work: by stage, the seconds that it computes.
     """
 
     def __init__(self, pipeline: Pipeline, micros: int, seconds: Sequence[Floats], reads: _Reads) -> None:
@@ -128,12 +133,12 @@ class _Way:
         self.work: dict[int, Floats] = {}
         self._of_block = [sum(seconds[number] for number in block.segments) for block in pipeline.blocks]
 
-    def go(self, order: Sequence[int], begin: Sequence[tuple[Floats | float, Floats | float]]) -> None:
+    def follow(self, order: Sequence[int], begin: Sequence[tuple[Floats | float, Floats | float]]) -> None:
         """Follow both micro-batches.
 
         Args:
-            order: of the segments.
-            begin: of each stage, when these may begin there.
+            order: the segments in this direction.
+            begin: of each stage, when the first and the last micro-batch may begin there.
         """
         pipeline, before = self._pipeline, list(begin)
         end = -1 if order[0] == 0 else 0  # of a block, its segment that is the last to be gone through

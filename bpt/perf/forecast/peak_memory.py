@@ -1,10 +1,10 @@
-"""What each rank holds at the peak of an iteration.
+"""The memory of each rank at the peak of an iteration.
 
-Values and history are there all the time. Gradients come as backward goes on, while the blobs that it is done with go;
-where they add up over micro-batches or passes, all of them are there from the first on. Diffs come on top: the places
-of blobs that went are of other sizes, so that the heap grows by them. Of micro-batches that are under way together,
-one goes while others stay, and between these are holes that the next one does not fill. What crosses between stages is
-there besides: it comes while a stage still computes by what came before, and leaves while that goes on.
+Values and history are there all the time. Gradients come as backward continues, while blobs that it no longer needs
+go; if gradients add up over micro-batches or passes, all of them are there from the first one on. Diffs come on top:
+they do not fit into the places of blobs that went, so the heap grows by them. If several micro-batches are under way,
+one goes while others stay, and leaves holes that the next one does not fill. Blobs that cross between stages come on
+top: one arrives while a stage still computes with the one before, and one leaves while computing continues.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_spec import count
 from bpt.parallel.pipeline.simulation import PlayedStage
-from bpt.perf.forecast.arrangement import Arrangement, Floats
+from bpt.perf.forecast.arrangement import Arrangement
+from bpt.perf.forecast.rank_links import Floats
 
 LIBRARIES = 22 * 2**20  # bytes that a process takes when its libraries begin to train, whatever the net
 HOLES = 0.4  # of a micro-batch's blobs, as measured: from a fifth to a half
@@ -37,15 +38,16 @@ class _Layer(NamedTuple):
     largest: float
 
 
-def held(arrangement: Arrangement, played: Sequence[PlayedStage]) -> Floats:
-    """(ranks,) bytes.
+def peak_memory(arrangement: Arrangement, played: Sequence[PlayedStage]) -> Floats:
+    """Return (ranks,) the bytes of each rank at the peak.
 
     Args:
-        played: what each stage did.
+        arrangement: the ranks.
+        played: the work of each stage.
     """
     a, found = arrangement, np.zeros(arrangement.size)
     for stage, each in enumerate(played):
-        layers, sharers = list(_layers(a, stage)), a.sharers[stage]
+        layers, data_ranks = list(_layers(a, stage)), a.data_ranks[stage]
         samples = a.shares / a.micro_batches
         gradients = sum(layer.gradients for layer in layers)
         adds_up = a.micro_batches * a.passes > 1
@@ -62,18 +64,18 @@ def held(arrangement: Arrangement, played: Sequence[PlayedStage]) -> Floats:
             gone += layer.blobs * samples
         most = np.maximum(most, come - blobs)  # the update
         diffs = max((layer.diffs for layer in layers), default=0.0) * samples
-        found[a.ranks[stage].ravel()] = a.held[stage] + LIBRARIES
+        found[a.ranks[stage].ravel()] = a.stage_parameter_bytes[stage] + LIBRARIES
         if a.micro_batches > 1:
             diffs = diffs + HOLES * sum(layer.blobs for layer in layers) * samples
         crossing = _crossing(a, stage, each.peaks) * samples
-        found[sharers] += blobs + most - gradients + diffs + crossing + _copies(a, stage, layers, adds_up)
+        found[data_ranks] += blobs + most - gradients + diffs + crossing + _copies(a, stage, layers, adds_up)
     return found
 
 
 def _layers(a: Arrangement, stage: int) -> Iterator[_Layer]:
     split = a.split if a.is_peer else frozenset()
     segments = [segment.index for segment in a.segments for _ in range(segment.start, segment.end)]
-    for index, (cost, of) in enumerate(zip(a.costs.layers, a.of_layers, strict=True)):
+    for index, (cost, of) in enumerate(zip(a.costs.layers, a.stage_of_layer, strict=True)):
         if of == stage:
             cut = a.slices if index in split else 1
             yield _Layer(
@@ -83,24 +85,25 @@ def _layers(a: Arrangement, stage: int) -> Iterator[_Layer]:
 
 
 def _crossing(a: Arrangement, stage: int, peaks: Mapping[int, int]) -> float:
-    """Return bytes of a sample: of values that came and are kept, and of the next ones that may come; of the diff that
-    comes,
-    and the next; and of what leaves, since it is laid out for that.
+    """Return bytes of a sample of what crosses to and from a stage.
+
+    These are values that arrived and are still needed, and the next ones; the diff that arrives, and the next one; and
+    what leaves, which is copied for that.
     """
     found, itemsizes = 0.0, blob_itemsizes(a.graph, a.plan.precision)
     several = a.micro_batches * a.passes > 1
-    for flow in a.flows:
-        alive = peaks.get(flow.target, 1)
+    for blob in a.transfers:
+        alive = peaks.get(blob.target, 1)
         here = {
-            flow.to_stage: alive + (several and alive < a.micro_batches) + flow.diff,
-            flow.from_stage: 1 + (1 + several) * flow.diff,
+            blob.to_stage: alive + (several and alive < a.micro_batches) + blob.diff,
+            blob.from_stage: 1 + (1 + several) * blob.diff,
         }
-        found += here.get(stage, 0) * count(flow.shape) * itemsizes[flow.edges[0]] / a.costs.batch
+        found += here.get(stage, 0) * count(blob.shape) * itemsizes[blob.edges[0]] / a.costs.batch
     return found
 
 
 def _filters(a: Arrangement, index: int) -> float:
-    """Of a convolution that has more than one place."""
+    """Return the bytes of a convolution's filters that are larger than 1 × 1; such are laid out anew."""
     if a.plan.engine == pb.SolverParameter.CONTIGUOUS:
         return 0.0
     shapes = [a.graph.params[param].shape for param in a.graph.nodes[index].params]
@@ -109,24 +112,26 @@ def _filters(a: Arrangement, index: int) -> float:
 
 
 def _copies(a: Arrangement, stage: int, layers: Sequence[_Layer], adds_up: bool) -> float:
-    """Beside values and gradients: filters laid out anew, the gradient that is added, those that are packed or in areas
-    of CGDP, what the library's all-reduce has room for, two of P pieces of a message, and what a codec has left out.
+    """Return bytes of copies besides values and gradients.
+
+    These are filters laid out anew, the gradient that is being added, packed gradients or areas of CGDP, the buffer of
+    the library's all-reduce (two of P pieces of a message), and the residual of a codec.
     """
     found = LAID_OUT * sum(layer.filters for layer in layers)
     if adds_up:
         found += max((layer.largest for layer in layers), default=0.0)
-    sharers = a.sharers[stage]
-    if len(sharers) > 1:
-        own = [what for segment, what in a.exchanged.items() if a.stage_of[segment] == stage]
-        on_one = max(Counter(a.cluster.hosts[rank] for rank in sharers).values())
+    data_ranks = a.data_ranks[stage]
+    if len(data_ranks) > 1:
+        own = [each for segment, each in a.gradients.items() if a.stage_of[segment] == stage]
+        on_one = max(Counter(a.cluster.hosts[rank] for rank in data_ranks).values())
         if a.plan.parallel_param.exchange != pb.ParallelParameter.CGDP:
-            packed = sum(what.packed for what in own)
+            packed = sum(each.packed for each in own)
             found += packed
             if a.plan.parallel_param.exchange == pb.ParallelParameter.ALLREDUCE:
                 longest = max([packed, *(layer.largest for layer in layers)])
-                found += min(1.0, 2 / len(sharers)) * longest
+                found += min(1.0, 2 / len(data_ranks)) * longest
         else:  # an area, and on a host with several all of the sum, of which a rank makes its part of all areas
-            found += (1.0 if on_one == 1 else 3.0 - 1 / on_one) * sum(what.whole for what in own)
-        if a.plan.parallel_param.compression_param.name and (a.codes_on_hosts or on_one < len(sharers)):
-            found += sum(what.whole for what in own)
+            found += (1.0 if on_one == 1 else 3.0 - 1 / on_one) * sum(each.whole for each in own)
+        if a.plan.parallel_param.compression_param.name and (a.codes_on_hosts or on_one < len(data_ranks)):
+            found += sum(each.whole for each in own)
     return found

@@ -1,7 +1,7 @@
-"""Ranks that have less than a core each: how much slower they compute by how many of a node do at once.
+"""Oversubscription: ranks that have less than a core each, and how much it slows them in a pipeline.
 
-The speed of such a node is that of its ranks while all of them compute, as training without stages has it. In a
-pipeline some wait for others, and those that compute meanwhile have more of a core each.
+The speed of such a node is that of its ranks while all of them compute, as in training without stages. In a pipeline
+some ranks wait for others, and those that compute meanwhile have more of a core each.
 """
 
 from __future__ import annotations
@@ -12,34 +12,35 @@ import numpy as np
 
 from bpt.parallel.pipeline.simulation import PlayedStage
 from bpt.parallel.pipeline.simulation.trace import COMPUTE
-from bpt.perf.forecast.arrangement import Arrangement, Floats
+from bpt.perf.forecast.arrangement import Arrangement
+from bpt.perf.forecast.rank_links import Floats
 
 
 def oversubscription(arrangement: Arrangement, played: Sequence[PlayedStage]) -> Floats:
-    """(ranks,) how many times as long as on a core of its own each computes, in the mean over what it computes.
+    """Return (ranks,) how many times as long as on a core of its own each computes, on average.
 
     Args:
-        played: what stages do, if each rank has a core of its own.
+        played: the work of each stage, if each rank has a core of its own.
     """
     a, found = arrangement, np.ones(arrangement.size)
-    if (a.crowd == 1).all():
+    if (a.speeds.ranks_per_core == 1).all():
         return found
     of_ranks = np.array(a.cluster.hosts)
-    begun, ended, of_sharers = zip(
+    starts, ends, host_of = zip(
         *(
-            (*np.broadcast_arrays(event.start, event.end, a.shares)[:2], of_ranks[a.sharers[stage]])
+            (*np.broadcast_arrays(event.start, event.end, a.shares)[:2], of_ranks[a.data_ranks[stage]])
             for stage, own in enumerate(played)
             for event in own.events
             if event.stream == COMPUTE
         ),
         strict=True,
     )
-    moments, hosts = np.concatenate([*begun, *ended]), np.concatenate([*of_sharers, *of_sharers])
+    moments, hosts = np.concatenate([*starts, *ends]), np.concatenate([*host_of, *host_of])
     change = np.repeat([1, -1], len(moments) // 2)
-    order = np.lexsort((moments, hosts))  # by hosts, and each one's in time
+    order = np.lexsort((moments, hosts))  # by host, and by time on each
     moments, hosts, change = moments[order], hosts[order], change[order]
     for host, node in enumerate(a.cluster.nodes):
-        if node.crowd == 1:
+        if node.ranks_per_core == 1:
             continue
         own = slice(*np.searchsorted(hosts, (host, host + 1)))
         at_once = np.cumsum(change[own])[:-1]

@@ -13,7 +13,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.parallel.cluster.cluster import Cluster, IntraNodeLink
 from bpt.perf.forecast.forecast import Forecast
 from bpt.perf.forecast.net_costs import NetCosts
-from bpt.perf.forecast.search import PlanSearch, _OnCluster
+from bpt.perf.forecast.search import PlanSearch, _ClusterSearch
 from tests.support.small_forecasts import BYTES, NORM, branches, nodes, small
 
 BF16 = pb.CompressionParameter.BF16
@@ -31,10 +31,10 @@ CROWDED = replace(
 
 def looked_at(plan: RunPlan, costs: NetCosts, cluster: Cluster) -> Iterator[tuple[RunPlan, float, float, Forecast]]:
     """Every candidate, both its bounds, and what playing it shows."""
-    search = _OnCluster(plan, costs, cluster, (), {})
+    search = _ClusterSearch(plan, costs, cluster, (), {})
     for candidate in search.allowed():
         if iteration := search._iteration(candidate):
-            yield candidate, search._bound(candidate), iteration.least, iteration.forecast()
+            yield candidate, search._bound(candidate), iteration.lower_bound, iteration.forecast()
 
 
 @pytest.mark.parametrize("cluster", [UNLIKE, SLOW, CROWDED], ids=["unlike", "slow", "crowded"])

@@ -12,9 +12,9 @@ import pytest
 from bpt.engine.instructions import Forward
 from bpt.parallel.cluster.cluster import Cluster, Node
 from bpt.parallel.pipeline.simulation.trace import COMPUTE, EXCHANGE, StageEvent
-from bpt.perf.forecast.arrangement import arranged
-from bpt.perf.forecast.crowding import oversubscription
+from bpt.perf.forecast.arrangement import arrange
 from bpt.perf.forecast.forecast import forecast
+from bpt.perf.forecast.oversubscription import oversubscription
 from tests.support.small_forecasts import nodes, small
 
 STAGES = "parallel_param {{ num_stages: 2 pipeline_param {{ micro_batches: {} schedule: GPIPE }} }}"
@@ -34,7 +34,7 @@ def played(*spans: tuple[float, float]) -> Any:
 
 def test_two_on_one_core(tmp_path: Path) -> None:
     """Alone for 2 s, both for 2 s, alone for 2 s: of 8 s of work 4 take twice as long."""
-    arrangement = arranged(*small(tmp_path, STAGES.format(4)), nodes(1, ranks=2, cores=1))
+    arrangement = arrange(*small(tmp_path, STAGES.format(4)), nodes(1, ranks=2, cores=1))
     found = oversubscription(arrangement, [played((0.0, 1.0), (1.0, 4.0)), played((2.0, 6.0))])
     assert found.tolist() == pytest.approx([1.5, 1.5])
     assert oversubscription(arrangement, [played((0.0, 0.0)), played((1.0, 1.0))]).tolist() == [1.0, 1.0]
@@ -42,7 +42,7 @@ def test_two_on_one_core(tmp_path: Path) -> None:
 
 def test_nodes_count_for_themselves(tmp_path: Path) -> None:
     cluster = Cluster((Node("a", 1.0, ranks=1, cores=1), Node("b", 1.0, ranks=3, cores=2)))
-    arrangement = arranged(*small(tmp_path, STAGES.format(4)), cluster)
+    arrangement = arrange(*small(tmp_path, STAGES.format(4)), cluster)
     # Ranks 0 and 2 are first stages, 1 and 3 second ones; a has rank 0 alone. On b three compute for 1 of 4 s.
     both = np.array([0.0, 0.0]), np.array([1.0, 1.0])
     first = Played([StageEvent(0, COMPUTE, Forward(0), *both)])  # type: ignore[arg-type]

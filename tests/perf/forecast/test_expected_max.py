@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from bpt.perf.forecast.latest import expected_max
+from bpt.perf.forecast.expected_max import expected_max
 
 
 @pytest.mark.parametrize(

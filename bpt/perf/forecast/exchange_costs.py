@@ -1,0 +1,223 @@
+"""The exchange of gradients on the ranks of a plan: what each segment's takes, and how it overlaps with backward."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.optim.rules import num_moments
+from bpt.parallel.discrete_event import Resource
+from bpt.perf.forecast.arrangement import Arrangement
+from bpt.perf.forecast.expected_max import expected_max
+from bpt.perf.forecast.rank_links import Floats, Group, RankLinks
+
+_Exchange = pb.ParallelParameter
+STATUS = 40  # bytes that tell all ranks of an iteration's loss and signals
+
+IssuedGradients = Sequence[tuple[int, Floats]]
+"""The segments whose gradients are to be summed, in this order, and when each data-parallel rank has them."""
+
+
+class ExchangeCosts:
+    """The seconds and the bytes of the exchange of each segment's gradients.
+
+    Attributes:
+        is_averaging: whether replicas update by themselves and average their weights (LOCAL).
+    """
+
+    def __init__(self, arrangement: Arrangement, links: RankLinks) -> None:
+        self._a, self._links = arrangement, links
+        self._exchange = arrangement.plan.parallel_param.exchange
+        self._everywhere = arrangement.codes_on_hosts
+        self.is_averaging = self._exchange == _Exchange.LOCAL and arrangement.replicas > 1
+
+    @cached_property
+    def _groups(self) -> tuple[tuple[Group, Group], ...]:
+        """The ranks that sum whole gradients of each stage, and those that sum slices."""
+        a, group = self._a, self._links.group
+        return tuple((group(a.data_ranks[stage]), group(a.ranks[stage, -1])) for stage in range(a.stages))
+
+    def seconds(self, stage: int, segment: int) -> float:
+        """Return the seconds of the exchange of a segment."""
+        own = self._a.gradients.get(segment)
+        if own is None:
+            return 0.0
+        whole, slices = self._groups[stage]
+        if self.is_averaging:
+            averaged = whole.summed(_Exchange.ALLREDUCE, own.whole) + slices.summed(_Exchange.ALLREDUCE, own.slices)
+            within = self._within(stage).summed(_Exchange.ALLREDUCE, own.whole, own.messages)
+            return averaged * self._tensors_averaged + within
+        of_whole = whole.summed(self._exchange, own.whole, own.messages, own.coded, self._everywhere)
+        of_slices = own.slices, own.slice_messages, own.coded_slices
+        return of_whole + slices.summed(self._exchange, *of_slices, self._everywhere) + self.coding(stage, segment)
+
+    def coding(self, stage: int, segment: int) -> float:
+        """Return the part of them in which the slowest rank codes its gradients and decodes those of others."""
+        a, own = self._a, self._a.gradients.get(segment)
+        if own is None or own.coded is None:
+            return 0.0
+        of_groups = zip(self._groups[stage], (own.whole, own.slices), strict=True)
+        coded = sum(nbytes for group, nbytes in of_groups if group.hosts > 1 or (self._everywhere and group.size > 1))
+        return float(a.speeds.coding[a.data_ranks[stage]].max()) * coded / a.plan.precision.wire.itemsize
+
+    @property
+    def _tensors_averaged(self) -> float:
+        """The tensors of a parameter's size that LOCAL averages by iteration: weights, and averaged moments."""
+        parallel, optim = self._a.plan.parallel_param, self._a.plan.optim
+        averaged = parallel.local_param.momentum == pb.LocalParameter.AVERAGE
+        moments = num_moments(optim) if averaged else int(optim.averages)
+        return (1 + moments) / parallel.local_param.steps
+
+    def _within(self, stage: int) -> Group:
+        """Return the ranks that sum whole gradients in each iteration of LOCAL: the peers of a replica, or a host."""
+        a, hosts = self._a, self._links.hosts
+        if a.plan.parallel_param.local_param.sum_within_hosts:
+            host = Counter(hosts[a.data_ranks[stage]].tolist()).most_common(1)[0][0]
+            return self._links.group([rank for rank in a.data_ranks[stage] if hosts[rank] == host])
+        return self._links.group(a.ranks[stage, :, 0] if a.is_peer else a.ranks[stage, :1, 0])
+
+    @cached_property
+    def status(self) -> float:
+        """Seconds in which all ranks learn of each other's loss and signals."""
+        status = self._links.group(range(self._a.size)).summed(_Exchange.ALLREDUCE, STATUS)
+        return self._a.cluster.waking + status if self._a.size > 1 else 0.0
+
+    @cached_property
+    def broadcast(self) -> float:
+        """Seconds in which the weights of the largest stage come back along a tree, without a codec."""
+        if self._exchange != _Exchange.TREE:
+            return 0.0
+        spent = [0.0] * self._a.stages
+        for segment, own in self._a.gradients.items():
+            stage = self._a.stage_of[segment]
+            whole, slices = self._groups[stage]
+            spent[stage] += whole.spread(own.whole, own.messages) + slices.spread(own.slices, own.slice_messages)
+        return max(spent)
+
+    def bytes_sent(self) -> Floats:
+        """Return (2,) the bytes that travel within hosts and between them in an iteration."""
+        a, found = self._a, np.zeros(2)
+        for segment, own in a.gradients.items():
+            stage = a.stage_of[segment]
+            whole, slices = self._groups[stage]
+            if self.is_averaging:
+                number = self._tensors_averaged
+                found += number * np.array(whole.travelling(_Exchange.ALLREDUCE, own.whole))
+                found += number * np.array(slices.travelling(_Exchange.ALLREDUCE, own.slices)) * a.slices
+                group = self._within(stage)
+                each = np.array(group.travelling(_Exchange.ALLREDUCE, own.whole))
+                found += each * (len(a.data_ranks[stage]) / group.size)
+            else:
+                found += whole.travelling(self._exchange, own.whole, own.coded, self._everywhere)
+                of_slices = slices.travelling(self._exchange, own.slices, own.coded_slices, self._everywhere)
+                found += np.array(of_slices) * a.slices
+        return found
+
+    def overlaps(self, stage: int) -> bool:
+        """Return whether gradients travel while the stage computes.
+
+        Along a tree they do not, nor on a single host whose cores all compute, since cores copy them there.
+        """
+        if self._exchange == _Exchange.TREE or self.is_averaging:
+            return False
+        whole, _ = self._groups[stage]
+        return whole.hosts > 1 or self.has_cores(stage)
+
+    def has_cores(self, stage: int) -> bool:
+        """Return whether each rank has a core besides those that compute."""
+        a = self._a
+        nodes = [a.cluster.nodes[host] for host in {a.cluster.hosts[rank] for rank in a.data_ranks[stage]}]
+        return all(not node.cores or node.cores >= 2 * node.ranks for node in nodes)
+
+
+@dataclass(frozen=True)
+class StageExchange:
+    """The exchange of a stage's gradients on the virtual clock.
+
+    Attributes:
+        undisturbed: when the stage's backward passes would be over, if nothing were summed meanwhile.
+        ready: when they are over.
+        intervals: the segments, and from when until when each is summed.
+    """
+
+    undisturbed: float
+    ready: float
+    intervals: tuple[tuple[int, float, float], ...]
+
+    @property
+    def end(self) -> float:
+        """When the last segment is summed."""
+        return self.intervals[-1][2] if self.intervals else 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds for which gradients are summed."""
+        return sum(end - start for _, start, end in self.intervals)
+
+
+class ExchangeOverlap:
+    """Plays the exchange of a stage's gradients beside its backward passes.
+
+    A sender sleeps before its first message, or still sends the one before. While backward passes are under way, each
+    message has to get a core, and takes some of what computing had. If no core is left for it, backward stands still
+    while gradients are coded.
+    """
+
+    def __init__(self, arrangement: Arrangement, costs: ExchangeCosts) -> None:
+        self._a, self._costs = arrangement, costs
+        # Of DELAYED many iterations are played, whose mean counts.
+        self._is_noisy = not arrangement.plan.parallel_param.is_delayed
+
+    def play(self, stage: int, ready: Floats, issued: IssuedGradients, is_bound: bool = False) -> StageExchange:
+        """Play the exchange of a stage.
+
+        Args:
+            stage: the number of the stage.
+            ready: when its backward passes are over, if nothing is summed meanwhile.
+            issued: what is to be summed.
+            is_bound: leave out what moments that are too early could make longer; the result is a lower bound.
+        """
+        a, data_ranks = self._a, self._a.data_ranks[stage]
+        # Of DELAYED many iterations are played, whose mean counts.
+        noise = a.speeds.noise[data_ranks] if self._is_noisy else np.zeros(len(data_ranks))
+        overlaps, has_cores = self._costs.overlaps(stage), self._costs.has_cores(stage)
+        link, intervals, late = Resource(), [], np.zeros(len(data_ranks))
+        done = undisturbed = expected_max(ready, noise)
+        for segment, moments in issued:
+            seconds = self._costs.seconds(stage, segment)
+            moment = expected_max(moments + late, noise) if overlaps else done
+            if is_bound:
+                start = link.serve(moment, seconds)
+            else:
+                start = link.start(moment) + (self._asleep(segment, link, moment, done) if seconds else 0.0)
+                link.free, part = self._end_of(start, seconds, done)
+                if seconds and part:
+                    late = late + part * a.gradients[segment].summed * a.speeds.interference[data_ranks]
+            if not has_cores:
+                late = late + self._costs.coding(stage, segment)
+            done = expected_max(ready + late, noise)
+            intervals.append((segment, start, link.free))
+        return StageExchange(undisturbed, done, tuple(intervals))
+
+    def _asleep(self, segment: int, link: Resource, moment: float, done: float) -> float:
+        """Return the seconds until a sender that has something to send at ``moment`` sends it."""
+        cluster, own = self._a.cluster, self._a.gradients.get(segment)
+        asleep = cluster.waking if link.free <= moment else 0.0
+        if link.start(moment) < done and own:
+            asleep = max(asleep, cluster.busy_waking * max(own.messages, own.slice_messages))
+        return asleep
+
+    def _end_of(self, start: float, seconds: float, done: float) -> tuple[float, float]:
+        """Return when a sum ends, and the part of it that is done while ranks compute, which they do until ``done``."""
+        slowly = seconds / self._a.cluster.busy_efficiency
+        if start >= done:
+            return start + seconds, 0.0
+        if start + slowly <= done:
+            return start + slowly, 1.0
+        part = (done - start) / slowly
+        return done + seconds * (1 - part), part
