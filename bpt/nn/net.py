@@ -387,7 +387,10 @@ class Net(nn.Module):
         return values
 
     def typed(self, top: Tensor) -> Tensor:
-        """What a layer without bottoms has made, which is float32, or what is handed out, in the run's precision."""
+        """Return ``top``, made by a layer without bottoms or given by the caller, in the run's precision.
+
+        Tops in other than floating-point numbers do not change.
+        """
         return top.to(self.context.precision.compute) if top.dtype in (torch.float32, *HALF) else top
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:

@@ -1,4 +1,4 @@
-"""The graph of a net that a text describes: where texts, layer types and graphs meet."""
+"""The graph of a net that a text describes: the place where texts, layer types and graphs meet."""
 
 from __future__ import annotations
 

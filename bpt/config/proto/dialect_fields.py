@@ -1,8 +1,8 @@
-"""Fields that are not BVLC's, inside the messages of BVLC's Caffe: which of them a binary net may be read with.
+"""The fields of forks inside the messages of BVLC's Caffe: which of them a binary net may be read with.
 
-A fork's number means something only in that fork. Such a field is read if the net has a sign of its fork and none of
-another that has the number too, or if it has one of bpt's own numbers. Otherwise it is left out, with a note: it is
-never given another meaning. What is BVLC's tells :func:`bpt.config.proto.fields.is_own`.
+The number of a fork's field has a meaning only in that fork. Such a field is read if the net has a sign of its fork and
+none of another that has the number too, or if it has one of bpt's own numbers. Otherwise it is omitted, with a note. It
+never gets another meaning. :func:`bpt.config.proto.fields.is_own` says which fields are BVLC's.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def known_fields(data: bytes, kind: Descriptor, where: str, name: str, reading: 
     """Return the serialised message ``data`` without the fields that ``reading`` does not explain.
 
     Args:
-        kind: the message, one of BVLC's.
-        where: what it is, in words, for notes.
-        name: the layer's.
+        kind: the message type, one of BVLC's.
+        where: the message in words, for notes.
+        name: the layer's name.
     """
     parts, seen = [], set()
     for each in outline(data):
@@ -112,7 +112,7 @@ def known_fields(data: bytes, kind: Descriptor, where: str, name: str, reading: 
 
 
 def _number(field: FieldDescriptor, reading: Reading) -> int | None:
-    """Return the schema's number of what the net means by the number of ``field``; ``None``: nobody can tell."""
+    """Return the schema's number for the net's meaning of ``field``'s number; ``None`` if it is unknown."""
     assert field.containing_type is not None
     kind, number = field.containing_type.name, field.number
     if reading.is_plain:
@@ -130,7 +130,10 @@ def _number(field: FieldDescriptor, reading: Reading) -> int | None:
 
 
 def _of_dropout(number: int, reading: Reading) -> int | None:
-    """R-FCN has ``scale_train`` 2, SegNet ``sample_weights_test`` 2, NVIDIA ``engine`` 2 and ``random_seed`` 3."""
+    """Return the schema's number of a field of dropout_param.
+
+    R-FCN has ``scale_train`` 2, SegNet ``sample_weights_test`` 2, NVIDIA ``engine`` 2 and ``random_seed`` 3.
+    """
     if reading.is_bpts:
         return number
     fields = pb.DropoutParameter.DESCRIPTOR.fields_by_name
@@ -140,7 +143,7 @@ def _of_dropout(number: int, reading: Reading) -> int | None:
 
 
 def without_second_values(blob: bytes, where: str, reading: Reading) -> bytes:
-    """Return ``blob`` without NVIDIA's ``raw_data`` if it has its values in BVLC's way."""
+    """Return ``blob`` without NVIDIA's ``raw_data`` if it also has its values in BVLC's form."""
     fields = list(outline(blob))
     numbers = {each.number for each in fields}
     if reading.is_plain or not (numbers & _BLOB_VALUES and numbers & _RAW):
@@ -152,7 +155,7 @@ def without_second_values(blob: bytes, where: str, reading: Reading) -> bytes:
 
 
 def is_sign_of_bpt(field: FieldDescriptor | None, each: WireField, content: bytes) -> bool:
-    """Return whether a field has one of bpt's own numbers, and what it holds is what bpt writes there."""
+    """Return whether a field has one of bpt's own numbers, with the type of content that bpt writes there."""
     return field is not None and field.number >= FIRST_OWN_NUMBER and is_own(field) and fits(field, each, content)
 
 

@@ -1,6 +1,6 @@
-"""Settings of BVLC's layer types in which Caffe's forks have numbers of their own, read as those of bpt's schema.
+"""Settings of BVLC's layer types in which Caffe's forks have their own numbers, read as those of bpt's schema.
 
-Each is decided by its own message where that is possible, else by the signs of a fork in the net; see ``dialects``.
+Each is decided by its own message where that is possible, else by the signs of a fork in the net (``dialects``).
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _can_pool(param: bytes) -> bool:
 
 
 def _by_axis(param: bytes, what: str) -> bytes:
-    """Write numbers that are there for each axis as those of height and width."""
+    """Write the numbers of each axis as those of height and width."""
     values: dict[int, list[WireField]] = {}
     for each in outline(param):
         if each.number in _BY_AXIS:

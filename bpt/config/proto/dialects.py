@@ -1,9 +1,9 @@
-"""Binary nets of Caffe's forks, whose numbers of fields collide, in the numbers of bpt's own schema.
+"""Binary nets of Caffe's forks, whose field numbers collide, in the numbers of bpt's own schema.
 
-What a number means is decided message by message, by how it is stored and by what its layer's type reads. Where that
-leaves two meanings, *signs* decide: what one fork alone writes, anywhere in the net. A field of BVLC's schema gets
-another meaning only if its own message cannot be BVLC's and there is a sign beside that; where two readings stay
-possible, the net is refused with both. A field that nothing here reads is left out, and reported.
+The meaning of a number is decided message by message, by its wire type and by the fields of its layer's type. Where two
+meanings remain, *signs* decide: content that only one fork writes, anywhere in the net. A field of BVLC's schema gets
+another meaning only if its own message cannot be BVLC's and there is a sign besides. Where two readings remain, the net
+is refused, and both are named. A field that nothing here reads is omitted and reported.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class NetOfDialect(NamedTuple):
 
     Attributes:
         net: the net.
-        notes: what was read in other numbers than the schema's, and what was left out.
-        changed: of layers, name and field of BVLC's schema that means another thing in the fork; see ``Reading``.
+        notes: fields that were read in other numbers than the schema's, and omitted fields.
+        changed: names of layers, each with a field of BVLC's schema that has another meaning in the fork (``Reading``).
     """
 
     net: pb.NetParameter
@@ -116,13 +116,13 @@ _READ_BY = {
 
 
 def read_net(path: str | os.PathLike[str], dialect: Dialect | None = None) -> NetOfDialect:
-    """Read the binary net at ``path``, whichever Caffe wrote it.
+    """Read the binary net at ``path``, written by any Caffe.
 
     Args:
-        dialect: the Caffe that wrote it; ``None``: the net's own fields must tell, where that matters.
+        dialect: the Caffe that wrote it; ``None``: the net's own fields must show it, where that matters.
 
     Raises:
-        FileError: it cannot be read, is damaged, or what its numbers mean is ambiguous.
+        FileError: the file cannot be read, is damaged, or the meaning of its numbers is ambiguous.
     """
     content = read_content(path, pb.NetParameter)
     try:
@@ -270,7 +270,7 @@ def _layer(layer: bytes, reading: Reading) -> bytes:
 
 
 def _number_of(each: WireField, content: bytes, kind: str, reading: Reading) -> int | None:
-    """Return the number that a layer's field has in the schema; ``None``: nothing there is what it may be."""
+    """Return the schema's number of a layer's field; ``None`` if the schema has nothing that it could be."""
     number = each.number
     if each.wire_type == VARINT:
         return _LAYER[_OF_NVIDIA[number]].number if number in _OF_NVIDIA else number

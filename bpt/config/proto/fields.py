@@ -1,4 +1,4 @@
-"""Questions about fields: protobuf's answers alike in all its versions, where messages differ, refusals of values."""
+"""Questions about fields: the same answers with all versions of protobuf, differences of messages, refused values."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def is_message(field: FieldDescriptor) -> bool:
 
 
 def is_own(field: FieldDescriptor) -> bool:
-    """Whether bpt, or another fork, added the field to one of Caffe's messages, so that Caffe does not know it."""
+    """Return whether bpt, or another fork, added the field to one of Caffe's messages, so that Caffe lacks it."""
     container = field.containing_type
     if container is None or container.name in _OLD_LAYERS:
         return False
@@ -119,9 +119,9 @@ _FREE_OF_LIMITS = frozenset(
 
 
 def not_numbers(message: Message) -> Iterator[tuple[FieldPath, float]]:
-    """Yield the way to each field that is NaN, or infinite where that means nothing, and its value.
+    """Yield the path and the value of each field that is NaN, or infinite where that means nothing.
 
-    Stored values of blobs are not looked at.
+    Stored values of blobs are not checked.
     """
     for field, value in message.ListFields():
         if is_message(field):
@@ -146,10 +146,10 @@ _LONG = 40  # characters of a value that is still shown
 
 
 def different_fields(was: Message, now: Message) -> Iterator[str]:
-    """``max_iter (200, now 100)``: each field whose value differs; a field that is not set has its default.
+    """Return each field whose value differs: ``max_iter (200, now 100)``. An unset field has its default.
 
     Args:
-        was, now: of one type.
+        was, now: two messages of one type.
     """
     for field in fields_of(was):
         mine, other = getattr(was, field.name), getattr(now, field.name)
@@ -182,7 +182,7 @@ Locate = Callable[..., Origin | None]
 
 
 def nowhere(*field: str | int) -> None:
-    """The ``Locate`` of a solver that was made in memory."""
+    """Return no place: the ``Locate`` of a solver that was made in memory."""
 
 
 def check_number(

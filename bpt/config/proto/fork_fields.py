@@ -1,7 +1,7 @@
-"""Fields of Caffe's forks: in which numbers NVIDIA's nets compute; what has no meaning here; what is refused.
+"""Fields of Caffe's forks: the number types of NVIDIA's nets; fields without effect here; refused fields.
 
-A field of the schema that is in neither table is read by somebody. Settings of a layer type that is not there need not
-be here: the type is what is refused.
+A field of the schema that is in neither table is read somewhere. Settings of an unknown layer type need not be listed,
+since the type itself is refused.
 """
 
 from __future__ import annotations

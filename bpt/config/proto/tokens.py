@@ -1,4 +1,4 @@
-"""Cuts text format into tokens that know their place, and tells what values mean, by the type of their field."""
+"""The tokens of text format with their places, and the meaning of values by the type of their field."""
 
 from __future__ import annotations
 
@@ -53,8 +53,11 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 def tokenize(text: str, path: str) -> Iterator[Token]:
     """Yield the tokens of ``text``, the last of kind END; errors call the text ``path``.
 
-    Raises PrototxtError at the first character that starts no token. Comments may hold anything, even bytes
-    that are not UTF-8 (decoded by ``surrogateescape``): Caffe does not mind them, and old files have them.
+    Comments may hold anything, even bytes that are not UTF-8 (decoded by ``surrogateescape``). Caffe accepts them, and
+    old files have them.
+
+    Raises:
+        PrototxtError: at the first character that starts no token.
     """
     position, line, line_start = 0, 1, 0
     while True:
@@ -91,7 +94,7 @@ def _complaint(character: str) -> str:
 class BadValueError(ValueError):
     """An error: a value does not fit its field.
 
-    ``takes`` says what would fit: it completes the sentence '"pad" takes ...'. ``hint`` ends the message.
+    ``takes`` names fitting values: it completes the sentence '"pad" takes ...'. ``hint`` ends the message.
     """
 
     def __init__(self, takes: str, hint: str = "") -> None:

@@ -22,13 +22,13 @@ from bpt.nn.pass_context import PassContext
 class Accuracy(Classifying, Layer):
     """The share of predictions whose label is among the ``accuracy_param { top_k }`` (default 1) best scores.
 
-    A score equal to the label's counts as better, so a net that tells nothing apart scores 0; so does a
-    score that is NaN. No label, or only ignored ones: 0.
+    A score equal to the label's counts as better, so a net with equal scores everywhere has accuracy 0. So does a NaN
+    score. Without labels, or with ignored ones only, the accuracy is 0.
 
-    Bottoms: scores with the classes along ``axis`` (default 1), and one label for each of the other
-    positions, or in the scores' shape a distribution, whose label is its most probable class. Tops: the accuracy and,
-    if named, that of each class. It never runs backward. With many ranks the tops are this rank's summands of the whole
-    batch's.
+    Bottoms: scores with the classes along ``axis`` (default 1), and one label for each of the other positions. The
+    second bottom may also have the scores' shape and hold distributions; the label is then the most probable class.
+    Tops: the accuracy and, if named, that of each class. The layer never runs backward. With many ranks the tops are
+    this rank's summands of the whole batch's.
 
     Raises:
         DataError: in ``forward``, for a label that is neither a class nor ``ignore_label``.

@@ -1,4 +1,4 @@
-"""Element-wise activations of one bottom: ReLU and its kin, Sigmoid, TanH, AbsVal, BNLL, Clip, Power and others."""
+"""Element-wise activations of one bottom: the ReLU family, Sigmoid, TanH, AbsVal, BNLL, Clip, Power and others."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class ReLU(Neuron):
 
 @LAYERS.register("ReLU6")
 class ReLU6(ReLU):
-    """``min(ReLU(x), 6)``, with ``relu_param { negative_slope }`` as ReLU; at 6 the gradient is 0.
+    """``min(ReLU(x), 6)``, with ``relu_param { negative_slope }`` as for ReLU; at 6 the gradient is 0.
 
-    Of the community's Caffes; the nets that use it are MobileNets (Sandler et al., *MobileNetV2*, 2018).
+    From the community's Caffes; MobileNets use it (Sandler et al., *MobileNetV2*, 2018).
     """
 
     @classmethod
@@ -78,10 +78,10 @@ class ReLU6(ReLU):
 
 @LAYERS.register("ELU")
 class ELU(Neuron):
-    """``lambda`` times ``x`` above 0, else times ``alpha · (exp(x) - 1)``; at 0 the gradient is ``lambda · alpha``.
+    """``lambda · x`` above 0, else ``lambda · alpha · (exp(x) - 1)``; at 0 the gradient is ``lambda · alpha``.
 
-    (Clevert et al., *Fast and Accurate Deep Network Learning by Exponential Linear Units*, 2016. ``lambda`` is 1 but in
-    NVIDIA's Caffe, for Klambauer et al., *Self-Normalizing Neural Networks*, 2017.)
+    (Clevert et al., *Fast and Accurate Deep Network Learning by Exponential Linear Units*, 2016. ``lambda`` is 1 except
+    in NVIDIA's Caffe, for Klambauer et al., *Self-Normalizing Neural Networks*, 2017.)
     """
 
     numbers = Autocast.WIDEST
@@ -112,7 +112,7 @@ class Sigmoid(Neuron):
 
 @LAYERS.register("Swish")
 class Swish(Neuron):
-    """``x / (1 + exp(-beta · x))``. (Ramachandran et al., *Searching for Activation Functions*, 2017.)"""
+    """``x / (1 + exp(-beta · x))`` (Ramachandran et al., *Searching for Activation Functions*, 2017)."""
 
     numbers = Autocast.WIDEST
 
@@ -161,7 +161,7 @@ class BNLL(Neuron):
 class Clip(Neuron):
     """``max(min, min(x, max))``; the gradient is 1 at the bounds and between them, else 0.
 
-    In place it is 1 everywhere, as in Caffe, where the bottom then holds what was clipped.
+    In place it is 1 everywhere, as in Caffe, where the bottom then holds the clipped values.
     """
 
     numbers = Autocast.WIDEST
@@ -201,7 +201,7 @@ class _ClipInPlace(torch.autograd.Function):
 class Power(Neuron):
     """``(shift + scale · x) ^ power``.
 
-    If ``scale · power`` is 0 the top is constant, even where the bottom is infinite, and hands no diff back.
+    If ``scale · power`` is 0 the top is constant, even where the bottom is infinite, and the bottom gets no diff.
     """
 
     @classmethod
@@ -224,7 +224,7 @@ class Power(Neuron):
 
 @LAYERS.register("Threshold")
 class Threshold(Neuron):
-    """1 where ``x > threshold`` (default 0), else 0. It never runs backward: it hands no diff back."""
+    """1 where ``x > threshold`` (default 0), else 0. It never runs backward, so the bottom gets no diff."""
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -243,8 +243,7 @@ class Threshold(Neuron):
 class PReLU(Neuron):
     """``max(x, 0) + slope · min(x, 0)``; at 0 the gradient is the slope.
 
-    Bottom ``(N, channels, …)``. Blob: the slopes ``(channels,)``, or ``()`` if ``channel_shared``; they
-    start at 0.25.
+    Bottom ``(N, channels, …)``. Blob: the slopes ``(channels,)``, or ``()`` if ``channel_shared``. They start at 0.25.
     """
 
     numbers = Autocast.WIDEST

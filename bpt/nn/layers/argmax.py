@@ -1,4 +1,4 @@
-"""ArgMax: where the largest elements are, or what they are."""
+"""ArgMax: the places or the values of the largest elements."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ FIELD = "argmax_param"
 class ArgMax(Layer):
     """The ``top_k`` (default 1) largest elements, the largest first; of equal ones that of the larger index.
 
-    With ``axis`` (a negative one counts from the last): along it; the top is as the bottom but for ``top_k`` in that
-    axis, and has the indices, or under ``out_max_val`` the values. Without: of each sample, flattened; the top is
-    ``(N, 1, top_k)``, or under ``out_max_val`` ``(N, 2, top_k)``: indices, then values; and has as many axes as
-    the bottom, with 1 for the others. It never runs backward: it hands no diff back.
+    With ``axis`` (a negative one counts from the last) they are taken along it. The top has the bottom's shape, with
+    ``top_k`` on that axis, and holds the indices, or under ``out_max_val`` the values. Without ``axis`` they are taken
+    of each sample, flattened. The top is ``(N, 1, top_k)`` with indices, or under ``out_max_val`` ``(N, 2, top_k)``
+    with indices, then values. It has as many axes as the bottom, filled with 1. The layer never runs backward: the
+    bottom gets no diff.
     """
 
     within_batch = sample_independent = True
@@ -82,7 +83,7 @@ class ArgMax(Layer):
 
 
 def _largest(x: Tensor, axis: int, number: int) -> tuple[Tensor, Tensor]:
-    """Return indices and values of so many of the largest elements along ``axis``."""
+    """Return indices and values of this number of largest elements along ``axis``."""
     # torch finds the first of equal elements, Caffe the last.
     turned = x.flip(axis)
     if number == 1:

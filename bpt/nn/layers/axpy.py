@@ -1,4 +1,4 @@
-"""Axpy: a blob with a factor for each channel, added to another one."""
+"""Axpy: a blob with a factor for each channel, added to another blob."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bpt.nn.layers.base import LAYERS, Family, Layer
 class Axpy(Layer):
     """``a · x + y``: the end of a block of SENet (Hu et al., *Squeeze-and-Excitation Networks*, 2018).
 
-    Bottoms ``a`` ``(N, channels)``, or with axes of 1 behind; ``x`` and ``y`` ``(N, channels, …)``. Top as ``x``.
+    Bottoms ``a`` ``(N, channels)``, or with axes of 1 at the end; ``x`` and ``y`` ``(N, channels, …)``. Top as ``x``.
     """
 
     numbers = Autocast.WIDEST

@@ -2,20 +2,20 @@
 
 Life of a layer:
 
-1. ``infer`` (a classmethod) checks the text against the bottoms' shapes and tells the shapes of tops
-   and parameters. It allocates nothing, so a plan or a summary of a net of any size is cheap.
-2. ``Layer(spec, context)`` makes the layer; the Net then tells it the shapes of its bottoms (``set_up``) and gives it
-   its parameters as ``self.blobs``, in Caffe's order and shapes, filled by the text's fillers.
-3. ``forward(*bottoms)`` computes the tops from the bottoms, in Caffe's arithmetic. Gradients come from
-   autograd, or from a ``torch.autograd.Function`` where Caffe's rule differs from calculus or ours is
-   faster. Bottoms are never modified, except through the in-place rule of ``Layer.in_place``.
+1. ``infer`` (a classmethod) checks the text against the bottoms' shapes and returns the shapes of tops and parameters.
+It allocates nothing, so a plan or a summary of a net of any size is cheap.
+2. ``Layer(spec, context)`` makes the layer. The Net then passes it the shapes of its bottoms (``set_up``) and gives it
+its parameters as ``self.blobs``, in Caffe's order and shapes, filled by the text's fillers.
+3. ``forward(*bottoms)`` computes the tops from the bottoms, in Caffe's arithmetic. Gradients come from autograd, or
+from a ``torch.autograd.Function`` where Caffe's rule differs from calculus or ours is faster. Bottoms are never
+modified, except through the in-place rule of ``Layer.in_place``.
 
-How many bottoms and tops a type takes stands in ``arity`` and is checked by the graph, never by a layer.
+``arity`` gives the number of bottoms and tops of a type. The graph checks it, never a layer.
 
-With many ranks, shapes in ``infer`` are those of the whole batch, and ``forward`` has this rank's samples (axis 0 of
-all bottoms), perhaps none. A layer must give each sample what it would get in the whole batch: ``share_of`` tells which
-samples these are, ``of_whole_batch`` turns what is counted here into what is counted on all ranks, and a layer
-that cannot do without the others says so in ``mixes_samples``.
+With many ranks, shapes in ``infer`` are those of the whole batch. ``forward`` has the samples of this rank (axis 0 of
+all bottoms), perhaps none. A layer must give each sample the result that it would get in the whole batch. ``share_of``
+returns which samples these are. ``of_whole_batch`` turns a count on this rank into a count over all ranks. A layer that
+cannot work on a part of the batch gives its reason in ``mixes_samples``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from bpt.nn.pass_context import CurrentPass, PassContext
 
 
 class Family(enum.Enum):
-    """What a layer is in the eyes of a reader of networks, in words for a drawing's legend."""
+    """The kind of a layer for a reader of networks, in words for the legend of a drawing."""
 
     DATA = "data"
     CONVOLUTION = "convolution"
@@ -52,7 +52,7 @@ class Family(enum.Enum):
 
 
 class Layer(nn.Module):
-    """One layer of a net: what is computed, not where or when."""
+    """One layer of a net: it says what is computed, not where or when."""
 
     arity: ClassVar[Arity] = Arity()
     is_loss: ClassVar[bool] = False
@@ -116,53 +116,54 @@ class Layer(nn.Module):
 
     @property
     def context(self) -> PassContext:
-        """Of the pass under way."""
+        """The context of the current pass."""
         return self._pass.context
 
     def follow(self, current: CurrentPass) -> None:
-        """See the passes of a net from now on; the Net calls this."""
+        """Read the passes of a net from now on. The Net calls this."""
         self._pass = current
 
     @property
     def own_rotation(self) -> ShardRotation | None:
-        """When a net whose first data this layer has rotates its shares; ``None``: it has none of its own."""
+        """The rotation of a net whose shares rotate with this layer's data; ``None`` if the layer has none."""
         return None
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
-        """Shapes of tops and parameters for these bottoms.
+        """Return the shapes of tops and parameters for these bottoms.
 
         Raises:
-            LayerError: the text or the shapes do not fit; by ``spec.error(message, *field_path)``. A
-                message about shapes shows them.
+            LayerError: the text or the shapes do not fit; made by ``spec.error(message, *field_path)``. A message about
+                shapes shows them.
         """
         raise NotImplementedError
 
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        """Floating-point operations of a forward pass; by default one for each element of the tops."""
+        """Return the number of floating-point operations of a forward pass; by default ``flops_per_element``."""
         return sum(map(count, tops)) if cls.computes else 0
 
     @classmethod
     def reread(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        """Elements of blobs that backward must read again, besides diffs and parameters; by default all bottoms'.
+        """Return how many elements of blobs backward reads again, besides parameters; by default the bottoms'.
 
-        0 where the diffs of the bottoms do not depend on the bottoms: the layer is linear in them.
+        Diffs do not count. The number is 0 where the diffs of the bottoms do not depend on the bottoms: the layer is
+        linear in them.
         """
         return sum(map(count, bottoms)) if cls.computes and not cls.is_view else 0
 
     @classmethod
     def keeps(cls, spec: LayerSpec) -> float:
-        """Return for each number of its tops, how many training keeps for it until it has run backward.
+        """Return how many numbers training keeps for each number of the tops until backward has run.
 
-        By default 1, the top itself, which the layer behind reads again. A layer that can write its top over a
+        The default is 1: the top itself, which the next layer reads again. A layer that can write its top over a
         bottom, or is folded into the layer before, keeps none of its own (``bpt.nn.fusion``).
         """
         return 0.0 if cls.overwrites else 1.0
 
     @classmethod
     def autocast(cls, spec: LayerSpec) -> Autocast:
-        """In which numbers it computes where a run is in half precision."""
+        """Return the numbers in which the layer computes where a run is in half precision."""
         if cls.numbers is not None:
             return cls.numbers
         moves = not cls.computes and cls.arity.bottoms[0] > 0
@@ -170,9 +171,9 @@ class Layer(nn.Module):
 
     @classmethod
     def allow_force_backward(cls, bottom: int) -> bool:
-        """Return whether this bottom can get a diff, be it asked for by layers before it or by ``force_backward``.
+        """Return whether this bottom can get a diff, requested by layers before it or by ``force_backward``.
 
-        Asked by its place from the front (0, 1, …) and by that from the end (-1, -2, …): one no is enough.
+        The caller asks by the place from the front (0, 1, …) and by that from the end (-1, -2, …). One no is enough.
         """
         return True
 
@@ -180,10 +181,10 @@ class Layer(nn.Module):
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
         """Return why the samples of these bottoms (axis 0) cannot be on different ranks; empty if they can.
 
-        BatchNorm is let pass: it normalises by a rank's own samples, as Caffe does, unless it is told to ``sync``.
+        BatchNorm is allowed: it normalises by a rank's own samples, as Caffe does, unless it has to ``sync``.
 
         Returns:
-            A clause to go on from: ``"softmax_param { axis: 0 } runs along the samples"``.
+            A clause that completes a sentence: ``"softmax_param { axis: 0 } runs along the samples"``.
         """
         if cls.whole_batch_only:
             return cls.whole_batch_only
@@ -196,37 +197,43 @@ class Layer(nn.Module):
 
     @classmethod
     def counts_by_data(cls, spec: LayerSpec) -> str:
-        """Return why the samples of a batch cannot come in micro-batches, one behind the other; empty if they can.
+        """Return why the samples of a batch cannot come in micro-batches, one after the other; empty if they can.
 
         ``of_whole_batch`` of a number that depends on the data needs all samples at the same time.
 
         Returns:
-            A clause to go on from: ``"ignore_label leaves labels out"``.
+            A clause that completes a sentence: ``"ignore_label leaves labels out"``.
         """
         return cls.whole_batch_only
 
     @classmethod
     def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
-        """Return what is worth saying of its settings in a drawing, the most telling first.
+        """Return the settings that a drawing shows, the most important first.
 
         Args:
-            axes: spatial ones of its top.
+            layer: the text of the layer.
+            axes: the number of spatial axes of its top.
         """
         return ()
 
     @classmethod
     def gives_constants(cls, spec: LayerSpec) -> bool:
-        """Return whether its tops are the same in each pass, without bottoms, as long as its parameters are."""
+        """Return whether its tops are the same in each pass, without bottoms, while its parameters do not change."""
         return False
 
     @classmethod
     def normalises_by_batch(cls, spec: LayerSpec) -> bool:
-        """Whether it normalises by statistics of the samples that it sees, so that it makes a difference which."""
+        """Return whether it normalises by statistics of the samples of a pass, so that their choice matters."""
         return False
 
     @classmethod
     def syncs(cls, spec: LayerSpec, by_default: bool) -> bool:
-        """Return whether these are the statistics of the whole batch. ``by_default``: as ``parallel_param`` says."""
+        """Return whether it normalises by statistics of the whole batch.
+
+        Args:
+            spec: the layer.
+            by_default: the default, from ``parallel_param``.
+        """
         return False
 
     @property
@@ -242,7 +249,7 @@ class Layer(nn.Module):
         assert not states, f"{self.spec.name}: {self.spec.type} keeps nothing"
 
     def set_up(self, bottoms: Sequence[Shape]) -> None:
-        """Get ready for bottoms of these shapes, of the whole batch (Caffe: ``LayerSetUp``); the Net calls it once."""
+        """Prepare for bottoms of these shapes, of the whole batch (Caffe: ``LayerSetUp``). The Net calls it once."""
 
     def add_blob(self, values: nn.Parameter, shape: Shape) -> None:
         """Give the layer its next parameter blob; the Net calls this."""
@@ -250,7 +257,7 @@ class Layer(nn.Module):
         self._blob_shapes.append(shape)
 
     def blob(self, index: int) -> Tensor:
-        """Parameter blob ``index`` in this layer's shape.
+        """Return parameter blob ``index`` in this layer's shape.
 
         The values may belong to another layer; under ``share_mode: PERMISSIVE`` even in another shape.
         """
@@ -263,19 +270,19 @@ class Layer(nn.Module):
         raise NotImplementedError
 
     def overwrite(self, place: int, *bottoms: Tensor) -> Tensor:
-        """Return what ``forward`` gives, in the memory of bottom ``place``, one of ``overwrites``."""
+        """Return the result of ``forward``, in the memory of bottom ``place``, one of ``overwrites``."""
         raise NotImplementedError
 
     def channel_affine(self) -> ChannelAffine | None:
-        """Return what it does to its one bottom, if that is factors and summands by channel as things are now."""
+        """Return its effect on its one bottom, if that is now factors and summands by channel; otherwise ``None``."""
         return None
 
     def folded(self, affine: ChannelAffine) -> Weights:
-        """The weights by which ``forward_by`` does what this layer, which ``folds_affine``, and one behind it do."""
+        """Return weights with which ``forward_by`` computes this layer, which ``folds_affine``, then ``affine``."""
         raise NotImplementedError
 
     def forward_by(self, weights: Weights, bottom: Tensor) -> Tensor:
-        """Return the top by ``folded`` weights."""
+        """Return the top that ``folded`` weights give."""
         raise NotImplementedError
 
     def share_of(self, bottom: Tensor) -> Share:
@@ -287,11 +294,11 @@ class Layer(nn.Module):
         return share
 
     def of_whole_batch(self, number: Tensor | int) -> Tensor | int:
-        """Return what ``number`` is for the whole batch.
+        """Return ``number``, counted on this rank, as a number of the whole batch.
 
         Args:
-            number: an int, that each of this rank's samples has an equal part in, is scaled (and stays 0 without
-                samples). A tensor, that depends on the data, is summed over the ranks: a collective call.
+            number: an int, in which each sample of this rank has an equal part, is scaled (and stays 0 without
+                samples). A tensor, which depends on the data, is summed over the ranks by a collective call.
         """
         if not self.context.is_divided:
             return number
@@ -308,17 +315,17 @@ class Layer(nn.Module):
         return bool(self.spec.tops) and self.spec.tops[:1] == self.spec.bottoms[:1]
 
     def close(self) -> None:
-        """Give back, or complete, what it holds besides memory: files. It may be used again."""
+        """Release or complete what the layer holds besides memory, such as files. It may be used again."""
 
     def extra_repr(self) -> str:
         return f"{self.spec.name}: {', '.join(self.spec.bottoms)} -> {', '.join(self.spec.tops)}"
 
 
 class DataLayer(Layer):
-    """A layer without bottoms that hands out the samples of a data set, in order, for ever.
+    """A layer without bottoms that gives the samples of a data set, in order, endlessly.
 
-    ``position`` counts the samples handed out since the start of training, to all ranks together. It is saved in
-    snapshots; setting it makes the next forward continue there.
+    ``position`` counts the samples that all ranks together have received since the start of training. Snapshots save
+    it. Setting it makes the next forward continue there.
     """
 
     arity: ClassVar[Arity] = Arity(bottoms=(0, 0), tops=(1, None))
@@ -329,18 +336,19 @@ class DataLayer(Layer):
 
     @classmethod
     def sample_shape(cls, spec: LayerSpec) -> Shape:
-        """Return the shape of a sample of the first top, if the text alone tells it, wherever the data are; else ()."""
+        """Return the shape of a sample of the first top, if the text alone gives it for any data; else ()."""
         return ()
 
     @classmethod
     def label_shape(cls, batch: int) -> Shape:
-        """The shape of each top but the first, as far as the text tells it: one number a sample of the ``batch``."""
+        """Return the shape of each top but the first, as far as the text gives it: one number a sample."""
         return (batch,)
 
     @classmethod
     def preprocessing(cls, spec: LayerSpec) -> pb.ImagePreprocessing | None:
-        """Return how an image file becomes a sample; ``None`` if samples are not made of images. A look at the data
-        tells.
+        """Return how an image file becomes a sample; ``None`` if samples are not made of images.
+
+        This reads the data.
 
         Raises:
             BptError: the data cannot be read.
@@ -353,9 +361,9 @@ class DataLayer(Layer):
         raise NotImplementedError
 
     def content(self) -> tuple[str, str]:
-        """Return a digest of some of what it reads, to compare with other ranks' copies, and its path; two empty
-        texts: there
-        is nothing to compare.
+        """Return a digest of a part of the data, to compare with other ranks' copies, and the path of the data.
+
+        Two empty texts mean that there is nothing to compare.
         """
         return "", ""
 
@@ -369,7 +377,7 @@ class DataLayer(Layer):
 
     @property
     def share(self) -> Share:
-        """Which samples of a whole batch this rank gets; may be set between passes."""
+        """The samples of a whole batch that this rank gets. It may be set between passes."""
         raise NotImplementedError
 
     @share.setter
@@ -377,7 +385,7 @@ class DataLayer(Layer):
         raise NotImplementedError
 
     def rotate(self, rotation: ShardRotation) -> None:
-        """Rotate the shares of batches from now on. Only for layers with an ``own_rotation``."""
+        """Rotate the shares of batches from now on. Only a layer with an ``own_rotation`` can do so."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -390,10 +398,7 @@ LAYERS: Registry[type[Layer]] = Registry(
 
 
 def batch_of(graph: LayerGraph) -> int:
-    """Return the batch size that the text of a net says: that of its first data layer, or of what stands for one.
-
-    0: none.
-    """
+    """Return the batch size in the text of a net: that of its first data layer or of its replacement; 0 if none."""
     sources = [node for node in graph.nodes if not node.bottoms and node.tops]
     sources.sort(key=lambda node: not issubclass(LAYERS[node.type], DataLayer))
     shapes = [graph.edges[node.tops[0]].shape for node in sources]

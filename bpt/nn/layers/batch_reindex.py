@@ -1,4 +1,4 @@
-"""BatchReindex: some of the samples, in any order, also repeatedly."""
+"""BatchReindex: selected samples, in any order, with repetition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bpt.nn.layers.labels import row_indices
 class BatchReindex(Layer):
     """``top[i] = bottom[index[i]]``, along axis 0.
 
-    Bottoms: a blob ``(N, …)``; indices ``(M,)`` of its samples, which get no diff. A sample that is taken more than
+    Bottoms: a blob ``(N, …)``; indices ``(M,)`` of its samples, which get no diff. A sample that is selected more than
     once gets the sum of the diffs. Top: ``(M, …)``.
 
     Raises:

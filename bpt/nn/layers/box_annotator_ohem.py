@@ -1,4 +1,4 @@
-"""BoxAnnotatorOHEM: labels for the regions that are hardest to classify."""
+"""BoxAnnotatorOHEM: selects the labels of the regions that are hardest to classify."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ FIELD = "box_annotator_ohem_param"
 
 @LAYERS.register("BoxAnnotatorOHEM")
 class BoxAnnotatorOHEM(Layer):
-    """Of each image the ``roi_per_img`` regions with the largest losses keep their labels and weights.
+    """Labels and weights, kept only for the ``roi_per_img`` regions of each image with the largest losses.
 
     Bottoms: regions ``(R, 5)``, whose column 0 is the image; their losses and their labels, R of each; weights of their
-    boxes ``(R, C)``. Tops: labels ``(R, 1, 1, 1)``, ``ignore_label`` (-1) for the others, and weights
-    ``(R, C, 1, 1)``, 0 for the others. It hands no diff back. (Of R-FCN's Caffe; Shrivastava et al., *Training
-    Region-based Object Detectors with Online Hard Example Mining*, 2016.)
+    boxes ``(R, C)``. Tops: labels ``(R, 1, 1, 1)``, ``ignore_label`` (-1) for the others, and weights ``(R, C, 1, 1)``,
+    0 for the others. The bottoms get no diff. (From R-FCN's Caffe; Shrivastava et al., *Training Region-based Object
+    Detectors with Online Hard Example Mining*, 2016.)
     """
 
     arity = Arity(bottoms=(4, 4), tops=(2, 2))

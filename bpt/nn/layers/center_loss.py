@@ -1,4 +1,4 @@
-"""CenterLoss: features near the centre of their class."""
+"""CenterLoss: pulls features to the centre of their class."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class CenterLoss(Loss):
 
     Bottoms: features, flattened from ``axis`` (1) on, and N labels. Blob: the centres ``(num_output, features)``. Their
     gradient is not that of the loss but ``Σ (c - x) / (1 + n)`` over the n features of a class, whatever
-    ``loss_weight`` says, so that with a rate of 1 they follow the means. (Wen et al., *A Discriminative Feature
-    Learning Approach for Deep Face Recognition*, 2016, eq. 2 to 4.)
+    ``loss_weight`` says. So with a rate of 1 they follow the means. (Wen et al., *A Discriminative Feature Learning
+    Approach for Deep Face Recognition*, 2016, eq. 2 to 4.)
     """
 
     reads = frozenset()
@@ -58,7 +58,7 @@ class CenterLoss(Loss):
 
 
 class _Apart(torch.autograd.Function):
-    """The difference of each feature from its centre; the centres get a diff of their own, see CenterLoss."""
+    """The difference of each feature from its centre; the centres get the gradient that CenterLoss defines."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, features: Tensor, centres: Tensor, labels: Tensor, number: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Concat: bottoms one behind the other along an axis."""
+"""Concat: joins bottoms along an axis."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bpt.nn.pass_context import PassContext
 
 @LAYERS.register("Concat")
 class Concat(Layer):
-    """Joins bottoms along ``axis`` (default 1; the old form is ``concat_dim``); the other axes must agree."""
+    """The bottoms joined along ``axis`` (default 1; the old form is ``concat_dim``); their other axes must agree."""
 
     arity = Arity(bottoms=(1, None))
     within_batch = sample_independent = True

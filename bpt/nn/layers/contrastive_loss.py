@@ -1,4 +1,4 @@
-"""ContrastiveLoss: draws the features of alike pairs together and pushes those of others apart."""
+"""ContrastiveLoss: pulls the features of similar pairs together and pushes those of other pairs apart."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ NEAR = 1e-4  # what Caffe adds to a distance that it divides by
 class ContrastiveLoss(Loss):
     """``1 / 2N · Σ y · d² + (1 - y) · max(margin - d, 0)²``, with ``d`` the distance of a pair of features.
 
-    Under ``legacy_version`` the second term is ``max(margin - d², 0)``. Bottoms: features ``(N, C)`` twice, and
-    ``N`` labels, whose integer part is 0 if the pair is not alike. (Hadsell et al., *Dimensionality Reduction by
-    Learning an Invariant Mapping*, 2006.)
+    Under ``legacy_version`` the second term is ``max(margin - d², 0)``. Bottoms: features ``(N, C)`` twice, and ``N``
+    labels, whose integer part is 0 if the pair is dissimilar. (Hadsell et al., *Dimensionality Reduction by Learning an
+    Invariant Mapping*, 2006.)
     """
 
     arity = Arity(bottoms=(3, 3), auto_tops=True)

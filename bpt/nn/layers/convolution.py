@@ -1,4 +1,4 @@
-"""Convolution over any number of spatial axes up to three, and Deconvolution, the other way round."""
+"""Convolution over up to three spatial axes, and Deconvolution, its transpose."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bpt.nn.pass_context import PassContext
 
 
 class BaseConvolution(Layer):
-    """What Convolution and Deconvolution have in common: all of ``convolution_param``, and the filters."""
+    """The common base of Convolution and Deconvolution: all of ``convolution_param``, and the filters."""
 
     arity = Arity(bottoms=(1, None), tops=(1, None), as_many_tops_as_bottoms=True)
     transposed: ClassVar[bool] = False  # from the places to what the windows lie on, as a convolution's gradient goes
@@ -66,7 +66,7 @@ class BaseConvolution(Layer):
 
     @classmethod
     def _too_small(cls, window: ConvolutionWindow, bottom: Shape) -> str:
-        """Return why there are no places."""
+        """Return why the top would have no places; empty if it has some."""
         if cls.transposed:
             return f"pad {window.pad} takes away all that the windows of a bottom of shape {bottom} reach over"
         return too_small(window, bottom)
@@ -103,12 +103,12 @@ class BaseConvolution(Layer):
 
 @LAYERS.register("Convolution")
 class Convolution(BaseConvolution):
-    """Slides ``num_output`` filters over each bottom; all bottoms share the filters.
+    """``num_output`` filters that slide over each bottom; all bottoms share the filters.
 
-    Bottom ``(…, channels, spatial axes …)``, with the channels at ``axis``; top the same with
-    ``num_output`` channels and ``(in + 2·pad - extent) // stride + 1`` places on each spatial axis.
-    Blobs: filters ``(num_output, channels / group, kernel …)``, and ``(num_output,)`` if ``bias_term``.
-    ``engine`` and ``force_nd_im2col`` choose among Caffe's implementations and change nothing here.
+    Bottom ``(…, channels, spatial axes …)``, with the channels at ``axis``. The top has ``num_output`` channels and
+    ``(in + 2·pad - extent) // stride + 1`` places on each spatial axis. Blobs: filters ``(num_output, channels / group,
+    kernel …)``, and ``(num_output,)`` if ``bias_term``. ``engine`` and ``force_nd_im2col`` choose among Caffe's
+    implementations and change nothing here.
     """
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
@@ -124,7 +124,7 @@ class Convolution(BaseConvolution):
         return self._convolve(bottom, weight, bias)
 
     def packed(self, weights: Weights, bottom: Tensor) -> PackedConvolution | None:
-        """``forward_by`` these weights, for bottoms like this one, if there is a faster way."""
+        """Return a faster ``forward_by`` these weights for bottoms like this one; ``None`` if there is none."""
         weight, bias = weights
         assert weight is not None
         window = self.window
@@ -151,14 +151,14 @@ def check_bottoms(spec: LayerSpec, bottoms: Sequence[Shape], axis: int) -> None:
 
 
 def too_small(window: ConvolutionWindow, bottom: Shape) -> str:
-    """Return why no window stands on ``bottom``."""
+    """Return why no window fits on ``bottom``; empty if one does."""
     return (
         f"a kernel that reaches over {window.extent} is bigger than the bottom of shape {bottom} with pad {window.pad}"
     )
 
 
 def channels_of_samples(spec: LayerSpec, bottom: Shape) -> str:
-    """Return why samples cannot be on different ranks if the channels' axis is theirs; empty if it is not."""
+    """Return why samples cannot be on different ranks if axis 0 holds channels; empty if it does not."""
     axis = canonical_axis(spec, spec.param.convolution_param.axis, bottom, FIELD, "axis")
     return "" if axis else "it takes axis 0, the samples, for channels"
 
@@ -181,11 +181,11 @@ def _check_channels(spec: LayerSpec, bottom: Shape, axis: int) -> None:
 
 @LAYERS.register("Deconvolution")
 class Deconvolution(BaseConvolution):
-    """Each element of a bottom puts the filters, times itself, on the top; where they overlap they add up.
+    """A transposed Convolution: each element of a bottom adds the filters, times itself, to the top.
 
-    So forward is what a Convolution from the top to the bottom does backward, and the places on a spatial axis are
+    So forward is the backward pass of a Convolution from the top to the bottom. The places on a spatial axis are
     ``stride · (in - 1) + extent - 2·pad``. Blobs: filters ``(channels, num_output / group, kernel …)``, and
-    ``(num_output,)`` if ``bias_term``. A filler takes the axes of the filters as it does for all layers, so that its
+    ``(num_output,)`` if ``bias_term``. A filler reads the axes of the filters as it does for all layers, so its
     ``FAN_IN`` is ``num_output / group · kernel``. Everything else is as in Convolution.
     """
 
@@ -194,9 +194,9 @@ class Deconvolution(BaseConvolution):
 
 @LAYERS.register("DepthwiseConvolution")
 class DepthwiseConvolution(Convolution):
-    """A Convolution, with the same ``convolution_param`` and blobs; torch finds the fast way by itself.
+    """A Convolution with the same ``convolution_param`` and blobs; torch finds the fast algorithm by itself.
 
-    Nets set ``group`` to the number of channels. It is not set by the layer: without it there is one group, as in
+    Nets set ``group`` to the number of channels. The layer does not set it: without it there is one group, as in
     Convolution.
     """
 
@@ -208,7 +208,7 @@ class DepthwiseConvolution(Convolution):
 class ConvolutionDepthwise(DepthwiseConvolution):
     """A DepthwiseConvolution whose ``group`` is ``num_output``, the number of channels, whatever its text says.
 
-    Of another fork (see Zhang et al., *ShuffleNet*, 2018, whose nets use it).
+    From another fork (Zhang et al., *ShuffleNet*, 2018, whose nets use it).
     """
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:

@@ -1,4 +1,4 @@
-"""Correlation: how alike places of two feature maps are that lie apart by each displacement."""
+"""Correlation: the similarity of places of two feature maps at each displacement."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ FIELD = "correlation_param"
 
 @LAYERS.register("Correlation")
 class Correlation(Layer):
-    """For each displacement a channel: the mean product of patches of two blobs ``(N, C, H, W)`` that lie so far apart.
+    """A channel for each displacement: the mean product of patches of two blobs ``(N, C, H, W)`` at that displacement.
 
     Patches are ``kernel_size`` (odd) wide, lie ``stride_1`` apart, and are moved in the second blob by each multiple of
-    ``stride_2`` up to ``max_displacement``, row by row; both blobs get ``pad`` zeros around. ``correlation_type:
+    ``stride_2`` up to ``max_displacement``, row by row. Both blobs are padded with ``pad`` zeros. ``correlation_type:
     SUBTRACT`` takes the mean absolute difference instead. (Dosovitskiy et al., *FlowNet*, 2015, eq. 1.)
     """
 

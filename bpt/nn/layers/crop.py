@@ -18,8 +18,8 @@ FIELD = "crop_param"
 class Crop(Layer):
     """The first bottom from ``offset`` on, in the second bottom's size on the axes from ``axis`` on.
 
-    ``offset`` is given once for these axes, or once for each of them; without it they are cut from 0 on. Of the second
-    bottom only the shape matters, and its diff is 0.
+    ``offset`` is given once for these axes, or once for each of them. The default is 0. Only the shape of the second
+    bottom matters, and its diff is 0.
     """
 
     arity = Arity(bottoms=(2, 2))

@@ -18,7 +18,7 @@ FIELD = "crop_center_param"
 class CropCenter(Layer):
     """The bottom without its first and last ``crop_size`` elements along each axis; one number for each axis.
 
-    Of waifu2x's Caffe, which adds a convolution without padding to what it was made of.
+    From waifu2x's Caffe, which adds the result of a convolution without padding to its input.
     """
 
     arity = Arity()

@@ -1,4 +1,4 @@
-"""DetectionEvaluate: which of the objects that a net has found are right."""
+"""DetectionEvaluate: decides which of the detected objects are right."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ DETECTION = 7
 
 @LAYERS.register("DetectionEvaluate")
 class DetectionEvaluate(Layer):
-    """Top: rows of five, ``(1, 1, classes + found, 5)``, of which a test makes the mean average precision.
+    """Rows of five, ``(1, 1, classes + found, 5)``, from which a test computes the mean average precision.
 
-    First (-1, label, objects, -1, -1) for each class but ``background_label_id``, then (image, label, score, right,
-    wrong) for each detection, with 0 or 1: right, if it overlaps by at least ``overlap_threshold`` (Jaccard) an object
-    of its label that no better detection of this image has taken. Without ``evaluate_difficult_gt`` difficult objects
-    do not count, and what has found one is neither right nor wrong.
+    The first rows are (-1, label, objects, -1, -1) for each class but ``background_label_id``. Then follows (image,
+    label, score, right, wrong) for each detection, with 0 or 1. A detection is right if it overlaps, by at least
+    ``overlap_threshold`` (Jaccard), an object of its label that no better detection of this image has taken. Without
+    ``evaluate_difficult_gt`` difficult objects do not count, and their detections are neither right nor wrong.
 
     Bottoms: detections ``(1, 1, found, 7)`` as DetectionOutput makes them, objects ``(1, 1, objects, 8)`` as
-    AnnotatedData does. It never runs backward. Of SSD's Caffe.
+    AnnotatedData does. The layer never runs backward. From SSD's Caffe.
     """
 
     arity = Arity(bottoms=(2, 2))

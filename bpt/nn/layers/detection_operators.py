@@ -1,7 +1,7 @@
-"""What DetectionOutput and Proposal choose, as single operators of a program that ``torch.export`` writes down.
+"""The choices of DetectionOutput and Proposal as single operators of a program that ``torch.export`` writes.
 
-How many boxes that are depends on the numbers, of which a program knows nothing; and ONNX has NonMaxSuppression.
-torch runs a program with them where this file is imported.
+The number of chosen boxes depends on the data, which a program cannot express. ONNX has NonMaxSuppression for that.
+torch can run such a program where this file is imported.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ COLUMNS = 7
 
 
 def detected(boxes: Tensor, scores: Tensor, background: int, least: float, nms: Suppression, keep: int) -> Tensor:
-    """Return the rows of DetectionOutput: (1, 1, found, 7); a row of -1 for each image if nothing is found in any.
+    """Return the rows of DetectionOutput, (1, 1, found, 7); a row of -1 for each image if no image has a detection.
 
     Args:
         boxes: (N, P, 4), or (N, P, classes, 4).
         scores: (N, P, classes).
-        background, least, nms, keep: as of ``detect``.
+        background, least, nms, keep: the arguments of ``detect`` with these names.
     """
     parts = []
     for image, candidates in enumerate(zip(boxes, scores, strict=True)):

@@ -1,4 +1,4 @@
-"""DetectionOutput: the objects that a net has found, as boxes with labels and scores."""
+"""DetectionOutput: the objects that a net has detected, as boxes with labels and scores."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ FIELD = "detection_output_param"
 
 @LAYERS.register("DetectionOutput")
 class DetectionOutput(Layer):
-    """Top: rows (image, label, score, xmin, ymin, xmax, ymax), ``(1, 1, found, 7)``.
+    """Rows (image, label, score, xmin, ymin, xmax, ymax) of detected objects: top ``(1, 1, found, 7)``.
 
-    They come by image, label and falling score; boxes are in parts of the image, and may reach beyond it. If nothing
-    is found in any image there is one row of -1 for each, but for the image's number. The graph knows one row.
+    They are sorted by image, label and falling score. Boxes are in parts of the image, and may reach beyond it. Without
+    any detection there is one row of -1 for each image, after its number. The graph knows one row.
 
-    Bottoms: how the boxes of objects differ from the prior boxes ``(N, priors · 4)``, or ``(N, priors · classes · 4)``
-    without ``share_location``; the scores ``(N, priors · num_classes)``, as a Softmax makes them; the prior boxes and
-    their variances ``(1, 2, priors · 4)``. A score counts if it is above ``confidence_threshold``; ``nms_param`` says
-    which boxes of a class are too near to a better one, ``keep_top_k`` how many of an image stay (-1: all).
+    Bottoms: offsets of objects from the prior boxes ``(N, priors · 4)``, or ``(N, priors · classes · 4)`` without
+    ``share_location``; the scores ``(N, priors · num_classes)``, as a Softmax makes them; the prior boxes and their
+    variances ``(1, 2, priors · 4)``. A score counts if it is above ``confidence_threshold``. ``nms_param`` says which
+    boxes of a class are too near to a better one. ``keep_top_k`` says how many boxes of an image remain (-1: all).
 
-    Of SSD's Caffe (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016).
+    From SSD's Caffe (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016).
     """
 
     arity = Arity(bottoms=(3, 3))
@@ -88,7 +88,7 @@ class DetectionOutput(Layer):
         return detected(boxes, scores, self.background, self.least, self.suppression, self.keep)
 
     def _in_one(self, boxes: Tensor, scores: Tensor) -> Tensor:
-        """As one operator of a program."""
+        """Return the rows from a single operator of a program."""
         nms = self.suppression
         if nms.eta < 1 and nms.threshold > ADAPTS_ABOVE:
             raise self.spec.error("can be exported without eta: NonMaxSuppression of ONNX has one threshold", FIELD)
@@ -97,10 +97,10 @@ class DetectionOutput(Layer):
 
 
 def check_predictions(spec: LayerSpec, bottoms: Sequence[Shape], field: str, classes: int, shared: bool) -> int:
-    """Return how many prior boxes there are, by bottoms that tell offsets, scores and prior boxes.
+    """Return the number of prior boxes, from bottoms of offsets, scores and prior boxes.
 
     Raises:
-        LayerError: ``num_classes`` is not given, or the bottoms do not fit together.
+        LayerError: ``num_classes`` is missing, or the bottoms do not fit together.
     """
     if not classes:
         raise spec.error(f"{field} needs num_classes, with that of the background", field, "num_classes")

@@ -1,4 +1,4 @@
-"""Eltwise: bottoms of one shape added up, multiplied, or compared element by element."""
+"""Eltwise: adds, multiplies or compares bottoms of one shape, element by element."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MAX = pb.EltwiseParameter.MAX
 
 @LAYERS.register("Eltwise")
 class Eltwise(Layer):
-    """``operation``: SUM (the default; each bottom times its ``coeff``), PROD or MAX.
+    """The sum (the default; each bottom times its ``coeff``), the product or the maximum, by ``operation``.
 
-    Of equal elements MAX prefers the second bottom to the first, and any other to those after it; its diff
-    goes to that bottom alone. ``stable_prod_grad: false`` computes PROD's diff as top / bottom, which is
-    NaN where the bottom is 0, as in Caffe.
+    Of equal elements MAX prefers the second bottom to the first, and any other to those after it. Its diff goes to that
+    bottom alone. ``stable_prod_grad: false`` computes PROD's diff as top / bottom, which is NaN where the bottom is 0,
+    as in Caffe.
     """
 
     numbers = Autocast.WIDEST
@@ -93,7 +93,7 @@ class Eltwise(Layer):
 
 
 def _larger(kept: Tensor, other: Tensor) -> Tensor:
-    """``other`` where it is strictly larger than ``kept``."""
+    """Return ``other`` where it is strictly larger than ``kept``, else ``kept``."""
     return torch.where(other > kept, other, kept)
 
 

@@ -1,4 +1,4 @@
-"""Embed: rows of a learned table, chosen by indices (word vectors)."""
+"""Embed: selects rows of a learned table by indices (word vectors)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ FIELD = "embed_param"
 
 @LAYERS.register("Embed")
 class Embed(Layer):
-    """For each index its row of a table of ``input_dim`` rows and ``num_output`` columns, plus a bias.
+    """The row for each index of a table of ``input_dim`` rows and ``num_output`` columns, plus a bias.
 
-    An InnerProduct on vectors that are 1 at the index and 0 elsewhere, without making them. Bottom: indices of any
-    shape, which get no diff; a fraction is cut off. Top: that shape and ``num_output``. Blobs: the table ``(input_dim,
-    num_output)``, and ``(num_output,)`` if ``bias_term``.
+    It equals an InnerProduct on vectors that are 1 at the index and 0 elsewhere, without making them. Bottom: indices
+    of any shape, which get no diff; fractions are truncated. Top: that shape and ``num_output``. Blobs: the table
+    ``(input_dim, num_output)``, and ``(num_output,)`` if ``bias_term``.
 
     Raises:
         DataError: in ``forward``, for an index outside [0, ``input_dim``). Caffe reads out of bounds.

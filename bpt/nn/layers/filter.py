@@ -1,4 +1,4 @@
-"""Filter: the samples that a selector chooses."""
+"""Filter: passes the samples that a selector chooses."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from bpt.nn.layers.graph_tracing import is_written_down
 
 @LAYERS.register("Filter")
 class Filter(Layer):
-    """Of each bottom but the last, the samples (axis 0) for which the last, the selector, is not 0.
+    """The samples (axis 0) of each bottom but the last for which the last, the selector, is not 0.
 
-    Bottoms: blobs ``(N, …)``, and a selector of N numbers, which gets no diff. Tops: one for each blob. The graph
-    knows them with all N samples; a pass makes as many as there are chosen, perhaps none, and the layers behind get
-    these. The Net asks those again whether they can take them: see ``behind_filters``.
+    Bottoms: blobs ``(N, …)``, and a selector of N numbers, which gets no diff. Tops: one for each blob. In the graph
+    they have all N samples. A pass makes as many as are chosen, perhaps none, and the next layers get these. The Net
+    asks those layers again whether they accept them (``behind_filters``).
     """
 
     arity = Arity(bottoms=(2, None), tops=(1, None))
@@ -57,7 +57,7 @@ class Filter(Layer):
 
 
 def behind_filters(graph: LayerGraph) -> frozenset[int]:
-    """Return the layers whose bottoms may come in other shapes than the graph says, by index."""
+    """Return the indices of the layers whose bottoms may have other shapes than the graph says."""
     layers: set[int] = set()
     edges: set[int] = set()
     for node in graph.nodes:
@@ -69,12 +69,12 @@ def behind_filters(graph: LayerGraph) -> frozenset[int]:
 
 
 def refit(layer: Layer, bottoms: Sequence[Tensor]) -> None:
-    """Ask a layer behind a Filter or a Proposal whether it can take these bottoms, as Caffe does before each forward.
+    """Check that a layer after a Filter or a Proposal accepts these bottoms, as Caffe does before each forward.
 
-    Not so in a program that is being exported, which has no shapes to ask about.
+    A program that is being exported is not checked: it has no shapes to check.
 
     Raises:
-        LayerError: it cannot: they fit neither each other nor its text, or its parameters would get other shapes.
+        LayerError: the bottoms fit neither each other nor the layer's text, or its parameters would get other shapes.
     """
     if is_written_down():
         return

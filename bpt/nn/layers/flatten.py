@@ -1,4 +1,4 @@
-"""Flatten: several axes of a blob made one."""
+"""Flatten: joins several axes of a blob to one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bpt.nn.pass_context import PassContext
 
 @LAYERS.register("Flatten")
 class Flatten(Layer):
-    """Makes one axis of those from ``axis`` (default 1) to ``end_axis`` (default the last), both included."""
+    """The bottom with the axes from ``axis`` (default 1) to ``end_axis`` (default the last), both included, joined."""
 
     within_batch = sample_independent = is_view = True
     computes = False

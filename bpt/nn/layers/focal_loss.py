@@ -1,4 +1,4 @@
-"""FocalLoss: a classification loss to which what is known well adds little."""
+"""FocalLoss: a classification loss to which well-classified samples contribute little."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ FIELD = "focal_loss_param"
 
 @LAYERS.register("FocalLoss")
 class FocalLoss(Loss):
-    """``-α · (1 - p)^γ · log p``, with ``p`` the probability of what is right; two of Caffe's forks have the name.
+    """``-α · (1 - p)^γ · log p``, with ``p`` the probability of the right answer. Two of Caffe's forks have this name.
 
-    Bottoms: scores, and labels, which get no diff. With a label for each score (happynear's) each score is that of a
-    class of its own, ``p`` is its sigmoid, or 1 minus that where the label is not 1, and ``α`` is then ``1 - alpha``.
-    With a label for each place, ``p`` is the softmax along axis 1 (``softmax_param { axis }``), and ``α`` is ``alpha``;
+    Bottoms: scores, and labels, which get no diff. With a label for each score (happynear's fork), each score is that
+    of its own class. ``p`` is its sigmoid, or 1 minus that where the label is not 1, and ``α`` is then ``1 - alpha``.
+    With a label for each place, ``p`` is the softmax along axis 1 (``softmax_param { axis }``), and ``α`` is ``alpha``.
     ``type: LINEAR`` is ``-α · log sigmoid(γ · x + beta) / γ``, with ``x`` the score of the label's class. Defaults:
-    ``alpha`` 0.25, ``gamma`` 2, ``beta`` 1. ``loss_param`` tells what is ignored and what the sum is divided by: the
-    batch size by default for the first, the labels that are not ignored for the second. (Lin et al., *Focal Loss for
-    Dense Object Detection*, 2017, eq. 5.)
+    ``alpha`` 0.25, ``gamma`` 2, ``beta`` 1. ``loss_param`` says which labels are ignored and what divides the sum. The
+    default divisor is the batch size for the first form, and the number of labels that are not ignored for the second.
+    (Lin et al., *Focal Loss for Dense Object Detection*, 2017, eq. 5.)
     """
 
     reads = frozenset({"loss_param", "softmax_param"})
@@ -105,5 +105,5 @@ class FocalLoss(Loss):
 
 
 def _unsure(log_p: Tensor) -> Tensor:
-    """``1 - p``, never 0, where a power below 1 has an infinite slope."""
+    """Return ``1 - p``, but never 0, where a power below 1 has an infinite slope."""
     return (-log_p.expm1()).clamp(min=torch.finfo(log_p.dtype).tiny)

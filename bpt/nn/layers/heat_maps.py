@@ -1,4 +1,4 @@
-"""ImResize and Nms: heat maps at several scales as one, and the peaks in them (OpenPose)."""
+"""ImResize and Nms: heat maps of several scales as one, and their peaks (OpenPose)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class ImResize(Layer):
     """The mean of N maps ``(N, C, H, W)`` of an image at N scales, each resized: ``(1, C, height, width)``.
 
     The size is ``target_spatial_height`` × ``target_spatial_width`` (368 × 368), or ``factor`` times the bottom's. Map
-    n shows the image in the part ``start_scale - n · scale_gap`` of its sides in the middle; the rest is cut off.
-    Between four cells the curve is that of Keys with a = -1/2, and beyond the map its border goes on. Of OpenPose's
-    Caffe, as it does on a GPU; on a CPU that leaves all maps but the first out.
+    n shows the image in the central ``start_scale - n · scale_gap`` of its sides; the rest is cut off. Between four
+    cells the curve is that of Keys with a = -1/2. Beyond the map its border continues. This follows OpenPose's Caffe on
+    a GPU; on a CPU that omits all maps except the first.
     """
 
     whole_batch_only = "its samples are scales of one image"
@@ -83,7 +83,7 @@ def _cut(cells: int, image: int, start: float, gap: float) -> int:
 
 
 def _curves(cells: int, cut: int, size: int) -> Tensor:
-    """Return what each of ``cells`` of an axis has of each of ``size`` new ones: (size, cells), float64."""
+    """Return the weight of each of ``cells`` of an axis in each of ``size`` new ones: (size, cells), float64."""
     kept = cells - 2 * cut
     places = (torch.arange(size, dtype=torch.float64) - (size / kept / 2 - 0.5)) * (kept / size)
     first = (places + _NEAR).long().clamp(min=0)
@@ -105,9 +105,9 @@ def _curves(cells: int, cut: int, size: int) -> Tensor:
 class Nms(Layer):
     """The peaks of each of the first ``num_parts`` maps of ``(N, C, H, W)``: ``(N, num_parts, max_peaks + 1, 3)``.
 
-    Row 0 holds how many there are, the others (x, y, score), row by row of the map; what is left is 0. A peak is at
-    least ``threshold`` and more than its eight neighbours, and not on the border. Its place is the mean of the 5 × 5
-    places around it, weighted by scores above the threshold. It hands no diff back. (Of OpenPose's Caffe; Cao et al.,
+    Row 0 holds their number, the others (x, y, score), row by row of the map; unused rows are 0. A peak is at least
+    ``threshold``, larger than its eight neighbours, and not on the border. Its place is the mean of the 5 × 5 places
+    around it, weighted by scores above the threshold. The bottom gets no diff. (From OpenPose's Caffe; Cao et al.,
     *OpenPose*, 2018, 3.4.)
     """
 

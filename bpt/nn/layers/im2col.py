@@ -1,4 +1,4 @@
-"""Im2col: the windows of a convolution, written out as channels."""
+"""Im2col: the windows of a convolution, written as channels."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from bpt.nn.pass_context import PassContext
 class Im2col(Layer):
     """One channel for each channel and each element of the window; pads are 0.
 
-    Bottom ``(…, channels, spatial axes …)``, with the channels at ``axis``; top the same with ``channels · kernel``
-    channels (the window's elements of channel 0 in row-major order, then those of channel 1 …) and the places of a
+    Bottom ``(…, channels, spatial axes …)``, with the channels at ``axis``. The top has ``channels · kernel`` channels:
+    the elements of channel 0's window in row-major order, then those of channel 1, and so on. Its places are those of a
     Convolution with this ``convolution_param``, of which only the window is read.
     """
 

@@ -1,4 +1,4 @@
-"""InfogainLoss: cross entropy in which a matrix says how much each class counts for each label."""
+"""InfogainLoss: cross entropy in which a matrix weighs each class for each label."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ LEAST = math.log(1e-20)  # Caffe never takes the log of a probability below 1e-2
 
 @LAYERS.register("InfogainLoss")
 class InfogainLoss(Loss):
-    """Mean of ``-Σ_k H[label, k] · log(max(p[k], 1e-20))`` over the labels, ``p`` the softmax of the scores.
+    """The mean of ``-Σ_k H[label, k] · log(max(p[k], 1e-20))`` over the labels, with ``p`` the softmax of the scores.
 
     Bottoms: scores of any shape, the classes along ``axis`` (default 1); labels, one for each of the other positions;
     and the matrix ``H`` of classes² numbers, in any shape, unless ``source`` names a BlobProto file with it. Tops: the
-    loss and, if named, the probabilities (without a diff). ``loss_param`` tells what is ignored and what the sum is
-    divided by, as for SoftmaxWithLoss. Only the scores get a diff, and it does not notice the limit of the log. With
-    the identity as ``H`` this is SoftmaxWithLoss.
+    loss and, if named, the probabilities (without a diff). ``loss_param`` says which labels are ignored and what
+    divides the sum, as for SoftmaxWithLoss. Only the scores get a diff, which ignores the limit of the log. With the
+    identity as ``H`` this is SoftmaxWithLoss.
 
     Raises:
         DataError: in ``forward``, for a label that is neither a class nor ignored.

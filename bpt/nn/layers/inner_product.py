@@ -23,8 +23,8 @@ FIELD = "inner_product_param"
 class InnerProduct(Layer):
     """``num_output`` weighted sums of the axes from ``axis`` on, which are flattened.
 
-    Bottom ``(outer …, inner …)``, top ``(outer …, num_output)``. Blobs: weights ``(num_output, inputs)``,
-    or ``(inputs, num_output)`` under ``transpose``; and ``(num_output,)`` if ``bias_term``.
+    Bottom ``(outer …, inner …)``, top ``(outer …, num_output)``. Blobs: weights ``(num_output, inputs)``, or ``(inputs,
+    num_output)`` under ``transpose``; and ``(num_output,)`` if ``bias_term``.
     """
 
     sample_independent = multiplies = top_is_free = True
@@ -75,12 +75,12 @@ class InnerProduct(Layer):
         return linear(bottom.flatten(self.axis), weight, bias)
 
     def packed(self, weights: Weights, bottom: Tensor) -> PackedProduct | None:
-        """``forward_by`` these weights, for bottoms like this one, flattened, if there is a faster way."""
+        """Return a faster ``forward_by`` these weights for flattened bottoms like this one; ``None`` if none exists."""
         weight, bias = weights
         assert weight is not None
         return pack_product(bottom, weight, bias)
 
     def weights_for(self, bottom: Tensor) -> Weights:
-        """Return its weights ``(num_output, inputs)``, and bias if any, in the numbers of bottoms like this one."""
+        """Return the weights ``(num_output, inputs)`` and any bias, in the number type of bottoms like this one."""
         weight, *bias = (narrowed(self.blob(index), bottom) for index in range(1 + self.bias_term))
         return weight.t() if self.transpose else weight, bias[0] if bias else None

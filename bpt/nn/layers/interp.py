@@ -18,17 +18,17 @@ FIELD = "interp_param"
 
 @LAYERS.register("Interp")
 class Interp(Layer):
-    """Bottom ``(N, channels, H, W)``, top the same with other sizes; corners lie on corners.
+    """A bilinear resizing of ``(N, channels, H, W)`` to other sizes; corners are aligned with corners.
 
-    First ``-pad_beg`` rows and columns are cut off at the beginning and ``-pad_end`` at the end. From the size that
-    is left, ``in``, the size of the top is
+    First ``-pad_beg`` rows and columns are cut off at the beginning and ``-pad_end`` at the end. One of these gives the
+    size of the top, from the remaining size ``in``:
 
     - ``height`` and ``width``,
     - ``(in - 1) / shrink_factor + 1``, rounded down,
     - ``in + (in - 1) · (zoom_factor - 1)``, or both factors, the shrinking first,
-    - or that of the second bottom, of which only the shape matters, and whose diff is 0.
+    - or the size of the second bottom, of which only the shape matters, and whose diff is 0.
 
-    One of these is given. (The layer of DeepLab lets factors win over ``height`` and ``width`` in silence.)
+    (DeepLab's layer silently prefers factors to ``height`` and ``width``.)
     """
 
     arity = Arity(bottoms=(1, 2))
@@ -95,7 +95,7 @@ class Interp(Layer):
 
 @dataclass(frozen=True)
 class _Size:
-    """``interp_param``, and what it makes of the bottoms' sizes."""
+    """The settings of ``interp_param``, and the sizes of the top that they give."""
 
     height: int
     width: int
@@ -110,7 +110,7 @@ class _Size:
         return cls(param.height, param.width, param.zoom_factor, param.shrink_factor, param.pad_beg, param.pad_end)
 
     def of_top(self, bottoms: Sequence[Sequence[int]]) -> tuple[int, int]:
-        """Height and width for bottoms of these shapes."""
+        """Return height and width of the top for bottoms of these shapes."""
         if len(bottoms) == 2:
             return bottoms[1][2], bottoms[1][3]
         if self.height:

@@ -1,4 +1,4 @@
-"""L1Loss: how far a flow is from what it should be (of FlowNet's Caffe)."""
+"""L1Loss: the distance of a flow from its target (of FlowNet's Caffe)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ FIELD = "l1_loss_param"
 class L1Loss(Loss):
     """The sum of ``|a - b|``, or of ``|a|`` with one bottom, over the batch size.
 
-    Differences that are NaN do not count, nor those smaller than ``plateau`` (0). Under ``l2_per_location`` the sum is
-    of ``sqrt(Σ d² + epsilon)`` over the channels of each place, the squares times 1 / channels under
-    ``l2_prescale_by_channels``; a place below the plateau has ``sqrt(epsilon)``. ``normalize_by_num_entries`` divides
-    by what is not NaN over the channels instead. Both bottoms ``(N, channels, …)`` get a diff. (Dosovitskiy et al.,
-    *FlowNet*, 2015.) Of a difference of 0 the diff is -1, as in Caffe, or 0 where it does not count.
+    Differences that are NaN do not count, nor do those smaller than ``plateau`` (0). Under ``l2_per_location`` the sum
+    is of ``sqrt(Σ d² + epsilon)`` over the channels of each place. ``l2_prescale_by_channels`` multiplies the squares
+    by 1 / channels. A place below the plateau gives ``sqrt(epsilon)``. ``normalize_by_num_entries`` divides instead by
+    the number of values that are not NaN, over the channels. Both bottoms ``(N, channels, …)`` get a diff. For a
+    difference of 0 the diff is -1, as in Caffe, or 0 where it does not count. (Dosovitskiy et al., *FlowNet*, 2015.)
     """
 
     arity = Arity(bottoms=(1, 2), auto_tops=True)

@@ -1,4 +1,4 @@
-"""Labels and other indices, which arrive as floats: they choose classes, rows of a table, or samples of a blob."""
+"""Labels and other indices, which arrive as floats: indices of classes, rows of a table, or samples of a blob."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from bpt.nn.layers.graph_tracing import is_written_down
 
 
 def row_indices(spec: LayerSpec, indices: Tensor, bottom: int, rows: int, table: str) -> Tensor:
-    """``indices`` as int64, truncated as in Caffe, in their shape.
+    """Return ``indices`` as int64, truncated as in Caffe, in their shape.
 
     Args:
-        bottom: which bottom they are.
-        rows: how many rows there are.
-        table: what has these rows, for the message: ``'the samples of "x"'``.
+        bottom: the place of the bottom that holds them.
+        rows: the number of rows.
+        table: the owner of the rows, for the message: ``'the samples of "x"'``.
 
     Raises:
         DataError: an index is outside [0, ``rows``).
@@ -37,8 +37,8 @@ def row_indices(spec: LayerSpec, indices: Tensor, bottom: int, rows: int, table:
 def are_within(indices: Tensor, number: int) -> bool:
     """Return whether all of these integers are in [0, ``number``).
 
-    By one look at the least and the greatest; on a GPU, the host waits for these two. A program that is being written
-    down cannot branch on data: there the answer is yes, and torch refuses others when it runs.
+    It reads only the least and the greatest; on a GPU, the host waits for these two. A program that is being written
+    cannot branch on data. There the answer is yes, and torch refuses others when the program runs.
     """
     if is_written_down() or not indices.numel():
         return True
@@ -47,10 +47,10 @@ def are_within(indices: Tensor, number: int) -> bool:
 
 
 class Classifying:
-    """What a layer has that holds scores of classes, its first bottom, against labels, its second.
+    """The common part of layers that compare scores of classes, the first bottom, with labels, the second.
 
     Attributes:
-        axis: of the scores, along which the classes stand.
+        axis: the axis of the scores along which the classes are.
         ignore_label: positions with this label do not count.
     """
 
@@ -74,7 +74,7 @@ def check_label_count(spec: LayerSpec, bottoms: Sequence[Shape], axis: int) -> N
 
 
 def by_class(scores: Tensor, axis: int) -> Tensor:
-    """``scores`` as (outer, classes, inner), or (outer, classes) where inner is 1, the classes along ``axis``."""
+    """Return ``scores`` as (outer, classes, inner), or (outer, classes) where inner is 1; ``axis`` has the classes."""
     axis %= scores.dim()
     outer, inner = count(scores.shape[:axis]), count(scores.shape[axis + 1 :])
     classes = scores.shape[axis]
@@ -84,8 +84,8 @@ def by_class(scores: Tensor, axis: int) -> Tensor:
 def places_of(scores: Tensor, labels: Tensor) -> Tensor:
     """Return how many other classes have a score at least as good as the label's, in the shape of ``labels``.
 
-    So ties count against a net, and one that tells nothing apart is never right. Where the label's score is NaN, that
-    is more than there are others: as many as there are classes.
+    So ties count against a net, and a net with equal scores is never right. Where the label's score is NaN, the result
+    is more than the number of others: the number of classes.
 
     Args:
         scores: as ``by_class`` returns them.
@@ -100,7 +100,7 @@ def class_indices(spec: LayerSpec, labels: Tensor, scores: Tensor, ignore_label:
     """Return the labels as int64, truncated as in Caffe, in the shape of ``scores`` without its axis 1.
 
     Args:
-        labels: of any shape with the right count.
+        labels: labels in any shape of the right count.
         scores: as ``by_class`` returns them.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Tops that list things, such as detections, instead of having a row for each sample."""
+"""Tops that are lists, such as detections, instead of having a row for each sample."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from bpt.nn.layers.base import LAYERS
 
 
 def is_listed(graph: LayerGraph, edge: Edge) -> bool:
-    """Return whether a blob has as many rows as the data say, each of which names its sample."""
+    """Return whether the number of rows of a blob depends on the data. Each row then names its sample."""
     node = graph.nodes[edge.producer]
     return node.tops.index(edge.index) in LAYERS[node.type].listed
 
 
 def is_evaluated(graph: LayerGraph, edge: Edge) -> bool:
-    """Return whether a blob tells which detections are right."""
+    """Return whether a blob says which detections are right."""
     return graph.nodes[edge.producer].type == "DetectionEvaluate"

@@ -18,11 +18,11 @@ FIELD = "lrn_param"
 
 @LAYERS.register("LRN")
 class LRN(Layer):
-    """Divides each element by a power of the squares around it. Bottom and top ``(N, channels, H, W)``.
+    """Each element divided by a power of the squares around it. Bottom and top ``(N, channels, H, W)``.
 
     ``ACROSS_CHANNELS``: ``x · (k + alpha / n · Σ x²)^-beta`` over the ``n = local_size`` channels around it.
-    ``WITHIN_CHANNEL``: ``x · (1 + alpha · mean(x²))^-beta`` over the ``n × n`` places around it, where the
-    mean counts the zeros of a pad of ``n // 2``; ``k`` is ignored, as in Caffe.
+    ``WITHIN_CHANNEL``: ``x · (1 + alpha · mean(x²))^-beta`` over the ``n × n`` places around it. That mean counts the
+    zeros of a pad of ``n // 2``; ``k`` is ignored, as in Caffe.
     """
 
     numbers = Autocast.WIDEST

@@ -14,13 +14,15 @@ from bpt.nn.layers.recurrent import Recurrent, arity_of
 
 @LAYERS.register("LSTM")
 class LSTM(Recurrent):
-    """The outputs are ``h``, the states ``h`` and ``c``; see ``Recurrent``::
+    """A ``Recurrent`` layer with long short-term memory: the outputs are ``h``, the states ``h`` and ``c``.
+
+    With the gates i, f, o and g::
 
         i, f, o = sigmoid(W_x x + b + W_s x_static + W_h (marker · h)),  g = tanh(likewise)
         c = marker · f · c + i · g,  h = o · tanh(c)
 
-    Blobs: ``W_x (4H, inputs)``, ``b (4H,)``, ``W_s (4H, static inputs)`` if there is such a bottom, ``W_h (4H, H)``
-    with ``H = num_output``; their rows are those of i, f, o and g. (Donahue et al., *Long-term recurrent
+    Blobs: ``W_x (4H, inputs)``, ``b (4H,)``, ``W_s (4H, static inputs)`` if there is a static bottom, and ``W_h (4H,
+    H)``, with ``H = num_output``. Their rows are those of i, f, o and g. (Donahue et al., *Long-term recurrent
     convolutional networks*, 2015; the variant of Zaremba and Sutskever, *Learning to execute*, 2014.)
     """
 
@@ -34,7 +36,10 @@ class LSTM(Recurrent):
 
 
 class _Unroll(torch.autograd.Function):
-    """All steps. Backward multiplies by the weights step by step, and makes their gradient in one product."""
+    """All steps of a pass.
+
+    Backward multiplies by the weights step by step, and computes their gradient in one product.
+    """
 
     @staticmethod
     def forward(

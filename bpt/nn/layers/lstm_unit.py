@@ -18,10 +18,10 @@ from bpt.nn.layers.recurrent import ALONG_TIME
 class LSTMUnit(Layer):
     """``c = f · c_prev + i · g`` and ``h = o · tanh(c)``: one time step of N streams. Caffe unrolls an LSTM into these.
 
-    Bottoms: cells ``(1, N, H)`` before; gates ``(1, N, 4H)`` before their sigmoids, in the order i, f, o, and g before
-    its tanh; markers ``(1, N)``, which ``f`` is multiplied by: 0 where a sequence begins. The markers get no diff.
-    Tops: ``c`` and ``h``, both ``(1, N, H)``. (Hochreiter and Schmidhuber, *Long short-term memory*, 1997; the
-    variant of Zaremba and Sutskever, *Learning to execute*, 2014.)
+    Bottoms: the previous cells ``(1, N, H)``; gates ``(1, N, 4H)`` before their sigmoids, in the order i, f, o, and g
+    before its tanh; markers ``(1, N)``, which multiply ``f``: 0 where a sequence begins. The markers get no diff. Tops:
+    ``c`` and ``h``, both ``(1, N, H)``. (Hochreiter and Schmidhuber, *Long short-term memory*, 1997; the variant of
+    Zaremba and Sutskever, *Learning to execute*, 2014.)
     """
 
     arity = Arity(bottoms=(3, 3), tops=(2, 2))

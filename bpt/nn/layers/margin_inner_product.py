@@ -1,4 +1,4 @@
-"""MarginInnerProduct: scores of classes, with a margin of the angle for the right one (SphereFace)."""
+"""MarginInnerProduct: scores of classes, with an angular margin for the right class (SphereFace)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ _LEAST = 1e-30  # of a length that is divided by
 
 @LAYERS.register("MarginInnerProduct")
 class MarginInnerProduct(Layer):
-    """``x · w`` for all classes but the label's, which has ``(|x| ψ(θ) + λ x · w) / (1 + λ)``; each ``w`` of length 1.
+    """``x · w`` for each class, but ``(|x| ψ(θ) + λ x · w) / (1 + λ)`` for the label's; each ``w`` has length 1.
 
-    ``θ`` is the angle between ``x`` and the label's ``w``, ``ψ(θ) = (-1)^k cos(m θ) - 2 k`` in the k-th of m parts of
-    the half circle, and m is 1 to 4 by ``type``. ``λ = max(base (1 + gamma t)^-power, lambda_min)``, where t is
-    ``iteration`` in the first iteration of training, plus 1, and grows by 1. Bottoms: features, flattened from ``axis``
-    (1) on, and N labels. Blob: ``(num_output, features)``, brought to length 1 in each training pass; its gradient is
-    that of a ``w`` that may have any length, as in the fork. A second top is λ. (Liu et al., *SphereFace*, 2017, eq.
-    7.)
+    ``θ`` is the angle between ``x`` and the label's ``w``. ``ψ(θ) = (-1)^k cos(m θ) - 2 k`` in the k-th of m parts of
+    the half circle; ``type`` gives m, 1 to 4. ``λ = max(base (1 + gamma t)^-power, lambda_min)``, where t is
+    ``iteration`` + 1 in the first iteration of training, and grows by 1. Bottoms: features, flattened from ``axis`` (1)
+    on, and N labels. A second top is λ. Blob: ``(num_output, features)``, scaled to length 1 in each training pass. Its
+    gradient is that of a ``w`` of any length, as in the fork. (Liu et al., *SphereFace*, 2017, eq. 7.)
     """
 
     arity = Arity(bottoms=(2, 2), tops=(1, 2))
@@ -63,7 +62,7 @@ class MarginInnerProduct(Layer):
 
     @property
     def plain_part(self) -> float:
-        """λ in this iteration."""
+        """λ of this iteration."""
         param = self.param
         step = param.iteration + self.context.iteration + 1
         return float(max(param.base * (1 + param.gamma * step) ** -param.power, param.lambda_min))
@@ -88,8 +87,9 @@ class MarginInnerProduct(Layer):
 
 
 def margin_of(cosine: Tensor, parts: int) -> Tensor:
-    """``(-1)^k cos(parts · θ) - 2 k`` by the cosine of θ, where k of the ends of ``parts`` of the half circle are below
-    θ.
+    """Return ``(-1)^k cos(parts · θ) - 2 k`` from the cosine of θ.
+
+    k is the number of ends of the ``parts`` of the half circle that are below θ.
     """
     multiple, before = cosine, torch.ones_like(cosine)  # Chebyshev's polynomials: cos(n θ)
     for _ in range(parts - 1):
@@ -104,7 +104,7 @@ def _lengths(rows: Tensor) -> Tensor:
 
 
 class _Units(torch.autograd.Function):
-    """Rows of length 1; their diff is that of the rows themselves."""
+    """Rows scaled to length 1, whose diff is passed unchanged to the rows themselves."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, weight: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""MultiBoxLoss: how far off boxes and scores are, against the objects of the images."""
+"""MultiBoxLoss: the distance of boxes and scores from the objects of the images."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Priors(NamedTuple):
 
 
 class _Positives(NamedTuple):
-    """Which predicted box is to be which object: each of four (number,)."""
+    """The assignment of predicted boxes to objects: each of the four fields is (number,)."""
 
     images: Tensor
     classes: Tensor  # whose boxes they are; 0 if all classes share them
@@ -51,14 +51,14 @@ class MultiBoxLoss(Loss):
     AnnotatedData makes them. The latter two get no diff.
 
     Each object is matched with the prior box (without ``use_prior_for_matching``: the predicted one) that it overlaps
-    most, and under ``match_type: PER_PREDICTION`` each other box with the object that it overlaps by
-    ``overlap_threshold``. What is matched should tell that object, by ``code_type``, under ``loc_loss_type``; its
-    scores should tell the object's label, under ``conf_loss_type``, and those of others the background. Of these only
-    the hardest count: under ``mining_type: MAX_NEGATIVE`` it is ``neg_pos_ratio`` for each match of an image, among
-    those that overlap no object by ``neg_overlap``; under HARD_EXAMPLE the hardest ``sample_size`` boxes of an image,
-    matched or not; under NONE all.
+    most. Under ``match_type: PER_PREDICTION`` each other box is matched with the object that it overlaps by
+    ``overlap_threshold``. A matched box should predict its object, by ``code_type``, under ``loc_loss_type``. Its
+    scores should predict the object's label, under ``conf_loss_type``; those of other boxes, the background. Of the
+    latter only the hardest count. Under ``mining_type: MAX_NEGATIVE`` these are ``neg_pos_ratio`` for each match of an
+    image, among those that overlap no object by ``neg_overlap``. Under HARD_EXAMPLE they are the hardest
+    ``sample_size`` boxes of an image, matched or not. Under NONE all count.
 
-    Of SSD's Caffe (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016, eq. 1 to 3).
+    From SSD's Caffe (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016, eq. 1 to 3).
 
     Raises:
         DataError: in ``forward``, for an object whose label is no class or the background.
@@ -135,7 +135,7 @@ class MultiBoxLoss(Loss):
         return loss / self.normalizer(images, images * len(priors.boxes), (matches >= 0).sum())
 
     def _match(self, offsets: Tensor, priors: _Priors, objects: Sequence[Objects]) -> tuple[Tensor, Tensor]:
-        """The object of each box, by its number in its image, and the overlap with it: two (N, classes, priors)."""
+        """Return the object of each box, by its number in its image, and their overlap: two (N, classes, priors)."""
         shape = (len(objects), self.boxes_of, len(priors.boxes))
         matches = torch.full(shape, NOTHING, device=offsets.device)
         overlaps = priors.boxes.new_zeros(shape)
@@ -163,7 +163,7 @@ class MultiBoxLoss(Loss):
         return decode(self.code, offsets, priors.boxes, None if in_target else priors.variances)
 
     def _labels(self, rows: Tensor, objects: Sequence[Objects], matches: Tensor) -> Tensor:
-        """Return the class that each box's scores should tell: (images, priors)."""
+        """Return the class that each box's scores should predict: (images, priors)."""
         labels = torch.full((len(objects), matches.shape[2]), self.background, device=matches.device)
         for image, (own, _, _) in enumerate(objects):
             told = torch.full_like(own, self.background + 1) if self.param.map_object_to_agnostic else own
@@ -189,7 +189,7 @@ class MultiBoxLoss(Loss):
         overlaps: Tensor,
         labels: Tensor,
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the matches that count, and which other boxes: a mask (images, priors), ``None``: all."""
+        """Return the matches that count, and a mask of other boxes that count (images, priors); ``None`` means all."""
         if self.mining == P.NONE:
             return matches, None
         losses = self._losses_by_box(scores, labels)
@@ -210,7 +210,7 @@ class MultiBoxLoss(Loss):
         return matches, negatives
 
     def _apart(self, offsets: Tensor, priors: _Priors, losses: Tensor, eligible: Tensor) -> Tensor:
-        """Of the ``eligible`` boxes those that ``nms_param`` leaves, if the text has one."""
+        """Return the ``eligible`` boxes that remain after ``nms_param``, if the text has one."""
         nms = self.param.nms_param
         if not self.param.HasField("nms_param") or not nms.nms_threshold > 0:
             return eligible
@@ -223,7 +223,7 @@ class MultiBoxLoss(Loss):
         return left
 
     def _loc_losses(self, offsets: Tensor, priors: _Priors, objects: Sequence[Objects], pairs: _Positives) -> Tensor:
-        """Of each of the ``pairs``: (number,)."""
+        """Return the loss of each of the ``pairs``: (number,)."""
         predicted = offsets[pairs.images, pairs.priors, pairs.classes]
         boxes, variances = priors.boxes[pairs.priors], priors.variances[pairs.priors]
         wanted = torch.cat([own.boxes for own in objects])[pairs.objects] if objects else boxes
@@ -254,7 +254,7 @@ class MultiBoxLoss(Loss):
         return functional.binary_cross_entropy_with_logits(scores, wanted, reduction="sum")
 
     def _losses_by_box(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Return how far ``scores`` (…, classes) are from telling ``labels`` (…): (…)."""
+        """Return the losses of ``scores`` (…, classes) against ``labels`` (…): (…)."""
         if self.param.conf_loss_type == P.SOFTMAX:
             log_p = functional.log_softmax(scores, -1).gather(-1, labels[..., None])[..., 0]
             return -clip_forward(log_p, LEAST)
@@ -269,7 +269,7 @@ def _mining(param: pb.MultiBoxLossParameter) -> int:
 
 
 def _numbered(values: Tensor, numbers: Tensor) -> Tensor:
-    """``values`` at ``numbers``; anything where these are below 0."""
+    """Return ``values`` at ``numbers``; any value where these are below 0."""
     return values[numbers.clamp(min=0)] if len(values) else numbers
 
 

@@ -17,10 +17,10 @@ from bpt.nn.pass_context import PassContext
 class MVN(Layer):
     """``(x - mean) / (deviation + eps)``, with mean and standard deviation (biased) of each channel of each sample.
 
-    Bottom ``(N, channels, …)``; the top is as the bottom, and has 4 axes where that has fewer (Caffe's legacy shape).
-    ``across_channels``: one mean and deviation for a whole sample. ``normalize_variance: false``: ``x - mean``.
-    ``eps`` is added to the deviation, default 1e-9; as in Caffe, the diff takes the deviation for
-    ``deviation + eps`` wherever it occurs, which is not quite calculus.
+    Bottom ``(N, channels, …)``. The top has the bottom's shape, extended to 4 axes where that has fewer (Caffe's legacy
+    shape). ``across_channels``: one mean and deviation for a whole sample. ``normalize_variance: false``: ``x - mean``.
+    ``eps``, default 1e-9, is added to the deviation. As in Caffe, the diff uses the deviation for ``deviation + eps``
+    everywhere, which is not quite calculus.
     """
 
     sample_independent = True

@@ -16,12 +16,12 @@ from bpt.nn.pass_context import PassContext
 class Normalize(Layer):
     """``scale · x / sqrt(Σ x² + eps)``, with the sum over a whole sample.
 
-    Bottom and top ``(N, channels, …)``. ``norm_param { across_spatial: false }``: the sum goes over the channels, at
-    each place apart. ``eps`` defaults to 1e-10. Blob: the scale, ``()``, or under ``channel_shared: false``
-    ``(channels,)``; it starts at 1 unless ``scale_filler`` says otherwise.
+    Bottom and top ``(N, channels, …)``. With ``norm_param { across_spatial: false }`` each place has a sum of its own,
+    over the channels. ``eps`` defaults to 1e-10. Blob: the scale, ``()``, or ``(channels,)`` with ``channel_shared:
+    false``. It starts at 1 unless the text has a ``scale_filler``.
 
-    Of SSD's Caffe (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016; Liu et al., *ParseNet*, 2015, eq. 1 to 3).
-    The diff is the true one; SSD's, if scales are many, leaves out of its sum that they differ.
+    From SSD's Caffe (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016; Liu et al., *ParseNet*, 2015, eq. 1 to 3).
+    The diff is the true one. With several scales, SSD's sum in backward ignores that they differ.
     """
 
     sample_independent = True

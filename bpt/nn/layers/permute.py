@@ -1,4 +1,4 @@
-"""Permute and Transpose: the axes of a blob in another order."""
+"""Permute and Transpose: reorder the axes of a blob."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ FIELD = "permute_param"
 
 @LAYERS.register("Permute")
 class Permute(Layer):
-    """Axis ``i`` of the top is axis ``order[i]`` of the bottom; axes not named follow in their order.
+    """The bottom with axis ``order[i]`` as axis ``i``; axes that are not named follow in their order.
 
-    Of SSD's Caffe (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016).
+    From SSD's Caffe (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016).
     """
 
     within_batch = sample_independent = True
@@ -60,7 +60,7 @@ class Permute(Layer):
 
 @LAYERS.register("Transpose")
 class Transpose(Permute):
-    """Axis ``i`` of the top is axis ``dim[i]`` of the bottom; ``transpose_param`` names each axis once."""
+    """The bottom with axis ``dim[i]`` as axis ``i``; ``transpose_param`` names each axis once."""
 
     @classmethod
     def _order(cls, spec: LayerSpec) -> Sequence[int]:

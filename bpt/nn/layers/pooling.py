@@ -18,16 +18,15 @@ from bpt.nn.pass_context import PassContext
 
 @LAYERS.register("Pooling")
 class Pooling(Layer):
-    """One value for each window of each channel.
+    """The maximum, the average or a random pick of each window of each channel.
 
-    Bottom ``(N, channels, spatial axes …)`` with 1 to 3 spatial axes (Caffe knows 2 only); top the same
-    with fewer places, by the rule of ``PoolingWindow``. A second top under ``MAX`` holds the place of each
-    maximum as a flat index into its channel's plane, as a float; the first of equal maxima counts.
+    Bottom ``(N, channels, spatial axes …)`` with 1 to 3 spatial axes (Caffe supports 2 only). The top has fewer places,
+    by the rule of ``PoolingWindow``. A second top under ``MAX`` holds the place of each maximum, as a float: a flat
+    index into its channel's plane. Of equal maxima the first counts.
 
-    ``AVE`` divides by the window's size without what reaches over the far pad; the near pad counts, unless
-    ``avg_include_pad`` is false, which Intel's Caffe has.
-    ``STOCHASTIC``, for bottoms of at least 0, picks an element with a probability in proportion to it when
-    training, and takes the average with these probabilities as weights when testing.
+    ``AVE`` divides by the window's size without the part that reaches over the far pad. The near pad counts, unless
+    ``avg_include_pad`` is false (Intel's Caffe). ``STOCHASTIC`` is for bottoms of at least 0. In training it picks an
+    element with a probability in proportion to it. In tests it takes the average with these probabilities as weights.
     """
 
     arity = Arity(tops=(1, 2))
@@ -98,7 +97,7 @@ class Pooling(Layer):
         return max_pool(x, window, self.wants_places)
 
     def is_plain_max(self, sizes: Shape) -> bool:
-        """Whether it gives nothing but maxima, each of a window with elements, of a bottom with these spatial axes."""
+        """Return whether it gives only maxima of windows that have elements, for a bottom with these spatial axes."""
         window = self.window.expand(sizes)
         axes = zip(window.places(sizes), window.stride, window.pad, sizes, strict=True)
         filled = all((places - 1) * stride - pad < size for places, stride, pad, size in axes)

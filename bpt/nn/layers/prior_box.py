@@ -1,4 +1,4 @@
-"""PriorBox: the boxes at each place of a feature map, of which a net tells how far objects differ."""
+"""PriorBox: the prior boxes at each place of a feature map, relative to which a net describes objects."""
 
 from __future__ import annotations
 
@@ -29,20 +29,21 @@ SPELLINGS = {
 
 @LAYERS.register("PriorBox")
 class PriorBox(Layer):
-    """Top: the boxes (xmin, ymin, xmax, ymax, in parts of the image) and their variances, ``(1, 2, boxes · 4)``.
+    """Prior boxes (xmin, ymin, xmax, ymax, in parts of the image) and their variances: top ``(1, 2, boxes · 4)``.
 
     Bottoms: a feature map ``(N, C, rows, columns)`` and the images ``(N, C, height, width)``, of which only the shapes
-    count. At each place, row by row, for each ``min_size`` (in pixels): a square of it, one of the geometric mean with
-    its ``max_size`` if there are any, then one box of each ``aspect_ratio``, and with ``flip`` of its inverse. The
-    centre lies ``offset`` (default 0.5) of a ``step`` behind where the place begins; ``step`` is by default how many
-    pixels a place has. ``variance``: four numbers, or one for all, by default 0.1: in units of these the net tells how
-    far a box differs. Images may have their size by ``img_size``, or ``img_h`` and ``img_w``, instead of by the bottom.
+    count. Places follow row by row. Each ``min_size`` (in pixels) gives a square, then one of the geometric mean with
+    its ``max_size`` if there is one. Then follows a box of each ``aspect_ratio``, and with ``flip`` of its inverse. The
+    centre lies ``offset`` (default 0.5) of a ``step`` after the start of the place. ``step`` is by default the number
+    of pixels of a place. ``variance``: four numbers, or one for all, by default 0.1; the net describes differences in
+    these units. The text may give the size of images by ``img_size``, or ``img_h`` and ``img_w``, instead of the
+    bottom.
 
-    Before these stand FaceBoxes' dense boxes: for each ``fixed_size``, ``density`` rows of ``density`` boxes
-    within the place, squares and then those of each ``aspect_ratio``, or of each ``fixed_ratio`` alone. They are
-    clipped to the image. ``min_size`` is not needed then.
+    FaceBoxes' dense boxes come before these: for each ``fixed_size``, ``density`` rows of ``density`` boxes within the
+    place. Squares are first, then boxes of each ``aspect_ratio``, or of each ``fixed_ratio`` alone. They are clipped to
+    the image, and do not need ``min_size``.
 
-    Of SSD's Caffe (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016, section 2.2).
+    From SSD's Caffe (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016, section 2.2).
     """
 
     arity = Arity(bottoms=(2, 2))
@@ -108,7 +109,7 @@ def _ratios(param: pb.PriorBoxParameter) -> tuple[float, ...]:
 
 
 class _Priors(NamedTuple):
-    """The boxes of a place: sizes and shifts of centres, both (number, 2); the first ``dense`` are FaceBoxes'."""
+    """The boxes of a place: sizes and shifts of centres, both (number, 2). The first ``dense`` are FaceBoxes'."""
 
     sizes: NDArray[np.float32]
     shifts: NDArray[np.float32]
@@ -126,7 +127,7 @@ def _priors(param: pb.PriorBoxParameter) -> _Priors:
 
 
 def _given(param: pb.PriorBoxParameter, name: str) -> Sequence[float]:
-    """Return the values of a field of FaceBoxes', whichever name the text uses."""
+    """Return the values of a field of FaceBoxes', by either of its names."""
     return next((values for each in (name, *SPELLINGS[name]) if (values := getattr(param, each))), ())
 
 

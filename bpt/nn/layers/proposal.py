@@ -27,21 +27,21 @@ SECOND = ("base_size", "min_size", "ratio", "scale", "post_nms_topn", "nms_thres
 class Proposal(Layer):
     """The best boxes of each image that do not overlap a better one too much: rows (image, x1, y1, x2, y2).
 
-    Bottoms: scores ``(N, 2 · anchors, H, W)``, those of objects behind those of the background; what each anchor's box
-    is to be moved and scaled by, ``(N, 4 · anchors, H, W)``; and for each image height, width and scale, ``(N, 3)``, or
-    both scales, ``(N, 4)``. Anchors stand ``feat_stride`` pixels apart, in each ratio in each scale of a square of the
-    base size. Boxes are clipped to the image; those smaller than the least size, times the scale, are dropped; of the
-    ``pre_nms_topn`` best those are dropped that overlap a better one by more than the threshold. A second top has the
-    scores. It hands no diff back. (Ren et al., *Faster R-CNN*, 2015, 3.1.)
+    Bottoms: scores ``(N, 2 · anchors, H, W)``, those of objects after those of the background; shifts and scales for
+    the box of each anchor, ``(N, 4 · anchors, H, W)``; and for each image height, width and scale, ``(N, 3)``, or both
+    scales, ``(N, 4)``. Anchors stand ``feat_stride`` pixels apart, in each ratio and each scale of a square of the base
+    size. Boxes are clipped to the image. Boxes smaller than the least size, times the scale, are dropped. Of the
+    ``pre_nms_topn`` best, those are dropped that overlap a better one by more than the threshold. A second top has the
+    scores. The bottoms get no diff. (Ren et al., *Faster R-CNN*, 2015, 3.1.)
 
-    Two families of Caffe's forks name these fields unlike: ``anchor_base_size``, ``anchor_scale`` and ``anchor_ratio``
-    (3: scales 8, 16 and 32, ratios 0.5, 1 and 2; else 32 and 1 alone), ``rpn_min_size``, ``rpn_nms_thresh``,
-    ``max_rois``, which go on behind the ``pre_nms_topn`` best, not sorted, if too few boxes are apart, and never drop
-    an image's last box (last anchor, last place), however small it is; or ``base_size``, ``scale`` and ``ratio``
-    (lists), ``min_size``, ``nms_thresh``, ``post_nms_topn``.
+    Two families of Caffe's forks name these fields differently. The first has ``anchor_base_size``, ``anchor_scale``
+    and ``anchor_ratio`` (3: scales 8, 16 and 32, ratios 0.5, 1 and 2; else 32 and 1 alone), ``rpn_min_size``,
+    ``rpn_nms_thresh`` and ``max_rois``. If too few boxes remain, it continues with those after the ``pre_nms_topn``
+    best, unsorted. It never drops an image's last box (last anchor, last place), however small it is. The second has
+    ``base_size``, ``scale`` and ``ratio`` (lists), ``min_size``, ``nms_thresh`` and ``post_nms_topn``.
 
     The graph knows the largest number of rows; a pass makes as many as there are. An exported program of the first
-    family does not go on behind the ``pre_nms_topn`` best.
+    family does not continue after the ``pre_nms_topn`` best.
     """
 
     arity = Arity(bottoms=(3, 3), tops=(1, 2))
@@ -112,7 +112,10 @@ class Proposal(Layer):
         return order[apart(boxes[order], rules.overlap, rules.most)]
 
     def _rest(self, order: Tensor) -> Tensor:
-        """What the first family's Caffe goes on with: what its partial sort leaves, each time the least so far."""
+        """Return the boxes after the best ones in the order of the first family's Caffe.
+
+        Its partial sort leaves this order: each time the least so far.
+        """
         number = self.rules.before
         if not self.rules.goes_on or len(order) <= number:
             return order[:0]
@@ -122,14 +125,14 @@ class Proposal(Layer):
         return order[[-heapq.heappushpop(heap, -place) for place in places[number:]]]
 
     def _anchors_of(self, scores: Tensor) -> Tensor:
-        """Of all places of a feature map: (anchors · H · W, 4)."""
+        """Return the anchors of all places of a feature map: (anchors · H · W, 4)."""
         rows, columns = (torch.arange(cells, device=scores.device) * self.rules.stride for cells in scores.shape[2:])
         shifts = torch.stack(torch.meshgrid(columns, rows, indexing="xy"), 2).repeat(1, 1, 2)
         return (self.anchors.to(scores)[:, None, None] + shifts).reshape(-1, 4)
 
 
 def _moved(boxes: Tensor, moves: Tensor) -> Tensor:
-    """Boxes (K, 4), for each image moved in units of their sizes and scaled by powers of e, (N, K, 4).
+    """Return boxes (K, 4), moved for each image in units of their sizes and scaled by powers of e: (N, K, 4).
 
     (Girshick et al., *R-CNN*, 2014, C.)
     """
@@ -140,7 +143,7 @@ def _moved(boxes: Tensor, moves: Tensor) -> Tensor:
 
 
 class _Rules(NamedTuple):
-    """``proposal_param``, whichever names it uses."""
+    """The settings of ``proposal_param``, by either family's names."""
 
     stride: float
     base: float
@@ -154,20 +157,20 @@ class _Rules(NamedTuple):
 
     @property
     def goes_on(self) -> bool:
-        """Whether the boxes behind the ``pre_nms_topn`` best are candidates, too."""
+        """Whether the boxes after the ``pre_nms_topn`` best are candidates, too."""
         return self.first_family
 
     @property
     def spares_last(self) -> bool:
-        """Whether the last box of an image, that of the last anchor at the last place, may be of any size.
+        """Whether the last box of an image, that of the last anchor at the last place, may have any size.
 
-        The loop of the first family's Caffe that drops small boxes ends one box early.
+        In the first family's Caffe the loop that drops small boxes ends one box early.
         """
         return self.first_family
 
     @classmethod
     def read(cls, spec: LayerSpec) -> _Rules:
-        """Raise a LayerError if the fields are of both families, or one makes no sense."""
+        """Read the settings; raise a LayerError if the fields are of both families, or one makes no sense."""
         param = spec.param.proposal_param
         given = {field.name for field, _ in param.ListFields()}
         first, second = ([name for name in names if name in given] for names in (FIRST, SECOND))
@@ -189,7 +192,7 @@ class _Rules(NamedTuple):
         return rules
 
     def anchors(self) -> list[list[float]]:
-        """Corners of each ratio's and each scale's anchor at the first place."""
+        """Return the corners of the anchors of each ratio and each scale at the first place."""
         centre, found = (self.base - 1) / 2, []
         for ratio in self.ratios:
             width = math.floor(math.sqrt(self.base**2 / ratio) + 0.5)

@@ -30,20 +30,20 @@ _UNFILLED = pb.FillerParameter(type="constant", value=math.nan)
 
 @LAYERS.register("Python")
 class Python(Layer):
-    """The class ``layer`` of the module ``module`` (``bpt/nn/layers/python_class.py`` tells where it is searched).
+    """The class ``layer`` of the module ``module`` (``find_class`` in ``python_class.py`` searches it).
 
-    It is a ``torch.nn.Module``, made with ``param_str`` if its ``__init__`` has an argument of that name, and with an
-    attribute ``param_str`` set. Called with the bottoms it returns the tops: a tensor, a tuple of them, or ``None``.
-    It must not change its bottoms. Blobs: its parameters in the order of ``parameters()``, then its persistent buffers
-    (a BatchNorm's statistics), which a solver does not train. They begin as the module makes them, from random
-    numbers of the run's seed. What it draws from torch in training comes from that, too, and on many ranks differs with
-    their number.
+    It is a ``torch.nn.Module``. It is made with ``param_str`` if its ``__init__`` has an argument of that name, and an
+    attribute ``param_str`` is set. Called with the bottoms, it returns the tops: a tensor, a tuple of them, or
+    ``None``. It must not change its bottoms. Blobs: its parameters in the order of ``parameters()``, then its
+    persistent buffers (a BatchNorm's statistics), which a solver does not train. The module sets their first values,
+    from random numbers of the run's seed. Its draws from torch in training use that seed, too; with many ranks they
+    depend on the number of ranks.
 
-    Or it has ``setup``, ``reshape``, ``forward`` and ``backward``, as pycaffe asks; see ``PycaffeModule``. Blobs: those
-    that its ``setup`` adds.
+    Alternatively the class has ``setup``, ``reshape``, ``forward`` and ``backward``, as pycaffe requires
+    (``PycaffeModule``). Its blobs are those that ``setup`` adds.
 
-    The class is made to find the shapes of a graph, once or twice for each graph, and then for each net. On many ranks
-    each one has a module of its own, which must treat each sample by itself.
+    bpt instantiates the class once or twice for each graph to find its shapes, and then once for each net. With many
+    ranks each one has a module of its own, which must treat each sample by itself.
     """
 
     arity = Arity(bottoms=(0, None), tops=(0, None))
@@ -122,7 +122,7 @@ class Python(Layer):
         return tops[0] if len(tops) == 1 else tops
 
     def _notice_cuts(self, bottoms: Sequence[Tensor], tops: Sequence[Tensor]) -> None:
-        """In the first pass that may be gone backward, tell which bottoms get no gradient."""
+        """Report which bottoms get no gradient, in the first pass that may be followed by a backward pass."""
         wanted = self.training and torch.is_grad_enabled() and any(bottom.requires_grad for bottom in bottoms)
         if wanted and not self._seen_cuts and not is_traced():
             self._seen_cuts = True
@@ -130,7 +130,7 @@ class Python(Layer):
 
     @contextmanager
     def _seeded(self, bottoms: Sequence[Tensor]) -> Iterator[None]:
-        """Inside, in training, what torch draws (for an ``nn.Dropout``) belongs to this pass of the run."""
+        """Seed torch's draws inside, such as those of an ``nn.Dropout`` in training, by this pass of the run."""
         if not self.training:
             yield
             return
@@ -154,7 +154,7 @@ class Python(Layer):
 
 @dataclass
 class _Member:
-    """A parameter or a buffer of a module, and the attributes that it is."""
+    """A parameter or a buffer of a module, with the attributes that refer to it."""
 
     places: list[tuple[nn.Module, str]]
     is_parameter: bool
@@ -166,7 +166,7 @@ class _Member:
         return values
 
     def become(self, values: nn.Parameter) -> None:
-        """Let the module compute with ``values``, which a net holds; a buffer it keeps to itself."""
+        """Let the module compute with ``values``, which a net holds. A buffer stays the module's own."""
         for owner, name in self.places if self.is_parameter else ():
             setattr(owner, name, values)
 
@@ -187,7 +187,7 @@ class _OwnMember:
 
 
 def _members(module: nn.Module) -> Sequence[_Member | _OwnMember]:
-    """Parameters, in the order of ``parameters()``, then persistent buffers."""
+    """Return the parameters, in the order of ``parameters()``, then the persistent buffers."""
     if isinstance(module, PycaffeModule):
         return [_OwnMember(blob) for blob in module.blobs]
     found: dict[int, _Member] = {}
@@ -200,7 +200,7 @@ def _members(module: nn.Module) -> Sequence[_Member | _OwnMember]:
 
 
 def _make(spec: LayerSpec) -> nn.Module:
-    """Return the user's class, made for this layer."""
+    """Return an instance of the user's class for this layer."""
     param = spec.param.python_param
     kind = find_class(spec)
     if is_pycaffe(kind) and not issubclass(kind, nn.Module):
@@ -221,7 +221,7 @@ def _make(spec: LayerSpec) -> nn.Module:
 
 
 def _infer_module(spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
-    """Return the shapes that a module finds for zeros, on the device that is the default now."""
+    """Return the shapes that a module gives for zeros, on the current default device."""
     with setting_up(spec, "__init__"):
         module = _make(spec).train(spec.param.phase == pb.TRAIN)
     check_forward(spec, module)
@@ -250,7 +250,7 @@ def _infer_pycaffe(spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
 
 
 def _tops(spec: LayerSpec, number: int, result: object, dtype: torch.dtype) -> tuple[Tensor, ...]:
-    """What ``forward`` has returned as so many tops, all of floating point: numbers of other kinds become ``dtype``."""
+    """Return the result of ``forward`` as this number of tops, all floating point; other numbers become ``dtype``."""
     listed = () if result is None else (result,) if isinstance(result, Tensor) else result
     if not isinstance(listed, tuple | list) or not all(isinstance(top, Tensor) for top in listed):
         kind = spec.param.python_param.layer

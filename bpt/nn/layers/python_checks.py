@@ -1,4 +1,4 @@
-"""What is asked of a user's module beyond that it runs: that it takes its bottoms, and lets gradients through."""
+"""Checks of a user's module: whether it takes its bottoms, and whether gradients flow through it."""
 
 from __future__ import annotations
 
@@ -65,6 +65,6 @@ def _reached(bottoms: Sequence[Tensor], tops: Sequence[Tensor]) -> list[bool]:
 
 
 def _edge(tensor: Tensor) -> tuple[Node, int]:
-    """Return what has made the tensor, and which of its results it is."""
+    """Return the node of autograd's graph that made the tensor, and which of its results it is."""
     edge = get_gradient_edge(tensor)
     return edge.node, edge.output_nr

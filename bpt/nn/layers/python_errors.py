@@ -1,4 +1,4 @@
-"""What a user's own code raises in a Python layer, as errors that tell its file and line."""
+"""Errors of a user's own code in a Python layer, reported with its file and line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _CALLERS = tuple(
 
 
 def explain(error: BaseException) -> str:
-    """``"/nets/my_layers.py:12: ValueError: …"``: where in the user's code it happened, and what, in one line."""
+    """Return where in the user's code the error occurred, and which one, in one line.
+
+    For example ``"/nets/my_layers.py:12: ValueError: …"``.
+    """
     what = type(error).__name__
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}: {what}: {error.msg}"
@@ -40,18 +43,19 @@ def explain(error: BaseException) -> str:
 
 
 class SetupError(LayerError):
-    """What the user's code has raised before the run, which is the cause."""
+    """An error that the user's code raised before the run; its cause is the user's exception."""
 
 
 class CodeError(RunError):
-    """What the user's code has raised in the run, which is the cause."""
+    """An error that the user's code raised during the run; its cause is the user's exception."""
 
 
 @contextmanager
 def running(spec: LayerSpec, doing: str) -> Iterator[None]:
-    """Return what the user's code raises inside becomes a CodeError.
+    """Turn each exception that the user's code raises inside into a CodeError.
 
-    ``doing`` ("forward") tells where it was called.
+    Args:
+        doing: the method that is called, such as "forward".
     """
     try:
         yield
@@ -65,7 +69,11 @@ def running(spec: LayerSpec, doing: str) -> Iterator[None]:
 
 @contextmanager
 def setting_up(spec: LayerSpec, doing: str) -> Iterator[None]:
-    """Return the same before the run, as a SetupError."""
+    """Turn each exception that the user's code raises inside, before the run, into a SetupError.
+
+    Args:
+        doing: the step that calls the user's code.
+    """
     try:
         yield
     except BptError:

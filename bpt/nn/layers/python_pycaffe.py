@@ -24,7 +24,7 @@ Explain = Callable[[LayerSpec, str], AbstractContextManager[None]]
 
 
 class PycaffeLayer:
-    """``caffe.Layer``: what layers written for pycaffe derive from."""
+    """``caffe.Layer``, the base class of layers that are written for pycaffe."""
 
     type = "Python"
     param_str: str
@@ -34,7 +34,7 @@ class PycaffeLayer:
 
 
 def is_pycaffe(found: type) -> bool:
-    """Return whether a class derives from ``caffe.Layer``, or has what pycaffe asks of a layer."""
+    """Return whether a class derives from ``caffe.Layer``, or has the methods that pycaffe requires of a layer."""
     asked = ("setup", "reshape", "forward")
     return issubclass(found, PycaffeLayer) or all(callable(getattr(found, name, None)) for name in asked)
 
@@ -42,8 +42,8 @@ def is_pycaffe(found: type) -> bool:
 class PycaffeModule(nn.Module):
     """A pycaffe layer as a module.
 
-    Bottoms and tops are the same objects in all passes, as in Caffe, and the layer may keep what it likes between a
-    forward and its backward pass. So only the last forward pass can be gone backward.
+    Bottoms and tops are the same objects in all passes, as in Caffe. The layer may keep values between a forward pass
+    and its backward pass, so only the last forward pass can be followed by a backward pass.
     """
 
     def __init__(self, spec: LayerSpec, kind: type) -> None:
@@ -65,10 +65,10 @@ class PycaffeModule(nn.Module):
         return callable(getattr(self.layer, "backward", None))
 
     def shape(self, bottoms: Sequence[Array], explain: Explain = setting_up) -> list[Shape]:
-        """Take over the bottoms' data, and let the layer tell the shapes of its tops.
+        """Copy the bottoms' data, and let the layer set the shapes of its tops.
 
         Args:
-            explain: what becomes of errors in the layer's code.
+            explain: the context manager that translates errors of the layer's code.
         """
         if len(self.bottoms) != len(bottoms):
             self.bottoms = [PycaffeBlob(data) for data in bottoms]
@@ -92,7 +92,7 @@ class PycaffeModule(nn.Module):
 
 
 class _Run(torch.autograd.Function):
-    """Its differentiable inputs are the bottoms and, behind them, the parameters."""
+    """One pass of the layer; its differentiable inputs are the bottoms, then the parameters."""
 
     @staticmethod
     def forward(ctx: Any, module: PycaffeModule, bottoms: Sequence[Tensor], *inputs: Tensor) -> tuple[Tensor, ...]:

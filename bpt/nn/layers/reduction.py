@@ -1,4 +1,4 @@
-"""Reduction: the last axes of a blob made one number."""
+"""Reduction: reduces the last axes of a blob to one number."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ MEAN = pb.ReductionParameter.MEAN
 
 @LAYERS.register("Reduction")
 class Reduction(Layer):
-    """``coeff`` (default 1) times the sum of all elements from ``axis`` (default 0) on, or by ``operation`` another.
+    """``coeff`` (default 1) times a reduction of all elements from ``axis`` (default 0) on.
 
-    SUM; ASUM, of absolute values, with gradient 0 at 0; SUMSQ, of squares; MEAN. The top has the axes before
-    ``axis``: none for axis 0. In that case, with many ranks, a rank's top and diffs are its summands of the whole
-    batch's.
+    ``operation`` is SUM (the default); ASUM, the sum of absolute values, with gradient 0 at 0; SUMSQ, the sum of
+    squares; or MEAN. The top has the axes before ``axis``, so none for axis 0. In that case, with many ranks, the top
+    and the diffs of a rank are its summands of the whole batch's.
     """
 
     sample_independent = True

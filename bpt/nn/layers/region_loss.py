@@ -1,4 +1,4 @@
-"""RegionLoss: boxes, whether there is an object, and its class, all at each place of a feature map (YOLO 2)."""
+"""RegionLoss: the loss of boxes, objectness and classes at each place of a feature map (YOLO 2)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WARM_UP, ITS_SCALE = 12800, 0.01  # samples in which boxes are drawn to their an
 
 
 class _Targets(NamedTuple):
-    """What each box should be, and how much that counts: (N, anchors, …, H, W)."""
+    """The target of each box, and its weight: (N, anchors, …, H, W)."""
 
     box: Tensor
     box_scale: Tensor
@@ -36,14 +36,16 @@ class RegionLoss(Loss):
     """``1/N · Σ (½ coord (b - b*)² + ½ object (c - c*)² + ½ noobject c² + class (-log p[label]))``.
 
     Bottoms: ``(N, num · (5 + num_class), H, W)``, for each of ``num`` anchors x, y, log width, log height, confidence
-    and class scores, and labels: rows (class, x, y, width, height) in parts of the image, up to the first without
-    width, ``(N, 5 · rows)``. Anchors' ``biases`` are widths and heights in cells. An object belongs to the cell that
-    its centre is in, and there to the anchor whose shape overlaps it best (``bias_match``; else the box): the box b is
-    drawn to it, the confidence c to their overlap (``rescore``; else to 1), of which no diff goes back, and a softmax
-    to its class (``softmax: 0``: a sigmoid for each class, as in darknet). Of two objects of one anchor the last one
-    counts. All other confidences are drawn to 0, but where a box overlaps an object by more than ``thresh``. In the
-    first 12,800 samples of training boxes without an object are drawn to their anchors, by 0.01. (Redmon, Farhadi,
-    *YOLO9000*, 2017, 2.) The diffs are those of the fork; what it shows as the loss is Σ diff².
+    and class scores; and labels ``(N, 5 · rows)``, rows of (class, x, y, width, height) in parts of the image, up to
+    the first without width. Anchors' ``biases`` are widths and heights in cells.
+
+    An object belongs to the cell of its centre, and there to the anchor whose shape overlaps it best (``bias_match``;
+    else the box). The box b is drawn to it. The confidence c is drawn to their overlap (``rescore``; else to 1), which
+    gets no diff. A softmax is drawn to its class (``softmax: 0``: a sigmoid for each class, as in darknet). Of two
+    objects of one anchor the last one counts. All other confidences are drawn to 0, except where a box overlaps an
+    object by more than ``thresh``. In the first 12,800 samples of training, boxes without an object are drawn to their
+    anchors, by 0.01. (Redmon, Farhadi, *YOLO9000*, 2017, 2.) The diffs are those of the fork, which shows Σ diff² as
+    the loss.
 
     Raises:
         DataError: in ``forward``, for a label that is not a class.
@@ -97,7 +99,7 @@ class RegionLoss(Loss):
         return total / self.divisor(images)
 
     def _of_classes(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Of scores (N, classes, …), where there is a label (N, …)."""
+        """Return the class loss of scores (N, classes, …), where there is a label (N, …)."""
         if self.param.softmax:
             return functional.cross_entropy(scores, labels, reduction="sum", ignore_index=-1)
         own = scores.movedim(1, -1)[labels >= 0]
@@ -154,7 +156,7 @@ class RegionLoss(Loss):
 
 
 def _overlaps(one: Tensor, other: Tensor) -> Tensor:
-    """Intersection over union of boxes (…, 4): x and y of the centre, width, height."""
+    """Return the intersection over union of boxes (…, 4): x and y of the centre, width, height."""
     low = torch.maximum(one[..., :2] - one[..., 2:] / 2, other[..., :2] - other[..., 2:] / 2)
     high = torch.minimum(one[..., :2] + one[..., 2:] / 2, other[..., :2] + other[..., 2:] / 2)
     common = (high - low).clamp(min=0).prod(-1)

@@ -1,7 +1,7 @@
-"""ROIPooling and ROIAlign as single operators of a program that ``torch.export`` writes down.
+"""ROIPooling and ROIAlign as single operators of a program that ``torch.export`` writes.
 
-What they compute depends on the regions' numbers, of which a program knows nothing; and ONNX has an operator for each.
-torch runs a program with them where this file is imported.
+Their results depend on the numbers of the regions, which a program cannot express. ONNX has an operator for each. torch
+can run such a program where this file is imported.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Bins = tuple[int, int]
 
 
 def pooled(features: Tensor, images: Tensor, corners: Tensor, bins: Bins, scale: float) -> Tensor:
-    """Return what ROIPooling makes of regions; see there."""
+    """Return the top of a ROIPooling layer for these regions."""
     cells = round_away(corners * scale)
     sizes = (cells[:, 2:] - cells[:, :2] + 1).clamp_(min=1)
     rows = bins_along(cells[:, 1], sizes[:, 1], bins[0], features.shape[2], whole=True)
@@ -26,7 +26,7 @@ def pooled(features: Tensor, images: Tensor, corners: Tensor, bins: Bins, scale:
 
 
 def aligned(features: Tensor, images: Tensor, corners: Tensor, bins: Bins, sampling: int) -> Tensor:
-    """Return what ROIAlign with ``sampling_ratio`` makes of regions in cells; see there."""
+    """Return the top of a ROIAlign layer with ``sampling_ratio`` for these regions, given in cells."""
     weights = []
     for axis in (1, 0):  # rows, columns
         start, number, cells = corners[:, axis], bins[1 - axis], features.shape[3 - axis]

@@ -1,4 +1,4 @@
-"""Reorg: the cells of a feature map as channels."""
+"""Reorg: turns the cells of a feature map into channels."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ FIELD = "reorg_param"
 
 @LAYERS.register("Reorg")
 class Reorg(Layer):
-    """``(N, C, H, W)`` as ``(N, C · s², H / s, W / s)``, in the order of darknet, whose weights know no other.
+    """``(N, C, H, W)`` as ``(N, C · s², H / s, W / s)``, in the order of darknet, whose weights require it.
 
-    Per sample the memory is read as ``(C / s², W, s, H, s)``, and the axes of size ``s`` come first: width and height
+    The memory of a sample is read as ``(C / s², W, s, H, s)``, and the axes of size ``s`` come first. Width and height
     are exchanged, as in the fork that has the layer. ``reverse: true`` does the opposite: ``(N, C / s², H · s, W ·
     s)``. (Redmon, Farhadi, *YOLO9000*, 2017: the passthrough layer.)
     """

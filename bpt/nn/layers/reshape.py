@@ -1,4 +1,4 @@
-"""Reshape: the same elements, in their order, under another shape."""
+"""Reshape: the same elements, in the same order, in another shape."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ COPY, INFER = 0, -1
 
 @LAYERS.register("Reshape")
 class Reshape(Layer):
-    """Puts the dims of ``shape`` in the place of ``num_axes`` axes from ``axis`` on (default: of all axes).
+    """The bottom with ``num_axes`` axes from ``axis`` on (default: all) replaced by the dims of ``shape``.
 
-    A dim of 0 copies that of the bottom's axis in the same place; -1, which may stand once, is what remains. A
-    negative ``axis`` counts from behind the last one, -1; ``num_axes: 0`` inserts axes.
+    A dim of 0 copies the bottom's axis at the same place. A dim of -1, allowed once, takes what remains. A negative
+    ``axis`` counts from behind the last one, -1. ``num_axes: 0`` inserts axes.
 
-    With many ranks the number of samples (axis 0) must stay what it is. A first dim that says how many there are is
-    then read as 0: a rank has fewer.
+    With many ranks the number of samples (axis 0) must not change. A first dim that gives this number is read as 0,
+    since a rank has fewer.
     """
 
     within_batch = is_view = no_collectives = True
@@ -88,7 +88,7 @@ class Reshape(Layer):
 
 
 def _range(spec: LayerSpec, bottom: Shape) -> tuple[int, int]:
-    """Return which axes ``[start, end)`` of the bottom are replaced."""
+    """Return the range ``[start, end)`` of the bottom's axes that are replaced."""
     param, axes = spec.param.reshape_param, len(bottom)
     if not -axes - 1 <= param.axis <= axes:
         raise spec.error(
@@ -114,7 +114,7 @@ def _range(spec: LayerSpec, bottom: Shape) -> tuple[int, int]:
 
 
 def _written(bottom: Shape, dims: Sequence[int], start: int, end: int) -> list[int]:
-    """Return the top's shape with dims of 0 copied; -1 still stands."""
+    """Return the top's shape with dims of 0 copied; -1 remains."""
     copied = [bottom[start + index] if dim == COPY else dim for index, dim in enumerate(dims)]
     return [*bottom[:start], *copied, *bottom[end:]]
 

@@ -17,13 +17,15 @@ from bpt.nn.layers.recurrent import Recurrent, arity_of
 
 @LAYERS.register("RNN")
 class RNN(Recurrent):
-    """The state is ``h``, the outputs are made of it; see ``Recurrent``::
+    """A plain ``Recurrent`` layer: the state is ``h``, and the outputs are computed from it.
+
+    In each step::
 
         h = tanh(W_x x + b + W_s x_static + W_h (marker · h)),  output = tanh(W_o h + b_o)
 
-    Blobs: ``W_x (H, inputs)``, ``b (H,)``, ``W_s (H, static inputs)`` if there is such a bottom, ``W_h (H, H)``,
-    ``W_o (H, H)`` and ``b_o (H,)``, with ``H = num_output``. (Elman, *Finding structure in time*, 1990, with a tanh
-    on the output as in Caffe.)
+    Blobs: ``W_x (H, inputs)``, ``b (H,)``, ``W_s (H, static inputs)`` if there is a static bottom, ``W_h (H, H)``,
+    ``W_o (H, H)`` and ``b_o (H,)``, with ``H = num_output``. (Elman, *Finding structure in time*, 1990, with a tanh on
+    the output as in Caffe.)
     """
 
     arity = arity_of(states=1)
@@ -48,7 +50,7 @@ class RNN(Recurrent):
 
 
 class _Unroll(torch.autograd.Function):
-    """The hidden states of all steps. Backward makes the gradient of the weights in one product."""
+    """The hidden states of all steps. Backward computes the gradient of the weights in one product."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, markers: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:

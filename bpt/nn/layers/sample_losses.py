@@ -1,4 +1,4 @@
-"""Losses with one label for each sample: Caffe's old ones, which know of no other axes."""
+"""Losses with one label for each sample: Caffe's old ones, which have no other axes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ LEAST = 1e-20  # Caffe never takes the log of less (kLOG_THRESHOLD)
 
 
 class SampleLoss(Loss):
-    """Bottoms: ``(N, classes)``, of which later axes are flattened, and N labels, all of which count.
+    """The base of losses with one label for each sample.
+
+    Bottoms: ``(N, classes)``, later axes of which are flattened, and N labels, all of which count.
 
     Raises:
         DataError: in ``forward``, for a label that is not a class.
@@ -36,7 +38,7 @@ class SampleLoss(Loss):
 
 
 def sample_independent(scores: Tensor) -> Tensor:
-    """``scores`` as (samples, classes): all axes from 1 on are classes."""
+    """Return ``scores`` as (samples, classes): all axes from 1 on are classes."""
     return scores.reshape(scores.shape[0], count(scores.shape[1:]))
 
 
@@ -44,8 +46,8 @@ def sample_independent(scores: Tensor) -> Tensor:
 class HingeLoss(SampleLoss):
     """``1/N · Σ max(0, 1 - s · x)``, with ``s`` 1 for the label's score ``x`` and -1 for all others.
 
-    Under ``hinge_loss_param { norm: L2 }`` the summands are squared. Where a score just keeps the margin, its
-    gradient is 0. Bottoms: scores and labels, see ``SampleLoss``.
+    Under ``hinge_loss_param { norm: L2 }`` the summands are squared. Where a score just keeps the margin, its gradient
+    is 0. Bottoms: scores and labels, as in ``SampleLoss``.
     """
 
     @classmethod
@@ -69,8 +71,8 @@ class HingeLoss(SampleLoss):
 class MultinomialLogisticLoss(SampleLoss):
     """``-1/N · Σ log(max(p[label], 1e-20))``.
 
-    The gradient is ``-1 / max(p[label], 1e-20) / N``, which is vast for a probability of 0, but finite; train
-    with SoftmaxWithLoss. Bottoms: probabilities and labels, see ``SampleLoss``.
+    The gradient is ``-1 / max(p[label], 1e-20) / N``. For a probability of 0 it is huge but finite: train with
+    SoftmaxWithLoss. Bottoms: probabilities and labels, as in ``SampleLoss``.
     """
 
     @classmethod

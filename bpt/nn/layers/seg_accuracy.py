@@ -21,14 +21,14 @@ TOP = (1, 1, 1, 3)
 
 @LAYERS.register("SegAccuracy")
 class SegAccuracy(Layer):
-    """The accuracy of all pixels, the mean recall of the classes that there are, and the mean IoU of all classes.
+    """The accuracy of all pixels, the mean recall of the classes that occur, and the mean IoU of all classes.
 
-    Bottoms: scores ``(N, classes, H, W)`` and labels ``(N, 1, H, W)``; pixels with an ``ignore_label``, of which there
-    may be several, do not count. Of equal scores the first one is the answer; with one channel a score above 0.5 is
-    class 1, else it is class 0. IoU, the pixels that are rightly of a class over those that are or should be, is 1 for
-    a class that nobody names. Top: these three numbers, ``(1, 1, 1, 3)``; and for each ``output_label``, a class, a
-    further top with its precision, recall and IoU. Under ``reset: false`` batches add up. (Of DeepLab's and PSPNet's
-    Caffe.)
+    Bottoms: scores ``(N, classes, H, W)`` and labels ``(N, 1, H, W)``. Pixels with an ``ignore_label``, of which there
+    may be several, do not count. Of equal scores the first one is the answer. With one channel, a score above 0.5 means
+    class 1, otherwise class 0. IoU is the number of pixels that are rightly of a class over those that are or should
+    be. It is 1 for a class that occurs nowhere. Top: these three numbers, ``(1, 1, 1, 3)``. Each ``output_label``, a
+    class, gives a further top with its precision, recall and IoU. Under ``reset: false`` batches add up. (From
+    DeepLab's and PSPNet's Caffe.)
 
     Under ``metric`` (SegNet's Caffe) the first top is one of the three numbers alone, ``(1,)``.
     """
@@ -93,7 +93,7 @@ class SegAccuracy(Layer):
         return shaped[0] if len(shaped) == 1 else shaped
 
     def _count(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Return how many pixels of each class (row) get which answer (column)."""
+        """Return how many pixels of each class (row) get each answer (column)."""
         classes = max(scores.shape[1], 2)
         answers = (scores > 0.5).long().flatten() if scores.shape[1] == 1 else scores.max(1).indices.flatten()
         truth = labels.long().flatten()

@@ -1,4 +1,4 @@
-"""ShuffleChannel: deals the channels of groups out in turn, so that the next grouped convolution mixes them."""
+"""ShuffleChannel: interleaves the channels of groups, so that the next grouped convolution mixes them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIELD = "shuffle_channel_param"
 
 @LAYERS.register("ShuffleChannel")
 class ShuffleChannel(Layer):
-    """Of ``group`` groups of channels first the first channels, then the second ones, and so on.
+    """The channels of ``group`` groups, interleaved: the first of each group, then the second of each, and so on.
 
     Bottom and top ``(N, channels, …)``. (Zhang et al., *ShuffleNet*, 2018, figure 1.)
     """

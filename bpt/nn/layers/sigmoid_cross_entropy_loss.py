@@ -1,4 +1,4 @@
-"""SigmoidCrossEntropyLoss: logistic loss of scores that are probabilities' logits, each for itself."""
+"""SigmoidCrossEntropyLoss: the logistic loss of independent scores, which are logits of probabilities."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bpt.nn.layers.loss import Loss
 
 @LAYERS.register("SigmoidCrossEntropyLoss")
 class SigmoidCrossEntropyLoss(Loss):
-    """Sum of ``-t · log p - (1 - t) · log(1 - p)`` with ``p = sigmoid(x)``, divided by the batch size by default.
+    """The sum of ``-t · log p - (1 - t) · log(1 - p)`` with ``p = sigmoid(x)``, by default over the batch size.
 
     Bottoms: scores ``x`` of any shape; targets ``t`` in [0, 1], as many. A target whose integer part is
     ``ignore_label`` does not count.

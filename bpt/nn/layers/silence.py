@@ -1,4 +1,4 @@
-"""Silence: reads blobs so that they are no outputs of the net."""
+"""Silence: reads blobs, so that they are not outputs of the net."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bpt.nn.layers.base import LAYERS, Family, Layer
 
 @LAYERS.register("Silence")
 class Silence(Layer):
-    """Takes any number of bottoms and makes nothing of them; their diff is 0."""
+    """A layer of any number of bottoms without tops; the diff of the bottoms is 0."""
 
     numbers = Autocast.WIDEST
     arity = Arity(bottoms=(1, None), tops=(0, 0))

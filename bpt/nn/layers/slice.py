@@ -1,4 +1,4 @@
-"""Slice: a bottom cut into several tops along an axis."""
+"""Slice: cuts a bottom into several tops along an axis."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bpt.nn.pass_context import PassContext
 
 @LAYERS.register("Slice")
 class Slice(Layer):
-    """Cuts along ``axis`` (default 1; the old form is ``slice_dim``) at each ``slice_point``, or in equal parts."""
+    """Parts of the bottom along ``axis`` (default 1; once ``slice_dim``), cut at each ``slice_point`` or equally."""
 
     arity = Arity(tops=(1, None))
     within_batch = sample_independent = True
@@ -51,7 +51,7 @@ class Slice(Layer):
 
 
 def _borders(extent: int, points: Sequence[int], parts: int) -> list[int]:
-    """Return where the parts begin and end: one number more than parts."""
+    """Return the borders of the parts: one number more than parts."""
     return [0, *(points or [extent // parts * part for part in range(1, parts)]), extent]
 
 

@@ -1,4 +1,4 @@
-"""SmoothL1Loss and SmoothL1LossOHEM: how far boxes are from where they should be."""
+"""SmoothL1Loss and SmoothL1LossOHEM: the distance of boxes from their targets."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def _check_equal(spec: LayerSpec, bottoms: Sequence[Shape]) -> None:
 class SmoothL1Loss(Loss):
     """``1 / N · Σ w_out · f(w_in · (x - target))``.
 
-    ``f(d)`` is ``(σ d)² / 2`` where ``|d| < 1 / σ²``, else ``|d| - 1 / 2σ²``. Bottoms: predictions and targets, of N
-    samples and one shape, and perhaps weights, which are 1 otherwise and get no diff: the third bottom is the inside
-    ones (Fast R-CNN's), the fourth the outside ones. ``σ`` is ``sigma`` (1). (Girshick, *Fast R-CNN*, 2015, eq. 3; both
-    weights are of Ren et al., *Faster R-CNN*, 2015.)
+    ``f(d)`` is ``(σ d)² / 2`` where ``|d| < 1 / σ²``, else ``|d| - 1 / 2σ²``. ``σ`` is ``sigma`` (1). Bottoms:
+    predictions and targets, of N samples and one shape. Optional weights, which get no diff, default to 1: the third
+    bottom has the inside ones (Fast R-CNN's), the fourth the outside ones. (Girshick, *Fast R-CNN*, 2015, eq. 3; both
+    weights are from Ren et al., *Faster R-CNN*, 2015.)
     """
 
     arity = Arity(bottoms=(2, 4), auto_tops=True)
@@ -56,13 +56,12 @@ class SmoothL1Loss(Loss):
 
 @LAYERS.register("SmoothL1LossOHEM")
 class SmoothL1LossOHEM(Loss):
-    """``Σ f(w · (x - target))``, with ``f`` of SmoothL1Loss and ``σ = 1``, divided as ``loss_param`` says; and each
-    region's.
+    """``Σ f(w · (x - target))``, with ``f`` of SmoothL1Loss and ``σ = 1``, and on demand the loss of each region.
 
-    Bottoms: predictions and targets ``(N, C, …)`` and perhaps weights, which get no diff. By default the sum is divided
-    by the number of samples and places. The second top, ``(N, 1, …)``, has the loss of each, summed over the channels,
-    and no diff: BoxAnnotatorOHEM chooses by it. (Of R-FCN's Caffe; Shrivastava et al., *Training Region-based Object
-    Detectors with Online Hard Example Mining*, 2016.)
+    Bottoms: predictions and targets ``(N, C, …)`` and optional weights, which get no diff. ``loss_param`` says what
+    divides the sum; the default is the number of samples and places. The second top, ``(N, 1, …)``, has the loss of
+    each place, summed over the channels, and no diff; BoxAnnotatorOHEM chooses by it. (From R-FCN's Caffe; Shrivastava
+    et al., *Training Region-based Object Detectors with Online Hard Example Mining*, 2016.)
     """
 
     arity = Arity(bottoms=(2, 3), tops=(1, 2), auto_tops=True)
@@ -98,6 +97,6 @@ class SmoothL1LossOHEM(Loss):
 
 
 def smooth_l1(apart: Tensor, weights: Tensor | None, beta: float) -> Tensor:
-    """``f`` of each difference, times its weight: torch's ``smooth_l1_loss``, whose ``beta`` is ``1 / σ²``."""
+    """Return ``f`` of each difference times its weight: torch's ``smooth_l1_loss``, whose ``beta`` is ``1 / σ²``."""
     apart = apart if weights is None else apart * weights
     return functional.smooth_l1_loss(apart, torch.zeros_like(apart), reduction="none", beta=beta)

@@ -1,4 +1,4 @@
-"""Labels that are more than one class: smoothed ones, distributions over the classes, and what each label weighs."""
+"""Labels that are not single classes: smoothed labels, distributions over the classes, and weights of labels."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from bpt.nn.layers.axes import show_bottoms
 
 
 def are_distributions(scores: Sequence[int], labels: Sequence[int], axis: int) -> bool:
-    """Whether labels have the shape of scores: at each position a distribution over the classes, along ``axis``."""
+    """Return whether labels have the shape of scores, so that each position has a distribution along ``axis``."""
     return tuple(scores) == tuple(labels) and count(labels) > 0 and scores[axis] > 1
 
 
 def check_settings(spec: LayerSpec, bottoms: Sequence[Shape], axis: int) -> None:
-    """Raise a LayerError if settings of ``loss_param`` make no sense for scores of this shape, or a third bottom has no
-    weight for each position.
+    """Check the settings of ``loss_param`` and the shape of the weights against the scores.
+
+    Raises:
+        LayerError: a setting makes no sense for scores of this shape, or the third bottom has no weight for each
+            position.
     """
     param, classes = spec.param.loss_param, bottoms[0][axis]
     if not 0 <= param.label_smoothing < 1:
@@ -33,13 +36,15 @@ def check_settings(spec: LayerSpec, bottoms: Sequence[Shape], axis: int) -> None
 
 
 def cross_entropies(losses: Tensor, labels: Tensor, smoothing: float, weights: Tensor | None) -> Tensor:
-    """``Σ_c q_c · w_c · losses_c`` at each position.
+    """Return ``Σ_c q_c · w_c · losses_c`` for each position.
 
     Args:
-        losses: of each class, ``-log p``, along axis 1.
-        labels: classes, int64, without axis 1; or distributions q, in the shape of ``losses``. Classes become
-            distributions with ``1 - smoothing`` for the label, and equal parts for the others (NVIDIA's Caffe).
-        weights: of the classes; ``None``: all 1.
+        losses: ``-log p`` of each class, along axis 1.
+        labels: classes, int64, without axis 1; or distributions q, in the shape of ``losses``. A class becomes a
+            distribution: the label has ``1 - smoothing``, and the other classes share the rest equally (NVIDIA's
+            Caffe).
+        smoothing: the part of a label's weight that the other classes share, 0 to 1.
+        weights: a weight for each class; ``None`` means 1 for all.
     """
     if weights is not None:
         losses = losses * weights.view(1, -1, *(1,) * (losses.dim() - 2))

@@ -1,4 +1,4 @@
-"""Softmax."""
+"""Softmax: exponentials that are normalised to a sum of 1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bpt.nn.pass_context import PassContext
 
 
 def softmax_axis(spec: LayerSpec, bottom: Shape) -> int:
-    """``softmax_param { axis }``, counted from 0."""
+    """Return ``softmax_param { axis }``, counted from 0."""
     return canonical_axis(spec, spec.param.softmax_param.axis, bottom, "softmax_param", "axis")
 
 

@@ -1,4 +1,4 @@
-"""SpatialTransformer: an image, turned, shifted and scaled as another blob says."""
+"""SpatialTransformer: turns, shifts and scales an image as another blob says."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ NUMBERS = tuple(f"theta_{row}_{column}" for row in (1, 2) for column in (1, 2, 3
 
 @LAYERS.register("SpatialTransformer")
 class SpatialTransformer(Layer):
-    """At each place of the top what the first bottom ``(N, C, H, W)`` has, interpolated, where ``θ`` leads from there.
+    """The first bottom ``(N, C, H, W)``, interpolated where ``θ`` maps each place of the top.
 
-    ``θ``, 2 × 3 numbers a sample, row by row, is the second bottom ``(N, 6)``; numbers that ``theta_i_j`` fix are left
-    out there. With row and column of the top from -1 on, in units of half its size, ``θ (row, column, 1)`` is a row and
-    a column of the bottom, in such units of it; what lies outside is 0. The top has ``output_H`` rows and ``output_W``
-    columns, by default the bottom's. ``to_compute_dU: false`` gives the first bottom no diff. (Jaderberg et al.,
-    *Spatial Transformer Networks*, 2015, eq. 1 and 5.)
+    The second bottom ``(N, 6)`` holds ``θ``: 2 × 3 numbers for each sample, row by row. It omits the numbers that
+    ``theta_i_j`` fix. Rows and columns run from -1 on, in units of half the size of the top. ``θ (row, column, 1)`` is
+    then a row and a column of the bottom in the same units. Outside the bottom, values are 0. The top has ``output_H``
+    rows and ``output_W`` columns; the defaults are those of the bottom. With ``to_compute_dU: false`` the first bottom
+    gets no diff. (Jaderberg et al., *Spatial Transformer Networks*, 2015, eq. 1 and 5.)
     """
 
     arity = Arity(bottoms=(2, 2))
@@ -70,7 +70,7 @@ class SpatialTransformer(Layer):
         return functional.grid_sample(images, grid, padding_mode="zeros", align_corners=False)
 
     def _theta(self, given: Tensor) -> Tensor:
-        """Return the whole transforms (N, 2, 3)."""
+        """Return the complete transforms (N, 2, 3)."""
         given = given.flatten(1)
         numbers, place = [], 0
         for name in NUMBERS:

@@ -1,4 +1,4 @@
-"""Split: copies of a blob, one for each of its readers."""
+"""Split: a copy of a blob for each of its readers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bpt.nn.pass_context import PassContext
 
 @LAYERS.register("Split")
 class Split(Layer):
-    """Hands its bottom to every top; the bottom's diff is the sum of theirs. Put in by ``insert_splits``."""
+    """A copy of the bottom for each top; the bottom's diff is the sum of theirs. ``insert_splits`` adds this layer."""
 
     arity = Arity(tops=(1, None))
     sample_independent = is_view = True

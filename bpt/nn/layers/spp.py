@@ -21,12 +21,12 @@ FIELD = "spp_param"
 
 @LAYERS.register("SPP")
 class SPP(Layer):
-    """Spatial pyramid pooling: ``pyramid_height`` grids, of which number l has 2^l bins on each spatial axis.
+    """Spatial pyramid pooling: ``pyramid_height`` grids; grid number l has 2^l bins on each spatial axis.
 
-    Bottom ``(N, channels, spatial axes …)`` with 1 to 3 spatial axes (Caffe knows 2 only). Top ``(N, values)``: all
-    channels' bins of the first grid, then those of the second one …; with one grid it stays ``(N, channels, 1 …)``.
-    A bin has ``ceil(size / 2^l)`` elements an axis, and what that is too much is padded, the larger half in front.
-    Maxima, averages and random picks are Pooling's, with the same rules at pads. ``engine`` changes nothing here.
+    Bottom ``(N, channels, spatial axes …)`` with 1 to 3 spatial axes (Caffe supports 2 only). Top ``(N, values)``: the
+    bins of all channels of the first grid, then those of the second, and so on. With one grid the top stays ``(N,
+    channels, 1 …)``. A bin has ``ceil(size / 2^l)`` elements on an axis. The bottom is padded to fit, with the larger
+    half in front. Maxima, averages and random picks follow Pooling's rules, also at pads. ``engine`` changes nothing.
     (He, Zhang, Ren and Sun, *Spatial Pyramid Pooling in Deep Convolutional Networks*, 2014.)
     """
 
@@ -96,7 +96,7 @@ class SPP(Layer):
 
 
 def _window(grid: int, sizes: Sequence[int]) -> PoolingWindow:
-    """Return the bins of one grid (Caffe: ``SPPLayer::GetPoolingParam``)."""
+    """Return the window of one grid (Caffe: ``SPPLayer::GetPoolingParam``)."""
     bins = 2**grid
     kernel = tuple(-(-size // bins) for size in sizes)
     pad = tuple((side * bins - size + 1) // 2 for side, size in zip(kernel, sizes, strict=True))

@@ -1,4 +1,4 @@
-"""Tile: a blob several times, side by side."""
+"""Tile: repeats a blob along an axis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIELD = "tile_param"
 
 @LAYERS.register("Tile")
 class Tile(Layer):
-    """The bottom ``tiles`` times, one behind the other along ``axis`` (default 1)."""
+    """The bottom repeated ``tiles`` times along ``axis`` (default 1)."""
 
     sample_independent = True
     computes = False

@@ -1,4 +1,4 @@
-"""TripletLoss: features of a kind nearer to each other than to those of another kind."""
+"""TripletLoss: features of one kind closer to each other than to those of another kind."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from bpt.nn.pass_context import PassContext
 
 @LAYERS.register("TripletLoss")
 class TripletLoss(Loss):
-    """``1 / 2N · Σ max(margin + |a - p|² - |a - n|², 0)``: anchors, features of their kind, and of another kind.
+    """``1 / 2N · Σ max(margin + |a - p|² - |a - n|², 0)`` for anchors, positives and negatives.
 
-    Bottoms: three of N samples of equally many features. ``margin`` defaults to 1. (Schroff, Kalenichenko, Philbin,
-    *FaceNet*, 2015, eq. 3, as Caffe's forks have it.) Forks whose layer of this name reads two bottoms, features and
-    the triplets that another layer has chosen, mean something else: that is refused.
+    Bottoms: three of N samples of equally many features: anchors, features of the same kind, and features of another
+    kind. ``margin`` defaults to 1. (Schroff, Kalenichenko, Philbin, *FaceNet*, 2015, eq. 3, as in Caffe's forks.) Other
+    forks have a layer of this name with two bottoms, features and the triplets that another layer has chosen. That form
+    is refused.
     """
 
     arity = Arity(bottoms=(2, 3), auto_tops=True)

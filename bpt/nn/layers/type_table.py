@@ -1,6 +1,7 @@
-"""Which file of ``bpt.nn.layers`` has which layer types: a file is imported when a net first has one of its types.
+"""The table of which file of ``bpt.nn.layers`` has which layer types.
 
-``tests/layers/test_type_table.py`` holds the table against what the files register.
+A file is imported when a net first has one of its types. ``tests/layers/test_type_table.py`` compares the table with
+the types that the files register.
 """
 
 from __future__ import annotations

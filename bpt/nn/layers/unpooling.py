@@ -1,4 +1,4 @@
-"""Unpooling: the way back from a Pooling (of DeconvNet's Caffe)."""
+"""Unpooling: the inverse of a Pooling (of DeconvNet's Caffe)."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ MAX, AVE = pb.UnpoolingParameter.MAX, pb.UnpoolingParameter.AVE
 
 @LAYERS.register("Unpooling")
 class Unpooling(Layer):
-    """Bottom ``(N, channels, h, w)``, top ``(N, channels, H, W)``.
+    """A layer that enlarges planes: bottom ``(N, channels, h, w)``, top ``(N, channels, H, W)``.
 
-    ``unpool: MAX``: each element goes to the place in the plane that the mask names, the second bottom, which is the
-    second top of a Pooling and gets no diff; without a mask to the upper left corner of its window. All other places
-    are 0; of several elements at one place the last one is there, and all get its diff. ``TILE``: each element is
-    added to its whole window, ``AVE``: after division by the window's size. (TILE's diff is the true one; Caffe's is
-    divided, too.)
+    ``unpool: MAX`` puts each element at the place in the plane that the mask names. The mask is the second bottom, the
+    second top of a Pooling, and gets no diff. Without a mask, an element goes to the upper left corner of its window.
+    All other places are 0. If several elements share a place, the last one stays, and all get its diff. ``TILE`` adds
+    each element to its whole window. ``AVE`` first divides it by the window's size. (TILE's diff is the true one; Caffe
+    also divides that.)
 
-    Windows have ``kernel_size`` and ``stride``, or both by axis; padding is refused, as in Caffe. H and W are
-    ``unpool_size``, or ``unpool_h`` and ``unpool_w``; else the larger of ``(h - 1) · stride + kernel`` and
-    ``h · stride + 1``. (Noh, Hong, Han, *Learning Deconvolution Network for Semantic Segmentation*, 2015, 3.2.1.)
+    Windows have ``kernel_size`` and ``stride``, or both by axis. Padding is refused, as in Caffe. H and W are
+    ``unpool_size``, or ``unpool_h`` and ``unpool_w``; by default, the larger of ``(h - 1) · stride + kernel`` and ``h ·
+    stride + 1``. (Noh, Hong, Han, *Learning Deconvolution Network for Semantic Segmentation*, 2015, 3.2.1.)
     """
 
     arity = Arity(bottoms=(1, 2))
@@ -78,7 +78,7 @@ class Unpooling(Layer):
         return unpool(self.spec, x, (rows[:, None] * size[1] + columns).expand_as(x), size)
 
     def _spread(self, x: Tensor, size: Sequence[int]) -> Tensor:
-        """Return each element over its window: as a product from both sides, rows and columns apart."""
+        """Add each element to its whole window, by one product over rows and one over columns."""
         rows, columns = (
             _covers(cells, kernel, stride, limit, x)
             for cells, kernel, stride, limit in zip(x.shape[2:], *self.windows[:2], size, strict=True)
@@ -89,14 +89,17 @@ class Unpooling(Layer):
 
 
 def _covers(cells: int, kernel: int, stride: int, limit: int, like: Tensor) -> Tensor:
-    """Return which of ``limit`` places the window of each of so many cells covers: ``(cells, limit)`` of 0 and 1."""
+    """Return which of ``limit`` places the window of each cell covers: ``(cells, limit)`` of 0 and 1."""
     start = torch.arange(cells, device=like.device).unsqueeze(1) * stride
     place = torch.arange(limit, device=like.device)
     return ((place >= start) & (place < start + kernel)).to(like.dtype)
 
 
 class _Windows(NamedTuple):
-    """Height and width of each: the windows, the steps between them, and the top, if the text says it."""
+    """The sizes of the windows, the steps between them and, if the text gives it, the size of the top.
+
+    Each pair is (height, width).
+    """
 
     kernel: tuple[int, int]
     stride: tuple[int, int]
@@ -104,7 +107,7 @@ class _Windows(NamedTuple):
 
     @classmethod
     def read(cls, spec: LayerSpec) -> _Windows:
-        """Raise a LayerError if the text does not say what Caffe wants to be said."""
+        """Read the windows from the text; raise a LayerError if a field that Caffe requires is missing."""
         param = spec.param.unpooling_param
         if param.pad or param.pad_h or param.pad_w:
             raise spec.error("padding cannot be taken back, as in Caffe: pad must be 0", FIELD)
@@ -115,7 +118,7 @@ class _Windows(NamedTuple):
         return cls(kernel, stride, _pair(spec, "unpool_size", "unpool_h", "unpool_w"))
 
     def top_of(self, bottom: Sequence[int]) -> tuple[int, int]:
-        """Height and width of the top for those of a bottom."""
+        """Return height and width of the top for height and width of a bottom."""
         if self.size:
             return self.size
         height, width = (

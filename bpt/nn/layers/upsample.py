@@ -1,4 +1,4 @@
-"""Upsample: repeats pixels (of YOLO's nets), or puts values back where a max pooling had found them (of SegNet's)."""
+"""Upsample: repeats pixels (of YOLO's nets), or puts values back to the places that a max pooling recorded (SegNet)."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ REMEDIES = {"Upsample": "upsample_h and upsample_w", "Unpooling": "unpool_h and 
 
 @LAYERS.register("Upsample")
 class Upsample(Layer):
-    """Bottom ``(N, channels, spatial axes …)`` with 1 to 3 spatial axes, top the same with larger ones.
+    """A layer that enlarges planes: bottom ``(N, channels, spatial axes …)`` with 1 to 3 spatial axes.
 
     With one bottom each element is repeated ``scale`` times on each spatial axis (``scale_h`` and ``scale_w`` times).
-    The scale must be given: the forks of Caffe that have the layer do not agree on a default.
+    The scale must be given, since the forks of Caffe that have the layer disagree on a default.
 
-    With a second bottom, the mask that is the second top of a ``MAX`` Pooling, each element goes to the place in its
-    plane that the mask names; all others are 0. Where windows overlap and several name one place, the last one is
-    there, and all of them get its diff (as in SegNet). The mask's diff is 0; where it is -1 (a window without
-    elements), nothing is put. The sizes of the top are ``upsample_h`` and ``upsample_w``, whatever ``scale`` says
-    beside them; else the bottom's times ``scale`` (2 unless given) or ``scale_h`` and ``scale_w``, less 1 under
+    The second bottom, if any, is the mask from a ``MAX`` Pooling's second top. Each element goes to the place in its
+    plane that the mask names; all other places are 0. Where windows overlap and several name one place, the last one
+    stays, and all of them get its diff (as in SegNet). The mask's diff is 0. Where it is -1 (a window without
+    elements), nothing is put. The sizes of the top are ``upsample_h`` and ``upsample_w``, whatever ``scale`` says.
+    Otherwise they are the bottom's times ``scale`` (default 2) or ``scale_h`` and ``scale_w``, less 1 under
     ``pad_out_h`` or ``pad_out_w``.
     """
 
@@ -80,11 +80,10 @@ class Upsample(Layer):
 
 
 def unpool(spec: LayerSpec, x: Tensor, mask: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Return the elements of ``x`` at the places of planes of ``sizes`` that ``mask``, of its shape, names; 0
-    elsewhere.
+    """Return ``x`` at the places of planes of ``sizes`` that ``mask``, of its shape, names; 0 elsewhere.
 
     Raises:
-        RunError: it names places beyond.
+        RunError: the mask names places outside.
     """
     places = mask.detach().flatten(2).long()
     try:
@@ -100,7 +99,7 @@ def unpool(spec: LayerSpec, x: Tensor, mask: Tensor, sizes: Sequence[int]) -> Te
 
 
 class _Unpool(torch.autograd.Function):
-    """Values ``(N, channels, elements)`` at ``places`` of planes of ``size``; of several at one place the last."""
+    """Values ``(N, channels, elements)`` at ``places`` of planes of ``size``. At a shared place the last one stays."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, values: Tensor, places: Tensor, size: int) -> Tensor:
@@ -143,7 +142,7 @@ def _check_fields(spec: LayerSpec, axes: int) -> None:
 
 @dataclass(frozen=True)
 class _Size:
-    """The sizes of a top that ``upsample_param`` names, else the scales, once or once an axis, and what to take off."""
+    """The sizes of a top in ``upsample_param``, or the scales, once or once an axis, and the number to subtract."""
 
     given: tuple[int, ...]
     scale: tuple[int, ...]
@@ -159,7 +158,7 @@ class _Size:
         )
 
     def of_top(self, bottom: Sequence[int]) -> tuple[int, ...]:
-        """Return the spatial sizes for those of a bottom."""
+        """Return the spatial sizes of the top for those of a bottom."""
         axes = len(bottom)
         scale = self.scale * axes if len(self.scale) == 1 else self.scale
         less = self.less if axes == 2 else (0,) * axes

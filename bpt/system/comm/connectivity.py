@@ -1,7 +1,7 @@
-"""Whether every host reaches every other, asked so that a connection that is dead does not hang it.
+"""A test that every host reaches every other, with a time limit, so that a dead connection does not block it.
 
-It comes before any collective call, which would wait for ever where a message does not get through. And what is told of
-ranks that are lost later.
+It precedes any collective call, which would wait forever where a message does not arrive. This file also makes the
+errors of ranks that are lost later.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _REMEDY = (
 
 
 def check_connectivity(world: Communicator, seconds: float = SECONDS) -> tuple[str, ...]:
-    """Let rank 0 hear from all ranks, then the first ranks of all hosts from each other. All ranks call it.
+    """Let rank 0 hear from all ranks, then the first ranks of all hosts from each other; a collective call.
 
     Returns:
         The names of all ranks' hosts, in order of rank.
 
     Raises:
-        RunError: somebody is not reached, on all ranks that can know it; rank 0's names who. The ranks can do nothing
-            together then but end.
+        RunError: a rank is not reached; on all ranks that can know it. Rank 0's error names it. The ranks can then only
+            end together.
     """
     return _lead(world, seconds) if world.rank == 0 else _answer(world, seconds)
 
@@ -81,7 +81,7 @@ def _answer(world: Communicator, seconds: float) -> tuple[str, ...]:
 
 
 def _meet(world: Communicator, others: Sequence[int], seconds: float) -> Buffer:
-    """Exchange a byte with each of ``others``, which do the same; 1 for each rank that it does not work with."""
+    """Exchange a byte with each of ``others``, which do the same; return 1 for each rank where that fails."""
     token, received = np.zeros(1, np.uint8), np.zeros((world.size, 1), np.uint8)
     messages = {(rank, "from"): world.Irecv(received[rank], rank, tag=1) for rank in others}
     messages |= {(rank, "to"): world.Isend(token, rank, tag=1) for rank in others}
@@ -91,7 +91,7 @@ def _meet(world: Communicator, others: Sequence[int], seconds: float) -> Buffer:
 
 
 def _missing(requests: Mapping[K, Request], seconds: float) -> list[K]:
-    """Return the keys of the requests that are not done after so many seconds."""
+    """Return the keys of the requests that are not done after this number of seconds."""
     waiting = dict(requests)
     deadline = time.monotonic() + seconds
     while True:
@@ -121,12 +121,12 @@ def _as_hosts(names: Buffer) -> tuple[str, ...]:
 
 
 def lost_rank_error(method: str, ranks: Sequence[int], names: Iterable[str]) -> LostRankError:
-    """Return the error of a call that cannot be completed any more.
+    """Return the error of a call that can no longer be completed.
 
     Args:
-        method: in which it was noticed.
-        ranks: of the communicator, that are lost; none: that is not known.
-        names: what to call them.
+        method: the call that noticed it.
+        ranks: the lost ranks of the communicator; empty if unknown.
+        names: the names of the ranks.
     """
     who = ", ".join(names) or "another rank"
     return LostRankError(
@@ -137,5 +137,5 @@ def lost_rank_error(method: str, ranks: Sequence[int], names: Iterable[str]) -> 
 
 
 def name_of(rank: int, host: str) -> str:
-    """Return a rank of the world, for a message."""
+    """Return the name of a rank of the world, for a message."""
     return f"rank {rank} (host {host})"

@@ -1,7 +1,7 @@
-"""Which cores of its node a rank computes on, and so how many threads it runs; and its power, before it is measured.
+"""The cores of its node on which a rank computes, so the number of its threads; and its power before measurement.
 
-Power is the frequency μ by which BPT-CNN divides the first batch of samples (Alg. 3.1), times the cores that a rank
-has: the paper's nodes are alike but for their frequency, while ours may have any number of cores, or a part of one.
+Power is the frequency μ by which BPT-CNN divides the first batch of samples (Alg. 3.1), times the number of a rank's
+cores. The paper's nodes differ in frequency only; ours may have any number of cores, or a part of one.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _PMIX_STRING = 3
 
 
 def share_cores(comm: Communicator, environment: Mapping[str, str] = os.environ) -> int:
-    """Take this rank's share of its node's cores; a collective call. Returns the number of threads to compute with.
+    """Bind this rank to its share of its node's cores and return its number of threads; a collective call.
 
-    That is the number of cores that the process may use, divided by the ranks that may use them too, at least 1; or
-    what OMP_NUM_THREADS says. Cores are physical ones, and no more than the CPU time that a container may have.
+    The number is that of the cores that the process may use, divided by the ranks that may use them too, at least 1.
+    OMP_NUM_THREADS overrides it. Cores are physical ones, and no more than the CPU time limit of a container.
 
     Raises:
-        UserError: OMP_NUM_THREADS is no number.
+        UserError: OMP_NUM_THREADS is not a number.
     """
     mine = allowed()
     theirs = comm.allgather((comm.host, mine))
@@ -41,7 +41,7 @@ def share_cores(comm: Communicator, environment: Mapping[str, str] = os.environ)
 
 
 def are_scarce(ranks: int) -> bool:
-    """Return whether ``ranks`` on this node have so little CPU time that none may be spent on waiting."""
+    """Return whether ``ranks`` on this node have so little CPU time that waiting must not use any."""
     return cpu_time() < len(allowed()) or ranks > len(allowed())
 
 
@@ -53,7 +53,7 @@ def allowed() -> frozenset[int]:
 
 
 def physical(cpus: Set[int], root: Path = ROOT) -> int:
-    """The number of cores that ``cpus`` belong to: two hardware threads of one core compute no faster than one."""
+    """Return the number of cores of ``cpus``: two hardware threads of one core compute no faster than one."""
     return len({_siblings(cpu, root) for cpu in cpus})
 
 
@@ -65,9 +65,9 @@ def _siblings(cpu: int, root: Path) -> str:
 
 
 def cpu_time(root: Path = ROOT) -> float:
-    """Return how many CPUs' time this process's control groups grant it and its neighbours there.
+    """Return the number of CPUs whose time the control groups grant to this process and its neighbours there.
 
-    Infinite without a limit.
+    The result is infinite without a limit.
     """
     try:
         mounts = (root / "proc/self/mountinfo").read_text().splitlines()
@@ -90,7 +90,7 @@ def cpu_time(root: Path = ROOT) -> float:
 
 
 def _groups(root: Path, at: str, on: str, path: str) -> list[Path]:
-    """Return the folders of a group and those around it, as far as this mount shows them."""
+    """Return the folders of a group and of its parents, as far as this mount shows them."""
     mount = root / on.lstrip("/")
     inner = Path(path).relative_to(at) if Path(path).is_relative_to(at) else Path()
     return [mount / inner, *(mount / parent for parent in inner.parents)]
@@ -113,10 +113,10 @@ def _version_2(folder: Path) -> float:
 
 
 def wanted_threads(environment: Mapping[str, str]) -> int:
-    """Return the number of threads that the user asks for by OMP_NUM_THREADS; 0: does not say.
+    """Return the number of threads that the user requests by OMP_NUM_THREADS; 0 without a request.
 
     Raises:
-        UserError: it is no number.
+        UserError: it is not a number.
     """
     text = environment.get("OMP_NUM_THREADS", "").strip()
     if not text:
@@ -128,7 +128,7 @@ def wanted_threads(environment: Mapping[str, str]) -> int:
 
 
 def unbind_affinity() -> None:
-    """Let this process run on all cores of its launcher, if it was bound to one core without anybody's wish.
+    """Let this process run on all cores of its launcher, if it was bound to one core without a request.
 
     Open MPI's mpirun does that when there are at most two ranks. Call it when MPI has started.
     """
@@ -143,9 +143,9 @@ def unbind_affinity() -> None:
 
 
 def _bound_by_default() -> bool:
-    """Return whether Open MPI says that it has bound this process to a core just because it had no other order.
+    """Return whether Open MPI bound this process to a core only because it had no other order.
 
-    It tells so nowhere in the environment, but to those who ask PMIx, its launcher's interface.
+    The environment does not show it, but PMIx, the launcher's interface, does.
     """
     namespace = os.environ.get("PMIX_NAMESPACE")
     library = loaded_pmix()
@@ -160,13 +160,13 @@ def _bound_by_default() -> bool:
 
 
 class _Process(ctypes.Structure):
-    """pmix_proc_t"""
+    """The structure pmix_proc_t."""
 
     _fields_ = (("namespace", ctypes.c_char * 256), ("rank", ctypes.c_uint32))
 
 
 class _Value(ctypes.Structure):
-    """pmix_value_t, as far as it is needed"""
+    """The structure pmix_value_t, as far as it is needed."""
 
     _fields_ = (("type", ctypes.c_uint16), ("string", ctypes.c_char_p))
 
@@ -186,19 +186,19 @@ def power(
 ) -> float | None:
     """Return this rank's power: MHz of its cores × the number of cores that it may use, which may be a fraction.
 
-    A rank has the physical cores that it may run on, divided by the ranks that may run there too, and no more than its
-    part of the CPU time that the control groups of its node grant, and than OMP_NUM_THREADS.
+    A rank has the physical cores on which it may run, divided by the ranks that may run there too. The CPU time that
+    the control groups of its node grant is an upper limit, and so is OMP_NUM_THREADS.
 
     Args:
-        ranks: on this node, this one included.
-        sharing: those of them that may run on this one's cores.
-        device: MHz × units of what computes in place of the cores, such as a GPU; counts as it is.
+        ranks: the number of ranks on this node, this one included.
+        sharing: the number of those that may run on this one's cores.
+        device: MHz × units of a device that computes instead of the cores, such as a GPU; it is the result.
 
     Returns:
-        ``None``: the frequency cannot be read.
+        The power; ``None`` if the frequency cannot be read.
 
     Raises:
-        UserError: OMP_NUM_THREADS is no number.
+        UserError: OMP_NUM_THREADS is not a number.
     """
     if device is not None:
         return device or None
@@ -213,7 +213,10 @@ def power(
 def powers(
     comm: Communicator, device: float | None = None, environment: Mapping[str, str] = os.environ, root: Path = ROOT
 ) -> list[float | None]:
-    """Return the power of every rank, in order of rank; a collective call. Arguments and errors as of ``power``."""
+    """Return the power of every rank, in order of rank; a collective call.
+
+    Arguments and errors are those of ``power``.
+    """
     mine = allowed()
     here = [cpus for host, cpus in comm.allgather((comm.host, mine)) if host == comm.host]
     sharing = sum(1 for cpus in here if cpus & mine)
@@ -221,14 +224,14 @@ def powers(
 
 
 def frequency(cpus: Set[int], root: Path = ROOT) -> float | None:
-    """Return the mean frequency of ``cpus`` in MHz; ``None``: that of one cannot be read, or is told as 0."""
+    """Return the mean frequency of ``cpus`` in MHz; ``None`` if one cannot be read, or is reported as 0."""
     told = _told(root)
     found = [_of_driver(cpu, root) or told.get(cpu, 0.0) for cpu in sorted(cpus)]
     return sum(found) / len(found) if found and all(found) else None
 
 
 def _of_driver(cpu: int, root: Path) -> float:
-    """MHz, as the driver of the CPU's clock says; 0: there is none."""
+    """Return the MHz that the driver of the CPU's clock reports; 0 without a driver."""
     for name in _FREQUENCIES:
         try:
             return int((root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/{name}").read_text()) / 1000

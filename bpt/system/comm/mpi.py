@@ -1,6 +1,6 @@
 """MpiCommunicator: ranks are processes that a launcher (mpirun, srun) has started, maybe on many machines.
 
-The only file that imports mpi4py, and ``bpt.system.comm.launch`` the only one that imports it: that starts MPI.
+Only this file imports mpi4py, and only ``bpt.system.comm.launch`` imports this file, since the import starts MPI.
 """
 
 from __future__ import annotations
@@ -49,19 +49,18 @@ _hosts: list[str] = []  # of all ranks: a rank that is gone cannot be asked any 
 class MpiCommunicator(Communicator):
     """One rank of an MPI communicator.
 
-    Sums are equal bit by bit on all ranks, as MPI recommends to its implementers and all of them do; their order is
-    the library's, or that of the ring or tree below.
+    Sums are equal bit by bit on all ranks, as MPI recommends to its implementers and all of them do. Their order is the
+    library's, or that of the ring or tree below.
 
-    Libraries spin while they wait, which is fastest as long as nobody else could use the core. A ``patient``
-    communicator sleeps in between: where CPU time is scarce (more ranks than cores, a container's quota), spinning
-    takes it from the thread or the rank that computes. Libraries go on with a collective only while somebody waits in
-    it, and cut long buffers into many small messages, each of which would then wait for the end of a sleep. So long
-    sums, reductions and broadcasts of a patient communicator, and what all give to all, are made here of few long
-    messages, which travel meanwhile.
+    Libraries spin while they wait, which is fastest if nobody else could use the core. A ``patient`` communicator
+    sleeps in between. Where CPU time is scarce (more ranks than cores, a container's quota), spinning takes it from the
+    computing thread or rank. But libraries progress a collective only while somebody waits in it, and cut long buffers
+    into many small messages, each of which would then wait for the end of a sleep. So a patient communicator makes long
+    sums, reductions, broadcasts and all-to-all exchanges from few long messages, which travel meanwhile.
 
     Args:
-        mpi: the communicator; its errors are returned from now on, not fatal.
-        patient: the same on all ranks; so will be the communicators made from this one.
+        mpi: the communicator; from now on it returns its errors instead of aborting.
+        patient: the same on all ranks; communicators made from this one inherit it.
     """
 
     def __init__(self, mpi: MPI.Intracomm, events: EventBus | None = None, patient: bool = False) -> None:
@@ -132,7 +131,7 @@ class MpiCommunicator(Communicator):
         return ProcessWindow(parts, self._call, win, peers, self._loss_in_window)
 
     def _loss_in_window(self, gone: Sequence[int]) -> LostRankError | None:
-        """Return why a wait is in vain: these ranks are gone, or nobody may wait here any more."""
+        """Return why a wait is useless: these ranks are gone, or nobody may wait here any more."""
         return self._loss("wait", gone) if gone else self.loss()
 
     def loss(self) -> LostRankError | None:
@@ -144,9 +143,9 @@ class MpiCommunicator(Communicator):
         return None
 
     def _allocate(self, sizes: Sequence[int]) -> MPI.Win:
-        """Return a window with so many bytes, and SLACK, for each rank.
+        """Return a window with this number of bytes, and SLACK, for each rank.
 
-        Where Open MPI has no room, some ranks would hang.
+        Room is checked first: where Open MPI has no room, some ranks would hang.
         """
         place = room.folder()
         lack = self.bcast(room.shortage(sum(sizes), self.host, place))
@@ -279,7 +278,7 @@ class MpiCommunicator(Communicator):
             self._do("Reduce_scatter", _number_spec(send), _number_spec(receive), list(counts), MPI.SUM)
 
     def _reduce_scatter_by_messages(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
-        """Each gets its run from all others at once, and adds them in order of rank."""
+        """Receive this rank's run from all others at once, and add the runs in order of rank."""
         own = flat(receive)
         come = np.empty((self.size, own.size), own.dtype)
         transfer(_FromRoot(self), dict(enumerate(runs(send, counts))), dict(enumerate(come)))
@@ -313,7 +312,7 @@ class MpiCommunicator(Communicator):
 
     @contextmanager
     def _object_call(self, method: str) -> Iterator[None]:
-        """Let nobody wait here any more once this rank does not, so that all ranks learn of a loss."""
+        """Revoke the communicator if this rank fails inside, so that all ranks learn of a loss."""
         with super()._object_call(method):
             try:
                 with self._translated(method):
@@ -324,7 +323,7 @@ class MpiCommunicator(Communicator):
 
     @contextmanager
     def _translated(self, method: str) -> Iterator[None]:
-        """Let MPI's errors be RunErrors that tell what has happened and what to do."""
+        """Translate MPI's errors to RunErrors that say what happened and what to do."""
         try:
             yield
         except MPI.Exception as error:
@@ -338,7 +337,7 @@ class MpiCommunicator(Communicator):
             ) from error
 
     def _lost_in(self, seconds: float) -> bool:
-        """Return whether ranks here are known to have failed, at the latest after some seconds."""
+        """Return whether ranks here are known to have failed, after some seconds at the latest."""
         end = time.monotonic() + seconds
         while _is_tolerant():
             if self._failed():
@@ -359,7 +358,7 @@ class MpiCommunicator(Communicator):
         )
 
     def _failed(self) -> list[int]:
-        """Return the ranks here that are known to have failed; none, too, if the library cannot tell."""
+        """Return the ranks here that are known to have failed; none if the library cannot say."""
         try:
             return self._mpi.Get_failed().Translate_ranks(None, self._mpi.Get_group())
         except (MPI.Exception, NotImplementedError):
@@ -371,7 +370,7 @@ class MpiCommunicator(Communicator):
 
 
 class _FromRoot:
-    """Messages of a communicator's own collectives, whose ranks are counted from the root on; see Messages."""
+    """Messages of a communicator's own collectives, whose ranks are counted from the root on (``Messages``)."""
 
     def __init__(self, comm: MpiCommunicator, root: int = 0) -> None:
         self._comm = comm
@@ -388,7 +387,7 @@ class _FromRoot:
 
 
 class _Cartesian:
-    """See Cartesian."""
+    """An MPI communicator with a Cartesian topology."""
 
     def __init__(self, cart: MPI.Cartcomm, made_of: Callable[[MPI.Intracomm], MpiCommunicator]) -> None:
         self.coords = tuple(cart.coords)
@@ -396,11 +395,9 @@ class _Cartesian:
         self._made_of = made_of
 
     def Sub(self, remain_dims: Sequence[bool]) -> MpiCommunicator:
-        """See Cartesian."""
         return self._made_of(self._cart.Sub(remain_dims))
 
     def Free(self) -> None:
-        """See Cartesian."""
         self._cart.Free()
 
 
@@ -408,7 +405,7 @@ def world() -> MpiCommunicator:
     """Return all ranks that the launcher has started; a collective call.
 
     Raises:
-        RunError: they do not reach each other.
+        RunError: the ranks do not reach each other.
     """
     size, rank = MPI.COMM_WORLD.Get_size(), MPI.COMM_WORLD.Get_rank()
     comm = MpiCommunicator(MPI.COMM_WORLD, EventBus(rank, FlightRecorder() if size > 1 else None))
@@ -425,7 +422,7 @@ def _is_loss(error: MPI.Exception) -> bool:
 
 
 def _spec(buffer: Buffer | None, counts: Counts | None = None) -> Any:
-    """Return a buffer as mpi4py takes it: memory and MPI's type of an element."""
+    """Return a buffer as mpi4py needs it: memory and MPI's type of an element."""
     assert buffer is not None
     return [flat(buffer), counts, _type(buffer.dtype)] if counts is not None else [flat(buffer), _type(buffer.dtype)]
 
@@ -437,7 +434,10 @@ def _number_spec(buffer: Buffer) -> Any:
 
 @lru_cache
 def _type(dtype: np.dtype[Any]) -> MPI.Datatype:
-    """MPI's type of an element; where it has none (half precision), as many bytes, which can be moved, not summed."""
+    """Return MPI's type of an element.
+
+    For types that MPI does not have (half precision) it is a run of bytes, which can be moved, but not summed.
+    """
     try:
         return MPI.Datatype.fromcode(dtype.char)
     except ValueError:

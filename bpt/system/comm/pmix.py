@@ -1,4 +1,4 @@
-"""PMIx, the interface of Open MPI's launcher, as far as MPI itself does not show it."""
+"""PMIx, the interface of Open MPI's launcher, as far as MPI itself does not expose it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Handler = ctypes.CFUNCTYPE(
 
 
 def loaded_pmix() -> ctypes.CDLL | None:
-    """Return the library with PMIx that MPI has loaded; ``None``: there is none."""
+    """Return the library with PMIx that MPI has loaded; ``None`` if there is none."""
     try:
         with open("/proc/self/maps") as maps:
             files = dict.fromkeys(line.split(maxsplit=5)[5].strip() for line in maps if re.search(_LIBRARY, line))
@@ -37,7 +37,7 @@ def loaded_pmix() -> ctypes.CDLL | None:
 def outlive_launcher() -> None:
     """Let this process continue when its launcher ends; to be called when MPI has started.
 
-    Open MPI ends a process that loses the connection to its launcher, unless somebody handles that event.
+    Open MPI ends a process that loses the connection to its launcher, unless a handler takes that event.
     """
     library = loaded_pmix()
     if library is not None:

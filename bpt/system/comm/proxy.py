@@ -1,11 +1,11 @@
 """A proxy process between a launcher and a rank that trains, which lets the rank write a snapshot when the job ends.
 
 Open MPI's mpirun answers SIGINT, SIGTERM and SIGHUP with SIGTERM to its processes, and SIGKILL half a second later,
-whatever its settings say. A snapshot takes longer. So the process that the launcher has started does nothing but pass
-signals on. The rank is its child, in a process group of its own, which the launcher does not signal. It outlives the
-proxy only after the proxy has passed SIGTERM on, and only until it has stopped in good order or a limit has passed.
+whatever its settings are. A snapshot takes longer. So the process that the launcher has started only passes signals on.
+The rank is its child, in a process group of its own, which the launcher does not signal. It outlives the proxy only
+after the proxy has passed SIGTERM on, and only until it has stopped in good order or a limit has passed.
 
-This module imports nothing that starts threads: the process divides before numpy and torch are loaded.
+This module imports nothing that starts threads, since the process forks before numpy and torch are loaded.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Proxied:
 
     Attributes:
         launcher: the process that started the proxy.
-        stopping: when the proxy has passed SIGTERM on (``time.monotonic``); 0.0: it has not.
-        watch: called again and again from then on; returns why the rank cannot stop in good order, "" if it still may.
-        tells: whether this rank says what happens.
-        lost_ranks: ranks of this host whose processes had ended before this rank was told to stop.
+        stopping: the time at which the proxy passed SIGTERM on (``time.monotonic``); 0.0 before that.
+        watch: called repeatedly from then on; returns why the rank cannot stop in good order, "" if it still can.
+        tells: whether this rank reports.
+        lost_ranks: ranks of this host whose processes had ended before this rank had to stop.
     """
 
     def __init__(self, launcher: int, pipe: int, tells: bool) -> None:
@@ -80,27 +80,27 @@ _OWN: list[Proxied] = []  # at most one
 
 
 def own() -> Proxied | None:
-    """Return what this rank knows of its proxy; ``None``: it has none."""
+    """Return the state of this rank's proxy; ``None`` without a proxy."""
     return _OWN[0] if _OWN else None
 
 
 def is_stopping() -> bool:
-    """Return whether the proxy has passed SIGTERM on: the launcher may be gone at any moment."""
+    """Return whether the proxy has passed SIGTERM on, so that the launcher may disappear at any moment."""
     return bool(_OWN and _OWN[0].stopping)
 
 
 def launcher() -> int:
-    """Return the process that has started this rank."""
+    """Return the process that started this rank."""
     return _OWN[0].launcher if _OWN else os.getppid()
 
 
 def is_of_use(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether this process was started by a launcher that kills what does not end at once."""
+    """Return whether this process was started by a launcher that kills processes which do not end at once."""
     return sys.platform.startswith("linux") and _RANK in environment
 
 
 def divide() -> None:
-    """Divide this process into a proxy, which never returns from here, and the rank, which does."""
+    """Fork this process into a proxy, which never returns from here, and the rank, which does."""
     if not is_of_use() or _OWN:
         return
     started_by = os.getppid()
@@ -119,7 +119,7 @@ def divide() -> None:
 
 
 def _serve(process: int, told: int, watched: set[signal.Signals], started_by: int) -> NoReturn:
-    """Pass signals on to ``process`` until it ends, and end as it did."""
+    """Pass signals on to ``process`` until it ends, and end with its status."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != started_by:  # the launcher died before
         os._exit(1)
@@ -163,7 +163,7 @@ def _end_like(status: int) -> NoReturn:
 
 
 def _launcher_above(process: int) -> int:
-    """Return the launcher that has started ``process``, perhaps by a script; ``process`` if none is found."""
+    """Return the launcher that started ``process``, perhaps by a script; ``process`` if none is found."""
     above = process
     while above > 1:
         state = _stat(above)
@@ -176,7 +176,7 @@ def _launcher_above(process: int) -> int:
 
 
 def _output_of_launcher(process: int) -> int:
-    """Return a file number for the standard error of a launcher; -1 if it is none, or that cannot be opened."""
+    """Return a file number for the standard error of a launcher; -1 if it has none, or it cannot be opened."""
     state = _stat(process)
     if state is None or state[0] not in _LAUNCHERS:
         return -1
@@ -200,7 +200,7 @@ def _is_stopped(process: int) -> bool:
 
 
 def _stat(process: int) -> tuple[str, str, int] | None:
-    """Return name, state and parent of a process; ``None``: it has ended."""
+    """Return name, state and parent of a process; ``None`` if it has ended."""
     try:
         name, _, rest = Path(f"/proc/{process}/stat").read_text().partition("(")[2].rpartition(")")
     except OSError:

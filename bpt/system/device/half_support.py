@@ -1,7 +1,7 @@
-"""Whether a device can compute in half precision: it has instructions for it, and its kernels agree with float32.
+"""Support of half precision: whether a device has instructions for it, and its kernels agree with float32.
 
-A CPU without instructions for bfloat16 takes several times as long by it as in float32. And kernels have been wrong:
-those of some versions of torch and oneDNN gave other numbers for some shapes, so a few of each kind are tried.
+A CPU without instructions for bfloat16 needs several times as long as in float32. Some versions of torch and oneDNN had
+kernels with wrong numbers for some shapes, so a few of each kind are tested.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def without_half(device: torch.device, dtype: torch.dtype) -> str:
 
 
 def has_instructions() -> bool:
-    """Return whether this CPU multiplies bfloat16. Where Linux does not tell, it is taken for granted."""
+    """Return whether this CPU has instructions for bfloat16. Where Linux does not say, it is assumed."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -41,7 +41,7 @@ def has_instructions() -> bool:
 
 @cache
 def disagreement(device: torch.device, dtype: torch.dtype) -> str:
-    """Return which kernels do not compute in ``dtype`` what they compute in float32; empty if all do."""
+    """Return which kernels do not compute in ``dtype`` what they compute in float32; empty if all agree."""
     for name, half, single in _trials(device, dtype):
         apart = (half.float() - single).abs().max().item()
         if not apart <= AGREE * single.abs().max().item():  # NaN is no agreement
@@ -50,7 +50,7 @@ def disagreement(device: torch.device, dtype: torch.dtype) -> str:
 
 
 def _trials(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Yield what is computed, in half precision, and in float32 from the same numbers: tops, diffs and gradients."""
+    """Yield pairs of results, in half precision and in float32 from the same numbers: tops, diffs and gradients."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(*shape: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""How much memory a process has taken at most, and how much it can still get."""
+"""The peak memory of a process, and the memory that it can still get."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Memory:
     """The memory of a process on its device.
 
     Args:
-        device: where it computes.
-        sharers: how many processes share that memory; what is free is divided among them.
+        device: the device on which it computes.
+        sharers: the number of processes that share that memory; free memory is divided among them.
     """
 
     def __init__(self, device: torch.device, sharers: int = 1) -> None:
@@ -37,14 +37,14 @@ class Memory:
 
     @property
     def peak(self) -> int:
-        """Bytes taken at most since ``reset``."""
+        """Return the largest number of bytes in use since ``reset``."""
         if self._device.type == "cuda":
             return torch.cuda.max_memory_allocated(self._device)
         return _field(_PROC / "self/status", "VmHWM") or 0
 
     @property
     def room(self) -> int:
-        """Bytes that this process can take besides its peak."""
+        """Return the bytes that this process can take besides its peak."""
         if self._device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(self._device)
             idle = torch.cuda.memory_reserved(self._device) - self.peak
@@ -54,7 +54,7 @@ class Memory:
 
 
 def available() -> int:
-    """Return bytes of main memory that processes here can still get: of the machine, and of the cgroups they are in."""
+    """Return the bytes of main memory that processes here can still get, from the machine and from their cgroups."""
     machine = _field(_PROC / "meminfo", "MemAvailable")
     if machine is None:
         machine = memory_of(torch.device("cpu")) // 2  # an old or another system does not tell
@@ -62,7 +62,7 @@ def available() -> int:
 
 
 def obtainable(device: torch.device) -> int:
-    """Return bytes of the device's memory that this process can have, what it has already counted."""
+    """Return the bytes of the device's memory that this process can have, including what it already has."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device)
@@ -70,12 +70,12 @@ def obtainable(device: torch.device) -> int:
 
 
 def installed() -> int:
-    """Bytes of main memory for processes here, used or not: of the machine, or what a cgroup they are in may have."""
+    """Return the bytes of main memory for processes here, used or not: the machine's, or the limit of a cgroup."""
     return min([memory_of(torch.device("cpu")), *(limit for _, _, limit in _cgroup_limits())])
 
 
 def _field(path: Path, name: str) -> int | None:
-    """Return bytes that a line ``name:  123 kB`` of a file tells; ``None`` if there is none."""
+    """Return the bytes in the line ``name:  123 kB`` of a file; ``None`` if there is none."""
     with contextlib.suppress(OSError):
         for line in path.read_text().splitlines():
             if line.startswith(f"{name}:"):
@@ -84,7 +84,7 @@ def _field(path: Path, name: str) -> int | None:
 
 
 def _cgroup_rooms() -> Iterator[int]:
-    """Yield what is left of each memory limit that this process is under."""
+    """Yield the remainder of each memory limit that applies to this process."""
     for folder, usage, limit in _cgroup_limits():
         with contextlib.suppress(OSError, ValueError):
             yield max(0, limit - int((folder / usage).read_text()) + _reclaimable(folder))
@@ -120,6 +120,6 @@ def _cgroup_files() -> Iterator[tuple[Path, str, str]]:
 
 
 def _reclaimable(folder: Path) -> int:
-    """Return bytes of cached files, which count as used but are given up when memory is wanted."""
+    """Return the bytes of cached files, which count as used but are released on demand."""
     sizes = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
     return int(sizes.get("total_inactive_file", sizes.get("inactive_file", 0)))

@@ -1,8 +1,8 @@
 """All upgrades of a net, and of a solver, in Caffe's order and words.
 
-Data transformations that V1 nets say in data_param, image_data_param and window_data_param; inputs of a net, which were
-fields of it; BatchNorm layers that say of each of their three blobs how it is trained, which Caffe ignores now. And
-not of Caffe's: layers of type MpiFc.
+They cover four kinds of old fields. V1 nets have data transformations in data_param, image_data_param and
+window_data_param. Inputs of a net were fields of it. BatchNorm layers have training settings for each of their three
+blobs, which Caffe now ignores. One upgrade is not Caffe's: layers of type MpiFc.
 """
 
 from __future__ import annotations
@@ -56,10 +56,11 @@ def inputs_as_layer(
 ) -> Origin | None:
     """Turn ``input``, ``input_shape`` and ``input_dim`` into a first layer "input"; return their places.
 
-    Old files of weights (``path`` None) name inputs without their dimensions; these inputs are dropped, as in Caffe.
-    So are those of a text that a layer makes, too.
+    Old files of weights (``path`` None) name inputs without their dimensions; these inputs are dropped, as in Caffe. So
+    are inputs of a text that a layer also makes.
 
-    Raises PrototxtError if the inputs and their dimensions do not match.
+    Raises:
+        PrototxtError: the inputs and their dimensions do not match.
     """
     field = next(name for name in _INPUTS if getattr(net, name))
     place = None if path is None else locate(origins, (*where, field), path)
@@ -138,7 +139,7 @@ def freeze_batch_norm(net: pb.NetParameter) -> list[int]:
 def split_inner_products(net: pb.NetParameter) -> list[int]:
     """Turn layers of type MpiFc into InnerProducts that are split over shards, unless they say otherwise.
 
-    So the MPI-FC paper's program (section 3.2) calls its fully connected layer; it takes ``inner_product_param``.
+    The MPI-FC paper's program (section 3.2) has this type for its fully connected layer, with ``inner_product_param``.
     Returns the numbers of the layers that were changed.
     """
     changed = []
@@ -160,13 +161,16 @@ def upgrade_net(
 ) -> list[Note]:
     """Upgrade old fields of ``net`` to today's, in place.
 
-    These are V0 and V1 layers (``layers``), old settings of how data are transformed, ``input`` with ``input_shape``
-    or ``input_dim``, ``param`` of BatchNorm layers, layers of type MpiFc, and what forks write in another way.
-    ``where`` is the path of ``net`` in ``origins``, which follow what moves; ``path`` is the text it is from, None if
-    it is from no text.
+    These are V0 and V1 layers (``layers``), old settings of data transformations, ``input`` with ``input_shape`` or
+    ``input_dim``, ``param`` of BatchNorm layers, layers of type MpiFc, and settings that forks write in another way.
 
-    Raises PrototxtError if the net has old layers along with new ones, of which Caffe would drop some, or anything
-    in it that Caffe refuses.
+    Args:
+        where: the path of ``net`` in ``origins``, which are moved with it.
+        path: the file of the text; None if there is no text.
+
+    Raises:
+        PrototxtError: the net has old layers along with new ones, of which Caffe would drop some, or a field that Caffe
+            refuses.
     """
     notes = _upgrade_layers(net, origins, path, where) if net.layers else []
     if net.input or net.input_shape or net.input_dim:
@@ -224,7 +228,8 @@ _TYPE_DONE = "Successfully upgraded file specified using deprecated 'solver_type
 def upgrade_solver(param: pb.SolverParameter, origins: dict[FieldPath, Origin], path: str) -> list[Note]:
     """Upgrade the old enum ``solver_type`` to ``type``, and the nets inside the solver.
 
-    Raises PrototxtError if both are set, and as :func:`upgrade_net` does.
+    Raises:
+        PrototxtError: both are set, or :func:`upgrade_net` fails.
     """
     notes = []
     if param.HasField("solver_type"):

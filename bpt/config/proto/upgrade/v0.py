@@ -1,6 +1,6 @@
 """V0 layers (2013): ``layers { layer { ... } }``, all settings of all types in one message.
 
-V0 nets pad by layers of their own; today, convolution and pooling layers do so themselves.
+V0 nets have separate layers for padding; today, convolution and pooling layers pad themselves.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ _PADDED = ("conv", "pool")
 
 
 def fold_padding(layers: Iterable[_Layer], inputs: Iterable[str]) -> list[_Layer]:
-    """Return ``layers`` without "padding" layers, whose ``pad`` moves to the layers behind them.
+    """Return ``layers`` without "padding" layers, whose ``pad`` moves to the layers after them.
 
-    ``inputs`` are the blobs that the net is given. The layers that stay are changed in place.
+    ``inputs`` are the input blobs of the net. The remaining layers are changed in place.
 
-    Raises LayerError as Caffe does: a bottom that nothing has made yet; a padded blob that another layer than a
-    convolution or pooling reads, or one beside other bottoms; padding with more than one bottom or top.
+    Raises:
+        LayerError: as in Caffe, for a bottom that no layer has made yet; a padded blob that another layer than a
+            convolution or pooling reads, or one beside other bottoms; padding with more than one bottom or top.
     """
     made_by: dict[str, _Layer | None] = dict.fromkeys(inputs)
     kept = []
@@ -142,10 +143,11 @@ _AROUND = ("bottom", "top", "layer")  # what V0 layers have outside of their ``l
 def upgrade(layers: Iterable[_Layer], inputs: Iterable[str]) -> tuple[list[_Layer], list[Note]]:
     """Return the layers in the V1 format, and a note on each setting that is ignored for its type.
 
-    ``inputs`` are the blobs that the net is given. The old layers are of no use afterwards.
+    ``inputs`` are the input blobs of the net. The old layers are consumed.
 
-    Raises LayerError for an unknown type, for what is not of the V0 format and would get lost, and as
-    :func:`fold_padding` does.
+    Raises:
+        LayerError: the type is unknown, content that is not of the V0 format would be lost, or :func:`fold_padding`
+            fails.
     """
     old = list(layers)
     for layer in old:
