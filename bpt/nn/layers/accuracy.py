@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape, count
+from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.nn.layers.axes import canonical_axis, show_bottoms
-from bpt.nn.layers.base import LAYERS, Family, Layer
+from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer
 from bpt.nn.layers.graph_tracing import plain_shape
 from bpt.nn.layers.labels import Classifying, by_class, check_label_count, class_indices, places_of
 from bpt.nn.layers.loss import at_least_1
@@ -37,6 +37,8 @@ class Accuracy(Classifying, Layer):
     arity = Arity(bottoms=(2, 2), tops=(1, 2))
     sums_over_samples = 2
     family = Family.LOSS
+    flops_per_bottom = 2  # compare, count
+    bottoms_without_diff = ALL_BOTTOMS
 
     @classmethod
     def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
@@ -57,14 +59,6 @@ class Accuracy(Classifying, Layer):
                 "top_k",
             )
         return LayerShapes(((), (classes,))[: len(spec.tops)])
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 2 * count(bottoms[0])  # compare, count
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return False
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:

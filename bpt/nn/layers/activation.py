@@ -11,7 +11,7 @@ from torch.nn import functional
 from bpt.config.precision import narrowed
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_spec import Autocast, LayerShapes, LayerSpec, ParamSpec, Shape
-from bpt.nn.layers.base import LAYERS, Family, Layer
+from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer
 from bpt.nn.pass_context import PassContext
 
 LARGE = 50.0  # Caffe takes exp(x) for exp(50) from here on in backward: the gradient is 1, to 2e-22
@@ -226,13 +226,11 @@ class Power(Neuron):
 class Threshold(Neuron):
     """1 where ``x > threshold`` (default 0), else 0. It never runs backward, so the bottom gets no diff."""
 
+    bottoms_without_diff = ALL_BOTTOMS
+
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.threshold = spec.param.threshold_param.threshold
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return False
 
     @torch.no_grad()
     def forward(self, *bottoms: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bpt.graph.layer_spec import LayerShapes, LayerSpec, Shape, count
 from bpt.nn.layers.axes import canonical_axis, show_bottoms
-from bpt.nn.layers.base import LAYERS, Family, Layer
+from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer
 from bpt.nn.pass_context import PassContext
 
 FIELD = "argmax_param"
@@ -28,6 +28,8 @@ class ArgMax(Layer):
 
     within_batch = sample_independent = True
     family = Family.LOSS
+    flops_per_bottom = 1
+    bottoms_without_diff = ALL_BOTTOMS
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -53,14 +55,6 @@ class ArgMax(Layer):
         if axis is None:
             return LayerShapes(((shape[0], 1 + param.out_max_val, param.top_k, *(1,) * (len(shape) - 3)),))
         return LayerShapes(((*shape[:axis], param.top_k, *shape[axis + 1 :]),))
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return count(bottoms[0])
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return False
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:

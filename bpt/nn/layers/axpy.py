@@ -23,6 +23,7 @@ class Axpy(Layer):
     arity = Arity(bottoms=(3, 3))
     sample_independent = True
     family = Family.JOIN
+    flops_per_top = 2
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -34,10 +35,6 @@ class Axpy(Layer):
                 "bottom",
             )
         return LayerShapes((x,))
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 2 * count(tops[0])
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         factors, x, y = bottoms

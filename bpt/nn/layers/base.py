@@ -21,7 +21,7 @@ cannot work on a part of the batch gives its reason in ``mixes_samples``.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -34,6 +34,9 @@ from bpt.graph.share import ShardRotation, Share, whole_batch
 from bpt.nn.layers.channel_affine import ChannelAffine, Weights
 from bpt.nn.layers.type_table import TYPES_OF
 from bpt.nn.pass_context import CurrentPass, PassContext
+
+ALL_BOTTOMS = range(2**31)
+"""The places of all bottoms of a layer, for ``bottoms_without_diff``."""
 
 
 class Family(enum.Enum):
@@ -95,6 +98,14 @@ class Layer(nn.Module):
     repeatable: bool = True
     # Whether it can make of its one bottom what a layer with a ``channel_affine`` behind it would make of its top.
     folds_affine: bool = False
+    # The floating-point operations for each element of its first bottom, and of its first top; if both are 0, ``flops``
+    # counts one for each element of all tops.
+    flops_per_bottom: ClassVar[int] = 0
+    flops_per_top: ClassVar[int] = 0
+    # The bottoms that never get a diff, by place: 0 is the first, -1 the last.
+    bottoms_without_diff: ClassVar[Container[int]] = ()
+    # Whether the diffs of the bottoms do not depend on the bottoms.
+    is_linear: ClassVar[bool] = False
     # The fields of its text that say where files lie that it reads, and what these are: ``bpt doctor`` looks at them.
     files: ClassVar[tuple[tuple[str, FileKind], ...]] = ()
     computes: ClassVar[bool] = True  # False: it moves numbers only
@@ -140,7 +151,9 @@ class Layer(nn.Module):
 
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        """Return the number of floating-point operations of a forward pass; by default ``flops_per_element``."""
+        """Return the floating-point operations of a forward pass; by default one for each element of the tops."""
+        if cls.flops_per_bottom or cls.flops_per_top:
+            return cls.flops_per_bottom * count(bottoms[0]) + cls.flops_per_top * count(tops[0])
         return sum(map(count, tops)) if cls.computes else 0
 
     @classmethod
@@ -150,7 +163,7 @@ class Layer(nn.Module):
         Diffs do not count. The number is 0 where the diffs of the bottoms do not depend on the bottoms: the layer is
         linear in them.
         """
-        return sum(map(count, bottoms)) if cls.computes and not cls.is_view else 0
+        return sum(map(count, bottoms)) if cls.computes and not (cls.is_view or cls.is_linear) else 0
 
     @classmethod
     def keeps(cls, spec: LayerSpec) -> float:
@@ -175,7 +188,7 @@ class Layer(nn.Module):
 
         The caller asks by the place from the front (0, 1, …) and by that from the end (-1, -2, …). One no is enough.
         """
-        return True
+        return bottom not in cls.bottoms_without_diff
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:

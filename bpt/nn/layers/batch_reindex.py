@@ -29,6 +29,7 @@ class BatchReindex(Layer):
     no_collectives = True
     computes = False
     family = Family.JOIN
+    bottoms_without_diff = (1,)
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -38,10 +39,6 @@ class BatchReindex(Layer):
                 f"needs a blob with samples (axis 0) and indices of one axis: {show_bottoms(spec, bottoms)}", "bottom"
             )
         return LayerShapes(((*indices, *blob[1:]),))
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return bottom != 1
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         blob, indices = bottoms

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.nn.layers.axes import show_bottoms
-from bpt.nn.layers.base import LAYERS, Family, Layer
+from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer
 from bpt.nn.pass_context import PassContext
 
 FIELD = "box_annotator_ohem_param"
@@ -30,6 +30,7 @@ class BoxAnnotatorOHEM(Layer):
     within_batch = no_collectives = True
     family = Family.LOSS
     settings = FIELD
+    bottoms_without_diff = ALL_BOTTOMS
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -48,10 +49,6 @@ class BoxAnnotatorOHEM(Layer):
                 f"needs regions (R, 5), R losses, R labels and weights (R, C): {show_bottoms(spec, bottoms)}", "bottom"
             )
         return LayerShapes(((number, 1, 1, 1), (number, weights[1], 1, 1)))
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return False
 
     @torch.no_grad()
     def forward(self, *bottoms: Tensor) -> tuple[Tensor, ...]:

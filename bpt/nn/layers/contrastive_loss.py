@@ -28,6 +28,7 @@ class ContrastiveLoss(Loss):
 
     arity = Arity(bottoms=(3, 3), auto_tops=True)
     reads = frozenset()
+    bottoms_without_diff = (2,)
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -38,10 +39,6 @@ class ContrastiveLoss(Loss):
                 f"needs two bottoms of features (N, C) and N labels: {show_bottoms(spec, bottoms)}", "bottom"
             )
         return super().infer(spec, bottoms)
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return bottom != 2
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)

@@ -11,7 +11,7 @@ from bpt.data.detection.evaluation import COLUMNS, evaluate
 from bpt.data.detection.truth import ROW
 from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.nn.layers.axes import show_bottoms
-from bpt.nn.layers.base import LAYERS, Family, Layer
+from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer
 from bpt.nn.pass_context import PassContext
 
 FIELD = "detection_evaluate_param"
@@ -35,6 +35,7 @@ class DetectionEvaluate(Layer):
     listed = (0,)
     no_collectives = True
     family = Family.LOSS
+    bottoms_without_diff = ALL_BOTTOMS
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -55,10 +56,6 @@ class DetectionEvaluate(Layer):
             )
         classes = param.num_classes - (param.background_label_id < param.num_classes)
         return LayerShapes(((1, 1, classes + 1, COLUMNS),))
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return False
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:

@@ -12,7 +12,7 @@ from bpt.data.detection.boxes import BoxCode, decode
 from bpt.data.detection.suppression import ADAPTS_ABOVE, ALL, Suppression
 from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.nn.layers.axes import show_bottoms
-from bpt.nn.layers.base import LAYERS, Family, Layer
+from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer
 from bpt.nn.layers.detection_operators import COLUMNS, detect_in_one, detected
 from bpt.nn.layers.graph_tracing import is_exported
 from bpt.nn.pass_context import PassContext
@@ -39,6 +39,7 @@ class DetectionOutput(Layer):
     listed = (0,)
     no_collectives = True
     family = Family.LOSS
+    bottoms_without_diff = ALL_BOTTOMS
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -60,10 +61,6 @@ class DetectionOutput(Layer):
         if not 0 < param.nms_param.eta <= 1:
             raise spec.error(f"eta {param.nms_param.eta:g} is outside (0, 1]", FIELD, "nms_param", "eta")
         return LayerShapes(((1, 1, 1, COLUMNS),))
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return False
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_spec import LayerShapes, LayerSpec, ParamSpec, Shape, count
-from bpt.nn.layers.base import LAYERS, Family, Layer
+from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer
 from bpt.nn.layers.labels import row_indices
 from bpt.nn.pass_context import PassContext
 
@@ -30,6 +30,7 @@ class Embed(Layer):
 
     no_collectives = True
     family = Family.CONNECTED
+    bottoms_without_diff = ALL_BOTTOMS
 
     @classmethod
     def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
@@ -49,10 +50,6 @@ class Embed(Layer):
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
         return count(tops[0]) * spec.param.embed_param.bias_term
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return False
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)

@@ -21,6 +21,8 @@ class EuclideanLoss(Loss):
     """
 
     reads = frozenset()
+    flops_per_bottom = 3  # subtract, square, add up
+    bottoms_without_diff = ()
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -30,14 +32,6 @@ class EuclideanLoss(Loss):
                 f"bottoms must have equally many elements in each sample: {show_bottoms(spec, bottoms)}", "bottom"
             )
         return shapes
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 3 * count(bottoms[0])  # subtract, square, add up
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return True
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         a, b = bottoms

@@ -27,6 +27,7 @@ class Filter(Layer):
     rows_by_data = True
     computes = False
     family = Family.JOIN
+    bottoms_without_diff = (-1,)
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -44,10 +45,6 @@ class Filter(Layer):
                 "bottom",
             )
         return LayerShapes(tuple(blobs))
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return bottom != -1
 
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
         *blobs, selector = bottoms

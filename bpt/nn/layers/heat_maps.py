@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from bpt.graph.layer_spec import LayerShapes, LayerSpec, Shape, count
 from bpt.nn.layers.axes import show_bottoms
-from bpt.nn.layers.base import LAYERS, Family, Layer
+from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer
 from bpt.nn.pass_context import PassContext
 
 _NEAR = 1e-5  # of a whole number, in cells: as good as there
@@ -30,6 +30,7 @@ class ImResize(Layer):
     whole_batch_only = "its samples are scales of one image"
     within_batch = True
     family = Family.POOLING
+    is_linear = True
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -59,10 +60,6 @@ class ImResize(Layer):
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
         return 2 * 20 * count(tops[0]) * bottoms[0][0]  # 5 curves of 4 cells each
-
-    @classmethod
-    def reread(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 0
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         maps = bottoms[0]
@@ -113,6 +110,7 @@ class Nms(Layer):
 
     within_batch = sample_independent = no_collectives = True
     family = Family.LOSS
+    bottoms_without_diff = ALL_BOTTOMS
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -128,10 +126,6 @@ class Nms(Layer):
                 "bottom",
             )
         return LayerShapes(((shape[0], param.num_parts, param.max_peaks + 1, 3),))
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return False
 
     @torch.no_grad()
     def forward(self, *bottoms: Tensor) -> Tensor:

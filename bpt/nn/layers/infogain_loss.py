@@ -43,6 +43,8 @@ class InfogainLoss(Loss):
     arity = Arity(bottoms=(2, 3), tops=(1, 2), auto_tops=True)
     reads = frozenset({"loss_param", "softmax_param"})
     files = ((f"{FIELD}.source", FileKind.MATRIX),)
+    flops_per_bottom = 6  # the softmax, times the matrix's row, added up
+    bottoms_without_diff = (1, 2)
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -66,14 +68,6 @@ class InfogainLoss(Loss):
             )
         tops = super().infer(spec, bottoms).tops
         return LayerShapes((*tops, bottoms[0]) if len(spec.tops) == 2 else tops)
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 6 * count(bottoms[0])  # the softmax, times the matrix's row, added up
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return bottom not in (1, 2)
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
-from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape, count
+from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.nn.layers.axes import show_bottoms
 from bpt.nn.layers.base import LAYERS, Family, Layer
 from bpt.nn.pass_context import PassContext
@@ -34,6 +34,8 @@ class Interp(Layer):
     arity = Arity(bottoms=(1, 2))
     sample_independent = True
     family = Family.POOLING
+    flops_per_top = 7  # 4 products and 3 sums
+    is_linear = True
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -75,14 +77,6 @@ class Interp(Layer):
         if min(sizes) < 1:
             raise spec.error(f"the top would have no elements: {show_bottoms(spec, bottoms)}", "bottom")
         return LayerShapes(((*bottom[:2], *sizes),))
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 7 * count(tops[0])  # 4 products and 3 sums
-
-    @classmethod
-    def reread(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 0
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         x = bottoms[0]

@@ -29,6 +29,7 @@ class L1Loss(Loss):
 
     arity = Arity(bottoms=(1, 2), auto_tops=True)
     reads = frozenset()
+    bottoms_without_diff = ()
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -39,10 +40,6 @@ class L1Loss(Loss):
         if len(bottoms[0]) < 2 or any(bottom != bottoms[0] for bottom in bottoms):
             raise spec.error(f"needs bottoms (N, channels, …) of one shape: {show_bottoms(spec, bottoms)}", "bottom")
         return LayerShapes(((),))
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return True
 
     @classmethod
     def counts_by_data(cls, spec: LayerSpec) -> str:

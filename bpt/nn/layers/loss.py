@@ -46,6 +46,7 @@ class Loss(Layer):
     default_normalization: int = pb.LossParameter.VALID
     weighs_classes: ClassVar[bool] = False  # by class_weighting, of SegNet's Caffe, and label_smoothing, of NVIDIA's
     family = Family.LOSS
+    bottoms_without_diff = (1, 2)
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -67,11 +68,7 @@ class Loss(Layer):
 
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return sum(map(count, bottoms))
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return bottom not in (1, 2)
+        return super().flops(spec, bottoms, tops) if cls.flops_per_bottom else sum(map(count, bottoms))
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape, count
+from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.nn.layers.axes import show_bottoms
 from bpt.nn.layers.base import LAYERS, Family, Layer
 from bpt.nn.layers.recurrent import ALONG_TIME
@@ -29,6 +29,8 @@ class LSTMUnit(Layer):
     within_batch = True
     no_collectives = True
     family = Family.RECURRENT
+    flops_per_top = 10  # four gates, the marker, c (3), tanh, h
+    bottoms_without_diff = (2,)
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -40,14 +42,6 @@ class LSTMUnit(Layer):
                 "bottom",
             )
         return LayerShapes((cells, cells))
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 10 * count(tops[0])  # four gates, the marker, c (3), tanh, h
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return bottom != 2
 
     def forward(self, *bottoms: Tensor) -> tuple[Tensor, ...]:
         before, gates, markers = bottoms

@@ -33,6 +33,7 @@ class MarginInnerProduct(Layer):
     arity = Arity(bottoms=(2, 2), tops=(1, 2))
     multiplies = True
     family = Family.CONNECTED
+    bottoms_without_diff = (1, -1)
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -55,10 +56,6 @@ class MarginInnerProduct(Layer):
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
         return 2 * count(bottoms[0]) * spec.param.margin_inner_product_param.num_output
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return bottom not in (1, -1)
 
     @property
     def plain_part(self) -> float:

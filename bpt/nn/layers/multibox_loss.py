@@ -65,6 +65,7 @@ class MultiBoxLoss(Loss):
     """
 
     arity = Arity(bottoms=(4, 4), auto_tops=True)
+    bottoms_without_diff = (2, 3)
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -98,10 +99,6 @@ class MultiBoxLoss(Loss):
         if mining == P.HARD_EXAMPLE and param.sample_size < 1:
             raise spec.error("sample_size must be at least 1", FIELD, "sample_size")
         return LayerShapes(((),))
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return bottom not in (2, 3)
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.graph.layer_spec import LayerShapes, LayerSpec, ParamSpec, Shape, count
+from bpt.graph.layer_spec import LayerShapes, LayerSpec, ParamSpec, Shape
 from bpt.nn.layers.base import LAYERS, Family, Layer
 from bpt.nn.pass_context import PassContext
 
@@ -27,6 +27,7 @@ class Normalize(Layer):
     sample_independent = True
     family = Family.NORM
     settings = "norm_param"
+    flops_per_top = 4  # square, sum, two products
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -41,10 +42,6 @@ class Normalize(Layer):
         ones = pb.FillerParameter(type="constant", value=1)
         filler = param.scale_filler if param.HasField("scale_filler") else ones
         return LayerShapes((bottom,), (ParamSpec(() if param.channel_shared else (bottom[1],), filler),))
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 4 * count(tops[0])  # square, sum, two products
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         x, scale = bottoms[0], self.blob(0)

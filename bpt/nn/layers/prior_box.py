@@ -14,7 +14,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.detection.priors import aspect_ratios, dense_priors, prior_boxes, prior_sizes
 from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.nn.layers.axes import show_bottoms
-from bpt.nn.layers.base import LAYERS, Layer
+from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Layer
 from bpt.nn.pass_context import PassContext
 
 FIELD = "prior_box_param"
@@ -49,6 +49,7 @@ class PriorBox(Layer):
     arity = Arity(bottoms=(2, 2))
     computes = False
     within_batch = no_collectives = True
+    bottoms_without_diff = ALL_BOTTOMS
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -69,10 +70,6 @@ class PriorBox(Layer):
         _check(spec, param)
         boxes = len(_priors(param).sizes)
         return LayerShapes(((1, 2, bottoms[0][2] * bottoms[0][3] * boxes * 4),))
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return False
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:

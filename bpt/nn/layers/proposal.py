@@ -13,7 +13,7 @@ from torch import Tensor
 from bpt.data.detection.suppression import apart, best_of_equals_last
 from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.nn.layers.axes import show_bottoms
-from bpt.nn.layers.base import LAYERS, Family, Layer
+from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer
 from bpt.nn.layers.detection_operators import propose_in_one
 from bpt.nn.layers.graph_tracing import is_exported
 from bpt.nn.pass_context import PassContext
@@ -49,6 +49,7 @@ class Proposal(Layer):
     rows_by_data = True
     within_batch = no_collectives = True
     family = Family.OTHER
+    bottoms_without_diff = ALL_BOTTOMS
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -72,10 +73,6 @@ class Proposal(Layer):
             )
         rows = images * rules.most
         return LayerShapes(((rows, 5), (rows, 1))[: len(spec.tops)])
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return False
 
     @torch.no_grad()
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:

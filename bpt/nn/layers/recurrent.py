@@ -50,6 +50,7 @@ class Recurrent(Layer):
     no_collectives = True
     family = Family.RECURRENT
     settings = "recurrent_param"
+    bottoms_without_diff = (1,)
 
     @classmethod
     def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
@@ -114,10 +115,6 @@ class Recurrent(Layer):
         static = streams * count(bottoms[2][1:]) if cls._has_static(spec) else 0
         products = count(bottoms[0]) + static + steps * streams * size
         return 2 * products * cls.gates * size + 10 * count(tops[0])
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return bottom != 1
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)

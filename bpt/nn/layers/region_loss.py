@@ -52,6 +52,7 @@ class RegionLoss(Loss):
     """
 
     reads = frozenset()
+    flops_per_bottom = 4
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -80,10 +81,6 @@ class RegionLoss(Loss):
                 "bottom",
             )
         return super().infer(spec, bottoms)
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 4 * count(bottoms[0])
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         images, _, height, width = bottoms[0].shape

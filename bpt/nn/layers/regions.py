@@ -27,10 +27,7 @@ class RegionLayer(Layer):
     whole_batch_only = "its regions are of any images of the batch"
     within_batch = no_collectives = True
     family = Family.POOLING
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return bottom != 1
+    bottoms_without_diff = (1,)
 
     def regions(self, bottom: Tensor, images: int) -> Regions:
         """Return the images ``(R,)`` and the corners ``(R, 4)`` of the regions in the second bottom.

@@ -50,9 +50,7 @@ class HingeLoss(SampleLoss):
     is 0. Bottoms: scores and labels, as in ``SampleLoss``.
     """
 
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 3 * count(bottoms[0])  # subtract, compare, add up
+    flops_per_bottom = 3  # subtract, compare, add up
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)

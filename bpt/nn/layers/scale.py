@@ -187,6 +187,7 @@ class Bias(Layer):
     sample_independent = top_is_free = True
     overwrites = (0,)
     family = Family.NORM
+    is_linear = True
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -201,10 +202,6 @@ class Bias(Layer):
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
         return coefficients_mix_samples(spec, bottoms, "bias_param")
-
-    @classmethod
-    def reread(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 0
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         return bottoms[0] + self._summands(bottoms)

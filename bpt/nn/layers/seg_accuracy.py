@@ -11,7 +11,7 @@ from torch import Tensor
 from bpt.base.errors import DataError
 from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.nn.layers.axes import show_bottoms
-from bpt.nn.layers.base import LAYERS, Family, Layer
+from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer
 from bpt.nn.layers.labels import are_within
 from bpt.nn.pass_context import PassContext
 
@@ -37,6 +37,7 @@ class SegAccuracy(Layer):
     sums_over_samples = sys.maxsize  # all tops
     repeatable = False
     family = Family.LOSS
+    bottoms_without_diff = ALL_BOTTOMS
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -62,10 +63,6 @@ class SegAccuracy(Layer):
                 raise spec.error(f"output_label {label} is not a class", FIELD, "output_label", index)
         first = (1,) if spec.param.seg_accuracy_param.HasField("metric") else TOP
         return LayerShapes((first, *(TOP,) * len(shown)))
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return False
 
     @classmethod
     def counts_by_data(cls, spec: LayerSpec) -> str:

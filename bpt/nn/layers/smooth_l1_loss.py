@@ -32,6 +32,7 @@ class SmoothL1Loss(Loss):
 
     arity = Arity(bottoms=(2, 4), auto_tops=True)
     reads = frozenset()
+    bottoms_without_diff = (2, 3)
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -43,10 +44,6 @@ class SmoothL1Loss(Loss):
             raise spec.error("sigma must be above 0", "smooth_l1_loss_param", "sigma")
         _check_equal(spec, bottoms)
         return super().infer(spec, bottoms)
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return bottom not in (2, 3)
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         x, target, *weights = (bottom.reshape(bottoms[0].shape) for bottom in bottoms)
@@ -66,6 +63,7 @@ class SmoothL1LossOHEM(Loss):
 
     arity = Arity(bottoms=(2, 3), tops=(1, 2), auto_tops=True)
     settings = "loss_param"
+    bottoms_without_diff = (2,)
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -76,10 +74,6 @@ class SmoothL1LossOHEM(Loss):
         tops = super().infer(spec, bottoms).tops
         each = (shape[0], 1, *(shape[2:] or (1, 1)))
         return LayerShapes((*tops, each) if len(spec.tops) == 2 else tops)
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return bottom != 2
 
     @classmethod
     def counts_by_data(cls, spec: LayerSpec) -> str:

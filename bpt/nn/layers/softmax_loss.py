@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape, count
+from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.nn.layers.base import LAYERS
 from bpt.nn.layers.graph_tracing import is_exported, plain_shape
 from bpt.nn.layers.labels import Classifying, by_class, check_label_count, class_indices
@@ -54,6 +54,7 @@ class SoftmaxWithLoss(Classifying, Loss):
     reads = frozenset({"loss_param", "softmax_param"})
     settings = "loss_param"
     weighs_classes = True
+    flops_per_bottom = 4  # the softmax; what is done once a label does not weigh
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -71,10 +72,6 @@ class SoftmaxWithLoss(Classifying, Loss):
             )
         tops = super().infer(spec, bottoms).tops
         return LayerShapes((*tops, bottoms[0]) if len(spec.tops) == 2 else tops)
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 4 * count(bottoms[0])  # the softmax; what is done once a label does not weigh
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:

@@ -31,6 +31,7 @@ class SpatialTransformer(Layer):
     arity = Arity(bottoms=(2, 2))
     within_batch = sample_independent = True
     family = Family.POOLING
+    flops_per_top = 8  # 4 products and sums
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -53,10 +54,6 @@ class SpatialTransformer(Layer):
         if min(sizes) < 1:
             raise spec.error("output_H and output_W must be at least 1", FIELD)
         return LayerShapes(((*images[:2], *sizes),))
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 8 * count(tops[0])  # 4 products and sums
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         images = bottoms[0] if self.param.to_compute_dU else bottoms[0].detach()

@@ -25,6 +25,7 @@ class TripletLoss(Loss):
 
     arity = Arity(bottoms=(2, 3), auto_tops=True)
     reads = frozenset()
+    bottoms_without_diff = ()
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -41,10 +42,6 @@ class TripletLoss(Loss):
         if any(shape[:1] != bottoms[0][:1] or not shape or count(shape) != count(bottoms[0]) for shape in bottoms):
             raise spec.error(f"needs three bottoms of equally many features: {show_bottoms(spec, bottoms)}", "bottom")
         return super().infer(spec, bottoms)
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return True
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         anchors, positives, negatives = (bottom.reshape(len(bottom), count(bottom.shape[1:])) for bottom in bottoms)

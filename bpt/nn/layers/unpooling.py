@@ -38,6 +38,7 @@ class Unpooling(Layer):
     numbers = Autocast.WIDEST
     sample_independent = True
     family = Family.POOLING
+    bottoms_without_diff = (1,)
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -55,10 +56,6 @@ class Unpooling(Layer):
         if len(bottoms) == 2 and param.unpool != MAX:
             raise spec.error("a mask, the second bottom, goes with unpool: MAX", "bottom", 1)
         return LayerShapes(((*bottom[:2], *_Windows.read(spec).top_of(bottom[2:])),))
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return bottom != 1
 
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
