@@ -155,9 +155,9 @@ def _main(argv: Sequence[str] | None) -> int:
         if arguments.command in ABOUT_JOBS:
             return int(ABOUT_JOBS[arguments.command].run(arguments))
     except BptError as error:
-        from bpt.system.comm.rank_failure import tell_before_start  # only now, for the same reason as in _run
+        from bpt.system.comm.rank_failure import report_before_start  # only now, for the same reason as in _run
 
-        return tell_before_start(error)
+        return report_before_start(error)
     if arguments.command is None:
         parser.print_help()
         return 0

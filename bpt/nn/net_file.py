@@ -82,13 +82,13 @@ def read_net_file(
     numbers = {id(spec): number for number, spec in enumerate(specs)}
     layers = tuple((numbers[id(spec)], spec) for spec in filter_layers(specs, plan.state))
     if not layers:
-        build_graph_of(plan)  # which says that nothing is left
+        build_graph_of(plan)  # it reports that no layer is left
     notes: list[str] = []
     try:
         used, notes = _with_inputs(plan, [number for number, _ in layers], shape, batch)
         return NetFile(plan, layers, build_graph_of(used), tuple(notes))
     except UserError as error:
-        reason = "; ".join((str(error), *notes))  # the net may be right, and what was assumed wrong
+        reason = "; ".join((str(error), *notes))  # the net may be right, and the assumptions wrong
         if needs_shapes:
             if notes:
                 raise UserError(reason) from None

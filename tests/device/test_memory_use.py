@@ -76,7 +76,7 @@ def test_a_system_that_does_not_tell(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_room_is_divided_among_those_who_share_it(system: Path) -> None:
     assert Memory(CPU).peak == 300 * MIB
     assert Memory(CPU).room == 950 * MIB  # 50 of the peak have been given back: the process will want them again
-    assert Memory(CPU, sharers=4).room == 200 * MIB
+    assert Memory(CPU, processes=4).room == 200 * MIB
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
@@ -108,5 +108,5 @@ def test_a_gpu() -> None:
     assert 64 * MIB <= memory.peak < 128 * MIB
     free, total = torch.cuda.mem_get_info(device)
     assert free <= memory.room <= total
-    assert Memory(device, sharers=2).room < memory.room
+    assert Memory(device, processes=2).room < memory.room
     del tensor

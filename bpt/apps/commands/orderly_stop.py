@@ -50,7 +50,7 @@ class OrderlyStop:
             if not self._first:
                 proxied = proxy.own()
                 assert proxied
-                proxied.has_lost_ranks = gone
+                proxied.lost_ranks = gone
         self._first = self._first or now
         before = self._gone == self._first
         if gone and now - self._gone > (_FAILED if before else _LEFT):

@@ -33,7 +33,7 @@ class CutError(MalformedError):
     """An error: the bytes end inside a field, of this number and wire type."""
 
     def __init__(self, number: int, wire_type: int) -> None:
-        super().__init__("a field that does not end")
+        super().__init__("an incomplete field")
         self.number, self.wire_type = number, wire_type
 
 
@@ -66,7 +66,7 @@ def outline(data: bytes | _Content) -> Iterator[WireField]:
         else:
             raise MalformedError(f"wire type {wire_type}")
         if number == 0:
-            raise MalformedError("a field that cannot be")
+            raise MalformedError("an invalid field")
         if end > len(data):
             raise CutError(number, wire_type)
         yield WireField(number, wire_type, start, end)
@@ -85,7 +85,7 @@ def read_varint(data: bytes | _Content, position: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, position
-    raise MalformedError("a number that does not end")
+    raise MalformedError("an incomplete number")
 
 
 def write_varint(value: int) -> bytes:

@@ -89,7 +89,7 @@ def array_to_raw_blob(array: ArrayLike, number: int) -> pb.BlobProto:
     with np.errstate(over="ignore"):
         stored = values.astype(RAW[number])
     if not np.array_equal(np.isfinite(stored), np.isfinite(values)):
-        raise BptError(f"a blob of shape {_show(values.shape)} has numbers beyond 65504, which FLOAT16 has not")
+        raise BptError(f"a blob of shape {_show(values.shape)} has numbers beyond 65504, which FLOAT16 cannot hold")
     blob = pb.BlobProto(raw_data=stored.tobytes())
     blob.raw_data_type = number  # type: ignore[assignment]
     if values.shape:

@@ -135,7 +135,7 @@ def _compare(what: str, wanted: Message, found: Message, without: Collection[str
     for number in sorted(one.keys() | other.keys()):
         field = wanted.DESCRIPTOR.fields_by_number[number]
         if field.name not in without and one.get(number) != other.get(number):
-            raise BptError(f"{field.name} of {what}, read back, is not what it was")
+            raise BptError(f"{field.name} of {what}, read back, has changed")
 
 
 def _by_field(message: Message) -> dict[int, list[bytes]]:

@@ -95,7 +95,7 @@ def known_fields(data: bytes, kind: Descriptor, where: str, name: str, reading: 
                 else ""
             )  # fmt: skip
             if why:
-                reading.note(f"left out field {number} of {where}, {why}")
+                reading.note(f"omitted field {number} of {where}, {why}")
                 continue
             assert renamed is not None
             seen.add(number)
@@ -148,7 +148,7 @@ def without_second_values(blob: bytes, where: str, reading: Reading) -> bytes:
     numbers = {each.number for each in fields}
     if reading.is_plain or not (numbers & _BLOB_VALUES and numbers & _RAW):
         return blob
-    reading.note(f"left out fields 10 to 13 of a blob of {where}, which has its values in field 5 or 8")
+    reading.note(f"omitted fields 10 to 13 of a blob of {where}, which has its values in field 5 or 8")
     return b"".join(
         stored(each.number, each, blob[each.start : each.end]) for each in fields if each.number not in _RAW
     )

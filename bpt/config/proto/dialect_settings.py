@@ -42,7 +42,7 @@ def _batch_norm(param: bytes, name: str, reading: Reading) -> bytes:
         content = param[each.start : each.end]
         _, number = IN_BATCH_NORM.get((each.number, each.wire_type), (None, each.number))
         if number != each.number and each.wire_type == LENGTH and not _is_filler(content):
-            reading.note(f'left out field {each.number} of batch_norm_param of layer "{name}", which is no filler')
+            reading.note(f'omitted field {each.number} of batch_norm_param of layer "{name}", which is no filler')
             continue
         parts.append(stored(number, each, content))
     return b"".join(parts)

@@ -223,7 +223,7 @@ def _net(net: bytes, reading: Reading) -> bytes:
                 content = _layer(content, reading)
             elif is_forks(field):
                 if not fits(field, each, content) or (number in seen and field.message_type is not None):
-                    reading.note(f"left out field {number} of the net, which is no {field.name}, or a further one")
+                    reading.note(f"omitted field {number} of the net, which is no {field.name}, or a further one")
                     continue
                 seen.add(number)
             elif field.message_type is not None:
@@ -249,7 +249,7 @@ def _layer(layer: bytes, reading: Reading) -> bytes:
         if number != each.number and each.number in _BY_NUMBER and not is_forks(_BY_NUMBER[each.number]):
             reading.changed.add((name, _BY_NUMBER[each.number].name))
         if number is None:
-            reading.note(f"left out field {each.number} of {of_layer} ({kind}), which no Caffe that bpt knows has")
+            reading.note(f"omitted field {each.number} of {of_layer} ({kind}), which is in no Caffe that bpt knows")
             continue
         if each.wire_type == LENGTH and field is not None and field.message_type is not None:
             if number == _BLOBS:
@@ -260,7 +260,7 @@ def _layer(layer: bytes, reading: Reading) -> bytes:
                 content = known_fields(content, field.message_type, f"{field.name} of {of_layer}", name, reading)
         if each.wire_type == LENGTH and field is not None and is_forks(field):
             if not fits(field, each, content) or (number in seen and field.message_type is not None):
-                reading.note(f"left out field {each.number} of {of_layer}, which is no {field.name}, or a further one")
+                reading.note(f"omitted field {each.number} of {of_layer}, which is no {field.name}, or a further one")
                 continue
             seen.add(number)
             if field.name == "bn_param" and not reading.is_plain and _is_pspnets(each.number, content):

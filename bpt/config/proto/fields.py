@@ -181,7 +181,7 @@ Locate = Callable[..., Origin | None]
 """Tells where a field of the solver was written: ``locate("stepvalue", 2)`` (``SolverSource.origin`` is one)."""
 
 
-def nowhere(*field: str | int) -> None:
+def no_origin(*field: str | int) -> None:
     """Return no place: the ``Locate`` of a solver that was made in memory."""
 
 

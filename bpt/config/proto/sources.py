@@ -157,7 +157,7 @@ def resolve_path(path: str, relative_to: str | os.PathLike[str]) -> str:
     return beside if not os.path.exists(path) and os.path.exists(beside) else path
 
 
-def looked_for(path: str, relative_to: str | os.PathLike[str]) -> str:
+def searched_places(path: str, relative_to: str | os.PathLike[str]) -> str:
     """Return in words where ``resolve_path`` has searched."""
     beside = os.path.join(os.path.dirname(relative_to), path)
     return "looked for " + " and ".join(dict.fromkeys(map(os.path.abspath, (path, beside))))

@@ -95,7 +95,7 @@ class _Planner:
     ) -> None:
         self._graph, self._layers, self._run, self._keep, self._half = graph, layers, run, keep, in_half.layers
         self._grad, self._fixed = grad, fixed and not grad
-        self._makers: dict[int, Operation | Layer] = {}  # edge → what makes it
+        self._makers: dict[int, Operation | Layer] = {}  # edge → its maker
 
     def steps(self) -> tuple[FusionStep, ...]:
         found: list[FusionStep] = []

@@ -76,7 +76,7 @@ class FoldedAffine:
         self._head, self._affines = head, tuple(affines)
 
     def __call__(self, *bottoms: Tensor) -> Tensor | None:
-        affine = _together(self._affines)
+        affine = _joint_affine(self._affines)
         return None if affine is None else self._head.forward_by(self._head.folded(affine), bottoms[0])
 
 
@@ -112,7 +112,7 @@ class PreparedConvolution:
         if bottom.dim() == 4 and bottom.device.type == "cpu":
             bottom = channels_last(bottom)
         if self._weights is None:
-            affine = _together(self._affines)
+            affine = _joint_affine(self._affines)
             if affine is None:
                 return None
             weight, bias = self._head.folded(affine)
@@ -152,7 +152,7 @@ class PreparedProduct:
         return top if self._relu is None else self._relu.overwrite(0, top)
 
 
-def _together(affines: Sequence[Layer]) -> ChannelAffine | None:
+def _joint_affine(affines: Sequence[Layer]) -> ChannelAffine | None:
     """Return the joint affine of successive layers, if each of them has a ``channel_affine``."""
     together = ChannelAffine()
     for layer in affines:

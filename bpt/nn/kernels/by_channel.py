@@ -19,7 +19,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from bpt.nn.kernels.channels_last import channels_last, is_channels_last
 
-WIDTH = 1024  # elements that a row should have at least
+WIDTH = 1024  # the least number of elements of a row
 
 Gradients = tuple[Tensor | None, ...]
 
@@ -52,10 +52,10 @@ class _Rows:
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and biased variance by channel."""
-        numbers = torch.empty(self._width) if x.dtype == torch.bfloat16 else None  # whose type the results have
+        numbers = torch.empty(self._width) if x.dtype == torch.bfloat16 else None  # the results have its type
         means, variances = torch.batch_norm_update_stats(self._image(x), numbers, numbers, 0.0)
-        apart, mean = torch.var_mean(self._together(means), 0, correction=0)
-        return mean, self._together(variances).mean(0).add_(apart)
+        between, mean = torch.var_mean(self._together(means), 0, correction=0)
+        return mean, self._together(variances).mean(0).add_(between)
 
     def affine(self, x: Tensor, slope: Tensor, level: Tensor) -> Tensor:
         """Return ``slope · x + level`` by channel."""

@@ -14,7 +14,7 @@ def channels_last(x: Tensor) -> Tensor:
     """Return ``x``, which has 4 or 5 axes, with its channels side by side; a copy if they are not."""
     if x.shape[1] != 1:
         return x.contiguous(memory_format=FORMATS[x.dim()])
-    # With one channel both layouts are one run of memory; the strides alone tell kernels which is meant.
+    # With one channel both layouts are the same memory; only the strides show kernels which one it is.
     sizes = x.shape[2:]
     strides = (prod(sizes[axis:]) for axis in range(1, len(sizes) + 1))
     return x.contiguous().as_strided(x.shape, (prod(sizes), 1, *strides))

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
 
-BLOCK = 400_000  # elements: with the buffers for it, 1.6 MB each, about what a core's cache holds
+BLOCK = 400_000  # elements; with its buffers, 1.6 MB each, a block about fills a core's cache
 
 
 def lrn_across(x: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
@@ -23,7 +23,7 @@ def lrn_across(x: Tensor, size: int, alpha: float, beta: float, k: float) -> Ten
         x: ``(N, channels, H, W)``, contiguous or channels-last. The result has its layout and type. Half precision is
             computed in single precision.
     """
-    if torch.compiler.is_compiling() or not x.numel():  # a compiler makes its own loops of the plain form
+    if torch.compiler.is_compiling() or not x.numel():  # a compiler generates its own loops from the plain formula
         return functional.local_response_norm(x, size, alpha, beta, k)
     y: Tensor = _LRNAcross.apply(x, size, alpha, beta, k)  # type: ignore[no-untyped-call]
     return y
@@ -40,7 +40,7 @@ class _LRNAcross(torch.autograd.Function):
         layout = _layout(x)
         x = x.contiguous(memory_format=layout)
         y, s = torch.empty_like(x), torch.empty_like(x, dtype=_wide(x))
-        window = _ChannelWindow(s, layout, size, fill=k / size)  # so that each sum has k in it
+        window = _ChannelWindow(s, layout, size, fill=k / size)  # so each sum includes k
         share = s.new_full((), k / size)
         for x_block, y_block, s_block in window.blocks(x, y, s):
             x_part, y_part = x_block.to(s.dtype), window.room(y_block)
@@ -119,7 +119,7 @@ class _ChannelWindow:
         padded = self._padded[: block.shape[0]]
         if self.size == 1:
             return block.copy_(padded)
-        # Shifted as one flat run, not row by row; what mixes two rows is outside the view taken of the sum.
+        # The shift is one flat copy, not row by row; elements that mix two rows are outside the view of the sum.
         flat = padded.flatten()
         length = flat.numel() - (self.size - 1) * self.inner
         first, second, *others = (flat.narrow(0, shift * self.inner, length) for shift in range(self.size - 1))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-REGIONS = 64  # at a time, so that what lies between two products stays small
+REGIONS = 64  # processed at a time, to keep the result between two products small
 
 
 def round_away(numbers: Tensor) -> Tensor:
@@ -129,20 +129,20 @@ def mean_of_bins(planes: Tensor, images: Tensor, channels: Tensor, rows: Tensor,
     return torch.where(cells > 0, sums / cells.clamp(min=1), 0).to(planes.dtype)
 
 
-def weights_along(points: Tensor, cells: int, beyond: float) -> Tensor:
+def weights_along(points: Tensor, cells: int, margin: float) -> Tensor:
     """Return the weights of an axis' cells at points on it, by linear interpolation between the two nearest.
 
     Args:
         points: the points, in any shape; 0 is the first cell.
-        beyond: the distance outside the plane within which a point has the number of the border cell. Farther away it
+        margin: the distance outside the plane within which a point has the number of the border cell. Farther away it
             is 0.
 
     Returns:
         The weights in the shape of ``points``, with ``cells`` as the last axis.
     """
-    inside = (points >= -beyond) & (points <= cells - 1 + beyond)
-    apart = points.clamp(0, cells - 1).unsqueeze(-1) - torch.arange(cells, device=points.device)
-    return (1 - apart.abs()).clamp_(min=0) * inside.unsqueeze(-1)
+    inside = (points >= -margin) & (points <= cells - 1 + margin)
+    distances = points.clamp(0, cells - 1).unsqueeze(-1) - torch.arange(cells, device=points.device)
+    return (1 - distances.abs()).clamp_(min=0) * inside.unsqueeze(-1)
 
 
 def weighted(planes: Tensor, images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from bpt.graph.layer_spec import Autocast, LayerShapes, LayerSpec, ParamSpec, Sh
 from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer
 from bpt.nn.pass_context import PassContext
 
-LARGE = 50.0  # Caffe takes exp(x) for exp(50) from here on in backward: the gradient is 1, to 2e-22
+LARGE = 50.0  # above it, Caffe's backward uses exp(50) for exp(x): the gradient is 1, up to 2e-22
 
 
 class Neuron(Layer):
@@ -42,7 +42,7 @@ class ReLU(Neuron):
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.slope = spec.param.relu_param.negative_slope
-        self.overwrites = (0,) if self.slope >= 0 else ()  # below 0 the top does not tell the sign of the bottom
+        self.overwrites = (0,) if self.slope >= 0 else ()  # below 0 the top does not show the sign of the bottom
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         return functional.leaky_relu(bottoms[0], self.slope) if self.slope else torch.relu(bottoms[0])
@@ -60,7 +60,7 @@ class ReLU6(ReLU):
 
     @classmethod
     def keeps(cls, spec: LayerSpec) -> float:
-        return 1.0  # torch keeps its bottom, of which the top does not tell enough
+        return 1.0  # torch keeps its bottom, since the top is not enough for backward
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -89,7 +89,7 @@ class ELU(Neuron):
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.alpha = spec.param.elu_param.alpha
-        self.factor: float = getattr(spec.param.elu_param, "lambda")  # a word of Python's
+        self.factor: float = getattr(spec.param.elu_param, "lambda")  # a keyword of Python
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         y = functional.elu(bottoms[0], self.alpha)

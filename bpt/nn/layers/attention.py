@@ -20,7 +20,7 @@ from bpt.nn.layers.base import LAYERS, Family, Layer
 from bpt.nn.pass_context import PassContext
 
 FIELD = "attention_param"
-BLOCK = 400_000  # pairs of a query and a key that are worked on at a time: 1.6 MB a matrix of their weights
+BLOCK = 400_000  # pairs of a query and a key that are processed at a time: 1.6 MB for a matrix of their weights
 
 
 @LAYERS.register("Attention")

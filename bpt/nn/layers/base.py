@@ -59,44 +59,44 @@ class Layer(nn.Module):
 
     arity: ClassVar[Arity] = Arity()
     is_loss: ClassVar[bool] = False
-    # So many of the tops, the first ones, are sums over samples divided by a number of the whole batch, so that what
-    # the ranks have of them adds up. The other tops have axis 0 for the samples.
+    # The number of first tops that are sums over samples, divided by a number of the whole batch. Their values on all
+    # ranks add up. In the other tops axis 0 has the samples.
     sums_over_samples: ClassVar[int] = 0
-    # The tops, by place, whose rows (axis 2) are a list: each names its sample in column 0, counted from the first of
-    # those that are here, and there are as many as the data say.
+    # The places of tops whose rows (axis 2) are a list. Each row names its sample in column 0, counted from the first
+    # one here. The data decide the number of rows.
     listed: ClassVar[tuple[int, ...]] = ()
-    # Why its samples cannot be apart, neither on different ranks nor in micro-batches: a clause, as ``mixes_samples``
-    # returns it. Empty if that is no matter of the type alone.
+    # The reason why its samples must stay together, on one rank and in one micro-batch: a clause, as ``mixes_samples``
+    # returns it. Empty if the type alone does not decide it.
     whole_batch_only: ClassVar[str] = ""
-    # Whether a pass may make fewer rows (axis 0) than ``infer`` says: the layers behind it are asked again each time.
+    # Whether a pass may make fewer rows (axis 0) than ``infer`` says. Each pass then asks the following layers again.
     rows_by_data: ClassVar[bool] = False
-    # Whether what it makes of a batch is a matter of that batch alone, also where it mixes its samples: then whole
-    # batches may be on different ranks (``batch_scope: REPLICA``). Not so for losses, whose numbers are of all ranks'.
+    # Whether its result depends on one batch alone, even where it mixes samples. Then whole batches may be on different
+    # ranks (``batch_scope: REPLICA``). This is false for losses, whose divisors are those of all ranks.
     within_batch: ClassVar[bool] = False
-    # Whether each element of its one top is made of the same element of its one bottom, without parameters: it can
-    # run on a slice of any axis, if only ``context.columns`` tells which one.
+    # Whether each element of its one top depends on the same element of its one bottom only, without parameters. It can
+    # run on a slice of any axis, if ``context.columns`` says which one.
     elementwise: ClassVar[bool] = False
     # Whether its tops are its bottom's numbers in its bottom's memory, perhaps in other shapes, in Caffe as here.
     is_view: ClassVar[bool] = False
-    # Whether, unless ``mixes_samples``, it gives any samples what it would give them among others, without asking what
-    # other samples there are (``share_of``) or other ranks: it can run on slices of axis 0, side by side.
+    # Whether, unless ``mixes_samples``, the result of a sample does not depend on other samples, and the layer asks
+    # neither for their places (``share_of``) nor other ranks. It can run on slices of axis 0 in parallel.
     sample_independent: bool = False
     # Whether it never calls other ranks, though it is not ``sample_independent``: other layers' calls may overtake it.
     no_collectives: bool = False
-    # Whether its operations are mostly those of a product of matrices, at which a processor is fastest.
+    # Whether most of its operations are those of a matrix product, at which a processor is fastest.
     multiplies: ClassVar[bool] = False
-    # In which numbers it computes where a run is in half precision; unless said otherwise (``autocast``), those that
-    # multiply in half precision, and those that move numbers only in those that come.
+    # The number type in which it computes where a run is in half precision. ``None`` lets ``autocast`` choose: half
+    # precision for layers that multiply, and the type of the bottoms for layers that only move numbers.
     numbers: ClassVar[Autocast | None] = None
-    # Which of its blobs is added to whole channels (axis 1), so that a BatchNorm behind it takes that away again.
+    # The blob that is added to whole channels (axis 1), so that a following BatchNorm removes its effect.
     bias_blob: ClassVar[int | None] = None
-    # Whether its first top is new memory that no backward pass reads, so that the layer behind may write over it.
+    # Whether its first top is new memory that no backward pass reads, so that the next layer may write over it.
     top_is_free: bool = False
-    # The bottoms, by place, over which it can write its one top, by ``overwrite``.
+    # The places of the bottoms over which it can write its one top, by ``overwrite``.
     overwrites: tuple[int, ...] = ()
-    # Whether another pass of the same bottoms, in the same context, makes the same tops and leaves nothing else behind.
+    # Whether another pass of the same bottoms, in the same context, makes the same tops and has no other effect.
     repeatable: bool = True
-    # Whether it can make of its one bottom what a layer with a ``channel_affine`` behind it would make of its top.
+    # Whether it can compute the effect of a following layer with a ``channel_affine``, too, by other weights.
     folds_affine: bool = False
     # The floating-point operations for each element of its first bottom, and of its first top; if both are 0, ``flops``
     # counts one for each element of all tops.
@@ -106,14 +106,14 @@ class Layer(nn.Module):
     bottoms_without_diff: ClassVar[Container[int]] = ()
     # Whether the diffs of the bottoms do not depend on the bottoms.
     is_linear: ClassVar[bool] = False
-    # The fields of its text that say where files lie that it reads, and what these are: ``bpt doctor`` looks at them.
+    # The fields of its text with paths of files to read, and the kinds of these files; ``bpt doctor`` checks them.
     files: ClassVar[tuple[tuple[str, FileKind], ...]] = ()
-    computes: ClassVar[bool] = True  # False: it moves numbers only
+    computes: ClassVar[bool] = True  # False means that it only moves numbers
     family: ClassVar[Family] = Family.OTHER
     reads_images: ClassVar[bool] = False  # its samples are images: (channels, height, width)
     # The field of LayerParameter that holds its settings, if no message there is named after its type.
     settings: ClassVar[str | None] = None
-    # Fields of LayerParameter that it reads, or answers itself, beside the settings of its type.
+    # Fields of LayerParameter that it reads, or handles itself, in addition to the settings of its type.
     reads: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
@@ -122,7 +122,7 @@ class Layer(nn.Module):
         self._pass = CurrentPass(context)
         self.blobs = nn.ParameterList()
         self._blob_shapes: list[Shape] = []
-        self.samples = 0  # of the whole batch, by the graph: axis 0 of the first bottom; the Net sets it
+        self.samples = 0  # the number in the whole batch, axis 0 of the first bottom in the graph; the Net sets it
         self.train(spec.param.phase == 0)  # pb.TRAIN
 
     @property
@@ -250,15 +250,15 @@ class Layer(nn.Module):
         return False
 
     @property
-    def kept(self) -> tuple[Tensor, ...]:
-        """What a pass has left for the next one beside blobs, such as the states of a recurrent layer; may be set.
+    def hidden_state(self) -> tuple[Tensor, ...]:
+        """The tensors that a pass leaves for the next one beside blobs, such as the states of a recurrent layer.
 
-        (): nothing, so that the next pass is like a first one.
+        It may be set. With () the next pass is like a first one.
         """
         return ()
 
-    @kept.setter
-    def kept(self, states: tuple[Tensor, ...]) -> None:
+    @hidden_state.setter
+    def hidden_state(self, states: tuple[Tensor, ...]) -> None:
         assert not states, f"{self.spec.name}: {self.spec.type} keeps nothing"
 
     def set_up(self, bottoms: Sequence[Shape]) -> None:

@@ -37,7 +37,7 @@ def scale_fillers(spec: LayerSpec) -> tuple[pb.FillerParameter, ...]:
         return _or(param, "scale_filler", 1), _or(param, "bias_filler", 0)
     if not (param.use_weight_bias and any(map(param.HasField, ("use_weight_bias", "bias_term", "filler")))):
         return ()
-    if len(spec.param.param) == 3:  # as in Intel's Caffe: it is a layer of BVLC's
+    if len(spec.param.param) == 3:  # as in Intel's Caffe, three param messages mean BVLC's layer
         return ()
     scale = _or(param, "filler", 1)
     return (scale, _or(param, "bias_filler", 0)) if param.bias_term else (scale,)
@@ -88,7 +88,7 @@ class BatchNorm(Layer):
         self.use_global_stats = param.use_global_stats if param.HasField("use_global_stats") else None
         self.sample_independent, self.no_collectives = not self.normalises_by_batch(spec), not self.sync
         self.repeatable = not self.normalises_by_batch(spec)
-        self.top_is_free = not self.sync  # over ranks the backward pass goes by the top
+        self.top_is_free = not self.sync  # over ranks the backward pass reads the top
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -112,7 +112,7 @@ class BatchNorm(Layer):
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
         scaled = len(scale_fillers(spec))
-        # Subtract, divide; and sum, square, sum.
+        # It subtracts and divides, and by the batch also sums, squares and sums.
         return count(tops[0]) * ((5 if cls.normalises_by_batch(spec) else 2) + scaled)
 
     @classmethod
@@ -177,7 +177,7 @@ class BatchNorm(Layer):
         elements = x.shape[0] * count(x.shape[2:])
         if not elements:
             return scale_channels(x, factors, summands) if factors is not None or summands is not None else x
-        if is_exported():  # a program that is used, whose weights stay what they are
+        if is_exported():  # a program for inference, whose weights do not change
             return scale_channels(normalise_plainly(x, self.eps)[0], factors, summands)
         if by_channel.applies(x):
             y, mean, variance = by_channel.normalise(x, self.eps, factors, summands)

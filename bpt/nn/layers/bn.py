@@ -74,7 +74,7 @@ class BN(Layer):
         if len(spec.tops) > 1:
             raise spec.error("is PSPNet's BN, which has one top", "top", 1)
         learns = not param.frozen
-        # As in Caffe: 0 would be a bad variance to test by, but a pass of training adds to it.
+        # As in Caffe: 0 would be a bad variance for tests, but a training pass adds to it.
         zero, first = (pb.FillerParameter(type="constant", value=value) for value in (0, param.frozen))
         return LayerShapes(
             (bottom,),

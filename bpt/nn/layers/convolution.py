@@ -1,13 +1,15 @@
-"""Convolution over up to three spatial axes, and Deconvolution, its transpose."""
+"""Convolution over up to three spatial axes, Deconvolution, its transpose, and Im2col, its windows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from bpt.config.precision import narrowed
 from bpt.config.proto import bpt_pb2 as pb
@@ -24,7 +26,7 @@ class BaseConvolution(Layer):
     """The common base of Convolution and Deconvolution: all of ``convolution_param``, and the filters."""
 
     arity = Arity(bottoms=(1, None), tops=(1, None), as_many_tops_as_bottoms=True)
-    transposed: ClassVar[bool] = False  # from the places to what the windows lie on, as a convolution's gradient goes
+    transposed: ClassVar[bool] = False  # maps places to the elements under the windows, like a convolution's gradient
     sample_independent = multiplies = top_is_free = True
     bias_blob = 1
     family = Family.CONVOLUTION
@@ -91,9 +93,9 @@ class BaseConvolution(Layer):
         window = self.window
         axis = self.axis % x.dim()
         leading = x.shape[:axis]
-        if axis != 1:  # torch wants exactly one axis in front of the channels
+        if axis != 1:  # torch requires exactly one axis before the channels
             x = x.flatten(0, axis - 1) if axis else x.unsqueeze(0)
-        rest = (0,) * (x.dim() - 2)  # written out for ONNX; else a tuple of one number holds for all axes there, too
+        rest = (0,) * (x.dim() - 2)  # explicit, since ONNX would use a single number for all axes
         weight, bias = narrowed(weight, x), None if bias is None else narrowed(bias, x)
         y = torch.convolution(
             x, weight, bias, window.stride, window.pad, window.dilation, self.transposed, rest, self.group
@@ -224,3 +226,50 @@ def _by_channel(spec: LayerSpec) -> LayerSpec:
     param.CopyFrom(spec.param)
     param.convolution_param.group = param.convolution_param.num_output
     return replace(spec, param=param)
+
+
+@LAYERS.register("Im2col")
+class Im2col(Layer):
+    """One channel for each channel and each element of the window; pads are 0.
+
+    Bottom ``(…, channels, spatial axes …)``, with the channels at ``axis``. The top has ``channels · kernel`` channels:
+    the elements of channel 0's window in row-major order, then those of channel 1, and so on. Its places are those of a
+    Convolution with this ``convolution_param``, of which only the window is read.
+    """
+
+    sample_independent = True
+    family = Family.CONVOLUTION
+    settings = "convolution_param"
+
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
+        super().__init__(spec, context)
+        self.window = ConvolutionWindow.read(spec)
+        self.axis = spec.param.convolution_param.axis
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        bottom = bottoms[0]
+        axis = canonical_axis(spec, spec.param.convolution_param.axis, bottom, FIELD, "axis")
+        window = ConvolutionWindow.read(spec).expand(spec, bottom, axis + 1)
+        check_bottoms(spec, bottoms, axis)
+        places = window.places(bottom[axis + 1 :])
+        if min(places) < 1:
+            raise spec.error(too_small(window, bottom), FIELD, "kernel_size")
+        return LayerShapes(((*bottom[:axis], bottom[axis] * count(window.kernel), *places),))
+
+    @classmethod
+    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
+        return channels_of_samples(spec, bottoms[0]) or super().mixes_samples(spec, bottoms)
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        x = bottoms[0]
+        axis = self.axis % x.dim()
+        axes = x.dim() - axis - 1
+        window = self.window.expand(self.spec, tuple(x.shape), axis + 1)
+        x = functional.pad(x, list(chain.from_iterable((pad, pad) for pad in reversed(window.pad))))
+        for spatial in range(axes):  # unfold puts the places of an axis at its position, and its windows at the end
+            x = x.unfold(axis + 1 + spatial, window.extent[spatial], window.stride[spatial])
+            x = x[..., :: window.dilation[spatial]]
+        places = range(axis + 1, axis + 1 + axes)
+        taps = range(axis + 1 + axes, axis + 1 + 2 * axes)
+        return x.permute(*range(axis + 1), *taps, *places).flatten(axis, axis + axes)

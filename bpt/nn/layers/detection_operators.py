@@ -11,9 +11,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from bpt.data.detection.suppression import Suppression, apart, best_of_equals_last, detect
+from bpt.data.detection.suppression import Suppression, best_of_equals_last, detect, suppress_overlaps
 
-COLUMNS = 7
+DETECTION = 7
 """Of a detection: image, label, score, xmin, ymin, xmax, ymax."""
 
 
@@ -29,9 +29,9 @@ def detected(boxes: Tensor, scores: Tensor, background: int, least: float, nms: 
     for image, candidates in enumerate(zip(boxes, scores, strict=True)):
         found = detect(*candidates, background, least, nms, keep)
         parts.append(torch.cat((found.new_full((len(found), 1), image), found), 1))
-    rows = torch.cat(parts) if parts else boxes.new_empty((0, COLUMNS))
+    rows = torch.cat(parts) if parts else boxes.new_empty((0, DETECTION))
     if not len(rows):
-        rows = boxes.new_full((len(boxes), COLUMNS), -1)
+        rows = boxes.new_full((len(boxes), DETECTION), -1)
         rows[:, 0] = torch.arange(len(boxes))
     return rows[None, None]
 
@@ -43,14 +43,14 @@ def _detect(
 
 
 def _detections(boxes: Tensor, scores: Tensor, *numbers: float) -> Tensor:
-    return boxes.new_empty(1, 1, torch.library.get_ctx().new_dynamic_size(), COLUMNS)
+    return boxes.new_empty(1, 1, torch.library.get_ctx().new_dynamic_size(), DETECTION)
 
 
 def _propose(boxes: Tensor, scores: Tensor, before: int, overlap: float, most: int) -> Tensor:
     parts = []
     for image, (own, numbers) in enumerate(zip(boxes, scores, strict=True)):
         order = best_of_equals_last(numbers)[:before]
-        place = order[apart(own[order], overlap, most)]
+        place = order[suppress_overlaps(own[order], overlap, most)]
         parts.append(torch.stack((torch.full_like(place, image), place), 1))
     return torch.cat(parts)
 

@@ -24,7 +24,7 @@ class Dropout(Neuron):
     """
 
     numbers = Autocast.WIDEST
-    sample_independent = False  # it draws numbers for the samples that it sees
+    sample_independent = False  # it draws numbers for the samples of the pass
     no_collectives = True
     overwrites = (0,)
 
@@ -73,6 +73,6 @@ class Dropout(Neuron):
     def _mask(self, x: Tensor) -> Tensor:
         """Return for each element of ``x`` 0 or the scale, which ``scale_train`` decides."""
         scale = 1 / (1 - self.ratio) if self.scales_training else 1
-        # A number is a bottom of one row.
+        # A scalar counts as a bottom of one row.
         draw = draw_uniform(self.context, self.share_of(x), x.shape or (1,), x.device, "dropout", self.name)
         return draw.view(x.shape).ge_(self.ratio).mul_(scale).to(x.dtype)

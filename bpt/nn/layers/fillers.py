@@ -62,7 +62,7 @@ def fill(
         return
     draw = make(filler, shape)
     if tensor.numel():
-        # A number is a blob of one row.
+        # A scalar counts as a blob of one row.
         _draw_blocks(tensor.detach().view(tensor.shape or (1,)), draw, generator, shape or (1,), part)
 
 
@@ -99,7 +99,7 @@ def _draw_blocks(target: Tensor, draw: Draw, generator: torch.Generator, whole: 
 
 
 def _generator_of_block(number: int, generator: torch.Generator) -> torch.Generator:
-    # The first block draws what the generator itself would: for most blobs there is no other.
+    # The first block draws the numbers of the generator itself; most blobs have only one block.
     seed = generator.initial_seed()
     return torch.Generator(generator.device).manual_seed(derive_seed(seed, "block", number) if number else seed)
 
@@ -131,7 +131,7 @@ def gaussian(filler: pb.FillerParameter, shape: Shape) -> Draw:
     With ``sparse`` each element stays with probability ``sparse / shape[0]`` and is otherwise 0. So about ``sparse``
     elements stay in each column, whichever axis counts the outputs.
     """
-    if not filler.std > 0:  # nor NaN
+    if not filler.std > 0:  # NaN is refused, too
         raise _error(filler, f"std must be above 0, not {filler.std:g}")
     normal = _normal(filler.mean, filler.std)
     if filler.sparse == -1:

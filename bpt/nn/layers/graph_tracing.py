@@ -31,7 +31,7 @@ def plain_shape(tensor: Tensor) -> tuple[int, ...]:
         return tuple(int(length) for length in tensor.shape)
 
 
-def is_written_down() -> bool:
+def is_compiling_or_tracing() -> bool:
     """Return whether ``torch.compile``, ``torch.export`` or ``torch.jit.trace`` is recording the pass."""
     return torch.compiler.is_compiling() or is_traced()
 

@@ -14,7 +14,7 @@ from bpt.nn.layers.axes import show_bottoms
 from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer
 from bpt.nn.pass_context import PassContext
 
-_NEAR = 1e-5  # of a whole number, in cells: as good as there
+_NEAR = 1e-5  # distance in cells below which a place counts as a whole number
 
 
 @LAYERS.register("ImResize")
@@ -150,7 +150,7 @@ class Nms(Layer):
             functional.avg_pool2d(values, 5, 1, 2, divisor_override=1).flatten(2)[image, part, place]
             for values in (weights, weights * column, weights * row)
         )
-        alone = sums == 0  # a peak that is the threshold itself
+        alone = sums == 0  # a peak that equals the threshold
         x = torch.where(alone, (place % width).to(maps), across / sums)
         y = torch.where(alone, (place // width).to(maps), down_ / sums)
         top[image, part, order[image, part, place]] = torch.stack((x, y, maps.flatten(2)[image, part, place]), 1)

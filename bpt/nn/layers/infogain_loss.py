@@ -105,7 +105,7 @@ class InfogainLoss(Loss):
         if self.ignore_label is not None:
             kept = labels != self.ignore_label
             valid = kept.sum()
-            # Not products, of which inf makes NaN; and before the softmax, whose gradient would be NaN, too.
+            # Products would be NaN for inf. This precedes the softmax, whose gradient would be NaN, too.
             scores = torch.where(kept.unsqueeze(1), scores, 0)
             weights = rows[labels * kept]  # an ignored label need not be a class
             weights = torch.where(kept.unsqueeze(-1), weights, 0)
@@ -120,7 +120,7 @@ def _axis(spec: LayerSpec, scores: Shape) -> int:
     """Return the axis of the classes, counted from 0."""
     axis = canonical_axis(spec, spec.param.infogain_loss_param.axis, scores, FIELD, "axis")
     if softmax_axis(spec, scores) != axis:
-        # Caffe takes the softmax along one axis and sums along another, and then its gradient is wrong.
+        # Caffe computes the softmax along one axis and sums along another, so its gradient is wrong.
         raise spec.error(
             f"{FIELD} {{ axis }} ({axis}) and softmax_param {{ axis }} ({softmax_axis(spec, scores)}) must name the "
             "same axis, that of the classes; set both",

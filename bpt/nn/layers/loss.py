@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import ClassVar
 
 import torch
@@ -42,11 +42,11 @@ class Loss(Layer):
     arity = Arity(bottoms=(2, 2), auto_tops=True)
     is_loss = True
     sums_over_samples = 1
-    reads = frozenset({"loss_param"})  # or else the sum is divided by the batch size, whatever it says, as in Caffe
+    reads = frozenset({"loss_param"})  # without it the divisor is always the batch size, as in Caffe
     default_normalization: int = pb.LossParameter.VALID
     weighs_classes: ClassVar[bool] = False  # by class_weighting, of SegNet's Caffe, and label_smoothing, of NVIDIA's
     family = Family.LOSS
-    bottoms_without_diff = (1, 2)
+    bottoms_without_diff: ClassVar[Container[int]] = (1, 2)
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

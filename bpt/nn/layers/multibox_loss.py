@@ -25,7 +25,7 @@ from bpt.nn.pass_context import PassContext
 
 FIELD = "multibox_loss_param"
 P = pb.MultiBoxLossParameter
-LEAST = math.log(torch.finfo(torch.float32).tiny)  # of the logarithm of a probability, as in Caffe
+LEAST = math.log(torch.finfo(torch.float32).tiny)  # the least logarithm of a probability, as in Caffe
 
 
 class _Priors(NamedTuple):
@@ -37,9 +37,9 @@ class _Positives(NamedTuple):
     """The assignment of predicted boxes to objects: each of the four fields is (number,)."""
 
     images: Tensor
-    classes: Tensor  # whose boxes they are; 0 if all classes share them
+    classes: Tensor  # the class that has the boxes; 0 if all classes share them
     priors: Tensor
-    objects: Tensor  # places among those of the batch
+    objects: Tensor  # places among the objects of the batch
 
 
 @LAYERS.register("MultiBoxLoss")
@@ -104,8 +104,8 @@ class MultiBoxLoss(Loss):
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
         param = spec.param.multibox_loss_param
         if param.conf_loss_type == P.LOGISTIC and _mining(param) == P.NONE:
-            return "LOGISTIC with mining_type: NONE tells labels to other images' boxes, as in SSD's Caffe"
-        # The priors are those of all samples, and objects name their image.
+            return "LOGISTIC with mining_type: NONE assigns labels to other images' boxes, as in SSD's Caffe"
+        # All samples share the priors, and objects name their image.
         return super().mixes_samples(spec, [bottoms[0], bottoms[1], bottoms[0], bottoms[0]])
 
     @classmethod
@@ -163,16 +163,16 @@ class MultiBoxLoss(Loss):
         """Return the class that each box's scores should predict: (images, priors)."""
         labels = torch.full((len(objects), matches.shape[2]), self.background, device=matches.device)
         for image, (own, _, _) in enumerate(objects):
-            told = torch.full_like(own, self.background + 1) if self.param.map_object_to_agnostic else own
+            targets = torch.full_like(own, self.background + 1) if self.param.map_object_to_agnostic else own
             for found in matches[image]:
-                labels[image] = torch.where(found >= 0, _numbered(told, found), labels[image])
-            wrong = (own < 0) | (told >= self.classes) | (own == self.background)
+                labels[image] = torch.where(found >= 0, _numbered(targets, found), labels[image])
+            wrong = (own < 0) | (targets >= self.classes) | (own == self.background)
             if wrong.any():
                 label, name = int(own[wrong][0]), self.spec.bottom_names[3]
                 reason = "the background's" if label == self.background else f"outside [0, {self.classes})"
                 raise DataError(
                     f'layer "{self.spec.name}": an object of image {image} of the batch has the label {label} in '
-                    f'"{name}", which is {reason}; mend the data set, or set num_classes and background_label_id by it'
+                    f'"{name}", which is {reason}; correct the data set, or num_classes and background_label_id'
                 )
         return labels
 
@@ -199,14 +199,14 @@ class MultiBoxLoss(Loss):
             counts = torch.full((len(own),), self.param.sample_size, device=own.device)
             pairs = _positives(matches, objects)
             losses[pairs.images, pairs.priors] += self._loc_losses(offsets, priors, objects, pairs)
-        eligible = self._apart(offsets, priors, losses, eligible)
+        eligible = self._suppress(offsets, priors, losses, eligible)
         chosen = hardest(losses, eligible, counts)
         negatives = chosen & (own == NOTHING)
         if self.mining == P.HARD_EXAMPLE:
             matches = torch.where(chosen[:, None] | (matches < 0), matches, NOTHING)
         return matches, negatives
 
-    def _apart(self, offsets: Tensor, priors: _Priors, losses: Tensor, eligible: Tensor) -> Tensor:
+    def _suppress(self, offsets: Tensor, priors: _Priors, losses: Tensor, eligible: Tensor) -> Tensor:
         """Return the ``eligible`` boxes that remain after ``nms_param``, if the text has one."""
         nms = self.param.nms_param
         if not self.param.HasField("nms_param") or not nms.nms_threshold > 0:
@@ -216,7 +216,7 @@ class MultiBoxLoss(Loss):
         for image, mask in enumerate(eligible):
             boxes = priors.boxes if self.param.use_prior_for_nms else self._decoded(offsets[image, :, 0], priors)
             best = suppression.best(torch.where(mask, losses[image], -torch.inf))
-            left[image, best[suppression.kept(boxes[best])]] = True
+            left[image, best[suppression.select(boxes[best])]] = True
         return left
 
     def _loc_losses(self, offsets: Tensor, priors: _Priors, objects: Sequence[Objects], pairs: _Positives) -> Tensor:
@@ -243,8 +243,8 @@ class MultiBoxLoss(Loss):
             return self._losses_by_box(scores[chosen], labels[chosen]).sum()
         if self.param.conf_loss_type == P.SOFTMAX:
             return self._losses_by_box(scores, labels).sum()
-        # As in SSD's Caffe, which tells nobody to be background here, and looks for the scores of image i as if it were
-        # i · priors numbers behind the first one, not i · priors · classes.
+        # As in SSD's Caffe, which trains no background here, and reads the scores of image i as if they began
+        # i · priors numbers after the first one, not i · priors · classes.
         images, priors = matched.nonzero(as_tuple=True)
         wanted = torch.zeros_like(scores)
         wanted.view(-1)[images * scores.shape[1] + priors * self.classes + labels[images, priors]] = 1

@@ -33,5 +33,5 @@ class Parameter(Layer):
         return True
 
     def forward(self, *bottoms: Tensor) -> Tensor:
-        # A copy, so that nobody who has the blob of this pass has the parameter in hand.
+        # A copy, so that a change of this pass's blob does not change the parameter.
         return self.blob(0).clone()

@@ -51,7 +51,7 @@ def average_pool(x: Tensor, window: PoolingWindow, counts_pad: bool = True) -> T
         counts_pad: if false, the size is that of the part of the window on ``x``.
     """
     if not counts_pad and any(window.pad):
-        filled = average_pool(x.new_ones((1, 1, *x.shape[2:])), window)  # how much of each size is not pad
+        filled = average_pool(x.new_ones((1, 1, *x.shape[2:])), window)  # the part of each window that is not pad
         return average_pool(x, window) / torch.where(filled > 0, filled, 1)
     sizes = x.shape[2:]
     if window.kernel == tuple(sizes) and not any(window.pad):

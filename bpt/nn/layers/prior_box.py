@@ -81,7 +81,7 @@ class PriorBox(Layer):
         return (f"{len(_priors(param).sizes)} boxes at each place",)
 
     def forward(self, *bottoms: Tensor) -> Tensor:
-        # Rows and columns alone: whoever traces a net with an open batch would take a number of samples as given.
+        # Only rows and columns are read: in a trace with an open batch a number of samples would become a constant.
         sizes = tuple(bottoms[0].shape[2:]), tuple(bottoms[1].shape[2:])
         if self._made is None or self._made[0] != sizes or self._made[1].device != bottoms[0].device:
             self._made = sizes, self._make(*sizes).to(bottoms[0].device)

@@ -84,7 +84,7 @@ class OwnBlob(LegacyAxes):
     def __init__(self, shape: Shape) -> None:
         self._array = np.zeros(shape, np.float32)
         self._values: nn.Parameter | None = None
-        self._gradient: Array | None = None  # in the layer's backward
+        self._gradient: Array | None = None  # during the layer's backward
 
     def belong_to(self, values: nn.Parameter) -> None:
         """Show ``values`` from now on."""

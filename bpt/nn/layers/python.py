@@ -18,13 +18,12 @@ from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape
 from bpt.nn.layers.base import LAYERS, Layer
 from bpt.nn.layers.graph_tracing import is_traced
 from bpt.nn.layers.pycaffe_blob import OwnBlob
-from bpt.nn.layers.python_checks import check_forward, notice_cut
 from bpt.nn.layers.python_class import FIELD, find_class
-from bpt.nn.layers.python_errors import running, setting_up
+from bpt.nn.layers.python_errors import check_forward, notice_cut, running, setting_up
 from bpt.nn.layers.python_pycaffe import PycaffeModule, is_pycaffe
 from bpt.nn.pass_context import PassContext
 
-# A blob that holds nothing but NaN has just been made, and takes the module's own first values.
+# A blob of NaN only has just been made, and receives the module's own first values.
 _UNFILLED = pb.FillerParameter(type="constant", value=math.nan)
 
 
@@ -56,10 +55,10 @@ class Python(Layer):
             self.module = _make(spec)
         if isinstance(self.module, PycaffeModule):
             self.module.loss_scale = lambda: self.context.loss_scale
-        if context.precision.compute != torch.float32:  # which modules are made in, but for what they choose
+        if context.precision.compute != torch.float32:  # the type of modules, unless they choose another
             self.module.to(context.precision.compute)
         self.train(self.training)
-        self._members = _members(self.module)  # of a layer of pycaffe there are none before its setup
+        self._members = _members(self.module)  # a layer of pycaffe has none before its setup
         self._number = len(spec.tops)
         self._seen_cuts = False
 
@@ -80,7 +79,7 @@ class Python(Layer):
             try:
                 with torch.device("meta"):
                     return _infer_module(spec, bottoms)
-            except Exception:  # as code does that looks at values; it is run on zeros
+            except Exception:  # code that reads values may fail here, since it runs on zeros
                 return _infer_module(spec, bottoms)
 
     @classmethod
@@ -113,7 +112,7 @@ class Python(Layer):
         member.become(values)
 
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
-        if torch.compiler.is_compiling():  # tracers know their own errors, and stumble over what catches them
+        if torch.compiler.is_compiling():  # tracers handle their own errors, and fail in code that catches them
             tops = self._run(bottoms)
         else:
             with running(self.spec, "forward"), self._seeded(bottoms):

@@ -62,17 +62,17 @@ def _folders(spec: LayerSpec) -> list[Path]:
 def _import(spec: LayerSpec, folders: list[Path]) -> ModuleType:
     name = spec.param.python_param.module
     try:
-        importlib.invalidate_caches()  # the file may be younger than what Python remembers of its folder
+        importlib.invalidate_caches()  # the file may be newer than Python's cache of its folder
         with caffe_for_import():
             module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not (name + ".").startswith(error.name + "."):
-            raise _import_error(spec, error) from None  # one that the module imports
+            raise _import_error(spec, error) from None  # another module, which this one imports
         files = {path.stem for folder in folders for path in folder.glob("*.py")}
         hint = did_you_mean(name, files)
         where = " or ".join(map(str, dict.fromkeys(folders)))
         raise spec.error(f'no module "{name}" in PYTHONPATH, {where}{hint}', FIELD, "module") from None
-    except (Exception, SystemExit) as error:  # a script that is no module may exit
+    except (Exception, SystemExit) as error:  # a script that is not a module may exit
         raise _import_error(spec, error) from None
     _check_namesake(spec, module, folders)
     return module
@@ -87,7 +87,7 @@ def _check_namesake(spec: LayerSpec, module: ModuleType, folders: list[Path]) ->
     """Refuse a module of this name other than the file beside the net: one imported before, or installed."""
     relative = Path(*spec.param.python_param.module.split("."))
     beside = (folders[0] / relative).with_suffix(".py")
-    found = getattr(module, "__file__", None)  # what is built in has none
+    found = getattr(module, "__file__", None)  # built-in modules have none
     if beside.is_file() and not (found and beside.samefile(found)):
         raise spec.error(
             f'{beside} is not what Python finds as "{module.__name__}", which is {found or "built in"}; '

@@ -58,7 +58,7 @@ class PycaffeModule(nn.Module):
         self.tops = [PycaffeBlob(np.zeros((), np.float32)) for _ in spec.tops]
         self.is_set_up = False
         self.passes = 0
-        self.loss_scale: Callable[[], float] = lambda: 1.0  # of the pass under way
+        self.loss_scale: Callable[[], float] = lambda: 1.0  # that of the current pass
 
     @property
     def has_backward(self) -> bool:
@@ -73,7 +73,7 @@ class PycaffeModule(nn.Module):
         if len(self.bottoms) != len(bottoms):
             self.bottoms = [PycaffeBlob(data) for data in bottoms]
         for blob, data in zip(self.bottoms, bottoms, strict=True):
-            data.flags.writeable = False  # it belongs to other layers, too
+            data.flags.writeable = False  # other layers share it
             blob.data = data
         for top in self.tops if bottoms else ():
             top.data = top.data.astype(bottoms[0].dtype, copy=False)
@@ -119,7 +119,7 @@ class _Run(torch.autograd.Function):
             )
         if not module.has_backward:
             raise RunError(f'layer "{module.spec.name}": {type(module.layer).__name__} has no backward')
-        scale = module.loss_scale()  # a loss that takes no heed of its top's diff is scaled all the same
+        scale = module.loss_scale()  # a loss that ignores its top's diff is scaled nevertheless
         for top, diff in zip(module.tops, diffs, strict=True):
             top.diff[...] = diff.cpu().numpy() / scale
         wanted = list(ctx.needs_input_grad[2:])

@@ -12,8 +12,8 @@ from bpt.graph.share import Share
 from bpt.nn.layers.graph_tracing import not_compiled
 from bpt.nn.pass_context import PassContext
 
-BLOCKS = 16  # at most so many generators for a batch
-SMALL = 2**16  # numbers that are not worth more than one generator
+BLOCKS = 16  # the largest number of generators for a batch
+SMALL = 2**16  # up to this number of numbers one generator suffices
 
 
 def draw_uniform(context: PassContext, share: Share, shape: Sequence[int], device: torch.device, *key: str) -> Tensor:
@@ -33,7 +33,7 @@ def draw_uniform(context: PassContext, share: Share, shape: Sequence[int], devic
     return _draw(context, share, tuple(shape), device, key)
 
 
-@not_compiled  # torch cannot trace a generator that is made anew
+@not_compiled  # torch cannot trace the creation of a generator
 def _draw(
     context: PassContext, share: Share, shape: tuple[int, ...], device: torch.device, key: tuple[str, ...]
 ) -> Tensor:

@@ -21,7 +21,7 @@ from bpt.nn.layers.layer_text import notice
 from bpt.nn.pass_context import PassContext
 
 FIELD = "recurrent_param"
-ALONG_TIME = "axis 0 of its bottoms is the time, and the samples stand along axis 1"
+ALONG_TIME = "axis 0 of its bottoms is the time, and the samples are along axis 1"
 
 
 class Recurrent(Layer):
@@ -46,7 +46,7 @@ class Recurrent(Layer):
     whole_batch_only = ALONG_TIME
     within_batch = True
     gates: ClassVar[int]  # the rows of the input weights, in units of num_output
-    states: ClassVar[int]  # how many tensors make the state
+    states: ClassVar[int]  # the number of tensors of the state
     no_collectives = True
     family = Family.RECURRENT
     settings = "recurrent_param"
@@ -122,7 +122,7 @@ class Recurrent(Layer):
         self.size = param.num_output
         self.exposed, self.has_static = self._exposed(spec), self._has_static(spec)
         self.repeatable = bool(self.exposed)
-        # The last states, (N, num_output) each; of each micro-batch, where these stand for the batches of ranks.
+        # The last states, (N, num_output) each, by micro-batch where micro-batches represent the batches of ranks.
         self._kept: dict[int | None, tuple[Tensor, ...]] = {}
         if param.debug_info:
             message = "there is no unrolled net to log; debug_info: true in the solver shows the layer itself"
@@ -159,12 +159,12 @@ class Recurrent(Layer):
         raise NotImplementedError
 
     @property
-    def kept(self) -> tuple[Tensor, ...]:
-        """The states from which the next pass goes on, (N, num_output) each; none: from 0."""
+    def hidden_state(self) -> tuple[Tensor, ...]:
+        """The states from which the next pass continues, (N, num_output) each; () means 0."""
         return tuple(state.detach() for state in self._kept.get(None, ()))
 
-    @kept.setter
-    def kept(self, states: tuple[Tensor, ...]) -> None:
+    @hidden_state.setter
+    def hidden_state(self, states: tuple[Tensor, ...]) -> None:
         self._kept = {None: states}
 
     def reset(self) -> None:

@@ -17,8 +17,8 @@ from bpt.nn.layers.loss import Loss
 from bpt.nn.pass_context import PassContext
 
 FIELD = "region_loss_param"
-COORDS, ROW = 4, 5  # numbers of a box; of a box with its class
-WARM_UP, ITS_SCALE = 12800, 0.01  # samples in which boxes are drawn to their anchors, and how much that counts
+COORDS, ROW = 4, 5  # the lengths of a box and of a box with its class
+WARM_UP, ITS_SCALE = 12800, 0.01  # the number of samples that draw boxes to their anchors, and the weight of that
 
 
 class _Targets(NamedTuple):
@@ -147,7 +147,7 @@ class RegionLoss(Loss):
         if not 0 <= int(label) < self.param.num_class:
             raise DataError(
                 f'layer "{self.spec.name}": label {label:g} of "{self.spec.bottom_names[1]}" is outside '
-                f"[0, {self.param.num_class}), its num_class; mend the labels"
+                f"[0, {self.param.num_class}), its num_class; correct the labels"
             )
         return int(label)
 

@@ -35,7 +35,7 @@ def aligned(features: Tensor, images: Tensor, corners: Tensor, bins: Bins, sampl
         each = torch.arange(int(points.max()) if len(points) else 1, device=size.device)
         place = (each + 0.5) / points.unsqueeze(1)  # within a bin, from 0 to 1
         bin_ = torch.arange(number, device=size.device).view(-1, 1) + place.unsqueeze(1)
-        factors = weights_along(start.view(-1, 1, 1) + bin_ * (size / number).view(-1, 1, 1), cells, beyond=1)
+        factors = weights_along(start.view(-1, 1, 1) + bin_ * (size / number).view(-1, 1, 1), cells, margin=1)
         factors = factors * (each < points.unsqueeze(1))[:, None, :, None]
         weights.append(factors.sum(2) / points.view(-1, 1, 1))
     return weighted(features, images, *weights)

@@ -18,7 +18,7 @@ from bpt.nn.layers.regions import RegionLayer, bins_of, check_regions
 from bpt.nn.pass_context import PassContext
 
 FIELD = "roi_align_param"
-SAMPLES = torch.tensor([-0.5, 0.5])  # where a region is looked at, if -1 and 1 are its ends
+SAMPLES = torch.tensor([-0.5, 0.5])  # the sampled places of a region with the ends -1 and 1
 
 
 @LAYERS.register("ROIAlign")
@@ -52,7 +52,7 @@ class ROIAlign(RegionLayer):
         param = spec.param.roi_align_param
         if param.HasField("sampling_ratio") and param.HasField("pad_ratio"):
             raise spec.error(
-                "sampling_ratio is of Mask R-CNN's ROIAlign and pad_ratio of Cascade R-CNN's; give one of them",
+                "sampling_ratio belongs to Mask R-CNN's ROIAlign and pad_ratio to Cascade R-CNN's; give one of them",
                 FIELD,
                 "pad_ratio",
             )
@@ -82,7 +82,7 @@ class ROIAlign(RegionLayer):
         for axis in (1, 0):
             edges = torch.arange(self.bins[1 - axis] + 1, device=sizes.device) / self.bins[1 - axis]
             points = starts[:, axis, None] + edges * sizes[:, axis, None]
-            factors = weights_along(points, features.shape[3 - axis], beyond=0.5)
+            factors = weights_along(points, features.shape[3 - axis], margin=0.5)
             weights.append((factors[:, :-1] + factors[:, 1:]) / 2)
         return weighted(features, images, weights[0] * (sizes > 0).all(1).view(-1, 1, 1), weights[1])
 

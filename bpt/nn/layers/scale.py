@@ -121,7 +121,7 @@ class Scale(Layer):
 
     @classmethod
     def keeps(cls, spec: LayerSpec) -> float:
-        return 1.0 if len(spec.bottoms) == 2 else 0.0  # it is folded into the layer before
+        return 1.0 if len(spec.bottoms) == 2 else 0.0  # the layer before it may absorb it
 
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
@@ -137,7 +137,7 @@ class Scale(Layer):
         if not self.bias_term:
             return x * spread(factors, x, self.axis)
         summands = self.blob(len(self.blobs) - 1)
-        if factors.dim() == 1 and self.axis % x.dim() == 1 and factors.shape[0]:  # torch's kernel wants a channel
+        if factors.dim() == 1 and self.axis % x.dim() == 1 and factors.shape[0]:  # torch's kernel needs a channel
             return scale_channels(x, factors, summands)
         return x * spread(factors, x, self.axis) + spread(summands, x, self.axis)
 
@@ -171,7 +171,7 @@ def normalise_plainly(x: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     mean = x.mean(axes, keepdim=True)
     centred = x - mean
     variance = (centred * centred).mean(axes, keepdim=True)
-    inverse = torch.rsqrt(variance * 2**20 + eps * 2**20) * 2**10  # onnxscript takes an eps of 1e-9 for 0, and drops it
+    inverse = torch.rsqrt(variance * 2**20 + eps * 2**20) * 2**10  # onnxscript treats an eps of 1e-9 as 0, and drops it
     return centred * inverse, mean.flatten(), variance.flatten()
 
 

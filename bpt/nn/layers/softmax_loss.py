@@ -13,9 +13,16 @@ from torch.nn import functional
 from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.nn.layers.base import LAYERS
 from bpt.nn.layers.graph_tracing import is_exported, plain_shape
-from bpt.nn.layers.labels import Classifying, by_class, check_label_count, class_indices
+from bpt.nn.layers.labels import (
+    Classifying,
+    are_distributions,
+    by_class,
+    check_label_count,
+    check_settings,
+    class_indices,
+    cross_entropies,
+)
 from bpt.nn.layers.loss import Loss
-from bpt.nn.layers.soft_labels import are_distributions, check_settings, cross_entropies
 from bpt.nn.layers.softmax import softmax_axis
 from bpt.nn.pass_context import PassContext
 
@@ -54,7 +61,7 @@ class SoftmaxWithLoss(Classifying, Loss):
     reads = frozenset({"loss_param", "softmax_param"})
     settings = "loss_param"
     weighs_classes = True
-    flops_per_bottom = 4  # the softmax; what is done once a label does not weigh
+    flops_per_bottom = 4  # the softmax; operations for each label are few
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -114,9 +121,9 @@ class SoftmaxWithLoss(Classifying, Loss):
         """Return the loss of each label."""
         if self.smoothing:
             valid = torch.ones_like(labels) if self.ignore_label is None else (labels != self.ignore_label).long()
-            return self._soft_losses(log_p, labels * valid) * valid  # an ignored label need not be a class
+            return self._soft_losses(log_p, labels * valid) * valid  # an ignored label may be no class
         ignored = -1 if self.ignore_label is None else self.ignore_label  # class_indices has refused labels below 0
-        if is_exported():  # torch's exporter takes ONNX's operator of this loss for one number, and leaves sums out
+        if is_exported():  # torch's exporter gives ONNX's operator of this loss a scalar result, so sums are lost
             kept = labels != ignored
             own = log_p.gather(1, (labels * kept).unsqueeze(1)).squeeze(1)
             losses = torch.where(kept, -own, 0.0)

@@ -48,11 +48,11 @@ def normalise_over_ranks(x: Tensor, eps: float, total: Total) -> tuple[Tensor, T
 def _moments(x: Tensor) -> Tensor:
     """Return in float64 the number of elements of a channel, then for each channel their sum and the sum of squares."""
     elements = x.numel() // max(x.shape[1], 1)
-    # Around a rounded mean, so that the deviations keep their digits; then what the rounding left is put right.
+    # Deviations from a rounded mean keep their digits; then the error of the rounding is corrected.
     near = _sum(x) / max(elements, 1)
-    apart = x - _spread(near, x)
-    rest = _sum(apart).double() / max(elements, 1)
-    squares = _sum(apart.square_()).double() - elements * rest * rest
+    deviations = x - _spread(near, x)
+    rest = _sum(deviations).double() / max(elements, 1)
+    squares = _sum(deviations.square_()).double() - elements * rest * rest
     mean = near.double() + rest
     return torch.cat([mean.new_full((1,), elements), elements * mean, squares + elements * mean * mean])
 
@@ -61,7 +61,7 @@ class _Normalise(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, mean: Tensor, inverse: Tensor, count: int, total: Total) -> Tensor:
         near, factor = mean.to(x.dtype), inverse.to(x.dtype)
-        rest = ((near - mean) * inverse).to(x.dtype)  # what the rounding of the mean leaves
+        rest = ((near - mean) * inverse).to(x.dtype)  # the rounding error of the mean
         top = (x - _spread(near, x)).mul_(_spread(factor, x)).add_(_spread(rest, x))
         ctx.save_for_backward(top, factor)
         ctx.count, ctx.total = count, total

@@ -54,7 +54,7 @@ class ConvolutionWindow:
         for name, values in given.items():
             if len(values) in (1, axes):
                 continue
-            if not getattr(spec.param.convolution_param, name):  # so it came from kernel_h and the like
+            if not getattr(spec.param.convolution_param, name):  # so it came from kernel_h or another side
                 stem = name.removesuffix("_size")
                 raise spec.error(
                     f"{stem}_h and {stem}_w are for 2 spatial axes, a bottom of shape {bottom} has {axes}", FIELD
@@ -98,7 +98,7 @@ def _per_side(spec: LayerSpec, both: str, *sides: str) -> tuple[int, ...]:
         return ()
     if getattr(param, both):
         raise spec.error(f"give {both}, or {sides[0]} and {sides[1]}, not both", FIELD, given[0])
-    if len(given) == 1 and both != "pad":  # a pad of which one side is left out is 0 there
+    if len(given) == 1 and both != "pad":  # a pad with only one side is 0 on the other
         raise spec.error(f"{given[0]} is given alone; {sides[0]} and {sides[1]} go together", FIELD, given[0])
     return tuple(getattr(param, side) for side in sides)
 

@@ -44,7 +44,7 @@ def _lead(world: Communicator, seconds: float) -> tuple[str, ...]:
     others = range(1, world.size)
     silent = _missing({rank: world.Irecv(names[rank], rank) for rank in others}, seconds)
     if silent:
-        raise RunError(f"{_ranks(silent)}: no word reaches rank 0 (host {world.host}) in {seconds:g} s; {_REMEDY}")
+        raise RunError(f"{_ranks(silent)}: no message reaches rank 0 (host {world.host}) in {seconds:g} s; {_REMEDY}")
     hosts = _as_hosts(names)
     heads = [rank for rank in _heads(hosts) if rank]
     misses = {rank: np.zeros(world.size, np.uint8) for rank in heads}
@@ -59,9 +59,7 @@ def _lead(world: Communicator, seconds: float) -> tuple[str, ...]:
     _missing({rank: world.Isend(verdict, rank) for rank in others}, seconds)
     if lost:
         who = ", ".join(f"{hosts[one]} and {hosts[other]}" for one, other in sorted(lost))
-        raise RunError(
-            f"no message gets through between the hosts {who}, though all reach host {world.host}; {_REMEDY}"
-        )
+        raise RunError(f"no message passes between the hosts {who}, though all reach host {world.host}; {_REMEDY}")
     return hosts
 
 
@@ -131,7 +129,7 @@ def lost_rank_error(method: str, ranks: Sequence[int], names: Iterable[str]) -> 
     who = ", ".join(names) or "another rank"
     return LostRankError(
         f"{who} is gone (noticed in {method}): it was killed, ran out of memory, or its machine or network failed. "
-        "Start again; --snapshot auto goes on from the newest snapshot",
+        "Start again; --snapshot auto continues from the newest snapshot",
         ranks,
     )
 

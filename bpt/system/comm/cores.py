@@ -32,27 +32,27 @@ def share_cores(comm: Communicator, environment: Mapping[str, str] = os.environ)
     Raises:
         UserError: OMP_NUM_THREADS is not a number.
     """
-    mine = allowed()
+    mine = allowed_cpus()
     theirs = comm.allgather((comm.host, mine))
     here = [cpus for host, cpus in theirs if host == comm.host]
-    threads = math.ceil(cpu_time()) // len(here) if cpu_time() < math.inf else physical(mine)
-    threads = min(threads, physical(mine) // sum(1 for cpus in here if cpus & mine))
+    threads = math.ceil(cpu_time()) // len(here) if cpu_time() < math.inf else physical_cores(mine)
+    threads = min(threads, physical_cores(mine) // sum(1 for cpus in here if cpus & mine))
     return wanted_threads(environment) or max(1, threads)
 
 
 def are_scarce(ranks: int) -> bool:
     """Return whether ``ranks`` on this node have so little CPU time that waiting must not use any."""
-    return cpu_time() < len(allowed()) or ranks > len(allowed())
+    return cpu_time() < len(allowed_cpus()) or ranks > len(allowed_cpus())
 
 
-def allowed() -> frozenset[int]:
+def allowed_cpus() -> frozenset[int]:
     """Return the logical CPUs that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return frozenset(os.sched_getaffinity(0))
     return frozenset(range(os.cpu_count() or 1))
 
 
-def physical(cpus: Set[int], root: Path = ROOT) -> int:
+def physical_cores(cpus: Set[int], root: Path = ROOT) -> int:
     """Return the number of cores of ``cpus``: two hardware threads of one core compute no faster than one."""
     return len({_siblings(cpu, root) for cpu in cpus})
 
@@ -123,7 +123,7 @@ def wanted_threads(environment: Mapping[str, str]) -> int:
         return 0
     first = text.split(",")[0].strip()  # "4,2": the second number is for parallel regions inside of others
     if not first.isdecimal() or int(first) < 1:
-        raise UserError(f'OMP_NUM_THREADS is "{text}": it takes a number of threads of at least 1')
+        raise UserError(f'OMP_NUM_THREADS is "{text}": it must be a number of threads, at least 1')
     return int(first)
 
 
@@ -132,7 +132,7 @@ def unbind_affinity() -> None:
 
     Open MPI's mpirun does that when there are at most two ranks. Call it when MPI has started.
     """
-    if not hasattr(os, "sched_getaffinity") or physical(allowed()) > 1 or not _bound_by_default():
+    if not hasattr(os, "sched_getaffinity") or physical_cores(allowed_cpus()) > 1 or not _bound_by_default():
         return
     try:
         cores = os.sched_getaffinity(launcher())  # the launcher is not bound
@@ -202,12 +202,12 @@ def power(
     """
     if device is not None:
         return device or None
-    cpus = allowed()
+    cpus = allowed_cpus()
     mhz = frequency(cpus, root)
     if mhz is None:
         return None
     threads = wanted_threads(environment) or math.inf
-    return mhz * min(physical(cpus, root) / sharing, cpu_time(root) / ranks, threads)
+    return mhz * min(physical_cores(cpus, root) / sharing, cpu_time(root) / ranks, threads)
 
 
 def powers(
@@ -217,7 +217,7 @@ def powers(
 
     Arguments and errors are those of ``power``.
     """
-    mine = allowed()
+    mine = allowed_cpus()
     here = [cpus for host, cpus in comm.allgather((comm.host, mine)) if host == comm.host]
     sharing = sum(1 for cpus in here if cpus & mine)
     return comm.allgather(power(len(here), sharing, device, environment, root))
@@ -225,8 +225,8 @@ def powers(
 
 def frequency(cpus: Set[int], root: Path = ROOT) -> float | None:
     """Return the mean frequency of ``cpus`` in MHz; ``None`` if one cannot be read, or is reported as 0."""
-    told = _told(root)
-    found = [_of_driver(cpu, root) or told.get(cpu, 0.0) for cpu in sorted(cpus)]
+    rates = _clock_rates(root)
+    found = [_of_driver(cpu, root) or rates.get(cpu, 0.0) for cpu in sorted(cpus)]
     return sum(found) / len(found) if found and all(found) else None
 
 
@@ -240,8 +240,8 @@ def _of_driver(cpu: int, root: Path) -> float:
     return 0.0
 
 
-def _told(root: Path) -> dict[int, float]:
-    """CPU → its MHz of this moment, which is all that a virtual machine knows. Not every processor tells it."""
+def _clock_rates(root: Path) -> dict[int, float]:
+    """Return the current MHz of each CPU. A virtual machine knows no others. Some processors do not report them."""
     try:
         entries = (root / "proc/cpuinfo").read_text().split("\n\n")
     except OSError:

@@ -24,8 +24,8 @@ from bpt.system.comm.device_memory import device_memory
 from bpt.system.comm.objects import DamagedObjectError, allgather_objects, bcast_object
 from bpt.system.comm.pieces import (
     Transfers,
+    drop_finished,
     flat,
-    forget_what_has_ended,
     is_long,
     is_worth_messages,
     pieces,
@@ -101,7 +101,7 @@ class MpiCommunicator(Communicator):
         with self.events.waiting("Shrink"), self._translated("Shrink"):
             self._mpi.Revoke()
             shrunk = cast(MPI.Intracomm, self._mpi.Shrink())
-            forget_what_has_ended()
+            drop_finished()
             return self._of_same_kind(shrunk)
 
     def _Revoke(self) -> None:
@@ -151,9 +151,9 @@ class MpiCommunicator(Communicator):
         lack = self.bcast(room.shortage(sum(sizes), self.host, place))
         if lack:
             raise RunError(lack)
-        apart = MPI.Info.Create({"alloc_shared_noncontig": "true"})  # each part in pages, and memory, near its rank
+        info = MPI.Info.Create({"alloc_shared_noncontig": "true"})  # each part in pages, and memory, near its rank
         try:
-            win = MPI.Win.Allocate_shared(sizes[self.rank] + SLACK, 1, apart, self._mpi)
+            win = MPI.Win.Allocate_shared(sizes[self.rank] + SLACK, 1, info, self._mpi)
         except MPI.Exception as error:
             if _is_loss(error) or self._failed():
                 raise

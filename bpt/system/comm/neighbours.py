@@ -8,7 +8,7 @@ from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bpt.system.comm.cores import ROOT, allowed, cpu_time, physical
+from bpt.system.comm.cores import ROOT, allowed_cpus, cpu_time, physical_cores
 
 WAITING = {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
 """How long OpenMP's threads ask again and again before they sleep: GNU's library in rounds, LLVM's in ms.
@@ -82,7 +82,7 @@ def load_since(start: CpuTime | None, host: str, threads: int) -> MachineLoad:
     now, busy, own = CpuTime.now(), 0.0, 0.0
     if start is not None and now is not None and (seconds := now.moment - start.moment) >= SHORTEST:
         busy, own = (now.machine - start.machine) / seconds, (now.own - start.own) / seconds
-    cores = min(float(physical(allowed())), cpu_time())
+    cores = min(float(physical_cores(allowed_cpus())), cpu_time())
     return MachineLoad(host, _machine(), os.cpu_count() or 1, cores, threads, busy, own)
 
 
@@ -136,9 +136,9 @@ def remarks(loads: Sequence[MachineLoad]) -> Iterator[str]:
         cores, threads = max(load.cores for load in here), sum(load.threads for load in here)
         if threads > max(1.0, cores):
             yield (
-                f"host {host} has {cores:.3g} core{'s' * (cores != 1)} for {threads} threads, which hinder each other: "
-                "OMP_NUM_THREADS, or fewer ranks, make them fewer"
+                f"host {host} has {cores:.3g} core{'s' * (cores != 1)} for {threads} threads, which slow each other: "
+                "reduce them by OMP_NUM_THREADS or fewer ranks"
             )
     for load in host_loads(loads):
         if load.is_busy:
-            yield f"{load.described}: this run and they slow each other, and times that are measured will not hold"
+            yield f"{load.described}: they and this run slow each other, and measured times are unreliable"

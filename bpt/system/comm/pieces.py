@@ -105,7 +105,7 @@ class Transfers:
             raise
 
 
-def forget_what_has_ended() -> None:
+def drop_finished() -> None:
     """Drop abandoned requests that the library has finished, successfully or not."""
     for _ in range(len(_abandoned)):  # one by one, since other threads may abandon some meanwhile
         requests = _abandoned.pop(0)

@@ -42,7 +42,7 @@ def shortage(nbytes: int, host: str, place: Path | None, free: int | None = None
     if place is None:
         return ""
     if not place.is_dir():
-        return f"{_cannot(nbytes, host)}: {place}, named by osc_sm_backing_directory, is no folder there"
+        return f"{_cannot(nbytes, host)}: {place}, named by osc_sm_backing_directory, is not a folder there"
     if free is None:
         free = shutil.disk_usage(place).free
     return refusal(nbytes, host, place, f"has {free} bytes left") if nbytes + _OWN > free else ""
@@ -55,7 +55,7 @@ def refusal(nbytes: int, host: str, place: Path | None, reason: str = "is full")
     mount = next(part for part in (place, *place.parents, Path("/")) if part.is_mount())
     return (
         f"{_cannot(nbytes, host)}: {place} {reason}. Enlarge it (mount -o remount,size=… {mount}; docker run "
-        "--shm-size=…), remove what runs that were killed have left there, or name another folder of the host: mpirun "
+        "--shm-size=…), remove the files of killed runs there, or name another folder of the host: mpirun "
         "--mca osc_sm_backing_directory DIR"
     )
 

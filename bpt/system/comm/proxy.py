@@ -39,16 +39,16 @@ class Proxied:
         launcher: the process that started the proxy.
         stopping: the time at which the proxy passed SIGTERM on (``time.monotonic``); 0.0 before that.
         watch: called repeatedly from then on; returns why the rank cannot stop in good order, "" if it still can.
-        tells: whether this rank reports.
+        reports: whether this rank reports.
         lost_ranks: ranks of this host whose processes had ended before this rank had to stop.
     """
 
-    def __init__(self, launcher: int, pipe: int, tells: bool) -> None:
+    def __init__(self, launcher: int, pipe: int, reports: bool) -> None:
         self.launcher = launcher
         self.stopping = 0.0
         self.watch: Callable[[], str] = str
-        self.tells = tells
-        self.has_lost_ranks: list[int] = []
+        self.reports = reports
+        self.lost_ranks: list[int] = []
         self._proxy = os.getppid()
         self._pipe = pipe
         self._output = _output_of_launcher(launcher)
@@ -64,14 +64,14 @@ class Proxied:
         if self._output >= 0:  # the pipe to the launcher ends with it
             for number in (1, 2):
                 os.dup2(self._output, number)
-        if self.tells:
+        if self.reports:
             _tell(
-                f"SIGTERM: training stops after the iteration under way. Process {os.getpid()} writes what is due even "
+                f"SIGTERM: training stops after the current iteration. Process {os.getpid()} writes its snapshot even "
                 "if the launcher ends before"
             )
         while not (reason := self.watch()):
             time.sleep(_WATCH)
-        if self.tells:
+        if self.reports:
             _tell(f"error: {reason}")
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -94,14 +94,14 @@ def launcher() -> int:
     return _OWN[0].launcher if _OWN else os.getppid()
 
 
-def is_of_use(environment: Mapping[str, str] = os.environ) -> bool:
+def is_useful(environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether this process was started by a launcher that kills processes which do not end at once."""
     return sys.platform.startswith("linux") and _RANK in environment
 
 
 def divide() -> None:
     """Fork this process into a proxy, which never returns from here, and the rank, which does."""
-    if not is_of_use() or _OWN:
+    if not is_useful() or _OWN:
         return
     started_by = os.getppid()
     mine, told = os.pipe()

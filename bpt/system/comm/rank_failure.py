@@ -71,7 +71,7 @@ class Failure:
         trace = "".join(traceback.format_exception(error))
         return cls(f"a bug in bpt: {type(error).__name__}: {error}", trace=trace)
 
-    def tell(self, who: str = "") -> None:
+    def report(self, who: str = "") -> None:
         """Print it in one write, so that the lines of several ranks do not mix."""
         with suppress(OSError, ValueError):
             sys.stdout.flush()
@@ -103,7 +103,7 @@ def run(command: Callable[[Communicator], None]) -> int:
     try:
         comm = world()
     except BptError as error:
-        status = tell_before_start(error)
+        status = report_before_start(error)
     else:
         tolerant = _is_tolerant(comm)
         status = run_on(comm, command)
@@ -117,7 +117,7 @@ def run(command: Callable[[Communicator], None]) -> int:
     return status
 
 
-def tell_before_start(error: BptError) -> int:
+def report_before_start(error: BptError) -> int:
     """Print an error that a rank has met before it could reach the others, and return its exit status.
 
     Most likely all ranks meet it. Then the first one's exit makes the launcher end the others before they print it,
@@ -126,7 +126,7 @@ def tell_before_start(error: BptError) -> int:
     rank = launchers_rank()
     if rank:
         time.sleep(GRACE)
-    Failure.of(error).tell(f"rank {rank} (host {socket.gethostname()}): " if rank else "")
+    Failure.of(error).report(f"rank {rank} (host {socket.gethostname()}): " if rank else "")
     return error.exit_status
 
 
@@ -156,7 +156,7 @@ def run_on(comm: Communicator, command: Callable[[Communicator], None]) -> int:
             notices.part()
         return 0
     if comm.size == 1:
-        failure.tell()
+        failure.report()
         return failure.status
     if not tolerant:
         notices.listen()
@@ -225,7 +225,7 @@ class _Notices:
     def settle(self, failure: Failure, grace: float) -> int:
         """Let one rank print. Return the exit status if all are at their end within ``grace`` seconds, else abort."""
         if not self._all_within(grace) and not (self._comm.rank != self._first and self._all_within(LAST)):
-            failure.tell(self._name)
+            failure.report(self._name)
             time.sleep(0.1)  # the message is still on its way to the launcher
             self._comm.Abort(failure.status)
         first = self._first
@@ -233,7 +233,7 @@ class _Notices:
         if self._comm.rank == first:
             notices = list(self._seen.values())
             same = len(notices) == self._comm.size and all(int(notice[1]) == digest for notice in notices)
-            failure.tell("" if same else self._name)
+            failure.report("" if same else self._name)
         self._comm.Agree(1)  # the launcher ends a job when the first rank leaves: not before the message is out
         return status
 

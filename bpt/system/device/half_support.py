@@ -22,11 +22,11 @@ CHANNELS = 32
 def without_half(device: torch.device, dtype: torch.dtype) -> str:
     """Return why ``device`` cannot compute in ``dtype``, bfloat16 or float16; empty if it can."""
     if device.type == "cpu" and dtype == torch.float16:
-        return "CPUs multiply no float16; BFLOAT16 is for them"
+        return "CPUs have no float16 products; use BFLOAT16"
     if device.type == "cpu" and not has_instructions():
         return "this CPU has no instruction for bfloat16 (avx512_bf16, amx_bf16, or ARM's bf16)"
     if device.type == "cuda" and dtype == torch.bfloat16 and not torch.cuda.is_bf16_supported(False):
-        return "this GPU has no instruction for bfloat16; FLOAT16 is for it"
+        return "this GPU has no instruction for bfloat16; use FLOAT16"
     return disagreement(device, dtype)
 
 
@@ -43,9 +43,9 @@ def has_instructions() -> bool:
 def disagreement(device: torch.device, dtype: torch.dtype) -> str:
     """Return which kernels do not compute in ``dtype`` what they compute in float32; empty if all agree."""
     for name, half, single in _trials(device, dtype):
-        apart = (half.float() - single).abs().max().item()
-        if not apart <= AGREE * single.abs().max().item():  # NaN is no agreement
-            return f"its {name} in {str(dtype).removeprefix('torch.')} disagrees with float32 by {apart:.2g}"
+        error = (half.float() - single).abs().max().item()
+        if not error <= AGREE * single.abs().max().item():  # NaN is no agreement
+            return f"its {name} in {str(dtype).removeprefix('torch.')} disagrees with float32 by {error:.2g}"
     return ""
 
 

@@ -20,12 +20,12 @@ class Memory:
 
     Args:
         device: the device on which it computes.
-        sharers: the number of processes that share that memory; free memory is divided among them.
+        processes: the number of processes that share that memory; free memory is divided among them.
     """
 
-    def __init__(self, device: torch.device, sharers: int = 1) -> None:
+    def __init__(self, device: torch.device, processes: int = 1) -> None:
         self._device = device
-        self._sharers = sharers
+        self._processes = processes
 
     def reset(self) -> None:
         """Forget the peak so far."""
@@ -48,9 +48,9 @@ class Memory:
         if self._device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(self._device)
             idle = torch.cuda.memory_reserved(self._device) - self.peak
-            return free // self._sharers + idle
+            return free // self._processes + idle
         given_back = self.peak - (_field(_PROC / "self/status", "VmRSS") or 0)
-        return max(0, available() // self._sharers - max(0, given_back))
+        return max(0, available() // self._processes - max(0, given_back))
 
 
 def available() -> int:
@@ -61,7 +61,7 @@ def available() -> int:
     return min([machine, *_cgroup_rooms()])
 
 
-def obtainable(device: torch.device) -> int:
+def obtainable_memory(device: torch.device) -> int:
     """Return the bytes of the device's memory that this process can have, including what it already has."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)

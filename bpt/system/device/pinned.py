@@ -29,7 +29,7 @@ def pin(memory: torch.Tensor, device: torch.device) -> Callable[[], None]:
     """
     size = memory.numel() * memory.element_size()
     if device.type != "cuda" or not size:
-        return _nothing
+        return _no_undo
     assert memory.device.type == "cpu" and memory.is_contiguous()
     with torch.cuda.device(device):
         runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
@@ -45,7 +45,7 @@ def pin(memory: torch.Tensor, device: torch.device) -> Callable[[], None]:
             code,
             device,
         )
-    return _nothing
+    return _no_undo
 
 
 def _unpin(memory: torch.Tensor, device: torch.device) -> None:
@@ -65,5 +65,5 @@ def _forget_error(device: torch.device) -> None:
         torch.empty(1, device=device).fill_(0)
 
 
-def _nothing() -> None:
+def _no_undo() -> None:
     """Do nothing: there is nothing to undo."""

@@ -115,7 +115,7 @@ class ThreadStream:
         if self._worker.untouched:
             return reached()
         mark = Mark()
-        self._worker.submit(_nothing, mark)
+        self._worker.submit(_no_work, mark)
         return mark
 
     def close(self) -> None:
@@ -130,5 +130,5 @@ def reached() -> Mark:
     return mark
 
 
-def _nothing() -> None:
+def _no_work() -> None:
     """Do nothing: the work of an event alone."""

@@ -140,7 +140,7 @@ class _Here(threading.local):
 
 
 class _Span(RecorderEntry):
-    __slots__ = ("_before", "_bus", "_flight", "_layers_of", "_noted", "_told")
+    __slots__ = ("_before", "_bus", "_flight", "_has_sinks", "_layers_of", "_noted")
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class _Span(RecorderEntry):
         layers_of: LayersOf | None = None,
     ) -> None:
         self._bus, self.what, self.message, self._noted, self._layers_of = bus, what, message, noted, layers_of
-        self._flight, self._told = bus.flight if noted else None, bool(bus._sinks)
+        self._flight, self._has_sinks = bus.flight if noted else None, bool(bus._sinks)
         self.method, self.peer, self.nbytes, self.end = "", None, 0, 0.0
 
     def __enter__(self) -> None:
@@ -172,12 +172,12 @@ class _Span(RecorderEntry):
         here.what, here.message = self._before
         if not self._noted:
             return
-        if self._told and bus.before_end is not None and kind is None and self.what and self.what.phase:
+        if self._has_sinks and bus.before_end is not None and kind is None and self.what and self.what.phase:
             bus.before_end()
         self.end = end = time.perf_counter()
         if self._flight is not None:
             self._flight.end(self)
-        if self._told:
+        if self._has_sinks:
             segment = getattr(self.what, "segment", None)
             layers = "" if self._layers_of is None or segment is None else self._layers_of(segment)
             bus.emit(Event(self.what, self.start, end, bus.rank, here.thread, within=within, layers=layers))
@@ -185,7 +185,7 @@ class _Span(RecorderEntry):
 
 
 class _Call(RecorderEntry):
-    __slots__ = ("_bus", "_calls", "_dtype", "_flight", "_flow", "_received", "_sent", "_told")
+    __slots__ = ("_bus", "_calls", "_dtype", "_flight", "_flow", "_has_sinks", "_received", "_sent")
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class _Call(RecorderEntry):
         dtype: np.dtype[Any] | None = None,
         flow: int = 0,
     ) -> None:
-        self._bus, self._flight, self._told = bus, bus.flight, calls >= 0 and bool(bus._sinks)
+        self._bus, self._flight, self._has_sinks = bus, bus.flight, calls >= 0 and bool(bus._sinks)
         self.method, self.peer, self.nbytes, self.end = method, peer, sent or received, 0.0
         self._calls, self._sent, self._received, self._dtype, self._flow = calls, sent, received, dtype, flow
 
@@ -216,7 +216,7 @@ class _Call(RecorderEntry):
         if self._flight is not None:
             self._flight.end(self)
         bus = self._bus
-        if self._told:
+        if self._has_sinks:
             bus.emit(
                 Event(
                     self.what, self.start, end, bus.rank, self.thread, self.method, self.message,

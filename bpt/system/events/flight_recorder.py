@@ -1,4 +1,4 @@
-"""FlightRecorder: the last instructions and messages of a rank, kept in memory to be read when something fails.
+"""FlightRecorder: the last instructions and messages of a rank, capacity in memory to be read when something fails.
 
 The name is that of PyTorch's and NCCL's. It is always on where there are several ranks, so recording must cost almost
 nothing. The objects that the event bus makes for each instruction and call anyway are put into a ring. They become
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from bpt.system.events.event import Action, Activity
 
-KEPT = 2048  # entries; a power of two
+CAPACITY = 2048  # entries; a power of two
 _NO_WORDS = "its start"
 _DISK = (Activity.WAIT_FOR_DATA, Activity.MAKE_BATCH, Activity.WRITE, Activity.SNAPSHOT)
 
@@ -79,23 +79,23 @@ class FlightRecorder:
     """A ring of entries, of all threads of a rank. The training thread makes it.
 
     Args:
-        kept: the number of entries that it holds; a power of two.
+        capacity: the number of entries that it holds; a power of two.
 
     Attributes:
         iteration: the current iteration of the rank; -1 before the first.
     """
 
-    def __init__(self, kept: int = KEPT) -> None:
+    def __init__(self, capacity: int = CAPACITY) -> None:
         self.iteration = -1
         self._thread = threading.current_thread().name
         self._number = 0
         self._layers_of: Callable[[], LayersOf | None] = lambda: None
-        self._entries: list[RecorderEntry | None] = [None] * kept
-        self._last = kept - 1
+        self._entries: list[RecorderEntry | None] = [None] * capacity
+        self._last = capacity - 1
         self._places = itertools.count()  # a step of it is one for all threads
         self._under_way: dict[str, RecorderEntry | None] = {}  # by thread, the innermost
 
-    def come_to(self, iteration: int, layers_of: Callable[[], LayersOf | None]) -> None:
+    def begin_iteration(self, iteration: int, layers_of: Callable[[], LayersOf | None]) -> None:
         """Record that an iteration begins.
 
         Args:
@@ -172,7 +172,7 @@ class FlightRecorder:
             took = f"{(entry.end - entry.start) * 1e3:.3f}" if entry.end else "under way"
             size = f", {entry.nbytes} bytes" if entry.nbytes else ""
             message = f", {entry.message}" if entry.message else ""
-            words = "waits for what is under way" if entry.method == WAIT else self.words(entry)
+            words = "waits for current work" if entry.method == WAIT else self.words(entry)
             yield f"{(now - entry.start) * 1e3:>12.3f}  {took:>10}  {entry.thread:<24}  {words}{message}{size}"
 
 
