@@ -121,7 +121,7 @@ _DESCRIPTIONS: dict[FileKind, str] = {
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _FIRST_FIELD = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|#[^\n]*\n)*[A-Za-z_][A-Za-z0-9_]*\s*[:{<]")
-# The state of a large net has thousands of fields, and the first ones tell.
+# The state of a large net has thousands of fields; the first ones are enough.
 _ENOUGH_FIELDS = 64
 _LAYER = 100  # the number of a net's layers
 _ONNX = FileFormat("an ONNX model", "bpt writes ONNX (bpt export) and does not read it")
@@ -168,7 +168,7 @@ def kind_of(data: bytes | _Content) -> FileKind:
         return "hdf5"
     if recognise(head, len(data)):
         return "unknown"
-    # Text first: a text may by chance look like fields, but binary files have control characters early on.
+    # Text first: a text may look like fields by chance, but binary files have control characters near the start.
     if _FIRST_FIELD.match(head) and not _CONTROL.search(head):
         return "prototxt"
     kind = _message_kind(_top_fields(data))
@@ -213,7 +213,7 @@ def _top_fields(data: bytes | _Content) -> set[tuple[int, int]]:
             if index == _ENOUGH_FIELDS:
                 break
     except CutError as cut:
-        # The start of a truncated file; of chance bytes the first field is as likely to be cut as any.
+        # This is the start of a truncated file; in random bytes, the first field is cut as often as any other.
         if found or cut.number == _LAYER:
             found.add((cut.number, cut.wire_type))
     except MalformedError:
@@ -251,7 +251,7 @@ __all__ = ["LARGEST_MESSAGE", "read_binary", "read_content", "sniff", "write_bin
 M = TypeVar("M", bound=Message)
 
 LARGEST_MESSAGE = 2**31 - 1
-"""Bytes that protobuf can hold in one message."""
+"""The most bytes of a protobuf message."""
 
 _EXPECTED: dict[str, FileKind] = {
     "NetParameter": "caffemodel",

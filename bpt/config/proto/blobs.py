@@ -20,7 +20,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.binary_files import LENGTH, outline, write_varint
 
 FloatArray = NDArray[np.float32]
-STORED = np.dtype(np.float32).itemsize  # bytes of a number in files that are written, whatever a run computes in
+STORED = np.dtype(np.float32).itemsize  # bytes of a number in written files, in any precision of the run
 
 RAW: dict[int, np.dtype[Any]] = {
     pb.DOUBLE: np.dtype("<f8"),
@@ -36,7 +36,7 @@ _OLD_DIMENSIONS = ("num", "channels", "height", "width")
 _OLD_AXES = len(_OLD_DIMENSIONS)
 _SMALL_FOR_HALF = 2.0**-19
 _MAX_SHARE_OF_SMALL = 0.01
-_LARGEST = 2**31 - 1  # bytes that a message of protobuf can hold
+_LARGEST = 2**31 - 1  # the most bytes of a protobuf message
 
 
 def blob_shape(blob: pb.BlobProto) -> tuple[int, ...]:
@@ -178,9 +178,9 @@ def _values(blob: pb.BlobProto, name: str) -> FloatArray:
 
 def _as_array(values: NDArray[Any], shape: tuple[int, ...]) -> FloatArray:
     try:
-        with np.errstate(over="ignore"):  # of doubles
+        with np.errstate(over="ignore"):  # doubles may overflow
             return values.astype(np.float32).reshape(shape)
-    except ValueError:  # too many dimensions, or some too large beside one that is 0
+    except ValueError:  # too many dimensions, or too large ones together with a 0
         raise BptError(f"a blob has the shape {_show(shape)}, which no array can have") from None
 
 

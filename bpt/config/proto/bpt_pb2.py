@@ -12,7 +12,7 @@ from pathlib import Path
 
 from google.protobuf import descriptor_pb2, descriptor_pool
 
-# Internal, yet imported by every module that protoc has written since 3.20: it is here to stay.
+# Internal, but every module that protoc has written since 3.20 imports it, so it will remain.
 from google.protobuf.internal import builder
 
 _FILES = descriptor_pb2.FileDescriptorSet.FromString(Path(__file__).with_name("bpt.desc").read_bytes())

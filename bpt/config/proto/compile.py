@@ -25,7 +25,7 @@ from grpc_tools import protoc
 
 from bpt.base.version import PACKAGE
 
-FOLDER = PACKAGE.parent  # from which schemas are named
+FOLDER = PACKAGE.parent  # the folder to which names of schemas are relative
 SCHEMAS = ("bpt/config/proto/bpt.proto", "bpt/perf/trace/perfetto_trace.proto")
 
 # The stub is protoc's own, down to its long lines, bare generics, and a field that is called "lambda".

@@ -19,7 +19,7 @@ from bpt.config.proto.binary_files import LENGTH, WireField, outline, wire_types
 from bpt.config.proto.dialect_reading import Fork, Reading
 from bpt.config.proto.fields import FIRST_OWN_NUMBER, is_message, is_own, is_repeated
 
-# Whose a number below bpt's own is, where a message of BVLC's has it in bpt's schema. A number that is not here is read
+# The owners of numbers below bpt's own that messages of BVLC's have in bpt's schema. Other numbers are read
 # in bpt's own files only.
 _OWNERS: Mapping[str, Mapping[int, tuple[Fork, ...]]] = {
     "ConvolutionParameter": dict.fromkeys((19, 20, 21), (Fork.INTEL,)),
@@ -37,9 +37,9 @@ _OWNERS: Mapping[str, Mapping[int, tuple[Fork, ...]]] = {
 }
 # Fields that bpt reads as fields of BVLC's (``upgrade.fork_upgrades``), in numbers that no fork writes.
 _NEVER_IN_FILES = frozenset(("ceil_mode", "hole", "hole_h", "hole_w"))
-# The upgrade turns these into what BVLC's Caffe has: the parameter or the layers change.
+# The upgrade turns these into BVLC's fields: the parameter or the layers change.
 _CHANGING = {"torch_pooling": "pooling_param", "relu": "relu"}
-# Of the old layers, which have numbers of Caffe's own above bpt's first.
+# Fields of the old layers, which have Caffe's own numbers above bpt's first.
 _OF_OLD_LAYERS = frozenset(("bpt.V1LayerParameter.bn_param", "bpt.V1LayerParameter.unpooling_param"))
 _BLOB_VALUES, _RAW = frozenset((5, 6, 8, 9)), frozenset((10, 11, 12, 13))
 
@@ -85,7 +85,7 @@ def known_fields(data: bytes, kind: Descriptor, where: str, name: str, reading: 
         field = kind.fields_by_number.get(each.number)
         number = each.number
         if field is None or each.wire_type not in wire_types(field):
-            pass  # nothing that the schema reads
+            pass  # the schema has no such field
         elif is_forks(field):
             renamed = _number(field, reading)
             why = (

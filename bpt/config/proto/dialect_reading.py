@@ -38,7 +38,7 @@ SIGNS_BY_TYPE: dict[str, Fork] = {
     "DenseImageData": Fork.SEGNET,
     "ImageSegData": Fork.DEEPLAB,
 }
-"""Layer types that tell the Caffe which a net is from."""
+"""Layer types that show which Caffe wrote a net."""
 
 _CHOSEN = {Dialect.NVIDIA: Fork.NVIDIA, Dialect.INTEL: Fork.INTEL, Dialect.INTEL_1_0_5: Fork.INTEL}
 _CONFLICTS = {

@@ -72,7 +72,7 @@ def _loss(param: bytes, name: str, reading: Reading) -> bytes:
     mode, value = numbers_of(param).get(3), _float_of(param, 4)
     if mode not in (3, 4) or (mode == 3 and value is None and not reading.is_intels):
         return param
-    if mode == 3 and not (value is not None and value > 1):  # else it can be no share
+    if mode == 3 and not (value is not None and value > 1):  # a larger value is no share
         prefixed = reading.is_intels or reading.is_only(Fork.RFCN)
         if prefixed == reading.is_nvidias or value is None:
             one = "NONE (BVLC)" if value is None else f"NONE with label_smoothing {value:g} (NVIDIA)"
@@ -112,7 +112,7 @@ def _pooling(param: bytes, name: str, reading: Reading) -> bytes:
             reading.changed.add((name, "pooling_param"))
             reading.note(f"{what} is in the numbers of {Dialect.INTEL_1_0_5.value}")
             return _by_axis(swapped, what)
-        # A pooling that cannot be BVLC's is one sign, and not enough. Without any, it is BVLC's, as most files are.
+        # A pooling that cannot be BVLC's is one sign, which is not enough. Without any, it is BVLC's, like most files.
         if is_swapped and swapped != param and (reading.is_intels or not is_bvlcs):
             one, other = (f"{_describe(each)} in the numbers of" for each in (param, swapped))
             raise ambiguous(what, f"{one} {Dialect.BVLC.value}", f"{other} {Dialect.INTEL_1_0_5.value}")

@@ -60,7 +60,7 @@ _LAYERS, _ENGINE_OF_NET, _NAME, _TYPE, _BLOBS = 100, 9, 1, 2, 7  # of a net; of 
 _NAME_OF_OLD_LAYER = 4
 _CONVOLUTION = _LAYER["convolution_param"].number
 
-# What a number in a layer is, in one Caffe or another, where it is a message.
+# The meanings of a number in a layer in the different Caffes, where it is a message.
 _SETTINGS: dict[int, tuple[str, ...]] = {
     45: ("bn_param",),
     137: ("embed_param", "upsample_param"),
@@ -83,16 +83,16 @@ _SETTINGS: dict[int, tuple[str, ...]] = {
     600: ("region_loss_param",),
     6660: ("video_data_param",),
 }
-# NVIDIA's numbers of SSD's settings, of which the layer's type tells which.
+# NVIDIA's numbers of SSD's settings; the layer's type decides which one.
 _OF_SSD = (
     "annotated_data_param", "multibox_loss_param", "permute_param", "prior_box_param", "detection_output_param",
     "detection_evaluate_param", "norm_param",
 )  # fmt: skip
 _SETTINGS |= dict.fromkeys(range(208, 215), _OF_SSD) | {209: (*_OF_SSD, "region_loss_param")}
 _LAST_OF_BVLC = 148
-# Intel's, of layers of any type.
+# Intel's numbers for layers of any type.
 _OF_INTEL = {149: "engine", 150: "multinode", 151: "mn_activation_param"}
-# NVIDIA's, stored as a number where all others have a message.
+# NVIDIA's field, a number where all others have a message.
 _OF_NVIDIA = {
     145: "forward_type", 146: "backward_type", 147: "forward_math", 148: "backward_math", 149: "debug",
     150: "cudnn_math_override",
@@ -112,7 +112,7 @@ _READ_BY = {
     "VideoData": "video_data_param", "AnnotatedData": "annotated_data_param", "MultiBoxLoss": "multibox_loss_param",
     "DetectionOutput": "detection_output_param", "DetectionEvaluate": "detection_evaluate_param",
 }  # fmt: skip
-"""The settings that a type of a layer reads, of those whose numbers collide."""
+"""The settings that a layer type reads, among those whose numbers collide."""
 
 
 def read_net(path: str | os.PathLike[str], dialect: Dialect | None = None) -> NetOfDialect:
@@ -135,7 +135,7 @@ def read_net(path: str | os.PathLike[str], dialect: Dialect | None = None) -> Ne
     return NetOfDialect(net, tuple(reading.notes), frozenset(reading.changed))
 
 
-# Signs: what one fork alone writes. None of them is proof: other forks may have given a number a meaning of their own.
+# Signs: content that only one fork writes. None of them is proof, since other forks may use a number otherwise.
 
 _OF_NVIDIAS_NET = {12: VARINT, 13: VARINT, 14: VARINT, 15: FIXED32, 16: VARINT, 17: LENGTH, 18: VARINT, 20: VARINT}
 _ENGINES = (b"CAFFE", b"CUDNN", b"MKL2017", b"MKLDNN", b"DNNL")
@@ -283,7 +283,7 @@ def _number_of(each: WireField, content: bytes, kind: str, reading: Reading) -> 
         target = _OF_INTEL[number] if content.startswith(_ENGINES) else None
     elif number in _OF_INTEL:
         target = _OF_INTEL[number] if reading.is_intels else None
-    elif number <= _LAST_OF_BVLC:  # settings that its type does not read, as BVLC's Caffe takes them
+    elif number <= _LAST_OF_BVLC:  # settings that its type does not read; BVLC's Caffe accepts them
         target = next((field.name for field in _LAYER.values() if field.number == number), None)
     else:
         target = None

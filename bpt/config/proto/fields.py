@@ -57,7 +57,7 @@ def field_by_number(message: Message | type[Message], number: int) -> FieldDescr
 
 def is_repeated(field: FieldDescriptor) -> bool:
     """Return whether the field holds a list."""
-    try:  # protobuf 7 has no ``label`` any more, protobuf 4 no ``is_repeated`` yet
+    try:  # protobuf 7 no longer has ``label``, protobuf 4 does not yet have ``is_repeated``
         return bool(field.is_repeated)
     except AttributeError:
         label = field.label  # type: ignore[attr-defined]
@@ -115,7 +115,7 @@ _FREE_OF_LIMITS = frozenset(
     (("ClipParameter", "min"), ("ClipParameter", "max"), ("ThresholdParameter", "threshold"),
      ("MultiBoxLossParameter", "neg_pos_ratio"))
 )  # fmt: skip
-"""Message and field of numbers of which infinity is one: it says that there is no limit."""
+"""The message and field of numbers that may be infinite, which means no limit."""
 
 
 def not_numbers(message: Message) -> Iterator[tuple[FieldPath, float]]:
@@ -142,7 +142,7 @@ def must_be_number(way: FieldPath, number: float) -> str:
     return f"{name} must be a number, not {number:g}"
 
 
-_LONG = 40  # characters of a value that is still shown
+_LONG = 40  # the most characters of a value that is shown
 
 
 def different_fields(was: Message, now: Message) -> Iterator[str]:
@@ -178,7 +178,7 @@ def _one(field: FieldDescriptor, value: Any) -> str:
 
 
 Locate = Callable[..., Origin | None]
-"""Tells where a field of the solver was written: ``locate("stepvalue", 2)`` (``SolverSource.origin`` is one)."""
+"""A function that returns where a field of the solver was written, such as ``SolverSource.origin``."""
 
 
 def no_origin(*field: str | int) -> None:

@@ -68,8 +68,8 @@ NO_EFFECT: dict[str, dict[str, str]] = {
     },
     "DataParameter": {"threads": _READING, "parser_threads": _READING, "cache": _READING, "precache": _READING},
 }
-"""Fields without a meaning here, by their message, and why that is right. ``engine`` inside of a layer's settings is
-passed over in silence, as Caffe's is."""
+"""Fields without a meaning here, by their message, and the reason. ``engine`` inside of a layer's settings is
+silently ignored, like Caffe's."""
 
 _BY_SIZE = "AnnotatedData resizes by resize_param, ImageData by new_height and new_width"
 _OF_OPENCV = "write the data set with such images"
@@ -101,7 +101,7 @@ REFUSED: dict[str, dict[str, str]] = {
     "BatchNormParameter": {"stats_batch_size": "BatchNorm takes its statistics over the batch"},
     "ConvolutionParameter": {"negative_slope": "it goes with relu: true"},
 }  # fmt: skip
-"""Fields that are refused if they say anything but their default, by their message, and what to do."""
+"""Fields that are refused unless they have their default, by their message, and the remedy."""
 
 
 def check_net(net: pb.NetParameter, origins: Mapping[FieldPath, Origin], path: str) -> None:

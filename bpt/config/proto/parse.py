@@ -69,7 +69,7 @@ M = TypeVar("M", bound=Message)
 Scalar = int | float | bool | str | bytes
 
 DEEPEST = 100
-"""Messages within messages, the outermost counted: as deep as protobuf reads them in binary."""
+"""The deepest nesting of messages, including the outermost; protobuf's own limit in binary."""
 
 _CLOSING = {"{": "}", "<": ">"}
 _FLOATS = (FieldDescriptor.TYPE_FLOAT, FieldDescriptor.TYPE_DOUBLE)
@@ -94,7 +94,7 @@ class ParsedText(Generic[M]):
 
 
 SETTINGS = "_param"
-"""How the fields end that hold the settings of a layer type."""
+"""The suffix of the fields that hold the settings of a layer type."""
 
 
 def unknown_settings(origins: Mapping[FieldPath, Origin]) -> list[str]:
@@ -307,7 +307,7 @@ class _Parser:
             while self._take("="):
                 pass
             minus = "-" if self._take("-") else ""
-        except PrototxtError:  # of two mistakes the sign, which is the first, is told
+        except PrototxtError:  # of two mistakes the sign comes first and is reported
             return ""
         return "" if self._token.kind is TokenKind.END else f" {minus}{self._token}"
 
@@ -325,5 +325,5 @@ def _new_child(message: Message, field: FieldDescriptor) -> Message:
         child = getattr(message, field.name).add()
     else:
         child = getattr(message, field.name)
-        child.SetInParent()  # so that it is there even if no field in it is set
+        child.SetInParent()  # marks it as set even if no field in it is
     return child

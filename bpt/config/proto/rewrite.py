@@ -71,7 +71,7 @@ def rewrite_net_binary(source: FilePath, target: FilePath) -> list[Note]:
         raise FileError(os.fspath(source), "has names or other texts that are not UTF-8") from None
     try:
         written = message.SerializePartialToString()
-    except (EncodeError, ValueError):  # too large, which writing it says
+    except (EncodeError, ValueError):  # too large; writing it reports that
         write_binary(target, message)
         raise
     try:
@@ -85,7 +85,7 @@ def rewrite_net_binary(source: FilePath, target: FilePath) -> list[Note]:
 def _is_hdf5(path: FilePath) -> bool:
     try:
         return sniff(path) == "hdf5"
-    except (OSError, ValueError):  # reading it will tell
+    except (OSError, ValueError):  # reading it reports the error
         return False
 
 

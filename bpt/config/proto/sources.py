@@ -70,11 +70,11 @@ def read_solver(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
     param, origins = parsed.message, parsed.origins
     upgrades = upgrade_solver(param, origins, parsed.path)
     apply_set(param, overrides, origins)
-    upgrades += upgrade_solver(param, origins, parsed.path)  # what the overrides brought in
+    upgrades += upgrade_solver(param, origins, parsed.path)  # upgrades fields of the overrides, too
     for where, words in fork_fields.refused(param):
         raise PrototxtError(words, locate(origins, where, parsed.path))
     for way, number in not_numbers(param):
-        if not any(step in _OF_NETS for step in way):  # a net refuses its own, and names the layer
+        if not any(step in _OF_NETS for step in way):  # a net refuses its own fields, and names the layer
             names = [step for step in way if isinstance(step, str)]
             inside = f"{names[-2]}: " if len(names) > 1 else ""
             message = f"{inside}{names[-1]} is {number:g}; it must be finite"

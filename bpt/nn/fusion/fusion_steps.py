@@ -26,7 +26,7 @@ from bpt.nn.layers.inner_product import InnerProduct
 from bpt.nn.layers.pooling import Pooling
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-"""Where torch keeps those of a module; with ``_global`` before, those of all modules."""
+"""The attributes with torch's hooks of a module; with the prefix ``_global``, those of all modules."""
 
 
 @dataclass(frozen=True)

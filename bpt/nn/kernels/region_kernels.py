@@ -93,7 +93,7 @@ def _places(planes: Tensor, images: Tensor, rows: Tensor, columns: Tensor) -> Te
 
 
 Peaks = tuple[Tensor, Tensor]
-"""Numbers and their places."""
+"""The largest numbers so far and their places."""
 
 
 def _part(peaks: Peaks, index: Any) -> Peaks:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 Weights = tuple[Tensor | None, Tensor | None]
-"""What a layer multiplies by, and what it adds; ``None``: 1, and 0."""
+"""The factors and the summands of a layer; ``None`` means 1, or 0."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch import Tensor
 from bpt.data.detection.suppression import Suppression, best_of_equals_last, detect, suppress_overlaps
 
 DETECTION = 7
-"""Of a detection: image, label, score, xmin, ymin, xmax, ymax."""
+"""The columns of a detection: image, label, score, xmin, ymin, xmax, ymax."""
 
 
 def detected(boxes: Tensor, scores: Tensor, background: int, least: float, nms: Suppression, keep: int) -> Tensor:
@@ -73,9 +73,10 @@ _DETECT.register_fake(_detections)
 _PROPOSE.register_fake(_proposals)
 
 detect_in_one: Callable[[Tensor, Tensor, int, float, float, int, int], Tensor] = _DETECT
-"""``detected``, of boxes (N, P, 4), or (N, P, classes, 4), and scores (N, P, classes)."""
+"""The operator of ``detected``, for boxes (N, P, 4), or (N, P, classes, 4), and scores (N, P, classes)."""
 propose_in_one: Callable[[Tensor, Tensor, int, float, int], Tensor] = _PROPOSE
-"""Of boxes in pixels (N, K, 4) and scores (N, K) those that are proposed, the image and the place of each: (found, 2).
+"""The operator that chooses proposals: their images and places, (found, 2), from boxes (N, K, 4) and scores (N, K).
 
-Of the ``before`` best above -inf at most ``most`` of each image that overlap no better one by more.
+Boxes are in pixels. Of the ``before`` best above -inf it chooses at most ``most`` of each image that overlap no
+better one by more than ``overlap``.
 """

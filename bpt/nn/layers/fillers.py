@@ -25,10 +25,10 @@ BLOCK = 2**16  # elements that are drawn from one generator
 _LARGEST = torch.finfo(torch.float32).max
 
 Draw = Callable[[Tensor, torch.Generator], None]
-"""Fills some rows of a blob, which have all its axes, and draws from the generator alone."""
+"""A function that fills some rows of a blob, which have all its axes, and draws only from the generator."""
 
 Filler = Callable[[pb.FillerParameter, Shape], Draw]
-"""Makes the Draw for a blob of this shape; a UserError if it cannot be filled with these settings."""
+"""A function that makes the Draw for a blob of this shape; it raises a UserError if the settings do not fit."""
 
 FILLERS: Registry[Filler] = Registry("filler type")
 

@@ -24,7 +24,7 @@ SPELLINGS = {
     "fixed_ratio": ("fixed_ratios",),
     "density": ("densitys", "densities"),
 }
-"""Fields of FaceBoxes' and their names in other texts."""
+"""FaceBoxes' fields and their names in other texts."""
 
 
 @LAYERS.register("PriorBox")

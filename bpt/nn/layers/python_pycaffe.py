@@ -20,7 +20,7 @@ from bpt.nn.layers.pycaffe_blob import Array, OwnBlobs, PycaffeBlob
 from bpt.nn.layers.python_errors import running, setting_up
 
 Explain = Callable[[LayerSpec, str], AbstractContextManager[None]]
-"""``setting_up`` before the run, ``running`` in it."""
+"""The context manager for the user's errors: ``setting_up`` before the run, ``running`` in it."""
 
 
 class PycaffeLayer:

@@ -64,6 +64,6 @@ for _operator in (_POOL, _ALIGN):
     _operator.register_fake(_shape_only)
 
 max_roi_pool: Callable[[Tensor, Tensor, int, int, float], Tensor] = _POOL
-"""Of features ``(N, channels, H, W)`` and regions ``(R, 5)``: ``(R, channels, height, width)``."""
+"""The operator of ROIPooling: ``(R, channels, height, width)`` from features ``(N, channels, H, W)`` and regions."""
 roi_align: Callable[[Tensor, Tensor, int, int, float, int], Tensor] = _ALIGN
-"""The same; the last argument is ``sampling_ratio``."""
+"""The operator of ROIAlign, like ``max_roi_pool``; the last argument is ``sampling_ratio``."""

@@ -13,7 +13,7 @@ from bpt.nn.layers.base import Family, Layer
 from bpt.nn.layers.labels import row_indices
 
 Regions = tuple[Tensor, Tensor]
-"""Which image each region is of, ``(R,)``, and its corners x1, y1, x2, y2 in pixels of that image, ``(R, 4)``."""
+"""The image of each region, ``(R,)``, and its corners x1, y1, x2, y2 in pixels of that image, ``(R, 4)``."""
 
 
 class RegionLayer(Layer):

@@ -64,4 +64,4 @@ TYPES_OF = {
     "window_data": ("WindowData",),
 }
 # fmt: on
-"""Name of a file → the types that it registers."""
+"""The types that a file registers, by its name."""

@@ -63,7 +63,7 @@ class CountedRequest:
         self._comm = comm
         self._method = method
         self._peer = peer
-        self._flow = flow  # that ends here, as long as it has not
+        self._flow = flow  # the number of the message that arrives here, until it has arrived
 
     def Wait(self) -> None:
         with self._goes_on():
@@ -105,13 +105,13 @@ class Communicator(ABC):
         self.rank = rank
         self.size = size
         self.events = events or EventBus(rank)
-        self._identity = 0  # the same on all ranks here, and another one than that of any other communicator of theirs
-        self._made = 0  # communicators of this one
-        self._of_this: weakref.WeakSet[Communicator] = weakref.WeakSet()  # those of them that there still are
+        self._identity = 0  # equal on all ranks here, and unique among their communicators
+        self._made = 0  # the number of communicators made from this one
+        self._of_this: weakref.WeakSet[Communicator] = weakref.WeakSet()  # those of them that still exist
         self.has_lost_ranks = False
         self.fault_hook: Callable[[Communicator, str, int | None], object] | None = None
-        self._made_of: Communicator | None = None  # kept, so that it leads to this one
-        self._messages: dict[tuple[int, int, int], int] = {}  # how many, by sender, receiver and tag
+        self._made_of: Communicator | None = None  # this reference keeps the parent reachable
+        self._messages: dict[tuple[int, int, int], int] = {}  # their number, by sender, receiver and tag
 
     @property
     def world_ranks(self) -> Sequence[int]:
@@ -147,7 +147,7 @@ class Communicator(ABC):
         """Whether there are other ranks, and they continue when a rank is lost."""
         return self.size > 1 and self.describe()["fault tolerance"] == "on"
 
-    # A collective of the ranks that live
+    # A collective of the living ranks
 
     def Agree(self, flag: int) -> int:
         """Return the bits that are set in the ``flag`` of all ranks, equal on all.
@@ -234,8 +234,8 @@ class Communicator(ABC):
         with self._call("Reduce_scatter", (sum(counts) - own) * item, own * (self.size - 1) * item, dtype=send.dtype):
             self._Reduce_scatter(send, receive, counts)
 
-    # From one to one. Messages of one sender and tag arrive in the order in which they were sent; a tag is at most
-    # MAX_TAG. ``Send`` may wait until the other rank receives, as MPI's may
+    # Point-to-point messages. Those of one sender and tag arrive in the order in which they were sent. A tag is at most
+    # MAX_TAG. ``Send`` may wait until the other rank receives, like MPI's.
 
     def Send(self, buffer: Buffer, dest: int, tag: int = 0) -> None:
         """Send ``buffer``; it may be used again afterwards."""

@@ -39,7 +39,7 @@ class CommThread:
         self.exposed = 0.0
         self._concurrent = comm.size > 1 and comm.concurrent
         self._thread: WorkerThread | None = None
-        self._last: Mark | None = None  # of what was submitted last
+        self._last: Mark | None = None  # the mark of the last submitted work
         self._stop: Callable[[], object] = lambda: None
 
     def submit(self, work: Work, what: Action, message: str = "") -> None:
@@ -71,7 +71,7 @@ class CommThread:
             with self.comm.events.waiting(WAIT):
                 self._last.wait()
         except BaseException:
-            if self._last.done():  # the work failed; what is submitted from now on begins anew
+            if self._last.done():  # the work failed; later work starts afresh
                 self.close()
             raise
         finally:

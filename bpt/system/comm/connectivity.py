@@ -17,8 +17,8 @@ from bpt.system.comm.base import Buffer, Communicator, Request
 
 K = TypeVar("K", bound=Hashable)
 
-SECONDS = 30.0  # that an answer may take; all ranks start MPI together, so none is late
-_NAME = 64  # bytes of a host's name
+SECONDS = 30.0  # the time limit of an answer; all ranks start MPI together, so none is late
+_NAME = 64  # the bytes of a host's name
 _REMEDY = (
     "open all ports between the hosts, or name the network that they share: "
     "mpirun --mca btl_tcp_if_include eth0 … (ip addr shows the names; not docker0 or virbr0)"

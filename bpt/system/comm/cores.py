@@ -138,7 +138,7 @@ def unbind_affinity() -> None:
         cores = os.sched_getaffinity(launcher())  # the launcher is not bound
         for thread in Path("/proc/self/task").iterdir():
             os.sched_setaffinity(int(thread.name), cores)
-    except OSError:  # the launcher is another user's, or a thread has just ended: it stays as it was
+    except OSError:  # the launcher belongs to another user, or a thread has just ended: the binding stays
         return
 
 
@@ -171,7 +171,7 @@ class _Value(ctypes.Structure):
     _fields_ = (("type", ctypes.c_uint16), ("string", ctypes.c_char_p))
 
 
-# In kHz. The greatest comes first: all drivers tell it, so that nodes of several makes are measured alike.
+# In kHz. The greatest comes first: all drivers report it, so nodes of different makes are comparable.
 _FREQUENCIES = ("cpuinfo_max_freq", "base_frequency")
 _CPU = re.compile(r"^processor\s*:\s*(\d+)$", re.MULTILINE)
 _MHZ = re.compile(r"^cpu MHz\s*:\s*(\d+\.?\d*)$", re.MULTILINE)

@@ -19,7 +19,7 @@ from bpt.system.comm.base import Communicator
 from bpt.system.comm.cores import are_scarce, unbind_affinity
 from bpt.system.comm.serial import SerialCommunicator
 
-# What launchers tell their ranks: number of ranks (None: not told), and a variable that says the rank.
+# The environment variables of launchers: the number of ranks (None: not given), and the rank.
 _LAUNCHERS = (
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),  # Open MPI's mpirun
     ("PMI_SIZE", "PMI_RANK"),  # Hydra (MPICH, Intel MPI, MVAPICH), srun --mpi=pmi2, Cray's aprun
@@ -60,12 +60,12 @@ def world() -> Communicator:
         _refuse_tasks_without_mpi(os.environ)
         return SerialCommunicator()
     die_with_launcher()
-    # A rank's comm_thread waits while the rank computes: it must give way to it, where Open MPI by default would spin.
+    # A rank's comm_thread waits while the rank computes. It must yield the core; Open MPI by default would spin.
     os.environ.setdefault(_YIELD, "1")
-    # The one way to windows that are shared; Open MPI would try others first, and one complains aloud.
+    # The only component for shared windows; Open MPI would try others first, and one of them prints a complaint.
     os.environ.setdefault(_WINDOWS, "sm")
-    # Of Open MPI's transports, libfabric's serves windows between hosts only, which bpt has none of; and where it finds
-    # no device for that, it sleeps for a second. What mpirun's --mca or Open MPI's own files say is in the environment.
+    # Open MPI's libfabric transport serves windows between hosts only, which bpt does not have. Where it finds
+    # no device for that, it sleeps for a second. The environment has the settings of --mca and of Open MPI's files.
     os.environ.setdefault(_TRANSPORTS, "^ofi")
     try:
         from bpt.system.comm import mpi  # noqa: PLC0415  starts MPI, which a process without a launcher must not
@@ -125,7 +125,7 @@ def die_with_parent(by: signal.Signals) -> None:
         return
     parent = os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(by), 0, 0, 0)
-    if os.getppid() != parent:  # it died before it was asked to tell
+    if os.getppid() != parent:  # the parent died before the request
         os.kill(os.getpid(), by)
 
 

@@ -40,10 +40,10 @@ from bpt.system.events.bus import EventBus
 from bpt.system.events.flight_recorder import FlightRecorder
 
 _FT = "OMPI_MCA_mpi_ft_enable"  # what mpirun --with-ft sets
-_OWN_TAG = MAX_TAG + 1  # of messages that collectives of this file send
-SECONDS_TO_KNOW = 1.0  # that may pass from an error which a rank's death causes until the library knows who died
+_OWN_TAG = MAX_TAG + 1  # the tag of messages of this file's collectives
+SECONDS_TO_KNOW = 1.0  # the longest time from the error of a rank's death until the library knows the rank
 
-_hosts: list[str] = []  # of all ranks: a rank that is gone cannot be asked any more
+_hosts: list[str] = []  # the hosts of all ranks, since a lost rank cannot answer
 
 
 class MpiCommunicator(Communicator):
@@ -79,7 +79,7 @@ class MpiCommunicator(Communicator):
         return len({_hosts[rank] for rank in self.world_ranks}) > 1
 
     def Split(self, color: int, key: int = 0) -> MpiCommunicator:
-        # The library finds out who comes by an allgather of its own, which a death may leave with nonsense.
+        # The library finds the members by an allgather of its own, which a death may leave with nonsense.
         colors = self.allgather(color) if _is_tolerant() else []
         with self._translated("Split"):
             made = self._of_same_kind(cast(MPI.Intracomm, self._mpi.Split(color, key)))
@@ -124,7 +124,7 @@ class MpiCommunicator(Communicator):
         with self._translated("Allocate_shared"):
             win = self._allocate(sizes)
         memory = [np.frombuffer(win.Shared_query(rank)[0].cast("B"), np.uint8) for rank in range(self.size)]
-        if not all(self.allgather(room.take(memory[self.rank]))):  # before that no rank looks at another's part
+        if not all(self.allgather(room.take(memory[self.rank]))):  # no rank reads another's part before that
             raise RunError(room.refusal(sum(sizes), self.host, room.folder()))
         parts = [aligned(whole, size) for whole, size in zip(memory, sizes, strict=True)]
         peers = Peers({rank: process for rank, (_, process, _) in enumerate(ranks) if process != identity()})
@@ -159,11 +159,11 @@ class MpiCommunicator(Communicator):
                 raise
             reason = f"cannot be used ({error.Get_error_string()})"
             raise RunError(room.refusal(sum(sizes), self.host, place, reason)) from error
-        win.Lock_all(MPI.MODE_NOCHECK)  # without an epoch there is no Sync
+        win.Lock_all(MPI.MODE_NOCHECK)  # Sync needs an epoch
         return win
 
     def Abort(self, status: int = 1) -> None:
-        if _is_tolerant():  # MPI's would end this rank without a word to the others, and so does an exit status
+        if _is_tolerant():  # MPI's abort would end this rank without informing the others; so does an exit status
             os.kill(os.getpid(), signal.SIGKILL)
         MPI.COMM_WORLD.Abort(status)
 
@@ -197,9 +197,9 @@ class MpiCommunicator(Communicator):
             value = np.array([flag], np.intc)
             self._mpi.Ack_failed()
             try:
-                Transfers([self._mpi.Iagree(value)], patient=True).Wait()  # some wait here for hours
+                Transfers([self._mpi.Iagree(value)], patient=True).Wait()  # some ranks wait here for hours
                 return int(value[0])
-            except MPI.Exception as error:  # all ranks see it alike: one has died that not all knew of
+            except MPI.Exception as error:  # all ranks see the same error: one has died, and not all knew it
                 if error.Get_error_class() != MPI.ERR_PROC_FAILED:
                     raise
 
@@ -216,7 +216,7 @@ class MpiCommunicator(Communicator):
     def _Reduce(self, buffer: Buffer, root: int) -> None:
         if self._by_messages(buffer):
             turned = _FromRoot(self, root)
-            changes = turned.rank and children_of(turned.rank, self.size)  # what it only sends stays as it is
+            changes = turned.rank and children_of(turned.rank, self.size)  # a buffer that is only sent does not change
             tree_reduce(turned, buffer.copy() if changes else buffer)
             return
         for piece in pieces(buffer):
@@ -247,8 +247,8 @@ class MpiCommunicator(Communicator):
             self._do("Scatterv", _spec(send, counts) if self.rank == root else None, _spec(receive), root)
 
     def _Allgatherv(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
-        # Each to all others at once: one wait, where a library's steps are as many sleeps. And Open MPI's may return
-        # without an error, and without the numbers, when a rank dies in it.
+        # Each rank sends to all others at once, with one wait; each step of a library would sleep. Open MPI's may
+        # return without an error, and without the numbers, when a rank dies in it.
         if self.patient or _is_tolerant():
             own, parts = flat(send), runs(receive, counts)
             transfer(_FromRoot(self), dict.fromkeys(range(self.size), own), dict(enumerate(parts)))
@@ -261,7 +261,7 @@ class MpiCommunicator(Communicator):
             self._do("Allgatherv", _spec(send), _spec(receive, counts))
 
     def _Alltoallv(self, send: Buffer, send_counts: Counts, receive: Buffer, receive_counts: Counts) -> None:
-        # Not MPI's: whether a message is too long for that, the two ranks at its ends know, but not the others.
+        # MPI's is not used: only the two ranks of a message know whether it is too long for it.
         sends, receives = runs(send, send_counts), runs(receive, receive_counts)
         transfer(_FromRoot(self), dict(enumerate(sends)), dict(enumerate(receives)))
 
@@ -344,12 +344,12 @@ class MpiCommunicator(Communicator):
                 return True
             if time.monotonic() > end:
                 break
-            self.loss()  # lets the library look
+            self.loss()  # lets the library check
             time.sleep(0.005)
         return False
 
     def _explained(self, method: str, error: MPI.Exception) -> RunError:
-        # When a rank dies Open MPI's collectives may raise other errors, and before it is known who.
+        # When a rank dies, Open MPI's collectives may raise other errors, before the lost rank is known.
         if _is_loss(error) or self._lost_in(SECONDS_TO_KNOW):
             return self._loss(method, self._failed())
         return RunError(

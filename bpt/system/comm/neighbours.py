@@ -11,12 +11,12 @@ from pathlib import Path
 from bpt.system.comm.cores import ROOT, allowed_cpus, cpu_time, physical_cores
 
 WAITING = {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
-"""How long OpenMP's threads ask again and again before they sleep: GNU's library in rounds, LLVM's in ms.
+"""The time for which OpenMP's threads spin before they sleep: GNU's library in rounds, LLVM's in ms.
 
-A thread whose partner waits for a core would ask for milliseconds by default, and so take the core's time from it and
-from others. What lies between two layers is shorter than this, so that a run that is alone is as fast as before.
+By default, a thread whose partner waits for a core spins for milliseconds, and takes the core's time from it and
+from others. The time between two layers is shorter than this, so a single run is as fast as before.
 """
-SHORTEST = 0.3  # seconds over which others are watched, at least: shorter, the system's clock is too coarse
+SHORTEST = 0.3  # the least seconds of a measurement; the system's clock is too coarse for less
 WORTH_A_WORD = 0.5  # cores
 
 

@@ -19,7 +19,7 @@ from bpt.system.comm.tree_collectives import tree_bcast
 
 _MAGIC = 0x62707431
 _HEAD = np.dtype([("magic", np.int64), ("length", np.int64), ("digest", "V16")])
-FIRST = 1024  # bytes of the first message of an object: a short object needs no second one
+FIRST = 1024  # bytes of an object's first message; a short object needs no second one
 
 
 class DamagedObjectError(Exception):

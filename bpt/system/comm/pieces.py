@@ -14,8 +14,8 @@ import numpy as np
 
 from bpt.system.comm.base import Buffer, Counts, Request
 
-# MPI before version 4 counts elements, and where they lie, in 32 bits; some transports cannot send 2 GiB at once.
-# Longer messages go in pieces of so many bytes.
+# MPI before version 4 counts elements and their offsets in 32 bits; some transports cannot send 2 GiB at once.
+# Longer messages are sent in pieces of this size.
 PIECE = 2**30
 WORTH_MESSAGES = 2**16  # bytes
 
@@ -61,8 +61,8 @@ class MessagePiece(Protocol):
 
 
 _abandoned: list[Sequence[MessagePiece]] = []
-"""What nobody waits for any more, and is not done: where a loss ends a collective, its caller forgets its messages,
-while the library may still write into their buffers, which its requests keep."""
+"""Requests without a waiter that are not done. Where a loss ends a collective, its caller forgets its messages,
+while the library may still write into their buffers, which the requests keep alive."""
 
 
 class Transfers:
@@ -85,7 +85,7 @@ class Transfers:
 
     def Wait(self) -> None:
         with self._remembered():
-            for request in self._requests:  # not Waitall: that would not say what went wrong
+            for request in self._requests:  # Waitall would not report the error
                 await_(request) if self._patient else request.Wait()
         self._done = True
 
@@ -124,7 +124,7 @@ def await_(request: MessagePiece) -> None:
 def _has_ended(request: MessagePiece) -> bool:
     try:
         return request.Test()
-    except Exception:  # it has failed, and that is an end
+    except Exception:  # a failed request has ended, too
         return True
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 _LIBRARY = r"/libpmix[^/]*\.so|/libopen-pal[^/]*\.so"
 _LOST_LAUNCHER = (-61, -101)  # PMIX_ERR_LOST_CONNECTION, PMIX_ERR_LOST_CONNECTION_TO_SERVER
-_ACTION_COMPLETE = -334  # nobody else need handle the event
+_ACTION_COMPLETE = -334  # no other handler has to handle the event
 
 _ANY, _SIZE = ctypes.c_void_p, ctypes.c_size_t
 _Done = ctypes.CFUNCTYPE(None, ctypes.c_int, _ANY, _SIZE, _ANY, _ANY, _ANY)  # pmix_event_notification_cbfunc_fn_t
@@ -27,7 +27,7 @@ def loaded_pmix() -> ctypes.CDLL | None:
     for file in files:
         try:
             library = ctypes.CDLL(file)
-            library.PMIx_Get  # noqa: B018  raises if it is not there
+            library.PMIx_Get  # noqa: B018  raises if it is missing
         except (OSError, AttributeError):
             continue
         return library
@@ -51,4 +51,4 @@ def _complete(*event: Any) -> None:
         _Done(done)(_ACTION_COMPLETE, None, 0, None, None, data)
 
 
-_HANDLER = _Handler(_complete)  # kept, since the library calls it
+_HANDLER = _Handler(_complete)  # this reference keeps it alive, since the library calls it

@@ -23,7 +23,7 @@ from bpt.system.comm.window import Call, Memory, Window
 
 _FOLDER = "OMPI_MCA_osc_sm_backing_directory"  # what mpirun --mca osc_sm_backing_directory sets
 _USUAL = Path("/dev/shm")
-_OWN = 2**20  # bytes that the library wants for itself
+_OWN = 2**20  # bytes that the library needs itself
 
 
 def folder(environment: Mapping[str, str] = os.environ) -> Path | None:
@@ -151,7 +151,7 @@ class Peers:
     def __init__(self, identities: Mapping[int, tuple[int, int]]) -> None:
         here = identity()[1]
         self._processes = {rank: process for rank, (process, space) in identities.items() if space == here}
-        # They stand for the very process: also when it waits to be reaped, and when its id is another's by then.
+        # A descriptor refers to this process, even when it waits to be reaped, or another process has its id.
         self._handles: dict[int, int] = {}
         if sys.platform == "linux":
             with suppress(OSError):  # an old kernel, or a container that forbids it
@@ -177,6 +177,6 @@ class Peers:
             os.kill(self._processes[rank], 0)
         except ProcessLookupError:
             return True
-        except PermissionError:  # it is there, and another user's
+        except PermissionError:  # it exists and belongs to another user
             pass
         return False

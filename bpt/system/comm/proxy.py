@@ -58,7 +58,7 @@ class Proxied:
         while not select.select([self._pipe], [], [], _LOOK)[0]:
             if _is_stopped(self._proxy):  # the launcher has suspended it (Ctrl-Z); SIGCONT comes from the proxy
                 os.kill(os.getpid(), signal.SIGSTOP)
-        if not os.read(self._pipe, 1):  # launcher or proxy was killed: no rank stays behind as an orphan
+        if not os.read(self._pipe, 1):  # launcher or proxy was killed: no rank may remain as an orphan
             os.kill(os.getpid(), signal.SIGKILL)
         self.stopping = time.monotonic()
         if self._output >= 0:  # the pipe to the launcher ends with it
@@ -125,7 +125,7 @@ def _serve(process: int, told: int, watched: set[signal.Signals], started_by: in
         os._exit(1)
     continued = False
     while True:
-        if continued:  # once more: the rank may just have been about to stop itself
+        if continued:  # once more, since the rank may just have stopped itself
             continued = False
             found = signal.sigtimedwait(watched, 2 * _LOOK)
             if found is None:
@@ -140,14 +140,14 @@ def _serve(process: int, told: int, watched: set[signal.Signals], started_by: in
                 _end_like(status)
             continue
         if number == signal.SIGTERM:
-            with suppress(OSError):  # it has just ended
+            with suppress(OSError):  # the process has just ended
                 os.write(told, b"T")
         continued = number == signal.SIGCONT
         _send(process, number)
 
 
 def _send(process: int, number: int) -> None:
-    with suppress(ProcessLookupError):  # it has just ended
+    with suppress(ProcessLookupError):  # the process has just ended
         os.kill(process, number)
 
 
@@ -180,7 +180,7 @@ def _output_of_launcher(process: int) -> int:
     state = _stat(process)
     if state is None or state[0] not in _LAUNCHERS:
         return -1
-    with suppress(AttributeError, OSError):  # its very file, with its position: both write to it
+    with suppress(AttributeError, OSError):  # the same open file, with its position, since both write to it
         handle = os.pidfd_open(process)
         try:
             number = int(ctypes.CDLL(None, use_errno=True).syscall(_SYS_PIDFD_GETFD, handle, 2, 0))
@@ -188,7 +188,7 @@ def _output_of_launcher(process: int) -> int:
             os.close(handle)
         if number >= 0:
             return number
-    try:  # an old kernel, or one that lets only a parent do so
+    try:  # an old kernel, or one that allows it to a parent only
         return os.open(f"/proc/{process}/fd/2", os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
         return -1

@@ -33,11 +33,11 @@ from bpt.system.comm.base import Buffer, Communicator, Request
 from bpt.system.comm.launch import launched, launchers_rank, world
 from bpt.system.comm.proxy import is_stopping
 
-# Seconds that a failed rank gives the others to fail, too: a record that cannot be read is seen by one rank only.
+# Seconds for which a failed rank waits for others to fail, too. Only one rank sees an unreadable record.
 GRACE = 1.0
-# What a user did wrong all ranks see, but on a busy node one may be behind, by as long as the first one took.
+# All ranks see a user's mistake, but on a busy node one may be late, by the time that the first one needed.
 GRACE_WITH_USERS = (3.0, 7.0)  # at least, at most
-# Seconds after which a rank aborts the job although a lower one should have.
+# Seconds after which a rank aborts the job that a lower one should have aborted.
 LAST = 3.0
 
 
@@ -108,7 +108,7 @@ def run(command: Callable[[Communicator], None]) -> int:
         tolerant = _is_tolerant(comm)
         status = run_on(comm, command)
     if launched() and (status or tolerant or is_stopping()):
-        # Not by the usual way, on which MPI would wait for ranks that are out of reach, and for threads in its calls.
+        # MPI's normal end would wait for unreachable ranks, and for threads in its calls.
         with suppress(OSError, ValueError):
             sys.stdout.flush()
         with suppress(OSError, ValueError):
@@ -176,7 +176,7 @@ def nobody_reads() -> bool:
     try:
         number = sys.stdout.fileno()
         pipe = select.poll()
-    except (AttributeError, OSError, ValueError):  # no pipe, or a system without poll
+    except (AttributeError, OSError, ValueError):  # it is not a pipe, or the system has no poll
         return False
     pipe.register(number, 0)
     if not any(event & select.POLLERR for _, event in pipe.poll(0)):
@@ -196,13 +196,13 @@ class _Notices:
         self._comm = comm
         self._seen: dict[int, Buffer] = {}  # by rank
         self._awaited: dict[int, tuple[Request, Buffer]] = {}
-        self._sent: list[tuple[Request, Buffer]] = []  # kept, and never waited for
+        self._sent: list[tuple[Request, Buffer]] = []  # kept alive, but nobody waits for them
         self._others = [rank for rank in range(comm.size) if rank != comm.rank]
 
     def listen(self) -> None:
         """Prepare to receive the others' notices."""
         for rank in self._others:
-            with suppress(BptError):  # it is gone
+            with suppress(BptError):  # the other rank is gone
                 notice = np.zeros(3, np.int64)
                 self._awaited[rank] = self._comm.Irecv(notice, rank), notice
 
@@ -214,7 +214,7 @@ class _Notices:
             notice[:] = failure.status, failure.digest, failure.loss and bool(self._failed)
         self._seen[self._comm.rank] = notice
         for rank in self._others:
-            with suppress(BptError):  # it is gone
+            with suppress(BptError):  # the other rank is gone
                 self._sent.append((self._comm.Isend(notice, rank), notice))
 
     def part(self) -> None:
@@ -226,7 +226,7 @@ class _Notices:
         """Let one rank print. Return the exit status if all are at their end within ``grace`` seconds, else abort."""
         if not self._all_within(grace) and not (self._comm.rank != self._first and self._all_within(LAST)):
             failure.report(self._name)
-            time.sleep(0.1)  # the message is still on its way to the launcher
+            time.sleep(0.1)  # the message is still travelling to the launcher
             self._comm.Abort(failure.status)
         first = self._first
         status, digest = (int(value) for value in self._seen[first][:2])
@@ -234,7 +234,7 @@ class _Notices:
             notices = list(self._seen.values())
             same = len(notices) == self._comm.size and all(int(notice[1]) == digest for notice in notices)
             failure.report("" if same else self._name)
-        self._comm.Agree(1)  # the launcher ends a job when the first rank leaves: not before the message is out
+        self._comm.Agree(1)  # the launcher ends a job when the first rank leaves, so the message must be out before
         return status
 
     @property
@@ -251,7 +251,7 @@ class _Notices:
         end = time.monotonic() + seconds
         while self._awaited and time.monotonic() < end:
             self._look()
-            with suppress(KeyboardInterrupt):  # it is ending as it is
+            with suppress(KeyboardInterrupt):  # the rank is already ending
                 time.sleep(0.01)
         return not self._awaited
 
@@ -262,9 +262,9 @@ class _Notices:
                 if request.Test():
                     self._seen[rank] = notice
                     del self._awaited[rank]
-            except LostRankError:  # it will not tell
+            except LostRankError:  # it sends no notice
                 del self._awaited[rank]
-            except BptError:  # out of reach
+            except BptError:  # it is unreachable
                 continue
 
     @property

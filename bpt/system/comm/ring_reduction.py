@@ -17,11 +17,11 @@ import numpy as np
 from bpt.system.comm.base import Buffer, Request
 from bpt.system.comm.pieces import Messages, flat
 
-CHUNK = 2**20  # bytes of a message: one is added while the next is on its way, and stays in the cache for that
-AHEAD = 2  # messages that there is room for before they are added
-# Of two ranks on different hosts each is at both sides of the other. A receiver's word that it has room, without which
-# a library sends no long message, waits behind all that is on its way to the same rank, and in turn: half of the
-# bandwidth is left. So these make room for all messages before they wait for the first, of so many bytes at a time.
+CHUNK = 2**20  # bytes of a message: one is added, in the cache, while the next travels
+AHEAD = 2  # the number of messages that have buffers before they are added
+# With two ranks on different hosts each is both neighbours of the other. A library sends no long message before the
+# receiver reports a free buffer, and this report waits behind all messages to the same rank. In turns, half of the
+# bandwidth is lost. So these post buffers for all messages before they wait for the first, of this size at a time.
 BLOCK = 2**26
 
 
@@ -56,12 +56,12 @@ class _Ring:
         self._sent: list[Request] = []
 
     def run(self) -> None:
-        last = self._comm.size - 1  # step of the reduce-scatter; its piece is complete then
+        last = self._comm.size - 1  # the last step of the reduce-scatter, which completes its piece
         for chunk in self._piece(0):
             self._send(chunk)
         self._add([chunk for step in range(1, last + 1) for chunk in self._piece(step)])
-        # Sums are to overwrite what was sent. But those of the last piece, which are on their way already, the other
-        # rank takes only when it has come to here, too.
+        # Sums overwrite sent pieces. But the other rank takes those of the last piece, which already travel,
+        # only when it has reached this line, too.
         self._await_sent(but=len(self._piece(last)))
         passed_on = [chunk for step in range(last + 1, 2 * last) for chunk in self._piece(step)]
         self._take(passed_on, self._piece(2 * last))

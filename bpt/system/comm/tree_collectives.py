@@ -15,7 +15,7 @@ import numpy as np
 from bpt.system.comm.base import Buffer, Request
 from bpt.system.comm.pieces import Messages, flat
 
-CHUNK = 2**20  # bytes of a message: one travels while the next is added; ranks between pass on what they have
+CHUNK = 2**20  # bytes of a message: one travels while the next is added, and inner ranks pass each one on at once
 
 
 def parent_of(rank: int) -> int | None:
@@ -58,7 +58,7 @@ def tree_reduce(comm: Messages, buffer: Buffer) -> None:
     sent = []
     for chunk in chunks:
         for _ in children:
-            receive()  # the next one, while this one is awaited and added
+            receive()  # start the next one while this one arrives and is added
             room, request = ahead.pop(0)
             request.Wait()
             np.add(chunk, room, out=chunk)

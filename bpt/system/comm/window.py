@@ -22,12 +22,12 @@ from bpt.base.errors import LostRankError
 Memory = NDArray[np.uint8]
 Call = Callable[[str], AbstractContextManager[object]]
 
-LINE = 64  # bytes: where a part starts is a multiple, so that no two parts are in one line of a cache
-SLACK = LINE - 1  # bytes more that memory must have for ``aligned``
+LINE = 64  # bytes; each part starts at a multiple, so that no two parts share a line of a cache
+SLACK = LINE - 1  # the extra bytes that ``aligned`` needs
 
-# Seconds between two looks of ``wait``: at first, and at most.
+# Seconds between two checks of ``wait``: the first value, and the largest.
 _FIRST, _LAST = 5e-5, 5e-4
-# Seconds of waiting after which, again and again, the other ranks' life is looked after.
+# Seconds of waiting between two checks whether the other ranks live.
 _DOUBT = 0.2
 
 
@@ -83,18 +83,18 @@ class Window(ABC):
             if now - asked > _DOUBT:
                 asked = now
                 lost = self._lost()
-                if lost and self._look(done):  # it had done its part before
+                if lost and self._look(done):  # it had stored its mark before
                     return
                 if lost:
                     raise lost
-            # Each look takes the core and the interpreter from the thread that computes. This adds a third at most.
+            # Each check takes the core and the interpreter from the computing thread. This adds a third at most.
             time.sleep(min(max(_FIRST, (now - start) / 3), _LAST))
 
     def _look(self, done: Callable[[], bool]) -> bool:
         self.Sync()
         if not done():
             return False
-        self.Sync()  # what is read next must not have been loaded before the mark was seen
+        self.Sync()  # later reads must not have been loaded before the mark
         return True
 
     def _lost(self) -> LostRankError | None:

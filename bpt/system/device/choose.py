@@ -78,7 +78,7 @@ def clock_of(device: torch.device) -> float | None:
     if device.type != "cuda":
         return None
     properties = torch.cuda.get_device_properties(device)
-    kilohertz = float(getattr(properties, "clock_rate", 0))  # old torch does not tell
+    kilohertz = float(getattr(properties, "clock_rate", 0))  # old versions of torch do not have it
     return kilohertz / 1000 * properties.multi_processor_count
 
 

@@ -21,7 +21,7 @@ class CudaEvent:
 
     def __init__(self, recorded: Mark) -> None:
         self._recorded = recorded
-        # Blocking: who waits sleeps, as the cores have other work.
+        # Blocking: a waiting thread sleeps, since the cores have other work.
         self._event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
 
     def wait(self) -> None:

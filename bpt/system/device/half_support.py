@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}  # of x86, and of ARM, by Linux's names
-AGREE = 2**-6  # of the largest number: what is summed in float32 and rounded once differs by half of 2**-7 at most
+AGREE = 2**-6  # relative to the largest number; a sum in float32 that is rounded once differs by half of 2**-7 at most
 SIZES = ((1, 1, 0, 1), (3, 1, 1, 1), (5, 2, 2, 1), (3, 1, 1, 4), (3, 2, 1, 32))  # kernel, stride, pad, group
 CHANNELS = 32
 
@@ -44,7 +44,7 @@ def disagreement(device: torch.device, dtype: torch.dtype) -> str:
     """Return which kernels do not compute in ``dtype`` what they compute in float32; empty if all agree."""
     for name, half, single in _trials(device, dtype):
         error = (half.float() - single).abs().max().item()
-        if not error <= AGREE * single.abs().max().item():  # NaN is no agreement
+        if not error <= AGREE * single.abs().max().item():  # NaN is a disagreement, too
             return f"its {name} in {str(dtype).removeprefix('torch.')} disagrees with float32 by {error:.2g}"
     return ""
 

@@ -12,7 +12,7 @@ from bpt.system.device import memory_of
 
 _PROC = Path("/proc")
 _CGROUP = Path("/sys/fs/cgroup")
-_UNLIMITED = 2**60  # what version 1 shows where no limit is set is about 2^63
+_UNLIMITED = 2**60  # without a limit, version 1 shows about 2^63
 
 
 class Memory:
@@ -32,7 +32,7 @@ class Memory:
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
             return
-        with contextlib.suppress(OSError):  # without it the peak is that since the process began
+        with contextlib.suppress(OSError):  # without this the peak is that since the start of the process
             (_PROC / "self/clear_refs").write_text("5")
 
     @property
@@ -57,7 +57,7 @@ def available() -> int:
     """Return the bytes of main memory that processes here can still get, from the machine and from their cgroups."""
     machine = _field(_PROC / "meminfo", "MemAvailable")
     if machine is None:
-        machine = memory_of(torch.device("cpu")) // 2  # an old or another system does not tell
+        machine = memory_of(torch.device("cpu")) // 2  # an old or another system does not report it
     return min([machine, *_cgroup_rooms()])
 
 

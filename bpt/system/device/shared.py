@@ -32,7 +32,7 @@ def share(tensor: Tensor) -> Handle | None:
     try:
         build, arguments = reduce_tensor(tensor)  # type: ignore[no-untyped-call]
         return Handle(_device_of(tensor.device.index), build, arguments)
-    except (RuntimeError, AttributeError):  # such as from an allocator without handles, or no such name of a device
+    except (RuntimeError, AttributeError):  # for example, the allocator has no handles, or torch has no such function
         return None
 
 

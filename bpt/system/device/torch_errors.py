@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bpt.base.errors import RunError
 
-# How torch's allocators begin what they say: that of a CPU has no exception type of its own.
+# The first words of the errors of torch's allocators; the CPU's has no exception type of its own.
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")
 
 

@@ -181,7 +181,7 @@ class _Span(RecorderEntry):
             segment = getattr(self.what, "segment", None)
             layers = "" if self._layers_of is None or segment is None else self._layers_of(segment)
             bus.emit(Event(self.what, self.start, end, bus.rank, here.thread, within=within, layers=layers))
-        self._layers_of = None  # the flight recorder keeps this, but not a net that is done with
+        self._layers_of = None  # the flight recorder keeps this object, which must not keep a closed net
 
 
 class _Call(RecorderEntry):

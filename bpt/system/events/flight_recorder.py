@@ -92,8 +92,8 @@ class FlightRecorder:
         self._layers_of: Callable[[], LayersOf | None] = lambda: None
         self._entries: list[RecorderEntry | None] = [None] * capacity
         self._last = capacity - 1
-        self._places = itertools.count()  # a step of it is one for all threads
-        self._under_way: dict[str, RecorderEntry | None] = {}  # by thread, the innermost
+        self._places = itertools.count()  # next() on it is atomic for all threads
+        self._under_way: dict[str, RecorderEntry | None] = {}  # the innermost entry of each thread
 
     def begin_iteration(self, iteration: int, layers_of: Callable[[], LayersOf | None]) -> None:
         """Record that an iteration begins.
@@ -116,7 +116,7 @@ class FlightRecorder:
     def end(self, entry: RecorderEntry) -> None:
         """Record the end of the last entry that the calling thread began."""
         self._under_way[entry.thread] = entry.outer
-        entry.outer = None  # or the ring would hold more than it has
+        entry.outer = None  # otherwise the ring would keep more entries alive than its capacity
 
     @property
     def position(self) -> Position:
@@ -125,7 +125,7 @@ class FlightRecorder:
         if own is None:
             return Position(self.iteration, self._number, self._between, False, -1, 0.0, 0.0, False)
         at, waits = own, bool(own.method)
-        if own.method == WAIT:  # for another thread, which may wait for other ranks
+        if own.method == WAIT:  # it waits for another thread, which may wait for other ranks
             others = (each for thread, each in list(self._under_way.items()) if thread != self._thread)
             calls = [each for each in others if each is not None and each.method]
             at, waits = min(calls, key=lambda each: each.start, default=own), bool(calls)
@@ -177,4 +177,4 @@ class FlightRecorder:
 
 
 WAIT = "wait for another thread"
-"""The method of an entry that is no call to other ranks: a thread waits for another one of its rank."""
+"""The method of an entry of a wait for another thread of the same rank. It is not a call to other ranks."""

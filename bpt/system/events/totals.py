@@ -36,7 +36,7 @@ class Traffic:
     calls: int = 0
     sent: int = 0  # bytes
     received: int = 0  # bytes
-    seconds: float = 0.0  # in the call: transfer, and waiting for the other ranks
+    seconds: float = 0.0  # in the call: the transfer, and waits for the other ranks
 
     def __iadd__(self, other: Traffic) -> Traffic:
         self.calls += other.calls
@@ -50,7 +50,7 @@ class Totals:
     """A sink that adds the times of instructions, activities and calls."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # a sink is called by one thread at a time, but ``take`` by any
+        self._lock = threading.Lock()  # one thread at a time calls a sink, but any thread calls ``take``
         self._totals: dict[Key, Traffic] = {}
 
     def __call__(self, event: Event) -> None:

@@ -59,7 +59,7 @@ def _is_concerned(layer: pb.LayerParameter) -> bool:
 
 
 Change = tuple[str, Origin | None]
-"""What was changed, in words, and where that stands."""
+"""The change in words, and its place."""
 
 
 def _round_mode(layer: _Layer) -> Iterator[Change]:

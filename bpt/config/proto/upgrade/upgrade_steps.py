@@ -48,7 +48,7 @@ def _move(layer: Written[pb.V1LayerParameter], name: str) -> bool:
 
 
 _INPUTS = ("input", "input_dim", "input_shape")
-_DIMENSIONS = 4  # that input_dim gives for each input
+_DIMENSIONS = 4  # the number that input_dim gives for each input
 
 
 def inputs_as_layer(

@@ -94,7 +94,7 @@ TYPES = {
     "tanh": _Old.TANH,
     "window_data": _Old.WINDOW_DATA,
 }
-"""The V1 type of each V0 type, but for "padding"."""
+"""The V1 type of each V0 type except "padding"."""
 
 _CONV, _FULLY, _POOL, _LRN = "convolution_param", "inner_product_param", "pooling_param", "lrn_param"
 _DATA, _HDF5, _IMAGES, _WINDOWS = "data_param", "hdf5_data_param", "image_data_param", "window_data_param"
@@ -132,12 +132,12 @@ SETTINGS: dict[str, tuple[dict[str, str], str]] = {
     "new_num": ({}, ""),
     "new_channels": ({}, ""),
 }
-"""By V0's name: the V1 message that holds the setting, for each type that has it, and its name there."""
+"""The V1 message that holds a setting, for each type that has it, and its name there, by V0's name."""
 
-# What any type may have: how data are transformed, and what V1 layers hold directly.
+# The settings of any type: data transformations, and fields that V1 layers hold directly.
 _TRANSFORMATION = {"scale": "scale", "meanfile": "mean_file", "cropsize": "crop_size", "mirror": "mirror"}
 _OF_LAYER = ("name", "blobs", "blobs_lr", "weight_decay")
-_AROUND = ("bottom", "top", "layer")  # what V0 layers have outside of their ``layer``
+_AROUND = ("bottom", "top", "layer")  # the fields that V0 layers have outside of their ``layer``
 
 
 def upgrade(layers: Iterable[_Layer], inputs: Iterable[str]) -> tuple[list[_Layer], list[Note]]:
@@ -215,7 +215,7 @@ def _set(new: pb.V1LayerParameter, target: FieldPath, value: Any, old: _Layer, n
     last = str(target[-1])
     field = field_by_name(holder, last)
     assert field is not None
-    if is_repeated(field):  # a setting that was a single one then has one entry
+    if is_repeated(field):  # a setting that was single in V0 has one entry
         many = is_message(field) or target[0] in _OF_LAYER
         getattr(holder, last).extend(value if many else [value])
     elif is_message(field):

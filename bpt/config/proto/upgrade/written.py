@@ -13,7 +13,7 @@ from bpt.base.origin import FieldPath, Origin, locate
 M = TypeVar("M", bound=Message)
 
 Origins = dict[FieldPath, Origin]
-"""Where the fields of a message were written, by their paths from its top; ``()`` is the message itself."""
+"""The places of the fields of a message, by their paths from its top; ``()`` is the message itself."""
 
 
 @dataclass
