@@ -82,7 +82,7 @@ def test_hardware_threads_of_one_core_count_once(tmp_path: Path) -> None:
 def node(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str, set[int]]]:
     """Rank → host and the CPUs that it may run on; each CPU is a core."""
     ranks: dict[str, tuple[str, set[int]]] = {}
-    monkeypatch.setattr(cores, "allowed", lambda: frozenset(ranks[threading.current_thread().name][1]))
+    monkeypatch.setattr(cores, "allowed_cpus", lambda: frozenset(ranks[threading.current_thread().name][1]))
     monkeypatch.setattr(cores, "physical_cores", len)
     monkeypatch.setattr(cores, "cpu_time", lambda: math.inf)
     monkeypatch.setattr(Communicator, "host", property(lambda comm: ranks[threading.current_thread().name][0]))
@@ -172,7 +172,7 @@ def entry(cpu: int, mhz: str) -> str:
 def cpus(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     """The CPUs that this process may run on."""
     mine: set[int] = set()
-    monkeypatch.setattr(cores, "allowed", lambda: frozenset(mine))
+    monkeypatch.setattr(cores, "allowed_cpus", lambda: frozenset(mine))
     return mine
 
 
@@ -249,7 +249,7 @@ def test_ranks_learn_each_other_s_power(tmp_path: Path, monkeypatch: pytest.Monk
     def rank() -> int:
         return int(threading.current_thread().name.removeprefix("rank "))
 
-    monkeypatch.setattr(cores, "allowed", lambda: frozenset(places[rank()]))
+    monkeypatch.setattr(cores, "allowed_cpus", lambda: frozenset(places[rank()]))
     monkeypatch.setattr(cores, "cpu_time", lambda root: math.inf)
 
     def work(comm: Communicator) -> list[float | None]:

@@ -118,7 +118,7 @@ _FREE_OF_LIMITS = frozenset(
 """The message and field of numbers that may be infinite, which means no limit."""
 
 
-def not_numbers(message: Message) -> Iterator[tuple[FieldPath, float]]:
+def non_finite_fields(message: Message) -> Iterator[tuple[FieldPath, float]]:
     """Yield the path and the value of each field that is NaN, or infinite where that means nothing.
 
     Stored values of blobs are not checked.
@@ -128,7 +128,7 @@ def not_numbers(message: Message) -> Iterator[tuple[FieldPath, float]]:
             if field.message_type is not None and field.message_type.name != "BlobProto":
                 for index, each in enumerate(value if is_repeated(field) else (value,)):
                     here: FieldPath = (field.name, index) if is_repeated(field) else (field.name,)
-                    yield from ((here + way, number) for way, number in not_numbers(each))
+                    yield from ((here + way, number) for way, number in non_finite_fields(each))
         elif field.cpp_type in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE):
             for index, number in enumerate(value if is_repeated(field) else (value,)):
                 no_limit = math.isinf(number) and (message.DESCRIPTOR.name, field.name) in _FREE_OF_LIMITS
@@ -136,8 +136,8 @@ def not_numbers(message: Message) -> Iterator[tuple[FieldPath, float]]:
                     yield (field.name, index) if is_repeated(field) else (field.name,), number
 
 
-def must_be_number(way: FieldPath, number: float) -> str:
-    """Return the message about a field that :func:`not_numbers` found."""
+def non_finite_message(way: FieldPath, number: float) -> str:
+    """Return the message about a field that :func:`non_finite_fields` found."""
     name = next(step for step in reversed(way) if isinstance(step, str))
     return f"{name} must be a number, not {number:g}"
 

@@ -173,7 +173,7 @@ class _Parser:
         field = field_by_name(message, name.text)
         if field is None:
             if self._passing and isinstance(message, pb.LayerParameter) and name.text.endswith(SETTINGS):
-                self._pass_over(name, where)
+                self._skip_message(name, where)
                 return
             known = message.DESCRIPTOR.fields_by_name
             hint = field_hint(message, name.text) or did_you_mean(name.text, known, closely=True)
@@ -183,7 +183,7 @@ class _Parser:
             first = self.origins[where]
             raise self._error(f'"{name.text}" is given twice; first in line {first.line}', name)
         self.origins.setdefault(where, self._origin(name))
-        if not self._take(":") and not is_message(field):
+        if not self._accept(":") and not is_message(field):
             hint = field_hint(message, name.text) if self._token.text in _CLOSING else ""
             found = self._token
             if found.text == "=":
@@ -195,13 +195,13 @@ class _Parser:
             self._read_list(message, field, where)
         else:
             self._read_element(message, field, where, self._origin(name))
-        if not self._take(","):
-            self._take(";")
+        if not self._accept(","):
+            self._accept(";")
 
-    def _pass_over(self, name: Token, where: FieldPath) -> None:
+    def _skip_message(self, name: Token, where: FieldPath) -> None:
         """Skip the message after ``name``, whatever its content, and record its place."""
         self.origins.setdefault((*where, name.text), self._origin(name))
-        self._take(":")
+        self._accept(":")
         if self._token.text not in _CLOSING:
             raise self._error(f'expected "{{" after "{name.text}", found: {self._token}')
         open_: list[Token] = []
@@ -217,19 +217,19 @@ class _Parser:
                 open_.pop()
             if not open_:
                 break
-        if not self._take(","):
-            self._take(";")
+        if not self._accept(","):
+            self._accept(";")
 
     def _read_list(self, message: Message, field: FieldDescriptor, where: FieldPath) -> None:
         """Read ``[a, b, c]``."""
         self._advance()
-        if self._take("]"):
+        if self._accept("]"):
             return
         while True:
             self._read_element(message, field, where, self._origin(self._token))
-            if self._take("]"):
+            if self._accept("]"):
                 return
-            if not self._take(","):
+            if not self._accept(","):
                 raise self._error(f'expected "," or "]" in the list of "{field.name}", found: {self._token}')
 
     def _read_element(self, message: Message, field: FieldDescriptor, where: FieldPath, origin: Origin) -> None:
@@ -294,7 +294,7 @@ class _Parser:
             self._token = next(self._tokens)
         return token
 
-    def _take(self, symbol: str) -> bool:
+    def _accept(self, symbol: str) -> bool:
         """Skip the next token if it is ``symbol``; return whether it was."""
         if self._token.text != symbol:
             return False
@@ -304,9 +304,9 @@ class _Parser:
     def _after_equals_sign(self) -> str:
         """Return the value in ``name = value``, after a space; empty if there is none."""
         try:
-            while self._take("="):
+            while self._accept("="):
                 pass
-            minus = "-" if self._take("-") else ""
+            minus = "-" if self._accept("-") else ""
         except PrototxtError:  # of two mistakes the sign comes first and is reported
             return ""
         return "" if self._token.kind is TokenKind.END else f" {minus}{self._token}"

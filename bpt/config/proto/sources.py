@@ -14,7 +14,7 @@ from bpt.base.native_paths import native_path, native_prefix
 from bpt.base.origin import FieldPath, Origin, locate
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto import fork_fields
-from bpt.config.proto.fields import not_numbers
+from bpt.config.proto.fields import non_finite_fields
 from bpt.config.proto.merge import apply_set
 from bpt.config.proto.native_fields import use_native_paths
 from bpt.config.proto.parse import M, ParsedText
@@ -73,7 +73,7 @@ def read_solver(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
     upgrades += upgrade_solver(param, origins, parsed.path)  # upgrades fields of the overrides, too
     for where, words in fork_fields.refused(param):
         raise PrototxtError(words, locate(origins, where, parsed.path))
-    for way, number in not_numbers(param):
+    for way, number in non_finite_fields(param):
         if not any(step in _OF_NETS for step in way):  # a net refuses its own fields, and names the layer
             names = [step for step in way if isinstance(step, str)]
             inside = f"{names[-2]}: " if len(names) > 1 else ""

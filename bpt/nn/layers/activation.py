@@ -36,7 +36,7 @@ class ReLU(Neuron):
     settings = "relu_param"
 
     @classmethod
-    def keeps(cls, spec: LayerSpec) -> float:
+    def saved_for_backward(cls, spec: LayerSpec) -> float:
         return 0.0 if spec.param.relu_param.negative_slope >= 0 else 1.0
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
@@ -59,7 +59,7 @@ class ReLU6(ReLU):
     """
 
     @classmethod
-    def keeps(cls, spec: LayerSpec) -> float:
+    def saved_for_backward(cls, spec: LayerSpec) -> float:
         return 1.0  # torch keeps its bottom, since the top is not enough for backward
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:

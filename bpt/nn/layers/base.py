@@ -166,7 +166,7 @@ class Layer(nn.Module):
         return sum(map(count, bottoms)) if cls.computes and not (cls.is_view or cls.is_linear) else 0
 
     @classmethod
-    def keeps(cls, spec: LayerSpec) -> float:
+    def saved_for_backward(cls, spec: LayerSpec) -> float:
         """Return how many numbers training keeps for each number of the tops until backward has run.
 
         The default is 1: the top itself, which the next layer reads again. A layer that can write its top over a

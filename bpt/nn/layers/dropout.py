@@ -39,7 +39,7 @@ class Dropout(Neuron):
         return (f"{layer.dropout_param.dropout_ratio:g}",)
 
     @classmethod
-    def keeps(cls, spec: LayerSpec) -> float:
+    def saved_for_backward(cls, spec: LayerSpec) -> float:
         return 1.0  # the mask
 
     @classmethod

@@ -59,7 +59,7 @@ class Eltwise(Layer):
         return (len(bottoms) - 1 + scaled) * count(tops[0])
 
     @classmethod
-    def keeps(cls, spec: LayerSpec) -> float:
+    def saved_for_backward(cls, spec: LayerSpec) -> float:
         return 0.0 if spec.param.eltwise_param.operation == SUM else 1.0
 
     @classmethod

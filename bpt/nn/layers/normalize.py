@@ -149,7 +149,7 @@ class LRN(Layer):
         return LayerShapes((bottoms[0],))
 
     @classmethod
-    def keeps(cls, spec: LayerSpec) -> float:
+    def saved_for_backward(cls, spec: LayerSpec) -> float:
         return 2.0  # the sums of squares, too
 
     @classmethod

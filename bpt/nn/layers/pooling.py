@@ -36,7 +36,7 @@ class Pooling(Layer):
     family = Family.POOLING
 
     @classmethod
-    def keeps(cls, spec: LayerSpec) -> float:
+    def saved_for_backward(cls, spec: LayerSpec) -> float:
         return 3.0 if spec.param.pooling_param.pool == pb.PoolingParameter.MAX else 1.0  # places have 8 bytes
 
     @classmethod

@@ -120,7 +120,7 @@ class Scale(Layer):
         return LayerShapes((bottoms[0],), tuple(params))
 
     @classmethod
-    def keeps(cls, spec: LayerSpec) -> float:
+    def saved_for_backward(cls, spec: LayerSpec) -> float:
         return 1.0 if len(spec.bottoms) == 2 else 0.0  # the layer before it may absorb it
 
     @classmethod

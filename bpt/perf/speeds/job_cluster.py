@@ -30,7 +30,7 @@ from bpt.system.comm.base import Communicator
 from bpt.system.comm.comm_thread import CommThread
 from bpt.system.comm.cores import allowed_cpus, cpu_time
 from bpt.system.comm.ring_reduction import ring_allreduce
-from bpt.system.device.memory_use import available, obtainable_memory
+from bpt.system.device.memory_use import available_memory, obtainable_memory
 
 SECONDS = 2.0  # for timing one share
 _FEWEST, _MOST, _EACH = 1, 4, 4  # times so many iterations of it, after two that do not count
@@ -124,7 +124,7 @@ def _speed_here(
     of_ranks = world.allgather((*here, allowed_cpus()))
     sharers = sum((host, name) == here for host, name, _ in of_ranks)
     cpus = frozenset[int]().union(*(own for host, _, own in of_ranks if host == here[0]))  # each may be bound to a few
-    room = (obtainable_memory(device) if device.type == "cuda" else available()) / sharers
+    room = (obtainable_memory(device) if device.type == "cuda" else available_memory()) / sharers
     sizes = [-(-batch // (part * world.size)) for part in _PARTS] if is_dividable(graph) else [batch]
     work = StepBenchmark(
         graph,

@@ -76,7 +76,7 @@ def world() -> Communicator:
             "module and pip install mpi4py"
         ) from error
     comm = mpi.world()
-    if proxy.own():
+    if proxy.own_proxy():
         pmix.outlive_launcher()
     unbind_affinity()
     comm.patient = any(comm.allgather(are_scarce(local_ranks(comm)[1])))
@@ -113,7 +113,7 @@ def die_with_launcher() -> None:
     nothing without a launcher, under Slurm, which cleans up itself, or on other systems than Linux. Call it before MPI
     starts, which then fails if the launcher is already gone. For a rank with a proxy, the proxy does this.
     """
-    if proxy.own() or not launched() or not sys.platform.startswith("linux"):
+    if proxy.own_proxy() or not launched() or not sys.platform.startswith("linux"):
         return
     if _name(os.getppid()) != "slurmstepd":
         die_with_parent(signal.SIGKILL)

@@ -124,8 +124,8 @@ class MpiCommunicator(Communicator):
         with self._translated("Allocate_shared"):
             win = self._allocate(sizes)
         memory = [np.frombuffer(win.Shared_query(rank)[0].cast("B"), np.uint8) for rank in range(self.size)]
-        if not all(self.allgather(room.take(memory[self.rank]))):  # no rank reads another's part before that
-            raise RunError(room.refusal(sum(sizes), self.host, room.folder()))
+        if not all(self.allgather(room.reserve(memory[self.rank]))):  # no rank reads another's part before that
+            raise RunError(room.refusal(sum(sizes), self.host, room.shared_folder()))
         parts = [aligned(whole, size) for whole, size in zip(memory, sizes, strict=True)]
         peers = Peers({rank: process for rank, (_, process, _) in enumerate(ranks) if process != identity()})
         return ProcessWindow(parts, self._call, win, peers, self._loss_in_window)
@@ -147,7 +147,7 @@ class MpiCommunicator(Communicator):
 
         Room is checked first: where Open MPI has no room, some ranks would hang.
         """
-        place = room.folder()
+        place = room.shared_folder()
         lack = self.bcast(room.shortage(sum(sizes), self.host, place))
         if lack:
             raise RunError(lack)

@@ -26,7 +26,7 @@ _USUAL = Path("/dev/shm")
 _OWN = 2**20  # bytes that the library needs itself
 
 
-def folder(environment: Mapping[str, str] = os.environ) -> Path | None:
+def shared_folder(environment: Mapping[str, str] = os.environ) -> Path | None:
     """Return the folder of the files of windows; None if it is unknown."""
     named = environment.get(_FOLDER)
     return Path(named) if named else _USUAL if _USUAL.is_dir() else None
@@ -36,7 +36,7 @@ def shortage(nbytes: int, host: str, place: Path | None, free: int | None = None
     """Return why there cannot be ``nbytes`` bytes of shared memory on ``host``, with a remedy; "" if none is known.
 
     Args:
-        place: the result of ``folder``.
+        place: the result of ``shared_folder``.
         free: the free bytes there; None asks the system.
     """
     if place is None:
@@ -64,7 +64,7 @@ def _cannot(nbytes: int, host: str) -> str:
     return f"the ranks on host {host} cannot share {nbytes} bytes of memory"
 
 
-def take(memory: Memory) -> bool:
+def reserve(memory: Memory) -> bool:
     """Fill ``memory`` with zeros and return whether all of it exists.
 
     The system writes, as if it read from a file. Where memory is missing it reports an error, and sends no SIGBUS.

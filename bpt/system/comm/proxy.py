@@ -79,7 +79,7 @@ class Proxied:
 _OWN: list[Proxied] = []  # at most one
 
 
-def own() -> Proxied | None:
+def own_proxy() -> Proxied | None:
     """Return the state of this rank's proxy; ``None`` without a proxy."""
     return _OWN[0] if _OWN else None
 
@@ -99,7 +99,7 @@ def is_useful(environment: Mapping[str, str] = os.environ) -> bool:
     return sys.platform.startswith("linux") and _RANK in environment
 
 
-def divide() -> None:
+def fork_proxy() -> None:
     """Fork this process into a proxy, which never returns from here, and the rank, which does."""
     if not is_useful() or _OWN:
         return

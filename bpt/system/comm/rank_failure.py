@@ -153,7 +153,7 @@ def run_on(comm: Communicator, command: Callable[[Communicator], None]) -> int:
     else:
         if tolerant:
             notices.send(None)
-            notices.part()
+            notices.leave()
         return 0
     if comm.size == 1:
         failure.report()
@@ -208,7 +208,7 @@ class _Notices:
 
     def send(self, failure: Failure | None) -> None:
         """Report to the others that this rank has ended."""
-        self._look()
+        self._poll()
         notice = np.zeros(3, np.int64)
         if failure:
             notice[:] = failure.status, failure.digest, failure.loss and bool(self._failed)
@@ -217,7 +217,7 @@ class _Notices:
             with suppress(BptError):  # the other rank is gone
                 self._sent.append((self._comm.Isend(notice, rank), notice))
 
-    def part(self) -> None:
+    def leave(self) -> None:
         """Return when all living ranks are at their end."""
         self._all_within(math.inf)
         self._comm.Agree(1)
@@ -250,12 +250,12 @@ class _Notices:
         """Return whether all living ranks are at their end after this number of seconds."""
         end = time.monotonic() + seconds
         while self._awaited and time.monotonic() < end:
-            self._look()
+            self._poll()
             with suppress(KeyboardInterrupt):  # the rank is already ending
                 time.sleep(0.01)
         return not self._awaited
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Look for new notices."""
         for rank, (request, notice) in list(self._awaited.items()):
             try:

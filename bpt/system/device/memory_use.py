@@ -50,10 +50,10 @@ class Memory:
             idle = torch.cuda.memory_reserved(self._device) - self.peak
             return free // self._processes + idle
         given_back = self.peak - (_field(_PROC / "self/status", "VmRSS") or 0)
-        return max(0, available() // self._processes - max(0, given_back))
+        return max(0, available_memory() // self._processes - max(0, given_back))
 
 
-def available() -> int:
+def available_memory() -> int:
     """Return the bytes of main memory that processes here can still get, from the machine and from their cgroups."""
     machine = _field(_PROC / "meminfo", "MemAvailable")
     if machine is None:
@@ -66,10 +66,10 @@ def obtainable_memory(device: torch.device) -> int:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device)
-    return available() + (_field(_PROC / "self/status", "VmRSS") or 0)
+    return available_memory() + (_field(_PROC / "self/status", "VmRSS") or 0)
 
 
-def installed() -> int:
+def installed_memory() -> int:
     """Return the bytes of main memory for processes here, used or not: the machine's, or the limit of a cgroup."""
     return min([memory_of(torch.device("cpu")), *(limit for _, _, limit in _cgroup_limits())])
 

@@ -45,7 +45,7 @@ class EventBus:
         self._sinks: tuple[Sink, ...] = ()
         self._coarse: tuple[Sink, ...] = ()
         self._lock = threading.Lock()
-        self._here = _Here({})
+        self._here = _ThreadState({})
 
     def add(self, sink: S, coarse: bool = False) -> S:
         """Give the events from now on to ``sink``, and return it.
@@ -125,7 +125,7 @@ class EventBus:
                 sink(event)
 
 
-class _Here(threading.local):
+class _ThreadState(threading.local):
     """The current action of a thread, and the thread's name, which is unique while it lives."""
 
     def __init__(self, threads: dict[str, threading.Thread]) -> None:

@@ -105,7 +105,7 @@ def traffic_of(totals: Mapping[Key, Traffic]) -> dict[Key, Traffic]:
     return {key: total for key, total in totals.items() if key.method}
 
 
-def computing(phases: Mapping[str, float], traffic: Mapping[Key, Traffic]) -> float:
+def busy_seconds(phases: Mapping[str, float], traffic: Mapping[Key, Traffic]) -> float:
     """Return the seconds of forward, backward and update in ``phases``, without calls to other ranks."""
     own = ("forward", "backward", "update")
     waiting = sum(
@@ -114,6 +114,6 @@ def computing(phases: Mapping[str, float], traffic: Mapping[Key, Traffic]) -> fl
     return sum(phases[phase] for phase in own) - waiting
 
 
-def seconds_computing(totals: Mapping[Key, Traffic]) -> float:
+def total_busy_seconds(totals: Mapping[Key, Traffic]) -> float:
     """Return the seconds of forward, backward and update, without calls to other ranks."""
-    return computing(phase_seconds(totals), totals)
+    return busy_seconds(phase_seconds(totals), totals)

@@ -258,7 +258,7 @@ class Heartbeat:
 
 def _patience_after_sigterm() -> float:
     """Return the seconds that a rank may wait after SIGTERM before it writes what its flight recorder has kept."""
-    proxied = proxy.own()
+    proxied = proxy.own_proxy()
     return _WITH_PROXY if proxied and not proxied.lost_ranks else _AFTER_SIGTERM
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from bpt.base.errors import LayerError
 from bpt.base.origin import FieldPath, Origin
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.config.proto.upgrade.written import Note, Written, put, take
+from bpt.config.proto.upgrade.written import Note, Written, insert_elements, remove_elements
 
 _Layer = Written[pb.LayerParameter]
 
@@ -26,7 +26,7 @@ def upgrade(
     """
     if not any(map(_is_concerned, net.layer)):
         return []
-    layers = take(net.layer, origins, (*where, "layer"), path)
+    layers = remove_elements(net.layer, origins, (*where, "layer"), path)
     notes: dict[str, Note] = {}
     made: list[_Layer] = []
     for layer in layers:
@@ -39,7 +39,7 @@ def upgrade(
     messages = [layer.message for layer in made]
     del net.layer[:]
     net.layer.extend(messages)
-    put(made, origins, (*where, "layer"))
+    insert_elements(made, origins, (*where, "layer"))
     return list(notes.values())
 
 

@@ -14,7 +14,7 @@ from bpt.base.errors import PrototxtError
 from bpt.base.origin import FieldPath, Origin, locate
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.upgrade import fork_upgrades, v0, v1
-from bpt.config.proto.upgrade.written import Note, Written, put, take
+from bpt.config.proto.upgrade.written import Note, Written, insert_elements, remove_elements
 
 _SOURCES = {
     pb.V1LayerParameter.DATA: "data_param",
@@ -83,11 +83,11 @@ def _put_first(
 ) -> None:
     """Put ``layer``, from ``place``, before the layers of ``net``, whose list is at ``where``."""
     first = Written(layer, {} if place is None else {(): place}, None)
-    layers = [first, *take(net.layer, origins, where, None)]
+    layers = [first, *remove_elements(net.layer, origins, where, None)]
     messages = [each.message for each in layers]
     del net.layer[:]
     net.layer.extend(messages)
-    put(layers, origins, where)
+    insert_elements(layers, origins, where)
 
 
 def _shapes(net: pb.NetParameter, place: Origin | None) -> list[pb.BlobShape]:
@@ -200,7 +200,7 @@ def _upgrade_layers(
             place,
         )
     notes: list[Note] = []
-    old = take(net.layers, origins, (*where, "layers"), path)
+    old = remove_elements(net.layers, origins, (*where, "layers"), path)
     if any(layer.message.HasField("layer") for layer in old):
         old, notes = v0.upgrade(old, net.input)
         notes.append(Note(f"{_DONE}V0LayerParameter", place))
@@ -210,7 +210,7 @@ def _upgrade_layers(
     notes.append(Note(f"{_DONE}V1LayerParameter", place))
     del net.layers[:]
     net.layer.extend(layer.message for layer in layers)
-    put(layers, origins, (*where, "layer"))
+    insert_elements(layers, origins, (*where, "layer"))
     return notes
 
 

@@ -29,7 +29,7 @@ class Written(Generic[M]):
         return None if self.path is None else locate(self.origins, where, self.path)
 
 
-def take(messages: Iterable[M], origins: Origins, prefix: FieldPath, path: str | None) -> list[Written[M]]:
+def remove_elements(messages: Iterable[M], origins: Origins, prefix: FieldPath, path: str | None) -> list[Written[M]]:
     """Remove the elements of the list at ``prefix`` from ``origins``; return them with their places."""
     elements = [Written(message, {}, path) for message in messages]
     at = len(prefix)
@@ -40,7 +40,7 @@ def take(messages: Iterable[M], origins: Origins, prefix: FieldPath, path: str |
     return elements
 
 
-def put(elements: Iterable[Written[M]], origins: Origins, prefix: FieldPath) -> None:
+def insert_elements(elements: Iterable[Written[M]], origins: Origins, prefix: FieldPath) -> None:
     """Enter the places of ``elements``, which are now the list at ``prefix``, into ``origins``."""
     for index, element in enumerate(elements):
         for key, origin in element.origins.items():
