@@ -44,7 +44,7 @@ from bpt.cli import (
     watch,
 )
 from bpt.cli.options import NO_PYTHON_LAYERS, Parser, add_no_python_layers
-from bpt.system.comm.proxy import divide
+from bpt.system.comm.proxy import fork_proxy
 
 if TYPE_CHECKING:
     from bpt.system.comm.base import Communicator
@@ -158,9 +158,9 @@ def _main(argv: Sequence[str] | None) -> int:
         if arguments.command in ABOUT_JOBS:
             return int(ABOUT_JOBS[arguments.command].run(arguments))
     except BptError as error:
-        from bpt.system.comm.rank_failure import tell_before_start  # only now, for the same reason as in _run
+        from bpt.system.comm.rank_failure import report_before_start  # only now, for the same reason as in _run
 
-        return tell_before_start(error)
+        return report_before_start(error)
     if arguments.command is None:
         parser.print_help()
         return 0
@@ -180,7 +180,7 @@ def _interrupted(ends: bool) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.command in SAVE_AT_THE_END:
-        divide()
+        fork_proxy()
     # To look for other devices' packages torch would read what is said of each package that is installed.
     os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
     with importing():  # only now, so that --help does not wait for numpy and torch

@@ -32,7 +32,7 @@ def run_tool(parser: Parser, action: Callable[[argparse.Namespace], int | None],
         if isinstance(error, BrokenPipeError) and nobody_reads():
             return 1
         failure = Failure.of(error)
-        failure.tell()
+        failure.report()
         return failure.status
 
 

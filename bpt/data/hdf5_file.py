@@ -20,7 +20,7 @@ from bpt.data.sampler import Integers
 from bpt.data.source import a_few
 from bpt.graph.layer_spec import Shape, count
 from bpt.system.device import CPU
-from bpt.system.device.memory_use import obtainable
+from bpt.system.device.memory_use import obtainable_memory
 
 if TYPE_CHECKING:
     import h5py
@@ -199,7 +199,7 @@ def _shape(path: Path, file: h5py.File, name: str, allow_external: bool) -> Shap
     if not dataset.ndim:
         raise FileError(path, f'dataset "{name}" is a single number, not rows')
     shape: Shape = tuple(dataset.shape)
-    size, memory = count(shape) * np.dtype(np.float32).itemsize / 2**30, obtainable(CPU) / 2**30
+    size, memory = count(shape) * np.dtype(np.float32).itemsize / 2**30, obtainable_memory(CPU) / 2**30
     if size > memory:
         raise FileError(
             path,

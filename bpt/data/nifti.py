@@ -16,7 +16,7 @@ from bpt.base.errors import FileError, UserError, did_you_mean
 from bpt.base.native_paths import native_path, windows_hint
 from bpt.base.user_files import refuse_file
 from bpt.system.device import CPU
-from bpt.system.device.memory_use import obtainable
+from bpt.system.device.memory_use import obtainable_memory
 
 Volume: TypeAlias = NDArray[np.float32]
 """A volume (D, H, W)."""
@@ -103,7 +103,7 @@ def _check_shape(path: object, shape: tuple[int, ...]) -> None:
 
 def _check_size(path: object, size: int) -> None:
     """Accept so many bytes of voxels, which the header announces: nibabel makes room for them before it reads."""
-    memory = obtainable(CPU)
+    memory = obtainable_memory(CPU)
     if size > memory:
         announced, free = size / 2**30, memory / 2**30
         raise FileError(path, f"announces voxels of {announced:.3g} GiB, but there are {free:.1f} GiB of memory")

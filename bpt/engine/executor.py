@@ -200,7 +200,7 @@ class Executor:
         self._iteration, self._pass, self._grad, self._debug = iteration, number, grad, debug
         self._loss = torch.zeros((), dtype=torch.float64, device=self.operator.device)
         if self._events.flight:
-            self._events.flight.come_to(iteration, self._layers_of)
+            self._events.flight.begin_iteration(iteration, self._layers_of)
 
     def _execute(self, instruction: Instruction) -> None:
         self.before(self._iteration, instruction)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from bpt.base.errors import LayerError, UnknownNameError, UserError, did_you_mean
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto import fork_fields
-from bpt.config.proto.fields import must_be_number, not_numbers
+from bpt.config.proto.fields import non_finite_fields, non_finite_message
 from bpt.config.proto.parse import SETTINGS, type_today, unknown_settings
 from bpt.graph.backward import mark_backward
 from bpt.graph.layer_graph import AUTOMATIC, Edge, LayerGraph, LayerNode
@@ -192,8 +192,8 @@ def _check_settings(spec: LayerSpec) -> None:
         known = [name.removesuffix(SETTINGS) for name in names if name.endswith(SETTINGS)]
         hint = did_you_mean(unknown.removesuffix(SETTINGS), known, closely=True).replace('"?', f'{SETTINGS}"?')
         raise spec.error(f'there are no settings "{unknown}"{hint}', unknown)
-    for way, number in not_numbers(spec.param):
-        raise spec.error(must_be_number(way, number), *way)
+    for way, number in non_finite_fields(spec.param):
+        raise spec.error(non_finite_message(way, number), *way)
     for where, words in fork_fields.refused(spec.param):
         raise spec.error(words, *where)
 

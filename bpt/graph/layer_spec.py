@@ -138,7 +138,7 @@ class LayerType(Protocol):
     def flops(self, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
         """Floating-point operations of one forward pass (a multiply-add counts as two)."""
 
-    def keeps(self, spec: LayerSpec) -> float:
+    def saved_for_backward(self, spec: LayerSpec) -> float:
         """Return for each number of its tops, how many training keeps for it until it has run backward."""
 
     def autocast(self, spec: LayerSpec) -> Autocast:

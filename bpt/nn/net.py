@@ -22,7 +22,7 @@ from bpt.nn.fusion.operations import Operation
 from bpt.nn.layers import LAYERS, DataLayer, Layer
 from bpt.nn.layers.fillers import fill
 from bpt.nn.layers.filter import behind_filters, refit
-from bpt.nn.layers.graph_tracing import is_written_down
+from bpt.nn.layers.graph_tracing import is_compiling_or_tracing
 from bpt.nn.layers.layer_text import blobs_in_text, notice_unused_settings
 from bpt.nn.pass_context import CurrentPass, PassContext
 from bpt.system.device.torch_errors import kernel_error
@@ -225,14 +225,14 @@ class Net(nn.Module):
         return layer
 
     @property
-    def kept(self) -> tuple[tuple[Tensor, ...], ...]:
-        """What each layer has kept for the next pass, see ``Layer.kept``; may be set."""
-        return tuple(self.layer(node).kept for node in self.graph.nodes)
+    def hidden_states(self) -> tuple[tuple[Tensor, ...], ...]:
+        """What each layer has kept for the next pass, see ``Layer.hidden_state``; may be set."""
+        return tuple(self.layer(node).hidden_state for node in self.graph.nodes)
 
-    @kept.setter
-    def kept(self, states: Sequence[tuple[Tensor, ...]]) -> None:
+    @hidden_states.setter
+    def hidden_states(self, states: Sequence[tuple[Tensor, ...]]) -> None:
         for node, kept in zip(self.graph.nodes, states, strict=True):
-            self.layer(node).kept = kept
+            self.layer(node).hidden_state = kept
 
     def data_layers(self) -> dict[str, DataLayer]:
         """Layer name → layer, for the layers that read a data set."""
@@ -294,7 +294,7 @@ class Net(nn.Module):
 
     def _steps(self, run: range, keep: Collection[int] | None) -> Sequence[FusionStep]:
         """Return the layers of a ``run`` in the order in which they run, fused where nobody wants the blobs between."""
-        if keep is None or self._behind_filters or is_written_down():  # a compiler fuses by itself
+        if keep is None or self._behind_filters or is_compiling_or_tracing():  # a compiler fuses by itself
             return one_by_one(self.graph, run)
         grad = torch.is_grad_enabled()
         key = self._fixed, run, frozenset(keep), grad, tuple(layer.training for layer in self.layers)
@@ -387,7 +387,10 @@ class Net(nn.Module):
         return values
 
     def typed(self, top: Tensor) -> Tensor:
-        """What a layer without bottoms has made, which is float32, or what is handed out, in the run's precision."""
+        """Return ``top``, made by a layer without bottoms or given by the caller, in the run's precision.
+
+        Tops in other than floating-point numbers do not change.
+        """
         return top.to(self.context.precision.compute) if top.dtype in (torch.float32, *HALF) else top
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:

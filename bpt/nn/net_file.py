@@ -1,4 +1,4 @@
-"""A network file's layers and shapes for ``bpt draw`` and net_summary, though its data may not be here."""
+"""The layers and shapes of a network file for ``bpt draw`` and net_summary, even without its data."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class NetFile:
 
     Attributes:
         plan: its text and state.
-        layers: those of the phase, with their numbers in the text.
-        graph: ``None``: the shapes are not known.
-        notes: what had to be assumed, or why there is no graph.
+        layers: the layers of the phase, with their numbers in the text.
+        graph: the graph; ``None`` if the shapes are unknown.
+        notes: the assumptions, or why there is no graph.
     """
 
     plan: NetPlan
@@ -44,7 +44,7 @@ class NetFile:
 
     @property
     def shapes(self) -> dict[tuple[int, int], Shape]:
-        """(a layer's number in the text, a top's) → the top's shape."""
+        """The shape of each top, by (a layer's number in the text, the top's number)."""
         if self.graph is None:
             return {}
         nodes = iter(self.graph.nodes)
@@ -67,12 +67,12 @@ def read_net_file(
 ) -> NetFile:
     """Return the net at ``path``.
 
-    Data that are not here are taken to be images of the size that the text crops or resizes them to.
+    Missing data are assumed to be images of the size to which the text crops or resizes them.
 
     Args:
-        shape: of a sample; the data are not looked at then.
-        batch: samples that take the place of the text's; 0: those of the text.
-        needs_shapes: refuse a net whose shapes cannot be found out, instead of saying so in the notes.
+        shape: the shape of a sample; the data are then not read.
+        batch: the number of samples that replaces the text's; 0 keeps the text's.
+        needs_shapes: refuse a net whose shapes cannot be found, instead of reporting it in the notes.
 
     Raises:
         UserError: the text is wrong; with ``needs_shapes`` also if its shapes do not fit or cannot be known.
@@ -82,13 +82,13 @@ def read_net_file(
     numbers = {id(spec): number for number, spec in enumerate(specs)}
     layers = tuple((numbers[id(spec)], spec) for spec in filter_layers(specs, plan.state))
     if not layers:
-        build_graph_of(plan)  # which says that nothing is left
+        build_graph_of(plan)  # it reports that no layer is left
     notes: list[str] = []
     try:
         used, notes = _with_inputs(plan, [number for number, _ in layers], shape, batch)
         return NetFile(plan, layers, build_graph_of(used), tuple(notes))
     except UserError as error:
-        reason = "; ".join((str(error), *notes))  # the net may be right, and what was assumed wrong
+        reason = "; ".join((str(error), *notes))  # the net may be right, and the assumptions wrong
         if needs_shapes:
             if notes:
                 raise UserError(reason) from None
@@ -97,7 +97,7 @@ def read_net_file(
 
 
 def _with_inputs(plan: NetPlan, layers: list[int], shape: Shape, batch: int) -> tuple[NetPlan, list[str]]:
-    """Return the net with Input layers for data layers whose data are not here, and with batches of ``batch``."""
+    """Return the net with Input layers for data layers whose data are missing, and with batches of ``batch``."""
     param = pb.NetParameter()
     param.CopyFrom(plan.source.param)
     notes = []
@@ -157,7 +157,7 @@ def _set_batch(layer: pb.LayerParameter, batch: int) -> None:
 
 
 def _sample(layer: pb.LayerParameter) -> Shape:
-    """Return what the text tells of a sample's shape; () if it is not enough."""
+    """Return the shape of a sample as far as the text gives it; () if it is incomplete."""
     transform, image = layer.transform_param, layer.image_data_param
     resize = transform.resize_param
     height = transform.crop_size or transform.crop_h or image.new_height or resize.height

@@ -1,8 +1,8 @@
-"""PassContext: what a layer may know of the run and of its pass, above all the seed of everything random.
+"""PassContext: the state of the run and of the pass that layers may read, above all the seed of random numbers.
 
-Random numbers never come from a hidden global state: each draw has a generator of its own, seeded from
-the run's seed and from what is drawn (a layer's filler; a layer's mask of one iteration). So a resumed
-run draws what the uninterrupted one would have drawn.
+Random numbers never come from a hidden global state. Each draw has its own generator, seeded from the run's seed and
+from the purpose of the draw (a layer's filler; a layer's mask of one iteration). So a resumed run draws the numbers
+that the uninterrupted one would have drawn.
 """
 
 from __future__ import annotations
@@ -25,37 +25,32 @@ def _alone(tensor: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class PassContext:
-    """One object a pass: the operator makes the next one by ``replace``, and the Net hands it to all its layers.
+    """The facts about a run and a pass that layers may read; one frozen object for each pass.
 
-    With many ranks the net's text, its graph and its blobs' shapes tell of the whole batch; each rank runs the
-    layers on its own samples. What a layer must know of that stands here, and a rank that is alone has the same
-    with one share: the whole.
-
-    Of the run:
+    The operator makes the next one by ``replace``, and the Net hands it to all its layers. With many ranks the net's
+    text, its graph and its blobs' shapes describe the whole batch. Each rank runs the layers on its own samples. A
+    single rank has one share: the whole. The attributes up to ``micro_batch_splits`` are those of the run, the others
+    those of the pass.
 
     Attributes:
-        seed: of everything random.
-        precision: of parameters, and of what layers make and take.
-        split: the share that this rank has of a batch whose text says so many samples.
-        ranks: how many ranks share a batch.
-        total: the sum of a tensor over the ranks that share a batch, without gradient; a collective call, made by all
-            of them in the same order. May overwrite its argument.
-        keeps_batches: each rank has whole batches, whose samples belong together: shares are never rotated.
+        seed: the seed of all random numbers.
+        precision: the number types of parameters, and of the bottoms and tops of layers.
+        split: returns the share of this rank in a batch of the text's size.
+        ranks: the number of ranks that share a batch.
+        total: returns the sum of a tensor over the ranks that share a batch, without gradient. It is a collective call,
+            which all of them make in the same order. It may overwrite its argument.
+        keeps_batches: whether each rank has whole batches, whose samples belong together; shares are then never
+            rotated.
         sync_batch_norm: ``parallel_param``'s field of this name.
-        unweighted: ``balance_param { normalizer: UNIFORM }``: each rank's mean counts alike.
-        micro_batch_splits: a rank's share goes through the net in so many micro-batches. If there are several numbers,
-            parts are split again; the last one is that of the micro-batches of a rank, and those before stand for
-            ranks.
-
-    Of the pass:
-
-    Attributes:
-        iteration: the solver's, from 0.
-        pass_number: which of the iteration's ``iter_size`` passes.
-        micro_batch: which one the layers have now; ``None``: the whole share.
-        rotation: shares are rotated by this part of the batch.
-        columns: layers run on a slice of the features (axis 1) of all samples of their group.
-        loss_scale: diffs are so many times what they are without it, since those of losses begin so.
+        unweighted: ``balance_param { normalizer: UNIFORM }``: the mean of each rank counts the same.
+        micro_batch_splits: the numbers of micro-batches into which a rank's share is split. With several numbers, parts
+            are split again. The last one is that of the micro-batches of a rank; those before represent ranks.
+        iteration: the solver's iteration, from 0.
+        pass_number: the number of the pass among the ``iter_size`` passes of the iteration.
+        micro_batch: the current micro-batch; ``None`` means the whole share.
+        rotation: the part of the batch by which shares are rotated.
+        columns: the slice of the features (axis 1) of all samples of the group on which layers run.
+        loss_scale: the factor of all diffs, with which those of losses begin.
     """
 
     seed: int = 0
@@ -75,29 +70,29 @@ class PassContext:
     loss_scale: float = 1.0
 
     def generator(self, *key: str | int, device: torch.device | str = "cpu") -> torch.Generator:
-        """Return a generator for what ``key`` names; the same every time it is asked for."""
+        """Return a generator for the purpose ``key``; each call returns the same one."""
         return torch.Generator(device).manual_seed(derive_seed(self.seed, *key))
 
     def pass_generator(self, *key: str | int, device: torch.device | str = "cpu") -> torch.Generator:
-        """Like ``generator``, but different in every forward pass of training."""
+        """Return a generator like ``generator``, but a different one in every forward pass of training."""
         return self.generator(*key, self.iteration, self.pass_number, device=device)
 
     @property
     def rotates(self) -> bool:
-        """Whether ranks get other samples of a batch in each epoch: they, or splits that stand for them."""
+        """Whether the samples of a rank, or of a split that represents one, change in each epoch."""
         return not self.keeps_batches and (self.ranks > 1 or math.prod(self.micro_batch_splits[:-1]) > 1)
 
     @property
     def is_divided(self) -> bool:
-        """Whether layers have some samples of the batch only."""
+        """Whether layers have only a part of the batch."""
         return self.ranks > 1 or self.micro_batch is not None
 
     def share(self, samples: int) -> Share:
-        """What layers have now of a batch whose text says so many samples: of this rank's share, the micro-batch."""
+        """Return the samples that layers now have of a batch of the text's size: this rank's share or micro-batch."""
         return self.part_of(self.split(samples))
 
     def part_of(self, share: Share) -> Share:
-        """Of a share, the micro-batch that layers have now."""
+        """Return the current micro-batch of a share."""
         if self.micro_batch is None:
             return share
         parts = math.prod(self.micro_batch_splits)
@@ -107,12 +102,12 @@ class PassContext:
         return share
 
     def own_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape that layers have now of a blob whose shape, for the whole batch, is ``shape``."""
+        """Return the current shape of a blob whose shape, for the whole batch, is ``shape``."""
         return (self.share(shape[0]).count, *shape[1:]) if self.is_divided and shape else shape
 
 
 class CurrentPass:
-    """Where the layers of one net find the context of the pass under way; only their Net sets it."""
+    """The holder of the current context for the layers of one net; only their Net sets it."""
 
     __slots__ = ("context",)
 

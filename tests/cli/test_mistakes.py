@@ -339,7 +339,7 @@ MISTAKES = {
 @pytest.mark.usefixtures("inputs")
 def test_a_mistake_is_answered_in_one_line(name: str, bpt: Bpt, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    monkeypatch.setattr(making, "obtainable", lambda device: 2**34)
+    monkeypatch.setattr(making, "obtainable_memory", lambda device: 2**34)
     mistake = MISTAKES[name]
     mistake.change()
     outcome = bpt(*TRAIN, *mistake.flags)

@@ -45,7 +45,7 @@ def test_what_no_memory_holds_is_refused_by_layer_and_size(
     layer: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before any of it is allocated."""
-    monkeypatch.setattr(making, "obtainable", lambda device: 16 * 2**30)
+    monkeypatch.setattr(making, "obtainable_memory", lambda device: 16 * 2**30)
     first = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } } '
     text = f'{first if "bottom" in layer else ""}layer {{ name: "L" {layer} }}'
     tmp_path.joinpath("net.prototxt").write_text(text)

@@ -12,7 +12,7 @@ import pytest
 from bpt.base.errors import LayerError, PrototxtError
 from bpt.config.plan.nets import make_state
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.config.proto.fields import not_numbers
+from bpt.config.proto.fields import non_finite_fields
 from bpt.config.proto.parse import parse_text
 from bpt.config.proto.sources import read_solver
 from bpt.graph.build import build_graph
@@ -59,15 +59,15 @@ def test_every_number_of_a_solver(way: Way, value: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["clip_param { min: -inf max: inf }", "threshold_param { threshold: inf }"])
 def test_no_limit_is_infinite(text: str) -> None:
-    assert not list(not_numbers(parse_text(text, pb.LayerParameter).message))
+    assert not list(non_finite_fields(parse_text(text, pb.LayerParameter).message))
 
 
 def test_values_of_blobs_are_not_looked_at() -> None:
     layer = pb.LayerParameter(blobs=[pb.BlobProto(data=[math.nan])])
-    assert not list(not_numbers(layer))
+    assert not list(non_finite_fields(layer))
 
 
 def test_the_place_in_a_list() -> None:
     layer = parse_text("param { lr_mult: 1 } param { decay_mult: inf }", pb.LayerParameter).message
-    ((way, number),) = not_numbers(layer)
+    ((way, number),) = non_finite_fields(layer)
     assert (way, number) == (("param", 1, "decay_mult"), math.inf)

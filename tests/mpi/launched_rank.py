@@ -8,7 +8,7 @@ import sys
 
 from bpt.system.comm import rank_failure
 from bpt.system.comm.base import Communicator
-from bpt.system.comm.cores import allowed, share_cores
+from bpt.system.comm.cores import allowed_cpus, share_cores
 from bpt.system.comm.launch import local_ranks
 
 SET = "OMPI_MCA_mpi_yield_when_idle", "OMPI_MCA_btl"  # by bpt, unless the user has
@@ -16,7 +16,7 @@ SET = "OMPI_MCA_mpi_yield_when_idle", "OMPI_MCA_btl"  # by bpt, unless the user 
 
 def main(comm: Communicator) -> None:
     place = local_ranks(comm), local_ranks(comm, {})  # by the environment, by host names
-    facts = [comm.rank, comm.size, share_cores(comm), sorted(allowed()), *place, comm.describe(), comm.concurrent]
+    facts = [comm.rank, comm.size, share_cores(comm), sorted(allowed_cpus()), *place, comm.describe(), comm.concurrent]
     sys.stdout.write(json.dumps([*facts, *map(os.environ.get, SET)]) + "\n")
 
 

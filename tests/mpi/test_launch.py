@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bpt.system.comm.cores import allowed, physical
+from bpt.system.comm.cores import allowed_cpus, physical_cores
 from tests.support.mpirun import mpi_environment, mpirun, needs_mpi
 
 pytestmark = needs_mpi
@@ -26,11 +26,11 @@ def facts(ranks: int, *options: str, threads: str = "", oversubscribe: bool = Tr
 
 
 def test_ranks_find_each_other_and_share_the_node() -> None:
-    cores = physical(allowed())
+    cores = physical_cores(allowed_cpus())
     ranks = facts(3)
     assert sorted(found[4] for found in ranks) == [[0, 3], [1, 3], [2, 3]]  # mpirun may number them in another order
     for rank, found in enumerate(ranks):
-        assert found[:4] == [rank, 3, max(1, cores // 3), sorted(allowed())]
+        assert found[:4] == [rank, 3, max(1, cores // 3), sorted(allowed_cpus())]
         assert found[5] == [rank, 3]
         assert "MPI" in found[6]["library"]
         assert found[6]["fault tolerance"] == "off"
@@ -42,14 +42,14 @@ def test_ranks_find_each_other_and_share_the_node() -> None:
 def test_a_binding_that_nobody_asked_for_is_undone() -> None:
     """Open MPI binds one rank, or two, to a core each, so that a rank would have one thread on a node of 64."""
     ((_, _, threads, cpus, *_),) = facts(1, oversubscribe=False)
-    assert cpus == sorted(allowed())
-    assert threads == physical(allowed())
+    assert cpus == sorted(allowed_cpus())
+    assert threads == physical_cores(allowed_cpus())
 
 
-@pytest.mark.skipif(physical(allowed()) < 2, reason="needs two cores")
+@pytest.mark.skipif(physical_cores(allowed_cpus()) < 2, reason="needs two cores")
 def test_a_binding_that_the_user_asked_for_stays() -> None:
     ((_, _, threads, cpus, *_),) = facts(1, "--bind-to", "core", oversubscribe=False)
-    assert physical(set(cpus)) == 1
+    assert physical_cores(set(cpus)) == 1
     assert threads == 1
 
 

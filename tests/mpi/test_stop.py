@@ -123,7 +123,7 @@ def test_a_launcher_that_is_told_to_end(how: Callable[[int], None], options: Seq
         assert job.rest() != 0
         all_end(process.pid, seconds=60)
     left_all_in_order(job)
-    assert f"SIGTERM: training stops after the iteration under way. Process {job.first} writes what is due" in job.log
+    assert f"SIGTERM: training stops after the current iteration. Process {job.first} writes its snapshot" in job.log
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ class StandIn:
     def flops(self, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
         return 0
 
-    def keeps(self, spec: LayerSpec) -> float:
+    def saved_for_backward(self, spec: LayerSpec) -> float:
         return 1.0
 
     def allow_force_backward(self, bottom: int) -> bool:

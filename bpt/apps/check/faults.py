@@ -22,7 +22,7 @@ from bpt.config.plan.run_plan import FaultSpec
 from bpt.engine.instructions import Instruction
 from bpt.system.comm.base import Communicator
 from bpt.system.events.event import Event
-from bpt.system.events.totals import Totals, seconds_computing
+from bpt.system.events.totals import Totals, total_busy_seconds
 from bpt.train.runtime.runtime import Runtime
 
 
@@ -162,7 +162,7 @@ def injected(runtime: Runtime, faults: Sequence[AnyFault]) -> Iterator[None]:
     before: list[Instruction] = []
 
     def pause(iteration: int) -> None:
-        computed, start = seconds_computing(totals.take()), time.perf_counter()
+        computed, start = total_busy_seconds(totals.take()), time.perf_counter()
         time.sleep(sum(fault.pause(iteration, computed) for fault in slow))
         if before:
             here = runtime.events

@@ -48,9 +48,9 @@ class OrderlyStop:
         if gone and not self._gone:
             self._gone = now
             if not self._first:
-                proxied = proxy.own()
+                proxied = proxy.own_proxy()
                 assert proxied
-                proxied.has_lost_ranks = gone
+                proxied.lost_ranks = gone
         self._first = self._first or now
         before = self._gone == self._first
         if gone and now - self._gone > (_FAILED if before else _LEFT):
@@ -72,7 +72,7 @@ def stopping_in_order(world: Communicator, signals: SignalActions, in_step: bool
     tolerant = world.describe().get("fault tolerance") == "on"
     peers = Peers({} if tolerant else others)
     stop = OrderlyStop(signals, peers, in_step)
-    if proxied := proxy.own():
+    if proxied := proxy.own_proxy():
         proxied.watch = stop.problem
     try:
         with signals.before_training():

@@ -11,10 +11,10 @@ import torch
 
 from bpt.apps.doctor.findings import Attempt, Finding, Ranks, Section, grouped, note, ok, problem, spans, warning
 from bpt.base.log import columns
-from bpt.system.comm.cores import allowed, cpu_time, physical
+from bpt.system.comm.cores import allowed_cpus, cpu_time, physical_cores
 from bpt.system.comm.launch import launched
 from bpt.system.comm.neighbours import HostLoad, MachineLoad, host_loads
-from bpt.system.device.memory_use import available, installed
+from bpt.system.device.memory_use import available_memory, installed_memory
 
 _ALIKE = 1.25  # ranks whose cores differ by less are alike
 _DIVIDE_BATCHES = (
@@ -66,16 +66,16 @@ class RankPlace:
 
 def place_here(device: Attempt[torch.device]) -> RankPlace:
     """Return where this rank runs."""
-    cpus = allowed()
+    cpus = allowed_cpus()
     launcher_cpus = _launcher_cpus() or cpus
     return RankPlace(
         cpus=cpus,
         launcher_cpus=launcher_cpus,
-        cpus_a_core=len(launcher_cpus) / physical(launcher_cpus),
+        cpus_a_core=len(launcher_cpus) / physical_cores(launcher_cpus),
         quota=cpu_time(),
         threads=torch.get_num_threads(),
-        memory=installed(),
-        free=available(),
+        memory=installed_memory(),
+        free=available_memory(),
         device=str(device.value) if device.value is not None else "",
         device_error=device.message,
         gpus=tuple(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())),

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from bpt.apps.doctor.findings import Finding, Ranks, Section, attempt, note, ok, problem
 from bpt.base.atomic import leftovers
-from bpt.system.comm.processes import folder as folder_of_windows
+from bpt.system.comm.processes import shared_folder as folder_of_windows
 from bpt.train.state.in_memory import OF_SNAPSHOTS
 from bpt.train.state.prefix_lock import PrefixLock
 

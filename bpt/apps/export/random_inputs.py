@@ -14,7 +14,7 @@ from torch import Tensor
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import Edge, LayerGraph, LayerNode
 from bpt.graph.layer_spec import Shape, count
-from bpt.nn.layers.soft_labels import are_distributions
+from bpt.nn.layers.labels import are_distributions
 
 Pictures = Callable[[int, np.random.Generator], NDArray[np.float32]]
 """Makes so many prepared pictures, (N, channels, height, width)."""

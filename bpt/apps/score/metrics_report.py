@@ -20,8 +20,8 @@ from bpt.base.atomic import atomic_file, check_place
 from bpt.base.errors import FileError, UserError
 from bpt.base.log import columns, number
 from bpt.base.user_files import UnreadableError, read_bytes
-from bpt.nn.layers.listed import is_evaluated
 from bpt.nn.net import Net
+from bpt.nn.net_graph import is_evaluated
 from bpt.system.comm.base import Communicator
 from bpt.train.metrics import Confusion, ConfusionWatch, ScoreWatch
 from bpt.train.metrics.classifier_layer import classifying_node, find_classifier

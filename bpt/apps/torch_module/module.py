@@ -23,7 +23,7 @@ from bpt.config.plan.nets import NetPlan
 from bpt.config.precision import FLOAT32, Precision
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn import net as core
-from bpt.nn.layers.graph_tracing import is_written_down, not_compiled
+from bpt.nn.layers.graph_tracing import is_compiling_or_tracing, not_compiled
 from bpt.nn.net import Net
 from bpt.nn.net_graph import build_graph_of
 from bpt.nn.pass_context import PassContext
@@ -61,7 +61,7 @@ class Module(nn.Module):
         self.training = net.training
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
-        if is_written_down():  # tracers make other things of shapes, and stumble over what catches errors
+        if is_compiling_or_tracing():  # tracers make other things of shapes, and stumble over what catches errors
             return self._run(*inputs)
         self._fitting.check(inputs)
         try:

@@ -102,7 +102,7 @@ def state_of(net: Net) -> ModuleState:
     recurrent = {name: part for name, part in net.layers.named_modules() if isinstance(part, Recurrent)}
     return ModuleState(
         {name: dict(_attributes(part)) for name, part in net.layers.named_modules()},
-        {name: layer.kept for name, layer in recurrent.items()},
+        {name: layer.hidden_state for name, layer in recurrent.items()},
         {name: layer.position for name, layer in net.data_layers().items()},
     )
 
@@ -120,7 +120,7 @@ def set_state(net: Net, state: ModuleState) -> None:
     for name, kept in state.kept.items():
         layer = parts[name]
         assert isinstance(layer, Recurrent)
-        layer.kept = kept
+        layer.hidden_state = kept
     for name, position in state.positions.items():
         net.data_layers()[name].position = position
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from bpt.base.errors import PrototxtError
 from bpt.base.origin import FieldPath, Origin
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.config.proto.sources import NetSource, looked_for, net_source, read_net, resolve_path
+from bpt.config.proto.sources import NetSource, net_source, read_net, resolve_path, searched_places
 
 LOG = logging.getLogger("bpt")
 
@@ -151,7 +151,7 @@ def _source(plan: SolverNets, field: str, index: int | None = None) -> tuple[Net
             if os.path.lexists(path):
                 raise
             # Neither from the current folder nor beside the solver.
-            raise PrototxtError(f"{error} ({looked_for(value, plan.path)})", plan.origin(field)) from None
+            raise PrototxtError(f"{error} ({searched_places(value, plan.path)})", plan.origin(field)) from None
     prefix = (field,) if index is None else (field, index)
     origins = {path[len(prefix) :]: origin for path, origin in plan.origins.items() if path[: len(prefix)] == prefix}
     return net_source(value, plan.path, origins), field

@@ -1,7 +1,7 @@
 """Binary protobuf files in and out: weights, solver states, mean images.
 
-The outline of the format, which fields there are and where their contents lie, is read without parsing; from it and
-from other signs it is told what kind of file something is, so that a wrong one can be named.
+The outline of the format, its fields and the places of their contents, is read without parsing. The outline and other
+signs show the kind of a file, so that an error can name it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class CutError(MalformedError):
     """An error: the bytes end inside a field, of this number and wire type."""
 
     def __init__(self, number: int, wire_type: int) -> None:
-        super().__init__("a field that does not end")
+        super().__init__("an incomplete field")
         self.number, self.wire_type = number, wire_type
 
 
@@ -49,7 +49,8 @@ class WireField(NamedTuple):
 def outline(data: bytes | _Content) -> Iterator[WireField]:
     """Yield the top-level fields of a serialised message; contents are skipped, not read.
 
-    Raises MalformedError where the data stop making sense, after it has yielded what came before.
+    Raises:
+        MalformedError: where the data stop making sense, after the valid fields.
     """
     position = 0
     while position < len(data):
@@ -65,7 +66,7 @@ def outline(data: bytes | _Content) -> Iterator[WireField]:
         else:
             raise MalformedError(f"wire type {wire_type}")
         if number == 0:
-            raise MalformedError("a field that cannot be")
+            raise MalformedError("an invalid field")
         if end > len(data):
             raise CutError(number, wire_type)
         yield WireField(number, wire_type, start, end)
@@ -73,14 +74,18 @@ def outline(data: bytes | _Content) -> Iterator[WireField]:
 
 
 def read_varint(data: bytes | _Content, position: int) -> tuple[int, int]:
-    """Return the variable-length integer at ``position``, and the position after it. Raises MalformedError."""
+    """Return the variable-length integer at ``position``, and the position after it.
+
+    Raises:
+        MalformedError: there is no such integer.
+    """
     value = 0
     for shift, byte in zip(range(0, 70, 7), data[position : position + 10], strict=False):
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, position
-    raise MalformedError("a number that does not end")
+    raise MalformedError("an incomplete number")
 
 
 def write_varint(value: int) -> bytes:
@@ -94,7 +99,7 @@ def write_varint(value: int) -> bytes:
 
 
 def wire_types(field: FieldDescriptor) -> frozenset[int]:
-    """Return how values of ``field`` may be stored; lists of numbers may be packed or not, whatever is declared."""
+    """Return how values of ``field`` may be stored. Lists of numbers may be packed or not, whatever the schema says."""
     if field.type in (FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES):
         return frozenset({LENGTH})
     one = _STORED_FIXED.get(field.type, VARINT)  # the schema has no other types of fixed width
@@ -116,7 +121,7 @@ _DESCRIPTIONS: dict[FileKind, str] = {
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _FIRST_FIELD = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|#[^\n]*\n)*[A-Za-z_][A-Za-z0-9_]*\s*[:{<]")
-# The state of a large net has thousands of fields, and the first ones tell.
+# The state of a large net has thousands of fields; the first ones are enough.
 _ENOUGH_FIELDS = 64
 _LAYER = 100  # the number of a net's layers
 _ONNX = FileFormat("an ONNX model", "bpt writes ONNX (bpt export) and does not read it")
@@ -129,9 +134,12 @@ _ONNX_MAKERS = frozenset(
 def sniff(path: str | os.PathLike[str]) -> FileKind:
     """Return the kind of the file at ``path``.
 
-    ``caffemodel`` (weights: a NetParameter), ``solverstate`` (a SolverState), ``mean`` (a BlobProto),
-    ``hdf5``, ``prototxt`` or ``unknown``; an empty file is unknown. The content decides, not the name, and the
-    start of it is enough. Raises OSError if the file cannot be read.
+    Kinds are ``caffemodel`` (weights: a NetParameter), ``solverstate`` (a SolverState), ``mean`` (a BlobProto),
+    ``hdf5``, ``prototxt`` or ``unknown``, which includes an empty file. The content decides, not the name, and its
+    start is enough.
+
+    Raises:
+        OSError: the file cannot be read.
     """
     with open(path, "rb") as file:
         return kind_of(_Content(file))
@@ -160,7 +168,7 @@ def kind_of(data: bytes | _Content) -> FileKind:
         return "hdf5"
     if recognise(head, len(data)):
         return "unknown"
-    # Text first: a text may by chance look like fields, but binary files have control characters early on.
+    # Text first: a text may look like fields by chance, but binary files have control characters near the start.
     if _FIRST_FIELD.match(head) and not _CONTROL.search(head):
         return "prototxt"
     kind = _message_kind(_top_fields(data))
@@ -170,7 +178,7 @@ def kind_of(data: bytes | _Content) -> FileKind:
 
 
 def recognise_format(data: bytes | _Content) -> FileFormat | None:
-    """Return which other program's file has the content ``data``; None if it is Caffe's, or unknown."""
+    """Return the program whose file has the content ``data``; None if it is Caffe's, or unknown."""
     found = recognise(bytes(data[:HEAD]), len(data))
     if found or kind_of(data) != "unknown":
         return found
@@ -178,7 +186,7 @@ def recognise_format(data: bytes | _Content) -> FileFormat | None:
 
 
 def explain_format(data: bytes | _Content, wanted: str) -> str:
-    """Return the message that ``data`` are something else than ``wanted``; empty if unknown."""
+    """Return the message that ``data`` are something other than ``wanted``; empty if unknown."""
     found = recognise_format(data)
     return found.refuse(wanted) if found else ""
 
@@ -205,7 +213,7 @@ def _top_fields(data: bytes | _Content) -> set[tuple[int, int]]:
             if index == _ENOUGH_FIELDS:
                 break
     except CutError as cut:
-        # The start of a truncated file; of chance bytes the first field is as likely to be cut as any.
+        # This is the start of a truncated file; in random bytes, the first field is cut as often as any other.
         if found or cut.number == _LAYER:
             found.add((cut.number, cut.wire_type))
     except MalformedError:
@@ -243,7 +251,7 @@ __all__ = ["LARGEST_MESSAGE", "read_binary", "read_content", "sniff", "write_bin
 M = TypeVar("M", bound=Message)
 
 LARGEST_MESSAGE = 2**31 - 1
-"""Bytes that protobuf can hold in one message."""
+"""The most bytes of a protobuf message."""
 
 _EXPECTED: dict[str, FileKind] = {
     "NetParameter": "caffemodel",
@@ -256,8 +264,9 @@ _TOO_LARGE = "more than the 2 GB that protobuf can hold; use HDF5 (snapshot_form
 def read_binary(path: str | os.PathLike[str], message_class: type[M]) -> M:
     """Read the message of ``message_class`` that the file at ``path`` holds.
 
-    Raises FileError if the file is missing, cannot be read, is empty, is another kind of file (which is
-    named), is damaged or truncated, or is larger than protobuf allows.
+    Raises:
+        FileError: the file is missing, cannot be read, is empty, is another kind of file (which the message names), is
+            damaged or truncated, or is larger than protobuf allows.
     """
     content = read_content(path, message_class)
     try:
@@ -269,7 +278,10 @@ def read_binary(path: str | os.PathLike[str], message_class: type[M]) -> M:
 
 
 def read_content(path: str | os.PathLike[str], message_class: type[Message]) -> bytes:
-    """Return the bytes of a file that holds a message of ``message_class``, by its outline, as :func:`read_binary`."""
+    """Return the bytes of a file that holds a message of ``message_class``, checked by its outline.
+
+    Errors are those of :func:`read_binary`.
+    """
     try:
         content = read_bytes(path)
     except UnreadableError as error:
@@ -293,7 +305,8 @@ def read_content(path: str | os.PathLike[str], message_class: type[Message]) -> 
 def write_binary(path: str | os.PathLike[str], message: Message) -> None:
     """Write ``message`` to the file at ``path``, completely or not at all, by :mod:`bpt.base.atomic`.
 
-    Raises WriteError if the file cannot be written or the message is larger than protobuf allows.
+    Raises:
+        WriteError: the file cannot be written or the message is larger than protobuf allows.
     """
     try:
         content = message.SerializeToString()

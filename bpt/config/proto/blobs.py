@@ -1,9 +1,9 @@
 """Blobs of files and NumPy arrays, without a Python loop over their numbers.
 
-protobuf hands out a list of floats one by one, which takes minutes for a large net. Serialised, the same list
-is a run of little-endian floats: reading that run, and writing it, takes about as long as copying it.
+protobuf returns a list of floats one by one, which takes minutes for a large net. Serialised, the same list is a run of
+little-endian floats. Reading and writing that run takes about as long as copying it.
 
-NVIDIA's Caffe stores such a run itself, ``raw_data``, of numbers of any type, ``raw_data_type``.
+NVIDIA's Caffe itself stores such a run, ``raw_data``, of numbers of any type, ``raw_data_type``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.binary_files import LENGTH, outline, write_varint
 
 FloatArray = NDArray[np.float32]
-STORED = np.dtype(np.float32).itemsize  # bytes of a number in files that are written, whatever a run computes in
+STORED = np.dtype(np.float32).itemsize  # bytes of a number in written files, in any precision of the run
 
 RAW: dict[int, np.dtype[Any]] = {
     pb.DOUBLE: np.dtype("<f8"),
@@ -36,7 +36,7 @@ _OLD_DIMENSIONS = ("num", "channels", "height", "width")
 _OLD_AXES = len(_OLD_DIMENSIONS)
 _SMALL_FOR_HALF = 2.0**-19
 _MAX_SHARE_OF_SMALL = 0.01
-_LARGEST = 2**31 - 1  # bytes that a message of protobuf can hold
+_LARGEST = 2**31 - 1  # the most bytes of a protobuf message
 
 
 def blob_shape(blob: pb.BlobProto) -> tuple[int, ...]:
@@ -45,7 +45,8 @@ def blob_shape(blob: pb.BlobProto) -> tuple[int, ...]:
     If it has any of the old fields num, channels, height and width, they are its dimensions, as in Caffe: always four,
     and 0 where not set.
 
-    Raises BptError if a dimension is negative.
+    Raises:
+        BptError: a dimension is negative.
     """
     shape: tuple[int, ...] = tuple(blob.shape.dim)
     if is_legacy(blob):
@@ -56,7 +57,7 @@ def blob_shape(blob: pb.BlobProto) -> tuple[int, ...]:
 
 
 def is_legacy(blob: pb.BlobProto) -> bool:
-    """Return whether ``blob`` has its shape in the fields of the time when all blobs had four axes."""
+    """Return whether ``blob`` has its shape in the old fields for blobs of four axes."""
     return any(map(blob.HasField, _OLD_DIMENSIONS))
 
 
@@ -70,7 +71,8 @@ def fits(stored: tuple[int, ...], wanted: tuple[int, ...], legacy: bool) -> bool
 def blob_to_array(blob: pb.BlobProto) -> FloatArray:
     """Return the values of ``blob``, in its shape, as a new float32 array; doubles are rounded.
 
-    Raises BptError if their number does not match the shape.
+    Raises:
+        BptError: the number of values does not match the shape.
     """
     if blob.HasField("raw_data"):
         return _raw_values(blob)
@@ -80,13 +82,14 @@ def blob_to_array(blob: pb.BlobProto) -> FloatArray:
 def array_to_raw_blob(array: ArrayLike, number: int) -> pb.BlobProto:
     """Return a BlobProto as NVIDIA's Caffe writes it: ``raw_data`` of ``number``, FLOAT or FLOAT16.
 
-    Raises BptError for a number that is finite and beyond the range of FLOAT16.
+    Raises:
+        BptError: a finite number is beyond the range of FLOAT16.
     """
     values = np.asarray(array, np.float32)
     with np.errstate(over="ignore"):
         stored = values.astype(RAW[number])
     if not np.array_equal(np.isfinite(stored), np.isfinite(values)):
-        raise BptError(f"a blob of shape {_show(values.shape)} has numbers beyond 65504, which FLOAT16 has not")
+        raise BptError(f"a blob of shape {_show(values.shape)} has numbers beyond 65504, which FLOAT16 cannot hold")
     blob = pb.BlobProto(raw_data=stored.tobytes())
     blob.raw_data_type = number  # type: ignore[assignment]
     if values.shape:
@@ -95,10 +98,11 @@ def array_to_raw_blob(array: ArrayLike, number: int) -> pb.BlobProto:
 
 
 def fits_half(values: FloatArray) -> bool:
-    """Return whether FLOAT16 holds ``values``: none is beyond 65504, and what it loses of small ones does not count.
+    """Return whether FLOAT16 holds ``values``: none is beyond 65504, and the loss of small ones does not matter.
 
-    Below 2^-19 more than half of its digits are gone. Such numbers may stand beside larger ones, if they are few; a
-    vector has none of them, and no row (what one output is made of) has nothing else. Zeros are no small numbers.
+    Below 2^-19 more than half of a number's digits are lost. Such numbers are acceptable beside larger ones, if they
+    are few. A vector must have none of them, and a row (the weights of one output) must have others. Zeros are not
+    small numbers.
     """
     with np.errstate(over="ignore"):
         if not np.array_equal(np.isfinite(values.astype(np.float16)), np.isfinite(values)):
@@ -115,8 +119,8 @@ def fits_half(values: FloatArray) -> bool:
 def which_fit_half(blobs: Sequence[FloatArray], kind: str = "") -> list[bool]:
     """Return for each blob of a layer of the type ``kind`` whether it is stored in FLOAT16.
 
-    Mean, variance and factor of a BatchNorm stay together: the factor divides the others. Where no type is known, the
-    shapes tell.
+    Mean, variance and factor of a BatchNorm stay together: the factor divides the others. Where the type is unknown,
+    the shapes decide.
     """
     fit = [fits_half(values) for values in blobs]
     shapes = [values.shape for values in blobs]
@@ -130,7 +134,8 @@ def which_fit_half(blobs: Sequence[FloatArray], kind: str = "") -> list[bool]:
 def array_to_blob(array: ArrayLike, diff: ArrayLike | None = None) -> pb.BlobProto:
     """Return a BlobProto with the values of ``array``, its shape and, if given, the gradients ``diff``, in float32.
 
-    Raises BptError if ``diff`` has another shape or the blob would be larger than protobuf allows (2 GB).
+    Raises:
+        BptError: ``diff`` has another shape, or the blob would be larger than protobuf allows (2 GB).
     """
     values = np.asarray(array, dtype="<f4")
     gradients = None if diff is None else np.asarray(diff, dtype="<f4")
@@ -173,9 +178,9 @@ def _values(blob: pb.BlobProto, name: str) -> FloatArray:
 
 def _as_array(values: NDArray[Any], shape: tuple[int, ...]) -> FloatArray:
     try:
-        with np.errstate(over="ignore"):  # of doubles
+        with np.errstate(over="ignore"):  # doubles may overflow
             return values.astype(np.float32).reshape(shape)
-    except ValueError:  # too many dimensions, or some too large beside one that is 0
+    except ValueError:  # too many dimensions, or too large ones together with a 0
         raise BptError(f"a blob has the shape {_show(shape)}, which no array can have") from None
 
 

@@ -1,6 +1,6 @@
-"""Compares a net that was written with the bytes that it was read from, both by BVLC's schema alone.
+"""The comparison of a written net with the bytes from which it was read, both by BVLC's schema alone.
 
-The check knows nothing of forks. So it holds what a fork's numbers were taken for against the plain reading.
+The check knows nothing of forks. So it compares the meaning given to a fork's numbers with the plain reading.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _plain(content: bytes) -> bytes:
 
 
 def _parsable(message: bytes, kind: Descriptor) -> bytes:
-    """Return ``message`` without those fields of which the content is not what the schema has there."""
+    """Return ``message`` without the fields whose content does not have the schema's type."""
     parts = []
     for each in outline(message):
         field, content = kind.fields_by_number.get(each.number), message[each.start : each.end]
@@ -111,7 +111,7 @@ def check_net(
 
     Args:
         source, written: serialised nets, the latter in today's format.
-        changed: names of layers, each with a field that is not compared, for it was reported.
+        changed: names of layers, each with a field that is not compared, since it was reported.
         without: fields of layers that are not compared.
 
     Raises:
@@ -135,7 +135,7 @@ def _compare(what: str, wanted: Message, found: Message, without: Collection[str
     for number in sorted(one.keys() | other.keys()):
         field = wanted.DESCRIPTOR.fields_by_number[number]
         if field.name not in without and one.get(number) != other.get(number):
-            raise BptError(f"{field.name} of {what}, read back, is not what it was")
+            raise BptError(f"{field.name} of {what}, read back, has changed")
 
 
 def _by_field(message: Message) -> dict[int, list[bytes]]:

@@ -1,17 +1,17 @@
-"""Compiles the schemas: run ``python -m bpt.config.proto.compile`` (``make proto``) when one of them has changed.
+"""A compiler of the schemas: run ``python -m bpt.config.proto.compile`` (``make proto``) after a change of one.
 
-Writes two files next to each schema, such as ``bpt.config.proto``, both of which are committed:
+It writes two files next to each schema, such as ``bpt.config.proto``, both of which are committed:
 
 ``bpt.desc``
     The compiled schema as a serialised ``FileDescriptorSet``, which ``bpt_pb2.py`` loads.
 ``bpt_pb2.pyi``
     The types of the messages, for mypy and for editors.
 
-Why not the ``bpt_pb2.py`` that protoc generates? Because such a module refuses to run with a protobuf runtime
-older than the compiler that wrote it, and is promised to work with one major version after it only. A
-descriptor is plain data in a format that does not change: one ``bpt.desc`` serves all protobufs from 4.21 on.
+The ``bpt_pb2.py`` that protoc generates is not used. Such a module refuses to run with a protobuf runtime older than
+the compiler that wrote it, and is only guaranteed to work with one later major version. A descriptor is plain data in a
+stable format: one ``bpt.desc`` serves all protobufs from 4.21 on.
 
-The compiler is that of the development dependency ``grpcio-tools``, so that no protoc need be installed.
+The compiler is that of the development dependency ``grpcio-tools``, so no protoc has to be installed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from grpc_tools import protoc
 
 from bpt.base.version import PACKAGE
 
-FOLDER = PACKAGE.parent  # from which schemas are named
+FOLDER = PACKAGE.parent  # the folder to which names of schemas are relative
 SCHEMAS = ("bpt/config/proto/bpt.proto", "bpt/perf/trace/perfetto_trace.proto")
 
 # The stub is protoc's own, down to its long lines, bare generics, and a field that is called "lambda".
@@ -39,7 +39,9 @@ def compile_schema(schema: str, folder: Path = FOLDER) -> dict[Path, bytes]:
     """Compile ``folder``/``schema``; return the content of each generated file by its path.
 
     The schema is registered under the name ``schema``.
-    Raises RuntimeError if it does not compile; protoc has then printed why.
+
+    Raises:
+        RuntimeError: it does not compile; protoc has then printed the reason.
     """
     descriptor = Path(schema).with_suffix(".desc")
     stub = descriptor.with_name(f"{descriptor.stem}_pb2.pyi")

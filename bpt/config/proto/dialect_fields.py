@@ -1,8 +1,8 @@
-"""Fields that are not BVLC's, inside the messages of BVLC's Caffe: which of them a binary net may be read with.
+"""The fields of forks inside the messages of BVLC's Caffe: which of them a binary net may be read with.
 
-A fork's number means something only in that fork. Such a field is read if the net has a sign of its fork and none of
-another that has the number too, or if it has one of bpt's own numbers. Otherwise it is left out, with a note: it is
-never given another meaning. What is BVLC's tells :func:`bpt.config.proto.fields.is_own`.
+The number of a fork's field has a meaning only in that fork. Such a field is read if the net has a sign of its fork and
+none of another that has the number too, or if it has one of bpt's own numbers. Otherwise it is omitted, with a note. It
+never gets another meaning. :func:`bpt.config.proto.fields.is_own` says which fields are BVLC's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bpt.config.proto.binary_files import LENGTH, WireField, outline, wire_types
 from bpt.config.proto.dialect_reading import Fork, Reading
 from bpt.config.proto.fields import FIRST_OWN_NUMBER, is_message, is_own, is_repeated
 
-# Whose a number below bpt's own is, where a message of BVLC's has it in bpt's schema. A number that is not here is read
+# The owners of numbers below bpt's own that messages of BVLC's have in bpt's schema. Other numbers are read
 # in bpt's own files only.
 _OWNERS: Mapping[str, Mapping[int, tuple[Fork, ...]]] = {
     "ConvolutionParameter": dict.fromkeys((19, 20, 21), (Fork.INTEL,)),
@@ -37,9 +37,9 @@ _OWNERS: Mapping[str, Mapping[int, tuple[Fork, ...]]] = {
 }
 # Fields that bpt reads as fields of BVLC's (``upgrade.fork_upgrades``), in numbers that no fork writes.
 _NEVER_IN_FILES = frozenset(("ceil_mode", "hole", "hole_h", "hole_w"))
-# The upgrade turns these into what BVLC's Caffe has: the parameter or the layers change.
+# The upgrade turns these into BVLC's fields: the parameter or the layers change.
 _CHANGING = {"torch_pooling": "pooling_param", "relu": "relu"}
-# Of the old layers, which have numbers of Caffe's own above bpt's first.
+# Fields of the old layers, which have Caffe's own numbers above bpt's first.
 _OF_OLD_LAYERS = frozenset(("bpt.V1LayerParameter.bn_param", "bpt.V1LayerParameter.unpooling_param"))
 _BLOB_VALUES, _RAW = frozenset((5, 6, 8, 9)), frozenset((10, 11, 12, 13))
 
@@ -75,9 +75,9 @@ def known_fields(data: bytes, kind: Descriptor, where: str, name: str, reading: 
     """Return the serialised message ``data`` without the fields that ``reading`` does not explain.
 
     Args:
-        kind: the message, one of BVLC's.
-        where: what it is, in words, for notes.
-        name: the layer's.
+        kind: the message type, one of BVLC's.
+        where: the message in words, for notes.
+        name: the layer's name.
     """
     parts, seen = [], set()
     for each in outline(data):
@@ -85,7 +85,7 @@ def known_fields(data: bytes, kind: Descriptor, where: str, name: str, reading: 
         field = kind.fields_by_number.get(each.number)
         number = each.number
         if field is None or each.wire_type not in wire_types(field):
-            pass  # nothing that the schema reads
+            pass  # the schema has no such field
         elif is_forks(field):
             renamed = _number(field, reading)
             why = (
@@ -95,7 +95,7 @@ def known_fields(data: bytes, kind: Descriptor, where: str, name: str, reading: 
                 else ""
             )  # fmt: skip
             if why:
-                reading.note(f"left out field {number} of {where}, {why}")
+                reading.note(f"omitted field {number} of {where}, {why}")
                 continue
             assert renamed is not None
             seen.add(number)
@@ -112,7 +112,7 @@ def known_fields(data: bytes, kind: Descriptor, where: str, name: str, reading: 
 
 
 def _number(field: FieldDescriptor, reading: Reading) -> int | None:
-    """Return the schema's number of what the net means by the number of ``field``; ``None``: nobody can tell."""
+    """Return the schema's number for the net's meaning of ``field``'s number; ``None`` if it is unknown."""
     assert field.containing_type is not None
     kind, number = field.containing_type.name, field.number
     if reading.is_plain:
@@ -130,7 +130,10 @@ def _number(field: FieldDescriptor, reading: Reading) -> int | None:
 
 
 def _of_dropout(number: int, reading: Reading) -> int | None:
-    """R-FCN has ``scale_train`` 2, SegNet ``sample_weights_test`` 2, NVIDIA ``engine`` 2 and ``random_seed`` 3."""
+    """Return the schema's number of a field of dropout_param.
+
+    R-FCN has ``scale_train`` 2, SegNet ``sample_weights_test`` 2, NVIDIA ``engine`` 2 and ``random_seed`` 3.
+    """
     if reading.is_bpts:
         return number
     fields = pb.DropoutParameter.DESCRIPTOR.fields_by_name
@@ -140,19 +143,19 @@ def _of_dropout(number: int, reading: Reading) -> int | None:
 
 
 def without_second_values(blob: bytes, where: str, reading: Reading) -> bytes:
-    """Return ``blob`` without NVIDIA's ``raw_data`` if it has its values in BVLC's way."""
+    """Return ``blob`` without NVIDIA's ``raw_data`` if it also has its values in BVLC's form."""
     fields = list(outline(blob))
     numbers = {each.number for each in fields}
     if reading.is_plain or not (numbers & _BLOB_VALUES and numbers & _RAW):
         return blob
-    reading.note(f"left out fields 10 to 13 of a blob of {where}, which has its values in field 5 or 8")
+    reading.note(f"omitted fields 10 to 13 of a blob of {where}, which has its values in field 5 or 8")
     return b"".join(
         stored(each.number, each, blob[each.start : each.end]) for each in fields if each.number not in _RAW
     )
 
 
 def is_sign_of_bpt(field: FieldDescriptor | None, each: WireField, content: bytes) -> bool:
-    """Return whether a field has one of bpt's own numbers, and what it holds is what bpt writes there."""
+    """Return whether a field has one of bpt's own numbers, with the type of content that bpt writes there."""
     return field is not None and field.number >= FIRST_OWN_NUMBER and is_own(field) and fits(field, each, content)
 
 

@@ -1,4 +1,4 @@
-"""What is known of a binary net of some Caffe while it is read: its signs, what is noted, and what has changed."""
+"""The state of reading a binary net of some Caffe: its signs, the notes, and the changed fields."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bpt.base.errors import BptError
 
 
 class Dialect(Enum):
-    """The Caffe whose numbers a net is in, where Caffes differ in what a number means."""
+    """The Caffe whose numbers a net has, where the Caffes differ in the meaning of a number."""
 
     BVLC = "BVLC's Caffe"
     NVIDIA = "NVIDIA's Caffe"
@@ -19,7 +19,7 @@ class Dialect(Enum):
 
 
 class Fork(Enum):
-    """A Caffe that leaves signs in a net: numbers, or layer types, that it alone has."""
+    """A Caffe that leaves signs in a net: numbers, or layer types, that only it has."""
 
     NVIDIA = "NVIDIA"
     INTEL = "Intel"
@@ -38,7 +38,7 @@ SIGNS_BY_TYPE: dict[str, Fork] = {
     "DenseImageData": Fork.SEGNET,
     "ImageSegData": Fork.DEEPLAB,
 }
-"""Layer types that tell the Caffe which a net is from."""
+"""Layer types that show which Caffe wrote a net."""
 
 _CHOSEN = {Dialect.NVIDIA: Fork.NVIDIA, Dialect.INTEL: Fork.INTEL, Dialect.INTEL_1_0_5: Fork.INTEL}
 _CONFLICTS = {
@@ -49,14 +49,14 @@ _CONFLICTS = {
 
 @dataclass
 class Reading:
-    """What is known of a net while it is read.
+    """The state of reading a net.
 
     Attributes:
-        signs: the forks of which the net has what they alone write.
-        chosen: the dialect that the caller names; ``None``: the net itself must tell.
-        notes: what is read in other numbers than the schema's, and what is left out.
-        changed: names of layers, each with a field of BVLC's that means another thing in the fork. The field ``relu``:
-            a ReLU follows the layer.
+        signs: the forks whose unique content the net has.
+        chosen: the dialect that the caller names; ``None``: the net itself must show it.
+        notes: fields that are read in other numbers than the schema's, and omitted fields.
+        changed: names of layers, each with a field of BVLC's that has another meaning in the fork. The field ``relu``
+            means that a ReLU follows the layer.
     """
 
     signs: frozenset[Fork]
@@ -81,11 +81,11 @@ class Reading:
 
     @property
     def is_plain(self) -> bool:
-        """Whether bpt has written the net: each number means what bpt's schema says."""
+        """Whether bpt has written the net, so that each number has the meaning of bpt's schema."""
         return self.chosen is Dialect.BPT
 
     def is_only(self, fork: Fork) -> bool:
-        """Return whether the net has signs of ``fork``, and none of a fork that uses its numbers for other things."""
+        """Return whether the net has signs of ``fork``, and none of a fork that uses its numbers otherwise."""
         return self._is(fork) and not any(map(self._is, _CONFLICTS.get(fork, ())))
 
     def _is(self, fork: Fork) -> bool:

@@ -1,6 +1,6 @@
-"""Settings of BVLC's layer types in which Caffe's forks have numbers of their own, read as those of bpt's schema.
+"""Settings of BVLC's layer types in which Caffe's forks have their own numbers, read as those of bpt's schema.
 
-Each is decided by its own message where that is possible, else by the signs of a fork in the net; see ``dialects``.
+Each is decided by its own message where that is possible, else by the signs of a fork in the net (``dialects``).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _batch_norm(param: bytes, name: str, reading: Reading) -> bytes:
         content = param[each.start : each.end]
         _, number = IN_BATCH_NORM.get((each.number, each.wire_type), (None, each.number))
         if number != each.number and each.wire_type == LENGTH and not _is_filler(content):
-            reading.note(f'left out field {each.number} of batch_norm_param of layer "{name}", which is no filler')
+            reading.note(f'omitted field {each.number} of batch_norm_param of layer "{name}", which is no filler')
             continue
         parts.append(stored(number, each, content))
     return b"".join(parts)
@@ -72,7 +72,7 @@ def _loss(param: bytes, name: str, reading: Reading) -> bytes:
     mode, value = numbers_of(param).get(3), _float_of(param, 4)
     if mode not in (3, 4) or (mode == 3 and value is None and not reading.is_intels):
         return param
-    if mode == 3 and not (value is not None and value > 1):  # else it can be no share
+    if mode == 3 and not (value is not None and value > 1):  # a larger value is no share
         prefixed = reading.is_intels or reading.is_only(Fork.RFCN)
         if prefixed == reading.is_nvidias or value is None:
             one = "NONE (BVLC)" if value is None else f"NONE with label_smoothing {value:g} (NVIDIA)"
@@ -114,7 +114,7 @@ def _pooling(param: bytes, name: str, reading: Reading) -> bytes:
             meaning = f": {other} (by BVLC's numbers {one})" if reading.chosen and swapped != param else ""
             reading.note(f"{what} is in the numbers of {Dialect.INTEL_1_0_5.value}{reading.by_choice}{meaning}")
             return _by_axis(swapped, what)
-        # A pooling that cannot be BVLC's is one sign, and not enough. Without any, it is BVLC's, as most files are.
+        # A pooling that cannot be BVLC's is one sign, which is not enough. Without any, it is BVLC's, like most files.
         if is_swapped and swapped != param and (reading.is_intels or not is_bvlcs):
             one, other = (f"{_describe(each)} in the numbers of" for each in (param, swapped))
             raise ambiguous(what, f"{one} {Dialect.BVLC.value}", f"{other} {Dialect.INTEL_1_0_5.value}")
@@ -141,7 +141,7 @@ def _can_pool(param: bytes) -> bool:
 
 
 def _by_axis(param: bytes, what: str) -> bytes:
-    """Write numbers that are there for each axis as those of height and width."""
+    """Write the numbers of each axis as those of height and width."""
     values: dict[int, list[WireField]] = {}
     for each in outline(param):
         if each.number in _BY_AXIS:

@@ -1,9 +1,9 @@
-"""Binary nets of Caffe's forks, whose numbers of fields collide, in the numbers of bpt's own schema.
+"""Binary nets of Caffe's forks, whose field numbers collide, in the numbers of bpt's own schema.
 
-What a number means is decided message by message, by how it is stored and by what its layer's type reads. Where that
-leaves two meanings, *signs* decide: what one fork alone writes, anywhere in the net. A field of BVLC's schema gets
-another meaning only if its own message cannot be BVLC's and there is a sign beside that; where two readings stay
-possible, the net is refused with both. A field that nothing here reads is left out, and reported.
+The meaning of a number is decided message by message, by its wire type and by the fields of its layer's type. Where two
+meanings remain, *signs* decide: content that only one fork writes, anywhere in the net. A field of BVLC's schema gets
+another meaning only if its own message cannot be BVLC's and there is a sign besides. Where two readings remain, the net
+is refused, and both are named. A field that nothing here reads is omitted and reported.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class NetOfDialect(NamedTuple):
 
     Attributes:
         net: the net.
-        notes: what was read in other numbers than the schema's, and what was left out.
-        changed: of layers, name and field of BVLC's schema that means another thing in the fork; see ``Reading``.
+        notes: fields that were read in other numbers than the schema's, and omitted fields.
+        changed: names of layers, each with a field of BVLC's schema that has another meaning in the fork (``Reading``).
     """
 
     net: pb.NetParameter
@@ -60,7 +60,7 @@ _LAYERS, _ENGINE_OF_NET, _NAME, _TYPE, _BLOBS = 100, 9, 1, 2, 7  # of a net; of 
 _NAME_OF_OLD_LAYER = 4
 _CONVOLUTION = _LAYER["convolution_param"].number
 
-# What a number in a layer is, in one Caffe or another, where it is a message.
+# The meanings of a number in a layer in the different Caffes, where it is a message.
 _SETTINGS: dict[int, tuple[str, ...]] = {
     45: ("bn_param",),
     137: ("embed_param", "upsample_param"),
@@ -83,16 +83,16 @@ _SETTINGS: dict[int, tuple[str, ...]] = {
     600: ("region_loss_param",),
     6660: ("video_data_param",),
 }
-# NVIDIA's numbers of SSD's settings, of which the layer's type tells which.
+# NVIDIA's numbers of SSD's settings; the layer's type decides which one.
 _OF_SSD = (
     "annotated_data_param", "multibox_loss_param", "permute_param", "prior_box_param", "detection_output_param",
     "detection_evaluate_param", "norm_param",
 )  # fmt: skip
 _SETTINGS |= dict.fromkeys(range(208, 215), _OF_SSD) | {209: (*_OF_SSD, "region_loss_param")}
 _LAST_OF_BVLC = 148
-# Intel's, of layers of any type.
+# Intel's numbers for layers of any type.
 _OF_INTEL = {149: "engine", 150: "multinode", 151: "mn_activation_param"}
-# NVIDIA's, stored as a number where all others have a message.
+# NVIDIA's field, a number where all others have a message.
 _OF_NVIDIA = {
     145: "forward_type", 146: "backward_type", 147: "forward_math", 148: "backward_math", 149: "debug",
     150: "cudnn_math_override",
@@ -112,17 +112,17 @@ _READ_BY = {
     "VideoData": "video_data_param", "AnnotatedData": "annotated_data_param", "MultiBoxLoss": "multibox_loss_param",
     "DetectionOutput": "detection_output_param", "DetectionEvaluate": "detection_evaluate_param",
 }  # fmt: skip
-"""The settings that a type of a layer reads, of those whose numbers collide."""
+"""The settings that a layer type reads, among those whose numbers collide."""
 
 
 def read_net(path: str | os.PathLike[str], dialect: Dialect | None = None) -> NetOfDialect:
-    """Read the binary net at ``path``, whichever Caffe wrote it.
+    """Read the binary net at ``path``, written by any Caffe.
 
     Args:
-        dialect: the Caffe that wrote it; ``None``: the net's own fields must tell, where that matters.
+        dialect: the Caffe that wrote it; ``None``: the net's own fields must show it, where that matters.
 
     Raises:
-        FileError: it cannot be read, is damaged, or what its numbers mean is ambiguous.
+        FileError: the file cannot be read, is damaged, or the meaning of its numbers is ambiguous.
     """
     content = read_content(path, pb.NetParameter)
     try:
@@ -135,7 +135,7 @@ def read_net(path: str | os.PathLike[str], dialect: Dialect | None = None) -> Ne
     return NetOfDialect(net, tuple(reading.notes), frozenset(reading.changed))
 
 
-# Signs: what one fork alone writes. None of them is proof: other forks may have given a number a meaning of their own.
+# Signs: content that only one fork writes. None of them is proof, since other forks may use a number otherwise.
 
 _OF_NVIDIAS_NET = {12: VARINT, 13: VARINT, 14: VARINT, 15: FIXED32, 16: VARINT, 17: LENGTH, 18: VARINT, 20: VARINT}
 _ENGINES = (b"CAFFE", b"CUDNN", b"MKL2017", b"MKLDNN", b"DNNL")
@@ -223,7 +223,7 @@ def _net(net: bytes, reading: Reading) -> bytes:
                 content = _layer(content, reading)
             elif is_forks(field):
                 if not fits(field, each, content) or (number in seen and field.message_type is not None):
-                    reading.note(f"left out field {number} of the net, which is no {field.name}, or a further one")
+                    reading.note(f"omitted field {number} of the net, which is no {field.name}, or a further one")
                     continue
                 seen.add(number)
             elif field.message_type is not None:
@@ -249,7 +249,7 @@ def _layer(layer: bytes, reading: Reading) -> bytes:
         if number != each.number and each.number in _BY_NUMBER and not is_forks(_BY_NUMBER[each.number]):
             reading.changed.add((name, _BY_NUMBER[each.number].name))
         if number is None:
-            reading.note(f"left out field {each.number} of {of_layer} ({kind}), which no Caffe that bpt knows has")
+            reading.note(f"omitted field {each.number} of {of_layer} ({kind}), which is in no Caffe that bpt knows")
             continue
         if each.wire_type == LENGTH and field is not None and field.message_type is not None:
             if number == _BLOBS:
@@ -260,7 +260,7 @@ def _layer(layer: bytes, reading: Reading) -> bytes:
                 content = known_fields(content, field.message_type, f"{field.name} of {of_layer}", name, reading)
         if each.wire_type == LENGTH and field is not None and is_forks(field):
             if not fits(field, each, content) or (number in seen and field.message_type is not None):
-                reading.note(f"left out field {each.number} of {of_layer}, which is no {field.name}, or a further one")
+                reading.note(f"omitted field {each.number} of {of_layer}, which is no {field.name}, or a further one")
                 continue
             seen.add(number)
             if field.name == "bn_param" and not reading.is_plain and _is_pspnets(each.number, content):
@@ -270,7 +270,7 @@ def _layer(layer: bytes, reading: Reading) -> bytes:
 
 
 def _number_of(each: WireField, content: bytes, kind: str, reading: Reading) -> int | None:
-    """Return the number that a layer's field has in the schema; ``None``: nothing there is what it may be."""
+    """Return the schema's number of a layer's field; ``None`` if the schema has nothing that it could be."""
     number = each.number
     if each.wire_type == VARINT:
         return _LAYER[_OF_NVIDIA[number]].number if number in _OF_NVIDIA else number
@@ -283,7 +283,7 @@ def _number_of(each: WireField, content: bytes, kind: str, reading: Reading) -> 
         target = _OF_INTEL[number] if content.startswith(_ENGINES) else None
     elif number in _OF_INTEL:
         target = _OF_INTEL[number] if reading.is_intels else None
-    elif number <= _LAST_OF_BVLC:  # settings that its type does not read, as BVLC's Caffe takes them
+    elif number <= _LAST_OF_BVLC:  # settings that its type does not read; BVLC's Caffe accepts them
         target = next((field.name for field in _LAYER.values() if field.number == number), None)
     else:
         target = None

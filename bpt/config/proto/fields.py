@@ -1,4 +1,4 @@
-"""Questions about fields: protobuf's answers alike in all its versions, where messages differ, refusals of values."""
+"""Questions about fields: the same answers with all versions of protobuf, differences of messages, refused values."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def field_by_number(message: Message | type[Message], number: int) -> FieldDescr
 
 def is_repeated(field: FieldDescriptor) -> bool:
     """Return whether the field holds a list."""
-    try:  # protobuf 7 has no ``label`` any more, protobuf 4 no ``is_repeated`` yet
+    try:  # protobuf 7 no longer has ``label``, protobuf 4 does not yet have ``is_repeated``
         return bool(field.is_repeated)
     except AttributeError:
         label = field.label  # type: ignore[attr-defined]
@@ -70,7 +70,7 @@ def is_message(field: FieldDescriptor) -> bool:
 
 
 def is_own(field: FieldDescriptor) -> bool:
-    """Whether bpt, or another fork, added the field to one of Caffe's messages, so that Caffe does not know it."""
+    """Return whether bpt, or another fork, added the field to one of Caffe's messages, so that Caffe lacks it."""
     container = field.containing_type
     if container is None or container.name in _OLD_LAYERS:
         return False
@@ -115,20 +115,20 @@ _FREE_OF_LIMITS = frozenset(
     (("ClipParameter", "min"), ("ClipParameter", "max"), ("ThresholdParameter", "threshold"),
      ("MultiBoxLossParameter", "neg_pos_ratio"))
 )  # fmt: skip
-"""Message and field of numbers of which infinity is one: it says that there is no limit."""
+"""The message and field of numbers that may be infinite, which means no limit."""
 
 
-def not_numbers(message: Message) -> Iterator[tuple[FieldPath, float]]:
-    """Yield the way to each field that is NaN, or infinite where that means nothing, and its value.
+def non_finite_fields(message: Message) -> Iterator[tuple[FieldPath, float]]:
+    """Yield the path and the value of each field that is NaN, or infinite where that means nothing.
 
-    Stored values of blobs are not looked at.
+    Stored values of blobs are not checked.
     """
     for field, value in message.ListFields():
         if is_message(field):
             if field.message_type is not None and field.message_type.name != "BlobProto":
                 for index, each in enumerate(value if is_repeated(field) else (value,)):
                     here: FieldPath = (field.name, index) if is_repeated(field) else (field.name,)
-                    yield from ((here + way, number) for way, number in not_numbers(each))
+                    yield from ((here + way, number) for way, number in non_finite_fields(each))
         elif field.cpp_type in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE):
             for index, number in enumerate(value if is_repeated(field) else (value,)):
                 no_limit = math.isinf(number) and (message.DESCRIPTOR.name, field.name) in _FREE_OF_LIMITS
@@ -136,20 +136,20 @@ def not_numbers(message: Message) -> Iterator[tuple[FieldPath, float]]:
                     yield (field.name, index) if is_repeated(field) else (field.name,), number
 
 
-def must_be_number(way: FieldPath, number: float) -> str:
-    """Return the message about a field that :func:`not_numbers` found."""
+def non_finite_message(way: FieldPath, number: float) -> str:
+    """Return the message about a field that :func:`non_finite_fields` found."""
     name = next(step for step in reversed(way) if isinstance(step, str))
     return f"{name} must be a number, not {number:g}"
 
 
-_LONG = 40  # characters of a value that is still shown
+_LONG = 40  # the most characters of a value that is shown
 
 
 def different_fields(was: Message, now: Message) -> Iterator[str]:
-    """``max_iter (200, now 100)``: each field whose value differs; a field that is not set has its default.
+    """Return each field whose value differs: ``max_iter (200, now 100)``. An unset field has its default.
 
     Args:
-        was, now: of one type.
+        was, now: two messages of one type.
     """
     for field in fields_of(was):
         mine, other = getattr(was, field.name), getattr(now, field.name)
@@ -178,11 +178,11 @@ def _one(field: FieldDescriptor, value: Any) -> str:
 
 
 Locate = Callable[..., Origin | None]
-"""Tells where a field of the solver was written: ``locate("stepvalue", 2)`` (``SolverSource.origin`` is one)."""
+"""A function that returns where a field of the solver was written, such as ``SolverSource.origin``."""
 
 
-def nowhere(*field: str | int) -> None:
-    """The ``Locate`` of a solver that was made in memory."""
+def no_origin(*field: str | int) -> None:
+    """Return no place: the ``Locate`` of a solver that was made in memory."""
 
 
 def check_number(

@@ -1,7 +1,7 @@
-"""Fields of Caffe's forks: in which numbers NVIDIA's nets compute; what has no meaning here; what is refused.
+"""Fields of Caffe's forks: the number types of NVIDIA's nets; fields without effect here; refused fields.
 
-A field of the schema that is in neither table is read by somebody. Settings of a layer type that is not there need not
-be here: the type is what is refused.
+A field of the schema that is in neither table is read somewhere. Settings of an unknown layer type need not be listed,
+since the type itself is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TYPES = (pb.DOUBLE, pb.FLOAT, pb.FLOAT16)
 _DIFFS = "diffs have the type of their blobs"
 _MATH = "products are summed in single precision"
 _KERNELS = "torch chooses kernels"
-_READING = "num_workers of transform_param tells how many threads read ahead"
+_READING = "num_workers of transform_param says how many threads read ahead"
 _RANKS = "parallel_param says how ranks share a net"
 NO_EFFECT: dict[str, dict[str, str]] = {
     "NetParameter": {
@@ -30,7 +30,7 @@ NO_EFFECT: dict[str, dict[str, str]] = {
         "default_conv_algos_override": _KERNELS,
         "reduce_buckets": "gradients travel as parallel_param says",
         "default_cudnn_math_override": _KERNELS,
-        "eltwise_mem_sharing": "sums write over what nobody needs any more by themselves",
+        "eltwise_mem_sharing": "sums overwrite unused blobs automatically",
         "engine": _KERNELS,
         "compile_net_state": "layers are fused as they run, not in the text",
         "multinode": _RANKS,
@@ -55,10 +55,10 @@ NO_EFFECT: dict[str, dict[str, str]] = {
     },
     "ConvolutionParameter": {"conv_algorithm": _KERNELS},
     "DetectionOutputParameter": dict.fromkeys(
-        ("save_output_param", "visualize", "visualize_threshold", "save_file"), "what is found is in the top"
+        ("save_output_param", "visualize", "visualize_threshold", "save_file"), "the top has the results"
     ),
     "RegionLossParameter": {
-        "side": "the feature map tells how many cells there are",
+        "side": "the feature map gives the number of cells",
         **dict.fromkeys(("jitter", "random", "absolute"), "they are for darknet's data"),
     },
     "VideoDataParameter": {
@@ -68,8 +68,8 @@ NO_EFFECT: dict[str, dict[str, str]] = {
     },
     "DataParameter": {"threads": _READING, "parser_threads": _READING, "cache": _READING, "precache": _READING},
 }
-"""Fields without a meaning here, by their message, and why that is right. ``engine`` inside of a layer's settings is
-passed over in silence, as Caffe's is."""
+"""Fields without a meaning here, by their message, and the reason. ``engine`` inside of a layer's settings is
+silently ignored, like Caffe's."""
 
 _BY_SIZE = "AnnotatedData resizes by resize_param, ImageData by new_height and new_width"
 _OF_OPENCV = "write the data set with such images"
@@ -83,7 +83,7 @@ REFUSED: dict[str, dict[str, str]] = {
     "ResizeParameter": dict.fromkeys(("height_scale", "width_scale"), "crop_h and crop_w of transform_param do that"),
     "NoiseParameter": dict.fromkeys(("clahe", "convert_to_hsv", "convert_to_lab"), _OF_OPENCV),
     "DetectionEvaluateParameter": dict.fromkeys(
-        ("name_size_file", "resize_param"), "boxes are compared in parts of the image, where they overlap alike"
+        ("name_size_file", "resize_param"), "boxes are compared in parts of the image, which gives the same overlap"
     ),
     "NmsParameter": {"num_peak": "max_peaks and num_parts say how many peaks of which maps"},
     "VideoDataParameter": {
@@ -92,22 +92,22 @@ REFUSED: dict[str, dict[str, str]] = {
         "use_multiple_label": "a clip has one label",
     },
     "RegionLossParameter": {
-        "softmax_tree": "classes stand side by side",
+        "softmax_tree": "classes have no hierarchy",
         "class_map": "write labels as the net numbers its classes",
     },
     "DropoutParameter": {
-        "sample_weights_test": "Dropout passes all on when testing",
+        "sample_weights_test": "Dropout passes everything on in tests",
     },
     "BatchNormParameter": {"stats_batch_size": "BatchNorm takes its statistics over the batch"},
     "ConvolutionParameter": {"negative_slope": "it goes with relu: true"},
 }  # fmt: skip
-"""Fields that are refused if they say anything but their default, by their message, and what to do."""
+"""Fields that are refused unless they have their default, by their message, and the remedy."""
 
 
 def check_net(net: pb.NetParameter, origins: Mapping[FieldPath, Origin], path: str) -> None:
     """Raise a PrototxtError if a net or a layer asks for an unsupported precision."""
     if net.bn_stats_batch_size:
-        words = "bn_stats_batch_size, of another Caffe, is not there: BatchNorm takes its statistics over the batch"
+        words = "bn_stats_batch_size, of another Caffe, is not supported: BatchNorm takes its statistics over the batch"
         raise PrototxtError(words, locate(origins, ("bn_stats_batch_size",), path))
     asked: list[tuple[FieldPath, int]] = [(("default_forward_type",), net.default_forward_type)]
     asked += [(("layer", index, "forward_type"), layer.forward_type) for index, layer in enumerate(net.layer)]
@@ -125,7 +125,7 @@ def refused(message: Message) -> Iterator[tuple[FieldPath, str]]:
             default = type(holder)()
             for field, remedy in fields.items():
                 if getattr(holder, field) != getattr(default, field):
-                    yield (*where, field), f"{field}, of another Caffe, is not there: {remedy}"
+                    yield (*where, field), f"{field}, of another Caffe, is not supported: {remedy}"
 
 
 _APART = ("BlobProto", "NetParameter")

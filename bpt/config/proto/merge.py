@@ -1,4 +1,4 @@
-"""``--set 'TEXT'``: snippets of text format laid over what a file says."""
+"""The flag ``--set 'TEXT'``: snippets of text format that override the fields of a file."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ def apply_set(
 ) -> None:
     """Apply ``snippets`` to ``message``, one after the other, and to ``origins`` too if given.
 
-    A single field replaces the one in ``message``; a message is merged into it, field by field. A list
-    replaces the whole list: who sets ``test_iter: 10`` wants one test of 10 batches, not one more.
-    ``test_iter: []`` empties it.
+    A single field replaces the one in ``message``. A message is merged into it, field by field. A list replaces the
+    whole list: ``test_iter: 10`` means one test of 10 batches, not one more. ``test_iter: []`` empties it.
 
-    Raises PrototxtError, which shows ``--set 'TEXT'`` with a mark under the place, if a snippet is wrong or if a
-    required field is missing once all are applied. If a snippet is wrong, ``message`` is unchanged. ``prefix`` is what
-    it shows before TEXT.
+    Args:
+        prefix: what messages show before the text of a snippet.
+
+    Raises:
+        PrototxtError: a snippet is wrong, or a required field is missing once all are applied. The message shows
+            ``--set 'TEXT'`` with a mark under the place. If a snippet is wrong, ``message`` is unchanged.
     """
     places = {} if origins is None else origins
     patches = [parse_text(snippet, type(message), _name(snippet, prefix), partial=True) for snippet in snippets]

@@ -1,4 +1,4 @@
-"""Paths in the fields of nets and solvers that were written on Windows; see ``native_paths``."""
+"""Paths in the fields of nets and solvers that were written on Windows, changed by ``native_paths``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def use_native_paths(message: Message, written_in: str) -> list[str]:
     """Change the paths of a net or a solver that exist only with ``/``; return the changes, for the log.
 
     Args:
-        written_in: the text's file, beside which files are looked for, too.
+        written_in: the file of the text; files are also searched next to it.
     """
     changed: dict[str, None] = {}
     _change(message, ("", os.path.dirname(written_in)), changed)

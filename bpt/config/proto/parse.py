@@ -1,4 +1,4 @@
-"""Text format in: a recursive-descent parser that knows where everything stands."""
+"""The reader of text format: a recursive-descent parser that records where each field is."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def type_today(old: str) -> str:
 def value_hint(message: Message, field: str, text: str) -> str:
     """Return how to write the value ``text``, which does not fit ``field``, if it is in the other format.
 
-    Else ``""``.
+    The result is ``""`` if it is not.
     """
     written = text.strip("\"'")
     if field != "type":
@@ -54,7 +54,7 @@ def value_hint(message: Message, field: str, text: str) -> str:
 
 
 def field_hint(message: Message, field: str) -> str:
-    """Return what the unknown ``field`` of ``message`` means in the other format or another program."""
+    """Return the meaning of the unknown ``field`` of ``message`` in the other format or another program."""
     if isinstance(message, pb.LayerParameter) and field in PARAM_FIELDS:
         return f'; it is of the old format, "layers"; in "layer" write param {{ {PARAM_FIELDS[field]} }}'
     if isinstance(message, pb.V1LayerParameter) and field == "param":
@@ -69,7 +69,7 @@ M = TypeVar("M", bound=Message)
 Scalar = int | float | bool | str | bytes
 
 DEEPEST = 100
-"""Messages within messages, the outermost counted: as deep as protobuf reads them in binary."""
+"""The deepest nesting of messages, including the outermost; protobuf's own limit in binary."""
 
 _CLOSING = {"{": "}", "<": ">"}
 _FLOATS = (FieldDescriptor.TYPE_FLOAT, FieldDescriptor.TYPE_DOUBLE)
@@ -79,10 +79,9 @@ _FLOATS = (FieldDescriptor.TYPE_FLOAT, FieldDescriptor.TYPE_DOUBLE)
 class ParsedText(Generic[M]):
     """A message read from text, and where each of its fields was written.
 
-    ``origins`` has an entry for every field that the text sets: ``("base_lr",)``, ``("layer", 3)``,
-    ``("layer", 3, "type")``, and for settings of layers that were passed over. A list has one for each element and one
-    under its plain name, ``("layer",)``: the place where it starts. ``path`` is the file, or what stands for it in
-    messages.
+    ``origins`` has an entry for every field that the text sets: ``("base_lr",)``, ``("layer", 3)``, ``("layer", 3,
+    "type")``, and for skipped settings of layers. A list has one for each element and one under its plain name,
+    ``("layer",)``: the place where it starts. ``path`` is the file, or its replacement in messages.
     """
 
     message: M
@@ -90,18 +89,18 @@ class ParsedText(Generic[M]):
     path: str
 
     def origin(self, *where: str | int) -> Origin:
-        """Return where the field ``where`` stands or, if it is not set, what is nearest around it."""
+        """Return the place of the field ``where`` or, if it is not set, of the nearest field around it."""
         return locate(self.origins, where, self.path)
 
 
 SETTINGS = "_param"
-"""How the fields end that hold the settings of a layer type."""
+"""The suffix of the fields that hold the settings of a layer type."""
 
 
 def unknown_settings(origins: Mapping[FieldPath, Origin]) -> list[str]:
-    """Return the settings of a layer that parse_text has passed over, since the schema lacks them.
+    """Return the settings of a layer that parse_text has skipped, since the schema lacks them.
 
-    ``origins``: where the layer's fields stand, ``()`` the layer itself.
+    ``origins`` has the places of the layer's fields, with the layer itself at ``()``.
     """
     known = pb.LayerParameter.DESCRIPTOR.fields_by_name
     return [str(where[0]) for where in origins if len(where) == 1 and where[0] not in known]
@@ -112,16 +111,18 @@ def parse_text(
 ) -> ParsedText[M]:
     """Read a message of ``message_class`` from text format.
 
-    ``path`` is what errors and origins call the text. ``partial``: fields that the schema requires may be
-    missing. ``passing``: messages of layers whose name ends in ``_param`` and is not in the schema are passed over, and
-    only ``origins`` has them: whoever builds the layer says that its type is unknown before he looks at its settings.
+    Nesting is as deep as the schema at most, in which no message contains itself. In a schema where one does, it is no
+    deeper than ``DEEPEST``. So no text can exhaust the stack.
 
-    Raises PrototxtError, with line and column, for everything that Caffe refuses: malformed text,
-    unknown fields and values, values of the wrong type or out of range, single fields given twice, missing
-    required fields.
+    Args:
+        path: the name of the text in errors and origins.
+        partial: whether fields that the schema requires may be missing.
+        passing: whether to skip messages of layers whose name ends in ``_param`` and is not in the schema. Only
+            ``origins`` has them: the builder of the layer reports an unknown type before it reads its settings.
 
-    Nesting is as deep as the schema at most, in which no message contains itself; and of a schema in which one
-    does, no deeper than ``DEEPEST``. So no text can exhaust the stack.
+    Raises:
+        PrototxtError: with line and column, for everything that Caffe refuses: malformed text, unknown fields and
+            values, values of the wrong type or out of range, single fields given twice, missing required fields.
     """
     message = message_class()
     parser = _Parser(text, path, passing)
@@ -133,7 +134,7 @@ def parse_text(
 
 
 def check_complete(message: Message, origins: dict[FieldPath, Origin], path: str) -> None:
-    """Raise PrototxtError if a required field is missing somewhere in ``message``."""
+    """Raise PrototxtError if ``message`` misses a required field anywhere."""
     errors: list[str] = message.FindInitializationErrors()  # type: ignore[attr-defined]
     for missing in errors:
         steps = re.findall(r"\w+", missing)
@@ -172,7 +173,7 @@ class _Parser:
         field = field_by_name(message, name.text)
         if field is None:
             if self._passing and isinstance(message, pb.LayerParameter) and name.text.endswith(SETTINGS):
-                self._pass_over(name, where)
+                self._skip_message(name, where)
                 return
             known = message.DESCRIPTOR.fields_by_name
             hint = field_hint(message, name.text) or did_you_mean(name.text, known, closely=True)
@@ -182,7 +183,7 @@ class _Parser:
             first = self.origins[where]
             raise self._error(f'"{name.text}" is given twice; first in line {first.line}', name)
         self.origins.setdefault(where, self._origin(name))
-        if not self._take(":") and not is_message(field):
+        if not self._accept(":") and not is_message(field):
             hint = field_hint(message, name.text) if self._token.text in _CLOSING else ""
             found = self._token
             if found.text == "=":
@@ -194,13 +195,13 @@ class _Parser:
             self._read_list(message, field, where)
         else:
             self._read_element(message, field, where, self._origin(name))
-        if not self._take(","):
-            self._take(";")
+        if not self._accept(","):
+            self._accept(";")
 
-    def _pass_over(self, name: Token, where: FieldPath) -> None:
-        """Skip the message behind ``name``, whatever its content, and note its place."""
+    def _skip_message(self, name: Token, where: FieldPath) -> None:
+        """Skip the message after ``name``, whatever its content, and record its place."""
         self.origins.setdefault((*where, name.text), self._origin(name))
-        self._take(":")
+        self._accept(":")
         if self._token.text not in _CLOSING:
             raise self._error(f'expected "{{" after "{name.text}", found: {self._token}')
         open_: list[Token] = []
@@ -216,19 +217,19 @@ class _Parser:
                 open_.pop()
             if not open_:
                 break
-        if not self._take(","):
-            self._take(";")
+        if not self._accept(","):
+            self._accept(";")
 
     def _read_list(self, message: Message, field: FieldDescriptor, where: FieldPath) -> None:
         """Read ``[a, b, c]``."""
         self._advance()
-        if self._take("]"):
+        if self._accept("]"):
             return
         while True:
             self._read_element(message, field, where, self._origin(self._token))
-            if self._take("]"):
+            if self._accept("]"):
                 return
-            if not self._take(","):
+            if not self._accept(","):
                 raise self._error(f'expected "," or "]" in the list of "{field.name}", found: {self._token}')
 
     def _read_element(self, message: Message, field: FieldDescriptor, where: FieldPath, origin: Origin) -> None:
@@ -238,7 +239,7 @@ class _Parser:
         self._read_value(message, field, where)
 
     def _read_value(self, message: Message, field: FieldDescriptor, where: FieldPath) -> None:
-        """Read what follows the name of a field: one value, or a message in brackets."""
+        """Read the value after the name of a field: a single one, or a message in brackets."""
         if is_message(field):
             if self._token.text not in _CLOSING:
                 hint = f"; write {field.name} {{" if self._token.text == "=" else ""
@@ -293,7 +294,7 @@ class _Parser:
             self._token = next(self._tokens)
         return token
 
-    def _take(self, symbol: str) -> bool:
+    def _accept(self, symbol: str) -> bool:
         """Skip the next token if it is ``symbol``; return whether it was."""
         if self._token.text != symbol:
             return False
@@ -303,10 +304,10 @@ class _Parser:
     def _after_equals_sign(self) -> str:
         """Return the value in ``name = value``, after a space; empty if there is none."""
         try:
-            while self._take("="):
+            while self._accept("="):
                 pass
-            minus = "-" if self._take("-") else ""
-        except PrototxtError:  # of two mistakes the sign, which is the first, is told
+            minus = "-" if self._accept("-") else ""
+        except PrototxtError:  # of two mistakes the sign comes first and is reported
             return ""
         return "" if self._token.kind is TokenKind.END else f" {minus}{self._token}"
 
@@ -324,5 +325,5 @@ def _new_child(message: Message, field: FieldDescriptor) -> Message:
         child = getattr(message, field.name).add()
     else:
         child = getattr(message, field.name)
-        child.SetInParent()  # so that it is there even if no field in it is set
+        child.SetInParent()  # marks it as set even if no field in it is
     return child

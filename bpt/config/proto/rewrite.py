@@ -1,4 +1,4 @@
-"""Writes files in old formats anew, in today's: what Caffe's three upgrade tools do."""
+"""The conversion of files in old formats to today's, as by Caffe's three upgrade tools."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ FilePath = str | os.PathLike[str]
 def rewrite_net_text(source: FilePath, target: FilePath) -> list[Note]:
     """Write the net at ``source`` to ``target`` in today's format, without its comments.
 
-    All of the file is written, or nothing; a net that needs no upgrade is written too.
+    All of the file is written, or nothing. A net that needs no upgrade is written too.
 
-    Raises PrototxtError if ``source`` cannot be read or upgraded, FileError if ``target`` has no place, WriteError if
-    it could not be written.
+    Raises:
+        PrototxtError: ``source`` cannot be read or upgraded.
+        FileError: ``target`` has no place.
+        WriteError: the file could not be written.
     """
     check_place(target)
     parsed = read_net_text(source)
@@ -36,7 +38,10 @@ def rewrite_net_text(source: FilePath, target: FilePath) -> list[Note]:
 
 
 def rewrite_solver_text(source: FilePath, target: FilePath) -> list[Note]:
-    """Write the solver at ``source``, with the nets that are written in it, to ``target``; see rewrite_net_text."""
+    """Write the solver at ``source``, with the nets inside it, to ``target``.
+
+    Errors are those of ``rewrite_net_text``.
+    """
     check_place(target)
     parsed = read_solver_text(source)
     notes = upgrade_solver(parsed.message, parsed.origins, parsed.path)
@@ -47,9 +52,12 @@ def rewrite_solver_text(source: FilePath, target: FilePath) -> list[Note]:
 def rewrite_net_binary(source: FilePath, target: FilePath) -> list[Note]:
     """Write the weights at ``source`` (a binary NetParameter) to ``target`` in today's format.
 
-    Blobs keep their shapes, also those of four axes; fields of forks get the numbers of bpt's schema. Raises FileError
-    and WriteError; see rewrite_net_text. Raises RunError, and writes nothing, if a field of BVLC's schema is not what
-    it was in ``source`` and no note says so.
+    Blobs keep their shapes, also those of four axes. Fields of forks get the numbers of bpt's schema.
+
+    Raises:
+        FileError: as for ``rewrite_net_text``, or ``source`` cannot be read.
+        WriteError: the file could not be written.
+        RunError: a field of BVLC's schema differs from ``source`` and no note reports it; nothing is written.
     """
     check_place(target)
     if _is_hdf5(source):
@@ -63,7 +71,7 @@ def rewrite_net_binary(source: FilePath, target: FilePath) -> list[Note]:
         raise FileError(os.fspath(source), "has names or other texts that are not UTF-8") from None
     try:
         written = message.SerializePartialToString()
-    except (EncodeError, ValueError):  # too large, which writing it says
+    except (EncodeError, ValueError):  # too large; writing it reports that
         write_binary(target, message)
         raise
     try:
@@ -77,7 +85,7 @@ def rewrite_net_binary(source: FilePath, target: FilePath) -> list[Note]:
 def _is_hdf5(path: FilePath) -> bool:
     try:
         return sniff(path) == "hdf5"
-    except (OSError, ValueError):  # reading it will tell
+    except (OSError, ValueError):  # reading it reports the error
         return False
 
 
@@ -87,9 +95,9 @@ def _write_text(message: Message, target: FilePath) -> None:
 
 
 def report(done: str, source: FilePath, target: FilePath, notes: Sequence[Note]) -> tuple[list[str], int]:
-    """Return what an upgrade tool says, in Caffe's words, and its exit status.
+    """Return the message of an upgrade tool, in Caffe's words, and its exit status.
 
-    ``done`` is what was written, as in "NetParameter text proto". The status is 1 if something was dropped.
+    ``done`` names the written file, as in "NetParameter text proto". The status is 1 if something was dropped.
     """
     lines = [str(note) if note.place else f"{os.fspath(source)}: {note}" for note in notes]
     if not notes:

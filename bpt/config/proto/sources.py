@@ -1,4 +1,4 @@
-"""Reads the two files that every command starts from: the solver and the net."""
+"""The readers of the two files that every command starts from: the solver and the net."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bpt.base.native_paths import native_path, native_prefix
 from bpt.base.origin import FLAG, FieldPath, Origin, locate
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto import fork_fields
-from bpt.config.proto.fields import not_numbers
+from bpt.config.proto.fields import non_finite_fields
 from bpt.config.proto.merge import apply_set
 from bpt.config.proto.native_fields import use_native_paths
 from bpt.config.proto.parse import M, ParsedText
@@ -29,7 +29,7 @@ _FOR_GOOD = "upgraded in memory only; tools/upgrade_net_proto_text.py writes it 
 class SolverSource:
     """A solver as read from ``path``, with old fields upgraded and ``--set`` applied.
 
-    ``origins`` tells where each field was written. ``notes`` are for the log: what was changed, in words.
+    ``origins`` says where each field was written. ``notes`` are for the log: the changes, in words.
     """
 
     param: pb.SolverParameter
@@ -38,7 +38,7 @@ class SolverSource:
     notes: tuple[str, ...] = ()
 
     def origin(self, *where: str | int) -> Origin:
-        """Return where the field ``where`` stands or, if it is not set, what is nearest around it."""
+        """Return the place of the field ``where`` or, if it is not set, of the nearest field around it."""
         return locate(self.origins, where, self.path)
 
 
@@ -52,26 +52,29 @@ class NetSource:
     notes: tuple[str, ...] = ()
 
     def origin(self, *where: str | int) -> Origin:
-        """Return where the field ``where`` stands or, if it is not set, what is nearest around it."""
+        """Return the place of the field ``where`` or, if it is not set, of the nearest field around it."""
         return locate(self.origins, where, self.path)
 
 
 def read_solver(path: str | os.PathLike[str], overrides: Sequence[str] = (), prefix: str = FLAG) -> SolverSource:
     """Read the solver at ``path`` and apply the ``overrides`` to it, which messages show behind ``prefix``.
 
-    Paths in it stay as written; see :func:`resolve_path`. A ``snapshot_prefix`` that is not set, or that is a
-    folder, is completed with the name of the solver, as in Caffe. Raises PrototxtError if the file or an
-    override is wrong, if ``type`` is given along with ``solver_type``, or for a setting of a fork that is refused.
+    Paths in it stay as written (:func:`resolve_path`). A ``snapshot_prefix`` that is not set, or that is a folder, is
+    completed with the name of the solver, as in Caffe.
+
+    Raises:
+        PrototxtError: the file or an override is wrong, ``type`` is given along with ``solver_type``, or a setting of a
+            fork is refused.
     """
     parsed = read_solver_text(path)
     param, origins = parsed.message, parsed.origins
     upgrades = upgrade_solver(param, origins, parsed.path)
     apply_set(param, overrides, origins, prefix)
-    upgrades += upgrade_solver(param, origins, parsed.path)  # what the overrides brought in
+    upgrades += upgrade_solver(param, origins, parsed.path)  # upgrades fields of the overrides, too
     for where, words in fork_fields.refused(param):
         raise PrototxtError(words, locate(origins, where, parsed.path))
-    for way, number in not_numbers(param):
-        if not any(step in _OF_NETS for step in way):  # a net refuses its own, and names the layer
+    for way, number in non_finite_fields(param):
+        if not any(step in _OF_NETS for step in way):  # a net refuses its own fields, and names the layer
             names = [step for step in way if isinstance(step, str)]
             inside = f"{names[-2]}: " if len(names) > 1 else ""
             message = f"{inside}{names[-1]} is {number:g}; it must be finite"
@@ -84,8 +87,11 @@ def read_solver(path: str | os.PathLike[str], overrides: Sequence[str] = (), pre
 def read_net(path: str | os.PathLike[str]) -> NetSource:
     """Read the net at ``path``, also one in the old formats V0 and V1 or with other old fields.
 
-    Settings of layers that the schema does not have are passed over; their places are in ``origins``, and building the
-    net refuses them. Raises PrototxtError if the file is wrong.
+    Settings of layers that the schema does not have are skipped; their places are in ``origins``, and the builder of
+    the net refuses them.
+
+    Raises:
+        PrototxtError: the file is wrong.
     """
     parsed = read_net_text(path, passing=True)
     notes = upgrade_net(parsed.message, parsed.origins, parsed.path)
@@ -99,21 +105,27 @@ def net_source(
 ) -> NetSource:
     """Return a net in today's format, with the existing ``notes`` and those about settings without effect.
 
-    Raises PrototxtError if it is to compute in what nobody computes in.
+    Raises:
+        PrototxtError: the net requires an unsupported precision.
     """
     fork_fields.check_net(param, origins, path)
     return NetSource(param, path, origins, (*notes, *fork_fields.notes(param)))
 
 
 def read_solver_text(path: str | os.PathLike[str]) -> ParsedText[pb.SolverParameter]:
-    """Return the solver at ``path`` as written; raises a PrototxtError, also if the file is a network."""
+    """Read the solver at ``path`` as written.
+
+    Raises:
+        PrototxtError: the file is wrong, or is a network.
+    """
     return _read(path, pb.SolverParameter, pb.NetParameter, "a network, not a solver")
 
 
 def read_net_text(path: str | os.PathLike[str], *, passing: bool = False) -> ParsedText[pb.NetParameter]:
-    """Return the net at ``path`` as written; raises a PrototxtError, also if the file is a solver.
+    """Read the net at ``path`` as written; ``passing`` is that of parse_text.
 
-    ``passing``: see parse_text.
+    Raises:
+        PrototxtError: the file is wrong, or is a solver.
     """
     return _read(path, pb.NetParameter, pb.SolverParameter, "a solver, not a network", passing)
 
@@ -137,16 +149,16 @@ def _read(
 def resolve_path(path: str, relative_to: str | os.PathLike[str]) -> str:
     """Return the file or folder that ``path``, written in the file ``relative_to``, means.
 
-    Like Caffe, from the current directory; if nothing is there, from the folder of the file it is written in.
-    If nothing is there either, ``path`` as it is, so that the error about it shows what was written.
+    Like Caffe it is searched from the current directory, then from the folder of the file in which it is written. If
+    neither has it, the result is ``path`` unchanged, so that the error shows the written path.
     """
     path = native_path(path, ("", os.path.dirname(relative_to)))
     beside = os.path.join(os.path.dirname(relative_to), path)
     return beside if not os.path.exists(path) and os.path.exists(beside) else path
 
 
-def looked_for(path: str, relative_to: str | os.PathLike[str]) -> str:
-    """Return in words where ``resolve_path`` has looked."""
+def searched_places(path: str, relative_to: str | os.PathLike[str]) -> str:
+    """Return in words where ``resolve_path`` has searched."""
     beside = os.path.join(os.path.dirname(relative_to), path)
     return "looked for " + " and ".join(dict.fromkeys(map(os.path.abspath, (path, beside))))
 

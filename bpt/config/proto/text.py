@@ -1,6 +1,6 @@
 """Text format (prototxt) in and out: the one module to import for it.
 
-Out, it is laid out as protobuf's C++ library does it, so that logs and files look like Caffe's.
+Output has the layout of protobuf's C++ library, so that logs and files look like Caffe's.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from bpt.config.proto.parse import M, ParsedText, parse_text
 def to_text(message: Message, *, for_caffe: bool = False) -> str:
     """Return ``message`` in text format: fields by number, one a line, two spaces a level.
 
-    Floats are printed with as few digits as read back to the same float32 (``0.1``, not ``0.100000001``),
-    enums by name. ``for_caffe`` leaves out the fields that only bpt knows, which Caffe would refuse.
+    Floats have the fewest digits that read back to the same float32 (``0.1``, not ``0.100000001``); enums have their
+    names. ``for_caffe`` omits the fields that only bpt has, which Caffe would refuse.
     """
     return "".join(_lines(message, "", for_caffe))
 
@@ -89,8 +89,10 @@ def read_text(path: str | os.PathLike[str], message_class: type[M], *, passing: 
     """Read the file at ``path`` as :func:`parse_text` reads text.
 
     The text must be UTF-8, with or without a byte order mark; comments may hold any bytes.
-    Raises PrototxtError: with line and column for a mistake in the text, without for a file that is missing,
-    cannot be read or is binary.
+
+    Raises:
+        PrototxtError: with line and column for a mistake in the text; without them for a file that is missing, cannot
+            be read or is binary.
     """
     name = os.fspath(path)
     try:

@@ -1,4 +1,4 @@
-"""Cuts text format into tokens that know their place, and tells what values mean, by the type of their field."""
+"""The tokens of text format with their places, and the meaning of values by the type of their field."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Token(NamedTuple):
 
 
 _SKIPPED = re.compile(r"(?:[ \t\r\n\v\f]+|#[^\n]*)+")
-# Repeats a class, not an alternative, wherever it can: re keeps a record of each time that an alternative is taken.
+# It repeats classes, not alternatives, wherever possible, since re records each match of an alternative.
 _TOKEN = re.compile(
     r"""
       (?P<NAME>[A-Za-z_][A-Za-z0-9_]*)
@@ -46,15 +46,18 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-# Half characters. Decoding with "surrogateescape" makes those from DC80 on out of bytes that are not UTF-8.
+# Surrogates. Decoding with "surrogateescape" makes those from DC80 on from bytes that are not UTF-8.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def tokenize(text: str, path: str) -> Iterator[Token]:
     """Yield the tokens of ``text``, the last of kind END; errors call the text ``path``.
 
-    Raises PrototxtError at the first character that starts no token. Comments may hold anything, even bytes
-    that are not UTF-8 (decoded by ``surrogateescape``): Caffe does not mind them, and old files have them.
+    Comments may hold anything, even bytes that are not UTF-8 (decoded by ``surrogateescape``). Caffe accepts them, and
+    old files have them.
+
+    Raises:
+        PrototxtError: at the first character that starts no token.
     """
     position, line, line_start = 0, 1, 0
     while True:
@@ -91,7 +94,7 @@ def _complaint(character: str) -> str:
 class BadValueError(ValueError):
     """An error: a value does not fit its field.
 
-    ``takes`` says what would fit: it completes the sentence '"pad" takes ...'. ``hint`` ends the message.
+    ``takes`` names fitting values: it completes the sentence '"pad" takes ...'. ``hint`` ends the message.
     """
 
     def __init__(self, takes: str, hint: str = "") -> None:
@@ -106,10 +109,10 @@ RANGES = {
     FieldDescriptor.TYPE_UINT32: (0, 2**32 - 1),
     FieldDescriptor.TYPE_UINT64: (0, 2**64 - 1),
 }
-"""Least and greatest value of each integer type of the schema."""
+"""The least and the greatest value of each integer type of the schema."""
 
 _LONGEST_INTEGER = 100  # characters; Python refuses to convert very long ones
-_MOST_LISTED = 12  # values of an enum that a message lists
+_MOST_LISTED = 12  # the most values of an enum that a message lists
 _DECIMAL = re.compile(r"0|[1-9][0-9]*")
 _HEX = re.compile(r"0[xX][0-9a-fA-F]+")
 _OCTAL = re.compile(r"0[0-7]+")
@@ -180,7 +183,7 @@ def to_enum(text: str, enum: EnumDescriptor) -> int:
     number = parse_integer(text)
     if text in enum.values_by_name:
         number = enum.values_by_name[text].number
-    # protobuf finds 2^32 to be 0.
+    # protobuf reads 2^32 as 0.
     if number is None or number >= 2**31 or number not in enum.values_by_number:
         known = [value.name for value in enum.values]
         takes = f"one of {', '.join(known)}"

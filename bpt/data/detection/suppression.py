@@ -34,7 +34,7 @@ class Suppression(NamedTuple):
         order = found[scores[found].argsort(descending=True, stable=True)]
         return order if self.top_k == ALL else order[: self.top_k]
 
-    def kept(self, boxes: Tensor) -> Tensor:
+    def select(self, boxes: Tensor) -> Tensor:
         """Return those of ``boxes`` (K, 4), the best first, that are kept: ascending indices."""
         if self.eta < 1 and self.threshold > ADAPTS_ABOVE:
             return self._kept_adaptively(boxes)
@@ -79,7 +79,7 @@ def detect(boxes: Tensor, scores: Tensor, background: int, least: float, nms: Su
         if not len(found):
             continue
         own = boxes[found] if boxes.dim() == 2 else boxes[found, label]
-        kept = nms.kept(own)
+        kept = nms.select(own)
         numbers = scores.new_full((len(kept), 1), label)
         rows.append(torch.cat((numbers, scores[found[kept], label, None], own[kept]), 1))
     if not rows:
@@ -101,10 +101,11 @@ def best_of_equals_last(scores: Tensor) -> Tensor:
     return found[len(own) - 1 - own.flip(0).argsort(descending=True, stable=True)]
 
 
-def apart(boxes: Tensor, overlap: float, most: int) -> Tensor:
-    """Of boxes (K, 4), the best first, at most ``most`` that overlap no better one by more (intersection over union).
+def suppress_overlaps(boxes: Tensor, overlap: float, most: int) -> Tensor:
+    """Return which of boxes (K, 4), the best first, overlap no better kept one by more than ``overlap``, ascending.
 
-    Corners are pixels, both of which are in. Returns ascending indices.
+    At most ``most`` boxes are kept. The overlap is intersection over union; corners are pixels, both of which belong to
+    a box.
     """
     kept: list[int] = []
     areas = (boxes[:, 2:] - boxes[:, :2] + 1).prod(1)

@@ -1,5 +1,5 @@
-"""Fusion: several layers run as one operation, where nobody looks at the blobs between them.
+"""Fusion: several layers that run as one operation, where nobody reads the blobs between them.
 
-``plan_steps`` finds them in a graph; ``operations`` has what they are rewritten to. Each gives what its layers give one
-by one, up to rounding, and leaves it to them where it cannot.
+``plan_steps`` finds them in a graph; ``operations`` has their replacements. Each gives the result of its single layers,
+up to rounding. Where it cannot run, the single layers do.
 """

@@ -1,4 +1,4 @@
-"""Steps: the layers of a run in order, those that can be run as one together."""
+"""Steps: the layers of a run in order, with layers that can run as one grouped."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from bpt.nn.layers.inner_product import InnerProduct
 from bpt.nn.layers.pooling import Pooling
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-"""Where torch keeps those of a module; with ``_global`` before, those of all modules."""
+"""The attributes with torch's hooks of a module; with the prefix ``_global``, those of all modules."""
 
 
 @dataclass(frozen=True)
 class FusionStep:
-    """One layer, or several, each of which reads what the one before it made.
+    """One layer, or several, each of which reads the top of the one before.
 
     Attributes:
         nodes: the layers, in order.
-        operation: what runs them as one; ``None``: they are run one by one.
-        others: edges that layers behind the first one read, too; made before the step.
+        operation: the operation that runs them as one; ``None`` means that they run one by one.
+        others: further edges that layers after the first one read; they are made before the step.
     """
 
     nodes: tuple[LayerNode, ...]
@@ -45,12 +45,12 @@ class FusionStep:
 
     @property
     def bottoms(self) -> tuple[int, ...]:
-        """What the operation reads."""
+        """The edges that the operation reads."""
         return self.nodes[0].bottoms + self.others
 
     @property
     def observed(self) -> bool:
-        """Whether a caller has hooks where the operation would hide blobs."""
+        """Whether a caller has hooks that read blobs which the operation would hide."""
         assert self.operation is not None
         own = any(any(getattr(layer, kind) for kind in _HOOKS) for layer in self.operation.layers)
         return own or any(getattr(module, f"_global{kind}") for kind in _HOOKS)
@@ -71,13 +71,13 @@ def plan_steps(
     grad: bool,
     fixed: bool,
 ) -> tuple[FusionStep, ...]:
-    """Return the layers of a ``run``, fused where that leaves the edges of ``keep`` and all diffs as they are.
+    """Return the layers of a ``run``, fused where that leaves the edges of ``keep`` and all diffs unchanged.
 
     Args:
-        layers: of the whole graph; those of the run as they are now, in training or not.
-        in_half: which layers compute in half precision.
-        grad: a backward pass may follow.
-        fixed: parameters do not change as long as the steps are used.
+        layers: the layers of the whole graph; those of the run in their current mode, training or not.
+        in_half: the layers that compute in half precision.
+        grad: whether a backward pass may follow.
+        fixed: whether parameters stay the same while the steps are used.
     """
     return _Planner(graph, layers, run, keep, in_half, grad, fixed).steps()
 
@@ -95,7 +95,7 @@ class _Planner:
     ) -> None:
         self._graph, self._layers, self._run, self._keep, self._half = graph, layers, run, keep, in_half.layers
         self._grad, self._fixed = grad, fixed and not grad
-        self._makers: dict[int, Operation | Layer] = {}  # edge → what makes it
+        self._makers: dict[int, Operation | Layer] = {}  # edge → its maker
 
     def steps(self) -> tuple[FusionStep, ...]:
         found: list[FusionStep] = []
@@ -145,7 +145,7 @@ class _Planner:
         return FusionStep((node,) if relu is None else (node, relu), PreparedProduct(head, self._relu_at(relu)))
 
     def _relu_behind(self, node: LayerNode) -> LayerNode | None:
-        """Return the layer behind, if it is a plain ReLU."""
+        """Return the next layer, if it is a plain ReLU."""
         behind = next(self._behind(node), None)
         return behind if behind is not None and self._relu_at(behind) is not None else None
 
@@ -154,7 +154,7 @@ class _Planner:
         return layer if type(layer) is ReLU and not layer.slope else None
 
     def _sum_behind(self, node: LayerNode, ready: int) -> tuple[LayerNode | None, tuple[int, ...]]:
-        """Return the layer behind, if it adds another blob that is there before layer ``ready`` runs; and that blob."""
+        """Return the next layer and its other bottom, if it adds a blob that exists before layer ``ready`` runs."""
         if len(node.tops) != 1 or not self._is_inner(node.tops[0]):
             return None, ()
         consumer = self._graph.edges[node.tops[0]].consumer
@@ -176,7 +176,7 @@ class _Planner:
         return FusionStep(nodes, FoldedAffine(head, affines)) if affines else None
 
     def _affines_behind(self, node: LayerNode) -> tuple[tuple[LayerNode, ...], list[Layer]]:
-        """Return the layer and those behind it that are factors and summands by channel; and of these the layers."""
+        """Return the layer and the following factors and summands by channel; also only the latter's layers."""
         if len(self._graph.edges[node.tops[0]].shape) < 2:
             return (node,), []
         found = list(takewhile(lambda behind: self._layers[behind.index].channel_affine(), self._behind(node)))
@@ -204,10 +204,9 @@ class _Planner:
         return None
 
     def _holders(self, edge: int, ready: int) -> tuple[Layer, ...]:
-        """Return the layers that have a blob's memory, if none needs it from layer ``ready`` on but that which reads
-        the blob.
+        """Return the layers that have a blob's memory, if its reader is the last that needs it from layer ``ready`` on.
 
-        That is so for what a prepared convolution has made, and for a copy of it if convolutions have read the others.
+        This holds for the top of a prepared convolution, and for a copy of it if convolutions have read the others.
         """
         node = self._graph.nodes[self._graph.edges[edge].producer]
         holders: list[Layer] = []
@@ -223,7 +222,7 @@ class _Planner:
         return (*maker.layers, *holders) if isinstance(maker, PreparedConvolution) and self._is_inner(edge) else ()
 
     def _behind(self, node: LayerNode) -> Iterator[LayerNode]:
-        """Yield the layers behind, as long as each reads one blob, which nobody else sees, and gives one."""
+        """Yield the following layers, while each reads one blob, which nobody else sees, and makes one."""
         while len(node.tops) == 1 and self._is_inner(node.tops[0]):
             consumer = self._graph.edges[node.tops[0]].consumer
             assert consumer is not None

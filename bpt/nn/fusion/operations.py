@@ -1,4 +1,4 @@
-"""What layers are rewritten to. An operation refers to the layers, whose parameters and settings stay theirs."""
+"""The operations that replace several layers. They refer to the layers, which keep their parameters and settings."""
 
 from __future__ import annotations
 
@@ -20,28 +20,24 @@ from bpt.nn.layers.pooling import Pooling
 
 
 class Operation(Protocol):
-    """Runs layers as one.
+    """A replacement that runs several layers as one.
 
     Attributes:
-        layers: those that it is about. A caller who looks at what passes through one of them, by a hook of torch's,
-            is to see it: then they are run one by one.
-        top_is_free: see Layer.
+        layers: its layers. If a caller observes one of them by a torch hook, they run one by one.
+        top_is_free: as in Layer.
     """
 
     layers: tuple[Layer, ...]
     top_is_free: bool
 
     def __call__(self, *bottoms: Tensor) -> Tensor | None:
-        """Return the top of the last layer.
-
-        ``None``: as things are now they cannot be run as one, and nothing was done.
-        """
+        """Return the top of the last layer; ``None`` if the layers cannot run as one now. Then nothing was done."""
 
 
 class Overwriting:
-    """A layer that writes its top over a bottom which nobody else needs: no new memory, one stream less.
+    """A layer that writes its top over a bottom which nobody else needs. This saves memory and traffic.
 
-    Not over a view, since autograd would copy what it is a view of.
+    It does not write over a view, since autograd would copy the tensor below.
     """
 
     def __init__(self, layer: Layer, place: int, makers: Sequence[Layer]) -> None:
@@ -54,10 +50,10 @@ class Overwriting:
 
 
 class MaxThenReLU:
-    """Max pooling behind a ReLU, the other way round: it picks the same elements, and the ReLU has fewer to look at.
+    """A ReLU before max pooling, in reverse order: it picks the same elements, and the ReLU reads fewer.
 
-    The diffs are the same, too. Where a window's maximum is above 0, its first place is where it was. Where it is not,
-    the ReLU gave 0 for all of the window, and takes the diff away, here as there.
+    The diffs are the same, too. If a window's maximum is above 0, its first place does not change. Otherwise the ReLU
+    gave 0 for all of the window, and stops the diff in either order.
     """
 
     top_is_free = False
@@ -72,7 +68,7 @@ class MaxThenReLU:
 
 
 class FoldedAffine:
-    """A layer with the factors and summands by channel of those behind it in its own weights."""
+    """A layer that has the factors and summands by channel of the following layers in its own weights."""
 
     def __init__(self, head: Layer, affines: Sequence[Layer]) -> None:
         self.layers: tuple[Layer, ...] = (head, *affines)
@@ -80,19 +76,19 @@ class FoldedAffine:
         self._head, self._affines = head, tuple(affines)
 
     def __call__(self, *bottoms: Tensor) -> Tensor | None:
-        affine = _together(self._affines)
+        affine = _joint_affine(self._affines)
         return None if affine is None else self._head.forward_by(self._head.folded(affine), bottoms[0])
 
 
 class PreparedConvolution:
-    """A convolution, with what is behind it in its weights, as FoldedAffine; these are computed and packed once.
+    """A convolution with the following affine layers in its weights, as FoldedAffine; computed and packed once.
 
-    For passes without gradients, as long as no parameter changes. Images become channels-last on a CPU.
+    It serves passes without gradients, while no parameter changes. Images become channels-last on a CPU.
 
     Args:
-        total: behind these, the sum with another blob, which is then the second bottom.
-        relu: behind all others.
-        holders: the layers that have that other blob's memory, if it may be written over; else none.
+        total: then, the sum with another blob, which is the second bottom.
+        relu: a ReLU after all others.
+        holders: the layers that have that other blob's memory, if it may be overwritten; else none.
     """
 
     def __init__(
@@ -116,7 +112,7 @@ class PreparedConvolution:
         if bottom.dim() == 4 and bottom.device.type == "cpu":
             bottom = channels_last(bottom)
         if self._weights is None:
-            affine = _together(self._affines)
+            affine = _joint_affine(self._affines)
             if affine is None:
                 return None
             weight, bias = self._head.folded(affine)
@@ -133,10 +129,10 @@ class PreparedConvolution:
 
 
 class PreparedProduct:
-    """An InnerProduct by weights that are packed once, for passes as PreparedConvolution's.
+    """An InnerProduct by weights that are packed once, for the same passes as PreparedConvolution.
 
     Args:
-        relu: behind it.
+        relu: a ReLU after it.
     """
 
     def __init__(self, head: InnerProduct, relu: ReLU | None) -> None:
@@ -156,8 +152,8 @@ class PreparedProduct:
         return top if self._relu is None else self._relu.overwrite(0, top)
 
 
-def _together(affines: Sequence[Layer]) -> ChannelAffine | None:
-    """Return what layers do one behind the other, if each of them has a ``channel_affine``."""
+def _joint_affine(affines: Sequence[Layer]) -> ChannelAffine | None:
+    """Return the joint affine of successive layers, if each of them has a ``channel_affine``."""
     together = ChannelAffine()
     for layer in affines:
         own = layer.channel_affine()

@@ -1,14 +1,14 @@
 """Normalising and scaling by channel on a CPU, in fewer passes over memory and more exactly than torch does.
 
-*Passes*: normalising and the Scale behind it are one multiply-add for each element; forward reads a blob three times
-and writes it once. What is kept for the backward pass is the bottom, which nobody else keeps, so that the top is free
-for the layer behind to write over (``Layer.top_is_free``).
+*Passes*: normalising and the following Scale are one multiply-add for each element. Forward reads a blob three times
+and writes it once. The backward pass keeps the bottom, which no other layer keeps, so the next layer may write over the
+top (``Layer.top_is_free``).
 
-*Exactness*: in channels-last layout torch adds up one row of channels after the other, which leaves errors of 1e-5
-where its contiguous kernels leave 3e-7. Here its kernels see rows of many places side by side, each place with sums of
-its own that are put together afterwards; few channels fill the vector units so, too.
+*Exactness*: in channels-last layout torch adds one row of channels after the other, with errors of 1e-5; its contiguous
+kernels have 3e-7. Here its kernels see rows of many places side by side. Each place has its own sums, which are added
+afterwards. This also fills the vector units when channels are few.
 
-Blobs may be in bfloat16: what stands for a channel is in float32 then, and what is computed rounded once, in the end.
+Blobs may be in bfloat16. Values by channel are then in float32, and results are rounded once, at the end.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from bpt.nn.kernels.channels_last import channels_last, is_channels_last
 
-WIDTH = 1024  # elements that a row should have at least
+WIDTH = 1024  # the least number of elements of a row
 
 Gradients = tuple[Tensor | None, ...]
 
 
 def applies(x: Tensor) -> bool:
-    """Return whether this file's functions are for ``x``."""
+    """Return whether the functions of this file can process ``x``."""
     numbers = x.dtype in (torch.float32, torch.bfloat16)
     return x.device.type == "cpu" and numbers and not torch.compiler.is_compiling()
 
@@ -43,22 +43,22 @@ class _Rows:
         self._rows = self.count // self.repeat
 
     def of(self, x: Tensor) -> Tensor:
-        """``(rows, width)``: a view of a channels-last blob."""
+        """Return a view of a channels-last blob as ``(rows, width)``."""
         return x.as_strided((self._rows, self._width), (self._width, 1))
 
     def spread(self, *by_channel: Tensor) -> tuple[Tensor, ...]:
-        """Return what stands for each channel, for each element of a row."""
+        """Return the values by channel, repeated for each element of a row."""
         return torch.stack(by_channel).repeat(1, self.repeat).unbind()
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and biased variance by channel."""
-        numbers = torch.empty(self._width) if x.dtype == torch.bfloat16 else None  # whose type the results have
+        """Return mean and biased variance by channel."""
+        numbers = torch.empty(self._width) if x.dtype == torch.bfloat16 else None  # the results have its type
         means, variances = torch.batch_norm_update_stats(self._image(x), numbers, numbers, 0.0)
-        apart, mean = torch.var_mean(self._together(means), 0, correction=0)
-        return mean, self._together(variances).mean(0).add_(apart)
+        between, mean = torch.var_mean(self._together(means), 0, correction=0)
+        return mean, self._together(variances).mean(0).add_(between)
 
     def affine(self, x: Tensor, slope: Tensor, level: Tensor) -> Tensor:
-        """``slope · x + level`` by channel."""
+        """Return ``slope · x + level`` by channel."""
         if x.dtype != slope.dtype:
             return self.normalised(x, torch.zeros_like(slope), torch.ones_like(slope), 0.0, slope, level)
         top, (factors, summands) = torch.empty_like(x), self.spread(slope, level)
@@ -68,9 +68,9 @@ class _Rows:
     def normalised(
         self, x: Tensor, mean: Tensor, variance: Tensor, eps: float, factors: Tensor | None, summands: Tensor | None
     ) -> Tensor:
-        """``factors · (x - mean) / sqrt(variance + eps) + summands`` by channel, of a blob in half precision.
+        """Return ``factors · (x - mean) / sqrt(variance + eps) + summands`` by channel, of a blob in half precision.
 
-        By a kernel that knows it, without a copy of the blob in wider numbers.
+        It uses a kernel for half precision, so no wider copy of the blob is made.
         """
         top, none = torch.empty_like(x), mean.new_empty(0)
         given = [vector for vector in (factors, summands) if vector is not None]
@@ -96,7 +96,7 @@ class _Rows:
     def _image(self, x: Tensor) -> Tensor:
         """Return a channels-last image whose channels are the elements of a row.
 
-        It has two places, so that it is no other.
+        It has two places, so its layout is unambiguous.
         """
         width = self._width
         places = 2 if self._rows % 2 == 0 else 1
@@ -106,21 +106,25 @@ class _Rows:
 def normalise(
     x: Tensor, eps: float, factors: Tensor | None = None, summands: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """``factors · (x - mean) / sqrt(variance + eps) + summands`` by channel; the batch's mean and unbiased variance.
+    """Return ``factors · (x - mean) / sqrt(variance + eps) + summands`` by channel, and the batch's statistics.
 
-    The variance in the quotient is the biased one; the unbiased one of a single element is given as 0. Mean and
-    variance carry no gradient.
+    The variance in the quotient is the biased one. Mean and variance carry no gradient.
 
     Args:
         x: ``(N, channels, …)``; the top has its layout.
-        factors, summands: ``(channels,)``; by default 1 and 0.
+        factors: ``(channels,)``; by default 1.
+        summands: ``(channels,)``; by default 0.
+        eps: the number that is added to the variance.
+
+    Returns:
+        The top, the mean, and the unbiased variance, which is 0 for a single element.
     """
     rule = _NormaliseRows if is_channels_last(x) else _NormalisePlanes
     return rule.apply(x, eps, factors, summands)  # type: ignore[no-untyped-call,no-any-return]
 
 
 class _NormalisePlanes(torch.autograd.Function):
-    """By torch's kernels, which are exact in contiguous layout."""
+    """The normalisation by torch's kernels, which are exact in contiguous layout."""
 
     @staticmethod
     def forward(
@@ -191,7 +195,7 @@ class _NormaliseRows(torch.autograd.Function):
 
 
 def scale(x: Tensor, factors: Tensor, summands: Tensor) -> Tensor:
-    """``factors · x + summands`` by channel, for ``x`` in channels-last layout."""
+    """Return ``factors · x + summands`` by channel, for ``x`` in channels-last layout."""
     return _Scale.apply(x, factors, summands)  # type: ignore[no-untyped-call,no-any-return]
 
 

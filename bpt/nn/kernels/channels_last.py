@@ -11,17 +11,17 @@ FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the number o
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """``x``, which has 4 or 5 axes, with its channels side by side; a copy if they are not."""
+    """Return ``x``, which has 4 or 5 axes, with its channels side by side; a copy if they are not."""
     if x.shape[1] != 1:
         return x.contiguous(memory_format=FORMATS[x.dim()])
-    # With one channel both layouts are one run of memory; the strides alone tell kernels which is meant.
+    # With one channel both layouts are the same memory; only the strides show kernels which one it is.
     sizes = x.shape[2:]
     strides = (prod(sizes[axis:]) for axis in range(1, len(sizes) + 1))
     return x.contiguous().as_strided(x.shape, (prod(sizes), 1, *strides))
 
 
 def is_channels_last(x: Tensor) -> bool:
-    """Return whether ``x`` is a blob of 4 or 5 axes that lies in channels-last order, and in no other."""
+    """Return whether ``x`` is a blob of 4 or 5 axes that is in channels-last order, and in no other."""
     return x.dim() in FORMATS and x.is_contiguous(memory_format=FORMATS[x.dim()]) and not x.is_contiguous()
 
 
@@ -31,5 +31,5 @@ def format_of(x: Tensor) -> torch.memory_format:
 
 
 def places(x: Tensor) -> Tensor:
-    """``(N · places, channels)`` of ``x``, ``(N, channels, …)``: a view if ``x`` is channels-last."""
+    """Return ``x``, ``(N, channels, …)``, as ``(N · places, channels)``: a view if ``x`` is channels-last."""
     return x.movedim(1, -1).reshape(-1, x.shape[1])

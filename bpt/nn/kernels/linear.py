@@ -1,8 +1,8 @@
 """``x · weightᵀ + bias``, by oneDNN where it is faster than the BLAS that torch calls.
 
-Torch multiplies matrices on a CPU with MKL, whose fast code is for Intel's processors; oneDNN, which torch
-brings along for convolutions, has equally fast code for all. Its operator is not public: it is tried out
-before use, and without it everything works, more slowly.
+On a CPU, torch multiplies matrices with MKL, whose fast code is for Intel's processors. oneDNN, which torch includes
+for convolutions, has equally fast code for all. Its operator is not public, so it is tested before use. Without it
+everything works, more slowly.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ SMALL = 2_000_000  # multiply-adds below which the call costs more than it saves
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """What ``torch.nn.functional.linear`` computes: ``x`` is ``(…, inputs)``, ``weight`` ``(outputs, inputs)``."""
+    """Return the result of ``torch.nn.functional.linear``.
+
+    Args:
+        x: ``(…, inputs)``.
+        weight: ``(outputs, inputs)``.
+        bias: ``(outputs,)``, or none.
+    """
     fits = x.dim() == 2 and x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
     if torch.compiler.is_compiling() or not fits or x.numel() * weight.shape[0] < SMALL or not works():
         return functional.linear(x, weight, bias)
@@ -28,7 +34,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 @cache
 def works() -> bool:
-    """Return whether this torch has the operator, it takes transposed matrices, and it computes the right thing."""
+    """Return whether this torch has the operator, for transposed matrices too, and it computes correctly."""
     x = torch.arange(6.0).reshape(2, 3)
     weight = torch.arange(12.0).reshape(4, 3)
     bias = torch.arange(4.0)
@@ -45,7 +51,7 @@ def works() -> bool:
 
 
 def _multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``a · bᵀ + bias``."""
+    """Return ``a · bᵀ + bias``."""
     product: Tensor = torch.ops.mkldnn._linear_pointwise(a, b, bias, "none", [], "")
     return product
 

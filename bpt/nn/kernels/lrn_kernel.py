@@ -1,7 +1,7 @@
 """LRN across channels, several times as fast as torch's, which pools over a fifth axis.
 
-Why it is fast: the tensor is worked through in blocks whose intermediate values stay in the cache, and the
-sum over neighbouring channels is a few additions of one padded buffer to itself, shifted by whole channels.
+The tensor is processed in blocks whose intermediate values stay in the cache. The sum over neighbouring channels is a
+few additions of one padded buffer to itself, shifted by whole channels.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
 
-BLOCK = 400_000  # elements: with the buffers for it, 1.6 MB each, about what a core's cache holds
+BLOCK = 400_000  # elements; with its buffers, 1.6 MB each, a block about fills a core's cache
 
 
 def lrn_across(x: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
-    """``x · (k + alpha / size · Σ x²)^-beta``, with the sum over the ``size`` (odd) channels around each.
+    """Return ``x · (k + alpha / size · Σ x²)^-beta``, with the sum over the ``size`` (odd) channels around each.
 
     Args:
-        x: ``(N, channels, H, W)``, contiguous or channels-last; the result is laid out alike, and of its type. What is
-            in half precision is computed in single precision.
+        x: ``(N, channels, H, W)``, contiguous or channels-last. The result has its layout and type. Half precision is
+            computed in single precision.
     """
-    if torch.compiler.is_compiling() or not x.numel():  # a compiler makes its own loops of the plain form
+    if torch.compiler.is_compiling() or not x.numel():  # a compiler generates its own loops from the plain formula
         return functional.local_response_norm(x, size, alpha, beta, k)
     y: Tensor = _LRNAcross.apply(x, size, alpha, beta, k)  # type: ignore[no-untyped-call]
     return y
@@ -40,7 +40,7 @@ class _LRNAcross(torch.autograd.Function):
         layout = _layout(x)
         x = x.contiguous(memory_format=layout)
         y, s = torch.empty_like(x), torch.empty_like(x, dtype=_wide(x))
-        window = _ChannelWindow(s, layout, size, fill=k / size)  # so that each sum has k in it
+        window = _ChannelWindow(s, layout, size, fill=k / size)  # so each sum includes k
         share = s.new_full((), k / size)
         for x_block, y_block, s_block in window.blocks(x, y, s):
             x_part, y_part = x_block.to(s.dtype), window.room(y_block)
@@ -73,9 +73,8 @@ class _LRNAcross(torch.autograd.Function):
 class _ChannelWindow:
     """Sums over neighbouring channels, for one block of a tensor at a time.
 
-    Seen as ``(outer, channels, inner)``, a contiguous tensor has a sample's places inside; a channels-last
-    one has all places outside and 1 inside. ``fill`` stands for the channels before the first and after the
-    last.
+    As ``(outer, channels, inner)``, a contiguous tensor has a sample's places inside; a channels-last one has all
+    places outside and 1 inside. ``fill`` replaces the channels before the first and after the last.
     """
 
     def __init__(self, like: Tensor, layout: torch.memory_format, size: int, fill: float) -> None:
@@ -98,21 +97,21 @@ class _ChannelWindow:
         return zip(*(torch.split(self._view(tensor), self.rows) for tensor in tensors), strict=True)
 
     def scratch(self, block: Tensor) -> Tensor:
-        """Memory for an intermediate value of the block."""
+        """Return memory for an intermediate value of the block."""
         return self._scratch[: block.shape[0]]
 
     def room(self, block: Tensor) -> Tensor:
-        """Return where to compute what ``block`` is to hold: there, or in wider numbers apart."""
+        """Return where to compute the values of ``block``: in itself, or in separate memory of a wider type."""
         return block if block.dtype == self._total.dtype else torch.empty_like(block, dtype=self._total.dtype)
 
     @staticmethod
     def put(computed: Tensor, block: Tensor) -> None:
-        """Let ``block`` hold what was computed in its ``room``."""
+        """Copy the result in the ``room`` of ``block`` to it."""
         if computed is not block:
             block.copy_(computed)
 
     def buffer(self, block: Tensor) -> Tensor:
-        """Return where to write what ``sum_into`` is to add up."""
+        """Return where to write the summands of ``sum_into``."""
         return self._padded[: block.shape[0]].narrow(1, self.size // 2, self.channels)
 
     def sum_into(self, block: Tensor) -> Tensor:
@@ -120,7 +119,7 @@ class _ChannelWindow:
         padded = self._padded[: block.shape[0]]
         if self.size == 1:
             return block.copy_(padded)
-        # Shifted as one flat run, not row by row; what mixes two rows is outside the view taken of the sum.
+        # The shift is one flat copy, not row by row; elements that mix two rows are outside the view of the sum.
         flat = padded.flatten()
         length = flat.numel() - (self.size - 1) * self.inner
         first, second, *others = (flat.narrow(0, shift * self.inner, length) for shift in range(self.size - 1))
@@ -131,7 +130,7 @@ class _ChannelWindow:
 
 
 def _wide(x: Tensor) -> torch.dtype:
-    """Return the numbers to compute in."""
+    """Return the number type to compute in."""
     return torch.promote_types(x.dtype, torch.float32)
 
 
@@ -141,7 +140,7 @@ def _layout(x: Tensor) -> torch.memory_format:
 
 
 def _power(s: Tensor, beta: float, out: Tensor) -> Tensor:
-    """``s^-beta``; for the beta that all nets use by square roots, which cost a fraction of a power."""
+    """Return ``s^-beta``; for the usual beta by square roots, which cost a fraction of a power."""
     if beta == 0.75:
         return torch.sqrt(s, out=out).mul_(s).rsqrt_()
     return torch.pow(s, -beta, out=out)

@@ -1,9 +1,9 @@
-"""Convolutions and products whose weights were laid out for the processor once, not in every call; forward only.
+"""Convolutions and products with weights that are packed for the processor once, not in every call; forward only.
 
-oneDNN, by which torch convolves on a CPU, wants the weights in blocks whose form depends on the processor. Torch has
-operators for that, which it uses where it compiles a net; they add another tensor before they write the top. They are
-not public: they are tried out before use, and without them everything works, more slowly. They would do a ReLU, too,
-but one that makes 0 of NaN, so that a net which has diverged would look as if it had not.
+oneDNN, by which torch convolves on a CPU, needs the weights in blocks whose form depends on the processor. Torch has
+operators for that, which it uses where it compiles a net. They also add another tensor before they write the top. They
+are not public, so they are tested before use; without them everything works, more slowly. They could apply a ReLU, too,
+but theirs turns NaN into 0, so a diverged net would look healthy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class PackedConvolution:
     """A convolution by packed filters, or the sum of it and another tensor.
 
     Attributes:
-        filters: opaque.
+        filters: the packed filters, opaque.
         bias: ``(outputs,)``, or none.
         stride, pad, dilation: one number for each of the two spatial axes.
     """
@@ -40,7 +40,7 @@ class PackedConvolution:
         """Return the top of ``x``, ``(N, channels, height, width)``, plus ``other``, if any.
 
         Args:
-            over: the top may have the memory of ``other``, which need not be written anew then.
+            over: whether the top may use the memory of ``other``, which then is not written anew.
         """
         window = self.pad, self.stride, self.dilation, self.group
         operators = torch.ops.mkldnn
@@ -66,9 +66,9 @@ class PackedProduct:
     """``x · weightᵀ + bias`` by packed weights.
 
     Attributes:
-        weight: opaque.
+        weight: the packed weights, opaque.
         bias: ``(outputs,)``, or none.
-        rows: of ``x``, for which they were packed.
+        rows: the number of rows of ``x`` for which the weights were packed.
     """
 
     weight: Tensor
@@ -90,7 +90,7 @@ def pack(
     dilation: Sequence[int],
     group: int,
 ) -> PackedConvolution | None:
-    """Return for bottoms like ``x``; ``None`` where there are no such operators.
+    """Return a packed convolution for bottoms like ``x``; ``None`` where the operators are missing.
 
     Args:
         x: ``(N, channels, height, width)``, float32, on the CPU.
@@ -117,7 +117,7 @@ def _pack(
 
 
 def pack_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> PackedProduct | None:
-    """Return for bottoms like ``x``; ``None`` where there are no such operators, or they cost more than they save.
+    """Return a packed product for bottoms like ``x``; ``None`` where that is impossible or does not pay.
 
     Args:
         x: ``(rows, inputs)``, float32, on the CPU.
@@ -136,7 +136,7 @@ def _pack_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> PackedProdu
 
 @cache
 def works() -> bool:
-    """Return whether this torch has the operators for convolutions, and they compute the right thing."""
+    """Return whether this torch has the operators for convolutions, and they compute correctly."""
     x = torch.arange(2 * 3 * 25.0).reshape(2, 3, 5, 5).contiguous(memory_format=torch.channels_last)
     filters = torch.arange(4 * 27.0).reshape(4, 3, 3, 3) - 60
     bias = torch.arange(4.0)
@@ -153,7 +153,7 @@ def works() -> bool:
 
 @cache
 def multiplies() -> bool:
-    """Return whether this torch has the operators for products, and they compute the right thing."""
+    """Return whether this torch has the operators for products, and they compute correctly."""
     x = torch.arange(6.0).reshape(2, 3)
     weight = torch.arange(12.0).reshape(4, 3) - 6
     bias = torch.arange(4.0)

@@ -1,7 +1,7 @@
-"""Regions of planes: bins laid over them, the place of the largest number in each bin, and sums over them.
+"""Regions of planes: bins over them, the place of the largest number in each bin, and sums over them.
 
 A region belongs to one image of a batch of planes ``(N, channels, H, W)``. Its bins are windows of whole cells, given
-for each axis apart: the first cell and the one behind the last, ``(regions, bins, 2)``, clipped to the plane. A bin
+separately for each axis: the first cell and the one after the last, ``(regions, bins, 2)``, clipped to the plane. A bin
 without cells is empty.
 """
 
@@ -15,23 +15,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-REGIONS = 64  # at a time, so that what lies between two products stays small
+REGIONS = 64  # processed at a time, to keep the result between two products small
 
 
 def round_away(numbers: Tensor) -> Tensor:
-    """To the nearest whole number, halves away from 0 as C rounds (torch rounds them to even ones)."""
+    """Return the nearest whole numbers, with halves rounded away from 0 as in C (torch rounds them to even)."""
     whole = numbers.trunc()
     return whole + numbers.sign() * ((numbers - whole).abs() >= 0.5)
 
 
 def bins_along(start: Tensor, size: Tensor, bins: int, cells: int, *, whole: bool) -> Tensor:
-    """Windows of bins that share out an axis: from ``floor(i · size / bins)`` to ``ceil((i + 1) · size / bins)``.
+    """Return the windows of equal bins of an axis: from ``floor(i · size / bins)`` to ``ceil((i + 1) · size / bins)``.
 
     Args:
-        start, size: of each region ``(regions,)``, in cells and in the blobs' numbers: as Caffe divides in these, their
-            rounding decides whether a window has a cell more.
-        cells: of the plane, on this axis.
-        whole: starts are whole cells, which are added to what has been rounded; others are added before.
+        start, size: for each region ``(regions,)``, in cells and in the blobs' number type. Caffe divides in this type,
+            and its rounding decides whether a window has one cell more.
+        bins: the number of bins.
+        cells: the number of cells of the plane on this axis.
+        whole: whether starts are whole cells, which are added after rounding; others are added before.
     """
     edges = torch.arange(bins + 1, dtype=size.dtype, device=size.device) * (size / bins).unsqueeze(1)
     offset = start.unsqueeze(1)
@@ -57,13 +58,11 @@ def max_of_bins(planes: Tensor, images: Tensor, rows: Tensor, columns: Tensor) -
 
 
 def _places(planes: Tensor, images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Return where in planes ``(N, H, W, channels)`` the largest number of each bin is: ``(regions, bins, bins,
-    channels)``;
-    or -1.
+    """Return the place of the largest number of each bin: ``(regions, bins, bins, channels)``; -1 for an empty bin.
 
-    A window is covered by four, which may overlap, of sides that are powers of two; the largest numbers of all windows
-    of such sides are found by doubling them (Bender, Farach-Colton, *The LCA Problem Revisited*, 2000, the sparse
-    table).
+    The planes are ``(N, H, W, channels)``. Four windows, which may overlap and whose sides are powers of two, cover
+    each bin. The largest numbers of all such windows are found by doubling (Bender, Farach-Colton, *The LCA Problem
+    Revisited*, 2000, the sparse table).
     """
     height, width, channels = planes.shape[1:]
     found = torch.full((len(images), rows.shape[1], columns.shape[1], channels), -1, device=planes.device)
@@ -94,7 +93,7 @@ def _places(planes: Tensor, images: Tensor, rows: Tensor, columns: Tensor) -> Te
 
 
 Peaks = tuple[Tensor, Tensor]
-"""Numbers and their places."""
+"""The largest numbers so far and their places."""
 
 
 def _part(peaks: Peaks, index: Any) -> Peaks:
@@ -102,7 +101,7 @@ def _part(peaks: Peaks, index: Any) -> Peaks:
 
 
 def _larger(one: Peaks, other: Peaks) -> Peaks:
-    """Of each two numbers the larger one; of equal ones that in front."""
+    """Return the larger one of each two numbers; of equal ones the first."""
     better = (other[0] > one[0]) | ((other[0] == one[0]) & (other[1] < one[1]))
     return torch.where(better, other[0], one[0]), torch.where(better, other[1], one[1])
 
@@ -110,11 +109,11 @@ def _larger(one: Peaks, other: Peaks) -> Peaks:
 def mean_of_bins(planes: Tensor, images: Tensor, channels: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Return the mean of each bin, 0 for an empty one: ``(regions, outputs, bins, bins)``.
 
-    By the table of sums over all cells above and left of each (Crow, *Summed-Area Tables for Texture Mapping*, 1984),
-    in double precision, so that differences of large sums are exact enough.
+    It uses the table of sums over all cells above and left of each (Crow, *Summed-Area Tables for Texture Mapping*,
+    1984), in double precision, so that differences of large sums are exact enough.
 
     Args:
-        channels: which one each bin of each output looks at, ``(outputs, bins, bins)``.
+        channels: the channel that each bin of each output reads, ``(outputs, bins, bins)``.
     """
     table = functional.pad(planes.double().cumsum(2).cumsum(3), (1, 0, 1, 0))
     first = images.view(-1, 1, 1, 1) * planes.shape[1] + channels
@@ -130,28 +129,27 @@ def mean_of_bins(planes: Tensor, images: Tensor, channels: Tensor, rows: Tensor,
     return torch.where(cells > 0, sums / cells.clamp(min=1), 0).to(planes.dtype)
 
 
-def weights_along(points: Tensor, cells: int, beyond: float) -> Tensor:
-    """Return the factors by which points on an axis take the numbers of its cells, linearly between the two next to
-    them.
+def weights_along(points: Tensor, cells: int, margin: float) -> Tensor:
+    """Return the weights of an axis' cells at points on it, by linear interpolation between the two nearest.
 
     Args:
-        points: of any shape, 0 for the first cell.
-        beyond: so far before the first and behind the last cell a point takes the number of that; farther off it is 0.
+        points: the points, in any shape; 0 is the first cell.
+        margin: the distance outside the plane within which a point has the number of the border cell. Farther away it
+            is 0.
 
     Returns:
-        The shape of ``points``, and ``cells`` behind.
+        The weights in the shape of ``points``, with ``cells`` as the last axis.
     """
-    inside = (points >= -beyond) & (points <= cells - 1 + beyond)
-    apart = points.clamp(0, cells - 1).unsqueeze(-1) - torch.arange(cells, device=points.device)
-    return (1 - apart.abs()).clamp_(min=0) * inside.unsqueeze(-1)
+    inside = (points >= -margin) & (points <= cells - 1 + margin)
+    distances = points.clamp(0, cells - 1).unsqueeze(-1) - torch.arange(cells, device=points.device)
+    return (1 - distances.abs()).clamp_(min=0) * inside.unsqueeze(-1)
 
 
 def weighted(planes: Tensor, images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Return sums of the planes of each region's image by factors of rows and of columns: ``(regions, channels, bins,
-    bins)``.
+    """Return weighted sums of the planes of each region's image: ``(regions, channels, bins, bins)``.
 
     Args:
-        rows, columns: ``(regions, bins, cells)``.
+        rows, columns: the factors, ``(regions, bins, cells)``.
     """
     sums = planes.new_zeros(len(images), planes.shape[1], rows.shape[1], columns.shape[1])
     for image in sorted(set(images.tolist())):

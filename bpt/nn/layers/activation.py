@@ -1,4 +1,4 @@
-"""Element-wise activations of one bottom: ReLU and its kin, Sigmoid, TanH, AbsVal, BNLL, Clip, Power and others."""
+"""Element-wise activations of one bottom: the ReLU family, Sigmoid, TanH, AbsVal, BNLL, Clip, Power and others."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch.nn import functional
 from bpt.config.precision import narrowed
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_spec import Autocast, LayerShapes, LayerSpec, ParamSpec, Shape
-from bpt.nn.layers.base import LAYERS, Family, Layer
+from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer
 from bpt.nn.pass_context import PassContext
 
-LARGE = 50.0  # Caffe takes exp(x) for exp(50) from here on in backward: the gradient is 1, to 2e-22
+LARGE = 50.0  # above it, Caffe's backward uses exp(50) for exp(x): the gradient is 1, up to 2e-22
 
 
 class Neuron(Layer):
@@ -36,13 +36,13 @@ class ReLU(Neuron):
     settings = "relu_param"
 
     @classmethod
-    def keeps(cls, spec: LayerSpec) -> float:
+    def saved_for_backward(cls, spec: LayerSpec) -> float:
         return 0.0 if spec.param.relu_param.negative_slope >= 0 else 1.0
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.slope = spec.param.relu_param.negative_slope
-        self.overwrites = (0,) if self.slope >= 0 else ()  # below 0 the top does not tell the sign of the bottom
+        self.overwrites = (0,) if self.slope >= 0 else ()  # below 0 the top does not show the sign of the bottom
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         return functional.leaky_relu(bottoms[0], self.slope) if self.slope else torch.relu(bottoms[0])
@@ -53,14 +53,14 @@ class ReLU(Neuron):
 
 @LAYERS.register("ReLU6")
 class ReLU6(ReLU):
-    """``min(ReLU(x), 6)``, with ``relu_param { negative_slope }`` as ReLU; at 6 the gradient is 0.
+    """``min(ReLU(x), 6)``, with ``relu_param { negative_slope }`` as for ReLU; at 6 the gradient is 0.
 
-    Of the community's Caffes; the nets that use it are MobileNets (Sandler et al., *MobileNetV2*, 2018).
+    From the community's Caffes; MobileNets use it (Sandler et al., *MobileNetV2*, 2018).
     """
 
     @classmethod
-    def keeps(cls, spec: LayerSpec) -> float:
-        return 1.0  # torch keeps its bottom, of which the top does not tell enough
+    def saved_for_backward(cls, spec: LayerSpec) -> float:
+        return 1.0  # torch keeps its bottom, since the top is not enough for backward
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -78,10 +78,10 @@ class ReLU6(ReLU):
 
 @LAYERS.register("ELU")
 class ELU(Neuron):
-    """``lambda`` times ``x`` above 0, else times ``alpha · (exp(x) - 1)``; at 0 the gradient is ``lambda · alpha``.
+    """``lambda · x`` above 0, else ``lambda · alpha · (exp(x) - 1)``; at 0 the gradient is ``lambda · alpha``.
 
-    (Clevert et al., *Fast and Accurate Deep Network Learning by Exponential Linear Units*, 2016. ``lambda`` is 1 but in
-    NVIDIA's Caffe, for Klambauer et al., *Self-Normalizing Neural Networks*, 2017.)
+    (Clevert et al., *Fast and Accurate Deep Network Learning by Exponential Linear Units*, 2016. ``lambda`` is 1 except
+    in NVIDIA's Caffe, for Klambauer et al., *Self-Normalizing Neural Networks*, 2017.)
     """
 
     numbers = Autocast.WIDEST
@@ -89,7 +89,7 @@ class ELU(Neuron):
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.alpha = spec.param.elu_param.alpha
-        self.factor: float = getattr(spec.param.elu_param, "lambda")  # a word of Python's
+        self.factor: float = getattr(spec.param.elu_param, "lambda")  # a keyword of Python
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         y = functional.elu(bottoms[0], self.alpha)
@@ -112,7 +112,7 @@ class Sigmoid(Neuron):
 
 @LAYERS.register("Swish")
 class Swish(Neuron):
-    """``x / (1 + exp(-beta · x))``. (Ramachandran et al., *Searching for Activation Functions*, 2017.)"""
+    """``x / (1 + exp(-beta · x))`` (Ramachandran et al., *Searching for Activation Functions*, 2017)."""
 
     numbers = Autocast.WIDEST
 
@@ -161,7 +161,7 @@ class BNLL(Neuron):
 class Clip(Neuron):
     """``max(min, min(x, max))``; the gradient is 1 at the bounds and between them, else 0.
 
-    In place it is 1 everywhere, as in Caffe, where the bottom then holds what was clipped.
+    In place it is 1 everywhere, as in Caffe, where the bottom then holds the clipped values.
     """
 
     numbers = Autocast.WIDEST
@@ -201,7 +201,7 @@ class _ClipInPlace(torch.autograd.Function):
 class Power(Neuron):
     """``(shift + scale · x) ^ power``.
 
-    If ``scale · power`` is 0 the top is constant, even where the bottom is infinite, and hands no diff back.
+    If ``scale · power`` is 0 the top is constant, even where the bottom is infinite, and the bottom gets no diff.
     """
 
     @classmethod
@@ -224,15 +224,13 @@ class Power(Neuron):
 
 @LAYERS.register("Threshold")
 class Threshold(Neuron):
-    """1 where ``x > threshold`` (default 0), else 0. It never runs backward: it hands no diff back."""
+    """1 where ``x > threshold`` (default 0), else 0. It never runs backward, so the bottom gets no diff."""
+
+    bottoms_without_diff = ALL_BOTTOMS
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.threshold = spec.param.threshold_param.threshold
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return False
 
     @torch.no_grad()
     def forward(self, *bottoms: Tensor) -> Tensor:
@@ -243,8 +241,7 @@ class Threshold(Neuron):
 class PReLU(Neuron):
     """``max(x, 0) + slope · min(x, 0)``; at 0 the gradient is the slope.
 
-    Bottom ``(N, channels, …)``. Blob: the slopes ``(channels,)``, or ``()`` if ``channel_shared``; they
-    start at 0.25.
+    Bottom ``(N, channels, …)``. Blob: the slopes ``(channels,)``, or ``()`` if ``channel_shared``. They start at 0.25.
     """
 
     numbers = Autocast.WIDEST

@@ -28,19 +28,19 @@ FIELD = "data_param"
 
 @LAYERS.register("AnnotatedData")
 class AnnotatedData(PrefetchingDataLayer):
-    """Tops: the images (B, C, H, W) and, if named, their objects: rows (image, label, instance, xmin, ymin, xmax, ymax,
-    difficult), ``(1, 1, rows, 8)``.
+    """Images (B, C, H, W) and, if named, the boxes of their objects from an LMDB.
 
-    The image is told by its place in the batch, boxes in parts of the image; if the batch has no objects there is one
-    row of -1. The graph knows one row. Records are AnnotatedDatum, in the order of their keys or, by ``data_param {
-    shuffle }``, in a new one every epoch. If they say nothing of boxes, nor does ``annotated_data_param { anno_type
-    }``, the second top are labels (B,).
+    The second top has rows (image, label, instance, xmin, ymin, xmax, ymax, difficult), ``(1, 1, rows, 8)``. The image
+    is its place in the batch; boxes are in parts of the image. A batch without objects has one row of -1. The graph
+    knows one row. Records are AnnotatedDatum, in the order of their keys or, by ``data_param { shuffle }``, in a new
+    one every epoch. If neither they nor ``annotated_data_param { anno_type }`` name boxes, the second top holds labels
+    (B,).
 
-    ``transform_param`` may also say ``distort_param``, ``expand_param``, ``resize_param``, ``noise_param`` and
-    ``emit_constraint``; each ``batch_sampler`` draws parts of the image, of which one is taken. Draws depend on the
+    ``transform_param`` may also have ``distort_param``, ``expand_param``, ``resize_param``, ``noise_param`` and
+    ``emit_constraint``. Each ``batch_sampler`` draws parts of the image, of which one is taken. Draws depend on the
     seed, the epoch and the sample only. ``num_workers`` threads decode and transform.
 
-    Of SSD's Caffe (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016, section 2.2).
+    From SSD's Caffe (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016, section 2.2).
     """
 
     field = FIELD

@@ -1,7 +1,7 @@
-"""Attention: at each place of the queries, the values of all places, weighted by how well their keys fit.
+"""Attention: for each place of the queries, the values of all places, weighted by how well their keys match.
 
-As in SAGAN (Zhang et al., "Self-attention generative adversarial networks", 2019, eq. 1 and 2), from which
-3D-ResAttNet has its self-attention layer: there queries, keys and values are 1x1x1 convolutions of one blob.
+It follows SAGAN (Zhang et al., "Self-attention generative adversarial networks", 2019, eq. 1 and 2), from which
+3D-ResAttNet has its self-attention layer. There queries, keys and values are 1x1x1 convolutions of one blob.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from bpt.nn.layers.base import LAYERS, Family, Layer
 from bpt.nn.pass_context import PassContext
 
 FIELD = "attention_param"
-BLOCK = 400_000  # pairs of a query and a key that are worked on at a time: 1.6 MB a matrix of their weights
+BLOCK = 400_000  # pairs of a query and a key that are processed at a time: 1.6 MB for a matrix of their weights
 
 
 @LAYERS.register("Attention")
 class Attention(Layer):
     """``top[:, i] = Σ_j value[:, j] · softmax_j(scale · query[:, i] · key[:, j])`` for each sample.
 
-    Bottoms: queries ``(N, fits, places …)``, keys ``(N, fits, places …)`` and values ``(N, channels, places …)``,
-    with one or more axes of places. Keys and values are at the same places, queries may be at others. Top
-    ``(N, channels, places of the queries …)``. ``attention_param { scale: 0 }`` is ``1 / sqrt(fits)``; the
-    default is 1, as in SAGAN. No parameters.
+    Bottoms: queries ``(N, fits, places …)``, keys ``(N, fits, places …)`` and values ``(N, channels, places …)``, with
+    one or more axes of places. Keys and values have the same places; queries may have others. Top ``(N, channels,
+    places of the queries …)``. ``attention_param { scale: 0 }`` means ``1 / sqrt(fits)``; the default is 1, as in
+    SAGAN. The layer has no parameters.
 
-    On a CPU the weights, a number for each pair of places, are made block by block, and again in backward, and
-    never kept: 28³ places have 482 million pairs.
+    On a CPU the weights, a number for each pair of places, are made block by block, and again in backward, and never
+    kept: 28³ places have 482 million pairs.
     """
 
     arity = Arity(bottoms=(3, 3))
@@ -80,7 +80,7 @@ class Attention(Layer):
 
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        """Return for each pair of a query and a key: both products, and four for the softmax as in Softmax."""
+        """Return both products of each pair of a query and a key, plus four operations for the softmax."""
         query, key, value = bottoms
         pairs = query[0] * count(query[2:]) * count(key[2:])
         return pairs * (2 * query[1] + 4 + 2 * value[1])
@@ -99,14 +99,15 @@ def _named(spec: LayerSpec, bottoms: Sequence[Shape], position: int) -> str:
 def attend(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
     """Return the values weighted by the softmax over the keys of ``scale · query · key``.
 
-    On a CPU by this file's blocks, which at the sizes of convolutional nets are as fast as torch's kernels, and
-    need less memory (torch's keep no weights only where keys have as many channels as values). Elsewhere by
+    On a CPU this uses blocks, which at the sizes of convolutional nets are as fast as torch's kernels and need less
+    memory. (Torch's avoid storing the weights only where keys have as many channels as values.) Elsewhere it uses
     torch's kernels.
 
     Args:
         query: ``(N, fits, queries)``.
         key: ``(N, fits, places)``.
         value: ``(N, channels, places)``.
+        scale: the factor of the products.
 
     Returns:
         ``(N, channels, queries)``, with the channels side by side in memory if those of ``value`` are.
@@ -118,7 +119,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
 
 
 class _Attend(torch.autograd.Function):
-    """With weights ``P = softmax(S)``, ``S = scale · qᵀ k``, and the top ``y = v Pᵀ``.
+    """The blockwise attention: weights ``P = softmax(S)``, ``S = scale · qᵀ k``, and the top ``y = v Pᵀ``.
 
     So ``dv = dy P``, ``dP = dyᵀ v``, ``dS = P (dP - Σ P dP)``, ``dq = scale · k dSᵀ`` and ``dk = scale · q dS``.
     """
@@ -151,12 +152,12 @@ class _Attend(torch.autograd.Function):
 
 
 def _weights(query: Tensor, key: Tensor, scale: float) -> Tensor:
-    """Return how much of each place each query takes: ``(samples, queries, places)``, rows that sum to 1."""
+    """Return the weight of each place for each query: ``(samples, queries, places)``, rows that sum to 1."""
     return torch.softmax(torch.bmm(query.transpose(1, 2), key).mul_(scale), -1)
 
 
 def _blocks(query: Tensor, key: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Yield which samples and which of their queries are worked on together: at most BLOCK pairs, or one query."""
+    """Yield the samples and the range of their queries of each block: at most BLOCK pairs, or one query."""
     number, queries, places = query.shape[0], query.shape[2], key.shape[2]
     together = max(1, BLOCK // max(1, queries * places))
     rows = queries if queries * places <= BLOCK else max(1, BLOCK // places)

@@ -1,4 +1,4 @@
-"""Axes and shapes of bottoms: as a text names them, and as messages show them."""
+"""Axes and shapes of bottoms: how a text names them, and how messages show them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from bpt.graph.layer_spec import LayerSpec, Shape
 
 
 def show_bottoms(spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
-    """``"ip" (20, 10) and "label" (20,)``: names and shapes of the bottoms, for a message."""
+    """Return names and shapes of the bottoms for a message: ``"ip" (20, 10) and "label" (20,)``."""
     return " and ".join(f'"{name}" {shape}' for name, shape in zip(spec.bottom_names, bottoms, strict=False))
 
 
 def canonical_axis(spec: LayerSpec, axis: int, shape: Shape, *path: str) -> int:
-    """``axis`` of the first bottom, counted from 0; a negative one counts from the last.
+    """Return ``axis`` of the first bottom, counted from 0; a negative one counts from the last.
 
     Args:
         shape: the first bottom's.

@@ -2,26 +2,26 @@
 
 Life of a layer:
 
-1. ``infer`` (a classmethod) checks the text against the bottoms' shapes and tells the shapes of tops
-   and parameters. It allocates nothing, so a plan or a summary of a net of any size is cheap.
-2. ``Layer(spec, context)`` makes the layer; the Net then tells it the shapes of its bottoms (``set_up``) and gives it
-   its parameters as ``self.blobs``, in Caffe's order and shapes, filled by the text's fillers.
-3. ``forward(*bottoms)`` computes the tops from the bottoms, in Caffe's arithmetic. Gradients come from
-   autograd, or from a ``torch.autograd.Function`` where Caffe's rule differs from calculus or ours is
-   faster. Bottoms are never modified, except through the in-place rule of ``Layer.in_place``.
+1. ``infer`` (a classmethod) checks the text against the bottoms' shapes and returns the shapes of tops and parameters.
+It allocates nothing, so a plan or a summary of a net of any size is cheap.
+2. ``Layer(spec, context)`` makes the layer. The Net then passes it the shapes of its bottoms (``set_up``) and gives it
+its parameters as ``self.blobs``, in Caffe's order and shapes, filled by the text's fillers.
+3. ``forward(*bottoms)`` computes the tops from the bottoms, in Caffe's arithmetic. Gradients come from autograd, or
+from a ``torch.autograd.Function`` where Caffe's rule differs from calculus or ours is faster. Bottoms are never
+modified, except through the in-place rule of ``Layer.in_place``.
 
-How many bottoms and tops a type takes stands in ``arity`` and is checked by the graph, never by a layer.
+``arity`` gives the number of bottoms and tops of a type. The graph checks it, never a layer.
 
-With many ranks, shapes in ``infer`` are those of the whole batch, and ``forward`` has this rank's samples (axis 0 of
-all bottoms), perhaps none. A layer must give each sample what it would get in the whole batch: ``share_of`` tells which
-samples these are, ``of_whole_batch`` turns what is counted here into what is counted on all ranks, and a layer
-that cannot do without the others says so in ``mixes_samples``.
+With many ranks, shapes in ``infer`` are those of the whole batch. ``forward`` has the samples of this rank (axis 0 of
+all bottoms), perhaps none. A layer must give each sample the result that it would get in the whole batch. ``share_of``
+returns which samples these are. ``of_whole_batch`` turns a count on this rank into a count over all ranks. A layer that
+cannot work on a part of the batch gives its reason in ``mixes_samples``.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -35,9 +35,12 @@ from bpt.nn.layers.channel_affine import ChannelAffine, Weights
 from bpt.nn.layers.type_table import TYPES_OF
 from bpt.nn.pass_context import CurrentPass, PassContext
 
+ALL_BOTTOMS = range(2**31)
+"""The places of all bottoms of a layer, for ``bottoms_without_diff``."""
+
 
 class Family(enum.Enum):
-    """What a layer is in the eyes of a reader of networks, in words for a drawing's legend."""
+    """The kind of a layer for a reader of networks, in words for the legend of a drawing."""
 
     DATA = "data"
     CONVOLUTION = "convolution"
@@ -52,57 +55,65 @@ class Family(enum.Enum):
 
 
 class Layer(nn.Module):
-    """One layer of a net: what is computed, not where or when."""
+    """One layer of a net: it says what is computed, not where or when."""
 
     arity: ClassVar[Arity] = Arity()
     is_loss: ClassVar[bool] = False
-    # So many of the tops, the first ones, are sums over samples divided by a number of the whole batch, so that what
-    # the ranks have of them adds up. The other tops have axis 0 for the samples.
+    # The number of first tops that are sums over samples, divided by a number of the whole batch. Their values on all
+    # ranks add up. In the other tops axis 0 has the samples.
     sums_over_samples: ClassVar[int] = 0
-    # The tops, by place, whose rows (axis 2) are a list: each names its sample in column 0, counted from the first of
-    # those that are here, and there are as many as the data say.
+    # The places of tops whose rows (axis 2) are a list. Each row names its sample in column 0, counted from the first
+    # one here. The data decide the number of rows.
     listed: ClassVar[tuple[int, ...]] = ()
-    # Why its samples cannot be apart, neither on different ranks nor in micro-batches: a clause, as ``mixes_samples``
-    # returns it. Empty if that is no matter of the type alone.
+    # The reason why its samples must stay together, on one rank and in one micro-batch: a clause, as ``mixes_samples``
+    # returns it. Empty if the type alone does not decide it.
     whole_batch_only: ClassVar[str] = ""
-    # Whether a pass may make fewer rows (axis 0) than ``infer`` says: the layers behind it are asked again each time.
+    # Whether a pass may make fewer rows (axis 0) than ``infer`` says. Each pass then asks the following layers again.
     rows_by_data: ClassVar[bool] = False
-    # Whether what it makes of a batch is a matter of that batch alone, also where it mixes its samples: then whole
-    # batches may be on different ranks (``batch_scope: REPLICA``). Not so for losses, whose numbers are of all ranks'.
+    # Whether its result depends on one batch alone, even where it mixes samples. Then whole batches may be on different
+    # ranks (``batch_scope: REPLICA``). This is false for losses, whose divisors are those of all ranks.
     within_batch: ClassVar[bool] = False
-    # Whether each element of its one top is made of the same element of its one bottom, without parameters: it can
-    # run on a slice of any axis, if only ``context.columns`` tells which one.
+    # Whether each element of its one top depends on the same element of its one bottom only, without parameters. It can
+    # run on a slice of any axis, if ``context.columns`` says which one.
     elementwise: ClassVar[bool] = False
     # Whether its tops are its bottom's numbers in its bottom's memory, perhaps in other shapes, in Caffe as here.
     is_view: ClassVar[bool] = False
-    # Whether, unless ``mixes_samples``, it gives any samples what it would give them among others, without asking what
-    # other samples there are (``share_of``) or other ranks: it can run on slices of axis 0, side by side.
+    # Whether, unless ``mixes_samples``, the result of a sample does not depend on other samples, and the layer asks
+    # neither for their places (``share_of``) nor other ranks. It can run on slices of axis 0 in parallel.
     sample_independent: bool = False
     # Whether it never calls other ranks, though it is not ``sample_independent``: other layers' calls may overtake it.
     no_collectives: bool = False
-    # Whether its operations are mostly those of a product of matrices, at which a processor is fastest.
+    # Whether most of its operations are those of a matrix product, at which a processor is fastest.
     multiplies: ClassVar[bool] = False
-    # In which numbers it computes where a run is in half precision; unless said otherwise (``autocast``), those that
-    # multiply in half precision, and those that move numbers only in those that come.
+    # The number type in which it computes where a run is in half precision. ``None`` lets ``autocast`` choose: half
+    # precision for layers that multiply, and the type of the bottoms for layers that only move numbers.
     numbers: ClassVar[Autocast | None] = None
-    # Which of its blobs is added to whole channels (axis 1), so that a BatchNorm behind it takes that away again.
+    # The blob that is added to whole channels (axis 1), so that a following BatchNorm removes its effect.
     bias_blob: ClassVar[int | None] = None
-    # Whether its first top is new memory that no backward pass reads, so that the layer behind may write over it.
+    # Whether its first top is new memory that no backward pass reads, so that the next layer may write over it.
     top_is_free: bool = False
-    # The bottoms, by place, over which it can write its one top, by ``overwrite``.
+    # The places of the bottoms over which it can write its one top, by ``overwrite``.
     overwrites: tuple[int, ...] = ()
-    # Whether another pass of the same bottoms, in the same context, makes the same tops and leaves nothing else behind.
+    # Whether another pass of the same bottoms, in the same context, makes the same tops and has no other effect.
     repeatable: bool = True
-    # Whether it can make of its one bottom what a layer with a ``channel_affine`` behind it would make of its top.
+    # Whether it can compute the effect of a following layer with a ``channel_affine``, too, by other weights.
     folds_affine: bool = False
-    # The fields of its text that say where files lie that it reads, and what these are: ``bpt doctor`` looks at them.
+    # The floating-point operations for each element of its first bottom, and of its first top; if both are 0, ``flops``
+    # counts one for each element of all tops.
+    flops_per_bottom: ClassVar[int] = 0
+    flops_per_top: ClassVar[int] = 0
+    # The bottoms that never get a diff, by place: 0 is the first, -1 the last.
+    bottoms_without_diff: ClassVar[Container[int]] = ()
+    # Whether the diffs of the bottoms do not depend on the bottoms.
+    is_linear: ClassVar[bool] = False
+    # The fields of its text with paths of files to read, and the kinds of these files; ``bpt doctor`` checks them.
     files: ClassVar[tuple[tuple[str, FileKind], ...]] = ()
-    computes: ClassVar[bool] = True  # False: it moves numbers only
+    computes: ClassVar[bool] = True  # False means that it only moves numbers
     family: ClassVar[Family] = Family.OTHER
     reads_images: ClassVar[bool] = False  # its samples are images: (channels, height, width)
     # The field of LayerParameter that holds its settings, if no message there is named after its type.
     settings: ClassVar[str | None] = None
-    # Fields of LayerParameter that it reads, or answers itself, beside the settings of its type.
+    # Fields of LayerParameter that it reads, or handles itself, in addition to the settings of its type.
     reads: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
@@ -111,58 +122,61 @@ class Layer(nn.Module):
         self._pass = CurrentPass(context)
         self.blobs = nn.ParameterList()
         self._blob_shapes: list[Shape] = []
-        self.samples = 0  # of the whole batch, by the graph: axis 0 of the first bottom; the Net sets it
+        self.samples = 0  # the number in the whole batch, axis 0 of the first bottom in the graph; the Net sets it
         self.train(spec.param.phase == 0)  # pb.TRAIN
 
     @property
     def context(self) -> PassContext:
-        """Of the pass under way."""
+        """The context of the current pass."""
         return self._pass.context
 
     def follow(self, current: CurrentPass) -> None:
-        """See the passes of a net from now on; the Net calls this."""
+        """Read the passes of a net from now on. The Net calls this."""
         self._pass = current
 
     @property
     def own_rotation(self) -> ShardRotation | None:
-        """When a net whose first data this layer has rotates its shares; ``None``: it has none of its own."""
+        """The rotation of a net whose shares rotate with this layer's data; ``None`` if the layer has none."""
         return None
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
-        """Shapes of tops and parameters for these bottoms.
+        """Return the shapes of tops and parameters for these bottoms.
 
         Raises:
-            LayerError: the text or the shapes do not fit; by ``spec.error(message, *field_path)``. A
-                message about shapes shows them.
+            LayerError: the text or the shapes do not fit; made by ``spec.error(message, *field_path)``. A message about
+                shapes shows them.
         """
         raise NotImplementedError
 
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        """Floating-point operations of a forward pass; by default one for each element of the tops."""
+        """Return the floating-point operations of a forward pass; by default one for each element of the tops."""
+        if cls.flops_per_bottom or cls.flops_per_top:
+            return cls.flops_per_bottom * count(bottoms[0]) + cls.flops_per_top * count(tops[0])
         return sum(map(count, tops)) if cls.computes else 0
 
     @classmethod
     def reread(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        """Elements of blobs that backward must read again, besides diffs and parameters; by default all bottoms'.
+        """Return how many elements of blobs backward reads again, besides parameters; by default the bottoms'.
 
-        0 where the diffs of the bottoms do not depend on the bottoms: the layer is linear in them.
+        Diffs do not count. The number is 0 where the diffs of the bottoms do not depend on the bottoms: the layer is
+        linear in them.
         """
-        return sum(map(count, bottoms)) if cls.computes and not cls.is_view else 0
+        return sum(map(count, bottoms)) if cls.computes and not (cls.is_view or cls.is_linear) else 0
 
     @classmethod
-    def keeps(cls, spec: LayerSpec) -> float:
-        """Return for each number of its tops, how many training keeps for it until it has run backward.
+    def saved_for_backward(cls, spec: LayerSpec) -> float:
+        """Return how many numbers training keeps for each number of the tops until backward has run.
 
-        By default 1, the top itself, which the layer behind reads again. A layer that can write its top over a
+        The default is 1: the top itself, which the next layer reads again. A layer that can write its top over a
         bottom, or is folded into the layer before, keeps none of its own (``bpt.nn.fusion``).
         """
         return 0.0 if cls.overwrites else 1.0
 
     @classmethod
     def autocast(cls, spec: LayerSpec) -> Autocast:
-        """In which numbers it computes where a run is in half precision."""
+        """Return the numbers in which the layer computes where a run is in half precision."""
         if cls.numbers is not None:
             return cls.numbers
         moves = not cls.computes and cls.arity.bottoms[0] > 0
@@ -170,20 +184,20 @@ class Layer(nn.Module):
 
     @classmethod
     def allow_force_backward(cls, bottom: int) -> bool:
-        """Return whether this bottom can get a diff, be it asked for by layers before it or by ``force_backward``.
+        """Return whether this bottom can get a diff, requested by layers before it or by ``force_backward``.
 
-        Asked by its place from the front (0, 1, …) and by that from the end (-1, -2, …): one no is enough.
+        The caller asks by the place from the front (0, 1, …) and by that from the end (-1, -2, …). One no is enough.
         """
-        return True
+        return bottom not in cls.bottoms_without_diff
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
         """Return why the samples of these bottoms (axis 0) cannot be on different ranks; empty if they can.
 
-        BatchNorm is let pass: it normalises by a rank's own samples, as Caffe does, unless it is told to ``sync``.
+        BatchNorm is allowed: it normalises by a rank's own samples, as Caffe does, unless it has to ``sync``.
 
         Returns:
-            A clause to go on from: ``"softmax_param { axis: 0 } runs along the samples"``.
+            A clause that completes a sentence: ``"softmax_param { axis: 0 } runs along the samples"``.
         """
         if cls.whole_batch_only:
             return cls.whole_batch_only
@@ -196,53 +210,59 @@ class Layer(nn.Module):
 
     @classmethod
     def counts_by_data(cls, spec: LayerSpec) -> str:
-        """Return why the samples of a batch cannot come in micro-batches, one behind the other; empty if they can.
+        """Return why the samples of a batch cannot come in micro-batches, one after the other; empty if they can.
 
         ``of_whole_batch`` of a number that depends on the data needs all samples at the same time.
 
         Returns:
-            A clause to go on from: ``"ignore_label leaves labels out"``.
+            A clause that completes a sentence: ``"ignore_label leaves labels out"``.
         """
         return cls.whole_batch_only
 
     @classmethod
     def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
-        """Return what is worth saying of its settings in a drawing, the most telling first.
+        """Return the settings that a drawing shows, the most important first.
 
         Args:
-            axes: spatial ones of its top.
+            layer: the text of the layer.
+            axes: the number of spatial axes of its top.
         """
         return ()
 
     @classmethod
     def gives_constants(cls, spec: LayerSpec) -> bool:
-        """Return whether its tops are the same in each pass, without bottoms, as long as its parameters are."""
+        """Return whether its tops are the same in each pass, without bottoms, while its parameters do not change."""
         return False
 
     @classmethod
     def normalises_by_batch(cls, spec: LayerSpec) -> bool:
-        """Whether it normalises by statistics of the samples that it sees, so that it makes a difference which."""
+        """Return whether it normalises by statistics of the samples of a pass, so that their choice matters."""
         return False
 
     @classmethod
     def syncs(cls, spec: LayerSpec, by_default: bool) -> bool:
-        """Return whether these are the statistics of the whole batch. ``by_default``: as ``parallel_param`` says."""
+        """Return whether it normalises by statistics of the whole batch.
+
+        Args:
+            spec: the layer.
+            by_default: the default, from ``parallel_param``.
+        """
         return False
 
     @property
-    def kept(self) -> tuple[Tensor, ...]:
-        """What a pass has left for the next one beside blobs, such as the states of a recurrent layer; may be set.
+    def hidden_state(self) -> tuple[Tensor, ...]:
+        """The tensors that a pass leaves for the next one beside blobs, such as the states of a recurrent layer.
 
-        (): nothing, so that the next pass is like a first one.
+        It may be set. With () the next pass is like a first one.
         """
         return ()
 
-    @kept.setter
-    def kept(self, states: tuple[Tensor, ...]) -> None:
+    @hidden_state.setter
+    def hidden_state(self, states: tuple[Tensor, ...]) -> None:
         assert not states, f"{self.spec.name}: {self.spec.type} keeps nothing"
 
     def set_up(self, bottoms: Sequence[Shape]) -> None:
-        """Get ready for bottoms of these shapes, of the whole batch (Caffe: ``LayerSetUp``); the Net calls it once."""
+        """Prepare for bottoms of these shapes, of the whole batch (Caffe: ``LayerSetUp``). The Net calls it once."""
 
     def add_blob(self, values: nn.Parameter, shape: Shape) -> None:
         """Give the layer its next parameter blob; the Net calls this."""
@@ -250,7 +270,7 @@ class Layer(nn.Module):
         self._blob_shapes.append(shape)
 
     def blob(self, index: int) -> Tensor:
-        """Parameter blob ``index`` in this layer's shape.
+        """Return parameter blob ``index`` in this layer's shape.
 
         The values may belong to another layer; under ``share_mode: PERMISSIVE`` even in another shape.
         """
@@ -263,19 +283,19 @@ class Layer(nn.Module):
         raise NotImplementedError
 
     def overwrite(self, place: int, *bottoms: Tensor) -> Tensor:
-        """Return what ``forward`` gives, in the memory of bottom ``place``, one of ``overwrites``."""
+        """Return the result of ``forward``, in the memory of bottom ``place``, one of ``overwrites``."""
         raise NotImplementedError
 
     def channel_affine(self) -> ChannelAffine | None:
-        """Return what it does to its one bottom, if that is factors and summands by channel as things are now."""
+        """Return its effect on its one bottom, if that is now factors and summands by channel; otherwise ``None``."""
         return None
 
     def folded(self, affine: ChannelAffine) -> Weights:
-        """The weights by which ``forward_by`` does what this layer, which ``folds_affine``, and one behind it do."""
+        """Return weights with which ``forward_by`` computes this layer, which ``folds_affine``, then ``affine``."""
         raise NotImplementedError
 
     def forward_by(self, weights: Weights, bottom: Tensor) -> Tensor:
-        """Return the top by ``folded`` weights."""
+        """Return the top that ``folded`` weights give."""
         raise NotImplementedError
 
     def share_of(self, bottom: Tensor) -> Share:
@@ -287,11 +307,11 @@ class Layer(nn.Module):
         return share
 
     def of_whole_batch(self, number: Tensor | int) -> Tensor | int:
-        """Return what ``number`` is for the whole batch.
+        """Return ``number``, counted on this rank, as a number of the whole batch.
 
         Args:
-            number: an int, that each of this rank's samples has an equal part in, is scaled (and stays 0 without
-                samples). A tensor, that depends on the data, is summed over the ranks: a collective call.
+            number: an int, in which each sample of this rank has an equal part, is scaled (and stays 0 without
+                samples). A tensor, which depends on the data, is summed over the ranks by a collective call.
         """
         if not self.context.is_divided:
             return number
@@ -308,17 +328,17 @@ class Layer(nn.Module):
         return bool(self.spec.tops) and self.spec.tops[:1] == self.spec.bottoms[:1]
 
     def close(self) -> None:
-        """Give back, or complete, what it holds besides memory: files. It may be used again."""
+        """Release or complete what the layer holds besides memory, such as files. It may be used again."""
 
     def extra_repr(self) -> str:
         return f"{self.spec.name}: {', '.join(self.spec.bottoms)} -> {', '.join(self.spec.tops)}"
 
 
 class DataLayer(Layer):
-    """A layer without bottoms that hands out the samples of a data set, in order, for ever.
+    """A layer without bottoms that gives the samples of a data set, in order, endlessly.
 
-    ``position`` counts the samples handed out since the start of training, to all ranks together. It is saved in
-    snapshots; setting it makes the next forward continue there.
+    ``position`` counts the samples that all ranks together have received since the start of training. Snapshots save
+    it. Setting it makes the next forward continue there.
     """
 
     arity: ClassVar[Arity] = Arity(bottoms=(0, 0), tops=(1, None))
@@ -329,19 +349,19 @@ class DataLayer(Layer):
 
     @classmethod
     def sample_shape(cls, spec: LayerSpec) -> Shape:
-        """Return the shape of a sample of the first top, if the text alone tells it, wherever the data are; else ()."""
+        """Return the shape of a sample of the first top, if the text alone gives it for any data; else ()."""
         return ()
 
     @classmethod
     def label_shape(cls, batch: int) -> Shape:
-        """The shape of each top but the first, as far as the text tells it: one number a sample of the ``batch``."""
+        """Return the shape of each top but the first, as far as the text gives it: one number a sample."""
         return (batch,)
 
     @classmethod
     def preprocessing(cls, spec: LayerSpec) -> pb.ImagePreprocessing | None:
-        """Return how an image file or a scan becomes a sample.
+        """Return how an image file or a scan becomes a sample; ``None`` if samples are made of something else.
 
-        ``None``: samples are made of something else. A look at the data tells.
+        This reads the data.
 
         Raises:
             BptError: the data cannot be read.
@@ -354,9 +374,9 @@ class DataLayer(Layer):
         raise NotImplementedError
 
     def content(self) -> tuple[str, str]:
-        """Return a digest of some of what it reads, to compare with other ranks' copies, and its path; two empty
-        texts: there
-        is nothing to compare.
+        """Return a digest of a part of the data, to compare with other ranks' copies, and the path of the data.
+
+        Two empty texts mean that there is nothing to compare.
         """
         return "", ""
 
@@ -370,7 +390,7 @@ class DataLayer(Layer):
 
     @property
     def share(self) -> Share:
-        """Which samples of a whole batch this rank gets; may be set between passes."""
+        """The samples of a whole batch that this rank gets. It may be set between passes."""
         raise NotImplementedError
 
     @share.setter
@@ -378,7 +398,7 @@ class DataLayer(Layer):
         raise NotImplementedError
 
     def rotate(self, rotation: ShardRotation) -> None:
-        """Rotate the shares of batches from now on. Only for layers with an ``own_rotation``."""
+        """Rotate the shares of batches from now on. Only a layer with an ``own_rotation`` can do so."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -391,10 +411,7 @@ LAYERS: Registry[type[Layer]] = Registry(
 
 
 def batch_of(graph: LayerGraph) -> int:
-    """Return the batch size that the text of a net says: that of its first data layer, or of what stands for one.
-
-    0: none.
-    """
+    """Return the batch size in the text of a net: that of its first data layer or of its replacement; 0 if none."""
     sources = [node for node in graph.nodes if not node.bottoms and node.tops]
     sources.sort(key=lambda node: not issubclass(LAYERS[node.type], DataLayer))
     shapes = [graph.edges[node.tops[0]].shape for node in sources]

@@ -1,4 +1,4 @@
-"""BatchNorm: normalises each channel over the batch (without scale and bias, see Scale, but in two forks)."""
+"""BatchNorm: normalises each channel over the batch. Scale and bias are Scale's, except in two forks."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from bpt.nn.pass_context import PassContext
 def is_nvidias(param: pb.BatchNormParameter) -> bool:
     """Return whether a layer scales as NVIDIA's Caffe does.
 
-    ``bias_filler`` is Intel's beside another field of Intel's.
+    A ``bias_filler`` next to another field of Intel's is Intel's.
     """
     intels = any(map(param.HasField, ("use_weight_bias", "bias_term", "filler", "stats_batch_size")))
     return param.scale_bias or param.HasField("scale_filler") or (param.HasField("bias_filler") and not intels)
 
 
 def scale_fillers(spec: LayerSpec) -> tuple[pb.FillerParameter, ...]:
-    """Return those of the scale and the bias of each channel, in two forks; none: the layer does not scale."""
+    """Return the fillers of scale and bias of each channel, which two forks have; () if the layer does not scale."""
     param = spec.param.batch_norm_param
     if is_nvidias(param):
         if param.HasField("use_weight_bias"):
@@ -37,14 +37,14 @@ def scale_fillers(spec: LayerSpec) -> tuple[pb.FillerParameter, ...]:
         return _or(param, "scale_filler", 1), _or(param, "bias_filler", 0)
     if not (param.use_weight_bias and any(map(param.HasField, ("use_weight_bias", "bias_term", "filler")))):
         return ()
-    if len(spec.param.param) == 3:  # as in Intel's Caffe: it is a layer of BVLC's
+    if len(spec.param.param) == 3:  # as in Intel's Caffe, three param messages mean BVLC's layer
         return ()
     scale = _or(param, "filler", 1)
     return (scale, _or(param, "bias_filler", 0)) if param.bias_term else (scale,)
 
 
 def _or(param: pb.BatchNormParameter, field: str, value: float) -> pb.FillerParameter:
-    """Return the filler that the text has, or a constant."""
+    """Return the filler of the text, or by default a constant."""
     if param.HasField(field):
         filler: pb.FillerParameter = getattr(param, field)
         return filler
@@ -55,23 +55,22 @@ def _or(param: pb.BatchNormParameter, field: str, value: float) -> pb.FillerPara
 class BatchNorm(Layer):
     """``(x - mean) / sqrt(variance + eps)`` for each channel.
 
-    Bottom and top ``(N, channels, …)``; a bottom of one axis is one channel. Mean and (biased) variance are
-    the batch's, or the stored ones under ``use_global_stats``, which is on when testing unless the text says
-    otherwise.
+    Bottom and top ``(N, channels, …)``; a bottom of one axis is one channel. Mean and (biased) variance are the
+    batch's. Under ``use_global_stats`` they are the stored ones; that is the default in tests.
 
-    Blobs, which no solver trains: sums of means ``(channels,)``, sums of unbiased variances ``(channels,)``
-    and their weight ``(1,)``. A forward pass with the batch's statistics multiplies all three by
-    ``moving_average_fraction`` and adds the batch's, with weight 1. The stored statistics are the sums over
-    their weight, or 0 if that is 0. A batch without elements changes nothing.
+    Blobs, which no solver trains: sums of means ``(channels,)``, sums of unbiased variances ``(channels,)`` and their
+    weight ``(1,)``. A forward pass with the batch's statistics multiplies all three by ``moving_average_fraction`` and
+    adds the batch's, with weight 1. The stored statistics are the sums over their weight, or 0 if that is 0. A batch
+    without elements changes nothing.
 
-    Under ``scale_bias`` (or one of the fillers for it), of NVIDIA's Caffe, and ``use_weight_bias: true``, of Intel's,
-    the top is then multiplied and added to by channel: two further blobs, ``(channels,)`` each, which are trained; with
-    ``bias_term: false`` only the first. NVIDIA's stored statistics are moving averages as they are: the first batch's,
-    then ``moving_average_fraction`` of them plus the rest of the batch's; their weight is 1.
+    ``scale_bias`` (or one of its fillers) of NVIDIA's Caffe, and ``use_weight_bias: true`` of Intel's, add a scale and
+    a bias by channel: two further blobs, ``(channels,)`` each, which are trained. With ``bias_term: false`` there is
+    only the first. NVIDIA's stored statistics are moving averages themselves: the first batch's, then
+    ``moving_average_fraction`` of them plus the rest of the batch's. Their weight is 1.
 
-    With many ranks, the batch is a rank's own samples, as in Caffe; or under ``sync`` (by default what
-    ``parallel_param { sync_batch_norm }`` says) the whole batch. In micro-batches it is a micro-batch, of its rank or
-    of all, unless ``pipeline_param { batch_norm_over: BATCH }`` lets the layer gather them.
+    With many ranks, the batch is a rank's own samples, as in Caffe. Under ``sync`` (by default the value of
+    ``parallel_param { sync_batch_norm }``) it is the whole batch. With micro-batches it is a micro-batch, of its rank
+    or of all ranks, unless ``pipeline_param { batch_norm_over: BATCH }`` lets the layer gather them.
     """
 
     numbers = Autocast.WIDEST
@@ -89,7 +88,7 @@ class BatchNorm(Layer):
         self.use_global_stats = param.use_global_stats if param.HasField("use_global_stats") else None
         self.sample_independent, self.no_collectives = not self.normalises_by_batch(spec), not self.sync
         self.repeatable = not self.normalises_by_batch(spec)
-        self.top_is_free = not self.sync  # over ranks the backward pass goes by the top
+        self.top_is_free = not self.sync  # over ranks the backward pass reads the top
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -113,7 +112,7 @@ class BatchNorm(Layer):
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
         scaled = len(scale_fillers(spec))
-        # Subtract, divide; and sum, square, sum.
+        # It subtracts and divides, and by the batch also sums, squares and sums.
         return count(tops[0]) * ((5 if cls.normalises_by_batch(spec) else 2) + scaled)
 
     @classmethod
@@ -132,7 +131,7 @@ class BatchNorm(Layer):
 
     @property
     def uses_stored(self) -> bool:
-        """Whether it normalises by the stored statistics, as things are now, not by the batch's."""
+        """Whether it now normalises by the stored statistics, not by the batch's."""
         return not self.training if self.use_global_stats is None else self.use_global_stats
 
     def forward(self, *bottoms: Tensor) -> Tensor:
@@ -150,17 +149,17 @@ class BatchNorm(Layer):
         return both.factors, both.summands
 
     def _scale(self) -> ChannelAffine:
-        """Return what the fork's further blobs do."""
+        """Return the affine of the fork's further blobs."""
         return ChannelAffine(*(self.blob(3 + index) for index in range(self.scale_blobs)))
 
     def forward_by(self, weights: Weights, bottom: Tensor) -> Tensor:
-        """Return the bottom normalised, then times the first of ``weights`` plus the second, each by channel."""
+        """Return the normalised bottom times the first of ``weights`` plus the second, each by channel."""
         x = bottom if bottom.dim() > 1 else bottom.unsqueeze(1)
         y = self._by_stored(x, *weights) if self.uses_stored else self._by_batch(x, *weights)
         return y if y.dim() == bottom.dim() else y.view(bottom.shape)
 
     def _stored(self) -> tuple[Tensor, Tensor]:
-        """Mean and variance."""
+        """Return the stored mean and variance."""
         mean, variance, weight = (self.blob(index) for index in range(3))
         factor = torch.where(weight == 0, 0, 1 / weight)
         return mean * factor, variance * factor
@@ -178,7 +177,7 @@ class BatchNorm(Layer):
         elements = x.shape[0] * count(x.shape[2:])
         if not elements:
             return scale_channels(x, factors, summands) if factors is not None or summands is not None else x
-        if is_exported():  # a program that is used, whose weights stay what they are
+        if is_exported():  # a program for inference, whose weights do not change
             return scale_channels(normalise_plainly(x, self.eps)[0], factors, summands)
         if by_channel.applies(x):
             y, mean, variance = by_channel.normalise(x, self.eps, factors, summands)
@@ -196,7 +195,7 @@ class BatchNorm(Layer):
 
         Args:
             mean, variance: by channel, ``(channels,)``; the variance is the unbiased one.
-            elements: that a channel has in the batch; 0 changes nothing.
+            elements: the number of elements of a channel in the batch; 0 changes nothing.
         """
         if not elements:
             return
@@ -220,7 +219,10 @@ class BatchNorm(Layer):
         variance: Tensor,
         by_batch: bool,
     ) -> Tensor:
-        """By ``mean`` and ``variance``; or by the batch's, which are then left in them, the latter unbiased."""
+        """Normalise by ``mean`` and ``variance``, or by the batch's.
+
+        The batch's are then left in the two tensors, the variance unbiased.
+        """
         if factors is None and summands is not None:  # torch's kernels for GPUs take both or none
             factors = torch.ones_like(summands)
         elif factors is not None and summands is None:

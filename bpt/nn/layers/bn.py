@@ -24,22 +24,23 @@ SEGNETS_EPS = 1e-9
 
 @LAYERS.register("BN")
 class BN(Layer):
-    """``scale · (x - mean) / sqrt(variance + eps) + shift`` for each channel. Two layers of Caffe's forks have the
-    name.
+    """``scale · (x - mean) / sqrt(variance + eps) + shift`` for each channel. Two of Caffe's forks have this name.
 
-    Bottom and top ``(N, channels, …)``. SegNet's, which ``scale_filler``, ``shift_filler`` and ``bn_mode`` tell: blobs
-    scale and shift, ``(1, channels, 1, 1)``. ``bn_mode: LEARN`` normalises by the batch, in tests, too, with ``eps``
-    or 1e-9; a second and a third top are its means and variances. ``INFERENCE`` does not normalise: scale and shift
-    hold what a script has folded into them. (Badrinarayanan, Kendall, Cipolla, *SegNet*, 2015.)
+    Bottom and top ``(N, channels, …)``.
 
-    PSPNet's, which ``slope_filler``, ``bias_filler``, ``momentum``, ``frozen``, and ``eps`` without a field of
-    SegNet's, tell: two more blobs, mean
-    and (biased) variance, to which each pass of training by the batch leaves ``momentum`` (0.9) of what they were.
-    Tests, and training under ``frozen``, which learns nothing, normalise by them. (Zhao et al., *Pyramid Scene Parsing
-    Network*, 2017.)
+    ``scale_filler``, ``shift_filler`` or ``bn_mode`` mean SegNet's layer. Its blobs are scale and shift, ``(1,
+    channels, 1, 1)``. ``bn_mode: LEARN`` normalises by the batch, also in tests, with ``eps`` or 1e-9. A second and a
+    third top are its means and variances. ``INFERENCE`` does not normalise: a script has folded the statistics into
+    scale and shift. (Badrinarayanan, Kendall, Cipolla, *SegNet*, 2015.)
 
-    Without such a field the number of ``param`` messages tells: up to 2, or more. With none, that is refused. As for
-    BatchNorm the batch is a rank's own samples, or under ``sync_batch_norm`` that of all ranks.
+    ``slope_filler``, ``bias_filler``, ``momentum``, ``frozen``, or ``eps`` without a field of SegNet's, mean PSPNet's
+    layer. It has two more blobs, mean and (biased) variance. A training pass by the batch keeps ``momentum`` (0.9) of
+    them and adds the rest of the batch's. Tests normalise by them, and so does training under ``frozen``, which learns
+    nothing. (Zhao et al., *Pyramid Scene Parsing Network*, 2017.)
+
+    Without such a field the number of ``param`` messages decides: up to 2 mean SegNet's, more mean PSPNet's. A layer
+    without any is refused. As for BatchNorm the batch is a rank's own samples, or under ``sync_batch_norm`` that of all
+    ranks.
     """
 
     arity = Arity(tops=(1, 3))
@@ -73,7 +74,7 @@ class BN(Layer):
         if len(spec.tops) > 1:
             raise spec.error("is PSPNet's BN, which has one top", "top", 1)
         learns = not param.frozen
-        # As in Caffe: 0 would be a bad variance to test by, but a pass of training adds to it.
+        # As in Caffe: 0 would be a bad variance for tests, but a training pass adds to it.
         zero, first = (pb.FillerParameter(type="constant", value=value) for value in (0, param.frozen))
         return LayerShapes(
             (bottom,),
@@ -106,7 +107,7 @@ class BN(Layer):
 
     @property
     def _by_batch(self) -> bool:
-        """As things are now: a net may go from training to tests."""
+        """Whether it now normalises by the batch. A net may change from training to tests."""
         if self.keeps_statistics:
             return self.training and not self.spec.param.bn_param.frozen
         return self.normalises_by_batch(self.spec)
@@ -127,8 +128,11 @@ class BN(Layer):
         return scale_channels(x, scale, shift)
 
     def _normalise(self, x: Tensor, scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
-        """By the batch; its means and biased variances by channel, without a gradient; and how many elements those are
-        of.
+        """Normalise by the batch.
+
+        Returns:
+            The top; its means and biased variances by channel, without gradient; and the number of elements of a
+            channel.
         """
         if self.sync and self.context.ranks > 1:
             top, mean, variance, elements = normalise_over_ranks(x.to(scale.dtype), self.eps, self.context.total)
@@ -153,10 +157,10 @@ class BN(Layer):
 
 
 def _keeps_statistics(spec: LayerSpec) -> bool:
-    """Return whether it is PSPNet's BN.
+    """Return whether the layer is PSPNet's BN.
 
     Raises:
-        LayerError: the text does not tell.
+        LayerError: the text does not say which.
     """
     param = spec.param.bn_param
     segnets, pspnets = ([name for name in names if param.HasField(name)] for names in (SEGNETS, PSPNETS))

@@ -1,4 +1,4 @@
-"""Lets ``import caffe`` give ``bpt.caffe``, which has pycaffe's names."""
+"""A finder with which ``import caffe`` gives ``bpt.caffe``, which has pycaffe's names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FACE = "bpt.caffe"
 
 
 class CaffeFinder(MetaPathFinder, Loader):
-    """Finds ``caffe`` and the modules in it: the very modules of ``bpt.caffe``, under other names."""
+    """A finder of ``caffe`` and its submodules: the very modules of ``bpt.caffe``, under other names."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -31,7 +31,7 @@ class CaffeFinder(MetaPathFinder, Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """It has been executed; Python has written another spec over its own."""
+        """Restore the module's own spec. The module is already executed; Python has replaced its spec."""
         assert module.__spec__ is not None
         module.__spec__ = module.__spec__.loader_state
 
@@ -40,16 +40,16 @@ _FINDER = CaffeFinder()
 
 
 def install() -> None:
-    """From now on ``import caffe`` gives ``bpt.caffe``, also where there is a Caffe."""
+    """Let ``import caffe`` give ``bpt.caffe`` from now on, even where a Caffe is installed."""
     _forget(_imported())
     _find(first=True)
 
 
 @contextmanager
 def caffe_for_import() -> Iterator[None]:
-    """Inside, ``import caffe`` gives ``bpt.caffe``, and behind it, too, if there is no Caffe.
+    """Let ``import caffe`` give ``bpt.caffe`` inside, and also afterwards if no Caffe is installed.
 
-    A real one is not used, even if there is one: its ``Layer`` can only be made by Caffe itself.
+    A real Caffe is never used inside, since only Caffe itself can make its ``Layer``.
     """
     others = _imported()
     _forget(others)
@@ -83,7 +83,7 @@ def _face(name: str) -> str:
 
 
 def _imported() -> dict[str, ModuleType]:
-    """Return what stands for ``caffe`` now."""
+    """Return the modules that are now imported as ``caffe``."""
     return {name: module for name, module in sys.modules.items() if _is_caffe(name)}
 
 

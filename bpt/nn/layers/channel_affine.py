@@ -1,4 +1,4 @@
-"""Factors and summands by channel: what Scale, Bias and BatchNorm by stored statistics do, and what others take in."""
+"""Factors and summands by channel: the effect of Scale, Bias and BatchNorm by stored statistics, which others fold."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 Weights = tuple[Tensor | None, Tensor | None]
-"""What a layer multiplies by, and what it adds; ``None``: 1, and 0."""
+"""The factors and the summands of a layer; ``None`` means 1, or 0."""
 
 
 @dataclass(frozen=True)
@@ -15,18 +15,22 @@ class ChannelAffine:
     """``factors · x + summands`` along axis 1 of ``x``.
 
     Attributes:
-        factors, summands: ``(channels,)``; ``None``: 1, and 0.
+        factors: ``(channels,)``; ``None`` means 1.
+        summands: ``(channels,)``; ``None`` means 0.
     """
 
     factors: Tensor | None = None
     summands: Tensor | None = None
 
     def then(self, behind: ChannelAffine) -> ChannelAffine:
-        """Return this one, and another applied to what it gives."""
+        """Return this affine followed by another."""
         return ChannelAffine(_times(self.factors, behind.factors), _plus(self.summands, behind))
 
     def applied_to(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """A weight ``(channels, …)`` and a bias ``(channels,)`` that make what this affine makes of their tops."""
+        """Return a weight ``(channels, …)`` and a bias ``(channels,)`` that include this affine.
+
+        A layer with these computes what the affine makes of the top of a layer with the given ones.
+        """
         factors = self.factors
         spread = None if factors is None else factors.view(-1, *(1,) * (weight.dim() - 1))
         return weight if spread is None else weight * spread, _plus(bias, self)

@@ -1,13 +1,15 @@
-"""Convolution over any number of spatial axes up to three, and Deconvolution, the other way round."""
+"""Convolution over up to three spatial axes, Deconvolution, its transpose, and Im2col, its windows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from bpt.config.precision import narrowed
 from bpt.config.proto import bpt_pb2 as pb
@@ -21,10 +23,10 @@ from bpt.nn.pass_context import PassContext
 
 
 class BaseConvolution(Layer):
-    """What Convolution and Deconvolution have in common: all of ``convolution_param``, and the filters."""
+    """The common base of Convolution and Deconvolution: all of ``convolution_param``, and the filters."""
 
     arity = Arity(bottoms=(1, None), tops=(1, None), as_many_tops_as_bottoms=True)
-    transposed: ClassVar[bool] = False  # from the places to what the windows lie on, as a convolution's gradient goes
+    transposed: ClassVar[bool] = False  # maps places to the elements under the windows, like a convolution's gradient
     sample_independent = multiplies = top_is_free = True
     bias_blob = 1
     family = Family.CONVOLUTION
@@ -66,7 +68,7 @@ class BaseConvolution(Layer):
 
     @classmethod
     def _too_small(cls, window: ConvolutionWindow, bottom: Shape) -> str:
-        """Return why there are no places."""
+        """Return why the top would have no places; empty if it has some."""
         if cls.transposed:
             return f"pad {window.pad} takes away all that the windows of a bottom of shape {bottom} reach over"
         return too_small(window, bottom)
@@ -91,9 +93,9 @@ class BaseConvolution(Layer):
         window = self.window
         axis = self.axis % x.dim()
         leading = x.shape[:axis]
-        if axis != 1:  # torch wants exactly one axis in front of the channels
+        if axis != 1:  # torch requires exactly one axis before the channels
             x = x.flatten(0, axis - 1) if axis else x.unsqueeze(0)
-        rest = (0,) * (x.dim() - 2)  # written out for ONNX; else a tuple of one number holds for all axes there, too
+        rest = (0,) * (x.dim() - 2)  # explicit, since ONNX would use a single number for all axes
         weight, bias = narrowed(weight, x), None if bias is None else narrowed(bias, x)
         y = torch.convolution(
             x, weight, bias, window.stride, window.pad, window.dilation, self.transposed, rest, self.group
@@ -103,12 +105,12 @@ class BaseConvolution(Layer):
 
 @LAYERS.register("Convolution")
 class Convolution(BaseConvolution):
-    """Slides ``num_output`` filters over each bottom; all bottoms share the filters.
+    """``num_output`` filters that slide over each bottom; all bottoms share the filters.
 
-    Bottom ``(…, channels, spatial axes …)``, with the channels at ``axis``; top the same with
-    ``num_output`` channels and ``(in + 2·pad - extent) // stride + 1`` places on each spatial axis.
-    Blobs: filters ``(num_output, channels / group, kernel …)``, and ``(num_output,)`` if ``bias_term``.
-    ``engine`` and ``force_nd_im2col`` choose among Caffe's implementations and change nothing here.
+    Bottom ``(…, channels, spatial axes …)``, with the channels at ``axis``. The top has ``num_output`` channels and
+    ``(in + 2·pad - extent) // stride + 1`` places on each spatial axis. Blobs: filters ``(num_output, channels / group,
+    kernel …)``, and ``(num_output,)`` if ``bias_term``. ``engine`` and ``force_nd_im2col`` choose among Caffe's
+    implementations and change nothing here.
     """
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
@@ -124,7 +126,7 @@ class Convolution(BaseConvolution):
         return self._convolve(bottom, weight, bias)
 
     def packed(self, weights: Weights, bottom: Tensor) -> PackedConvolution | None:
-        """``forward_by`` these weights, for bottoms like this one, if there is a faster way."""
+        """Return a faster ``forward_by`` these weights for bottoms like this one; ``None`` if there is none."""
         weight, bias = weights
         assert weight is not None
         window = self.window
@@ -151,14 +153,14 @@ def check_bottoms(spec: LayerSpec, bottoms: Sequence[Shape], axis: int) -> None:
 
 
 def too_small(window: ConvolutionWindow, bottom: Shape) -> str:
-    """Return why no window stands on ``bottom``."""
+    """Return why no window fits on ``bottom``; empty if one does."""
     return (
         f"a kernel that reaches over {window.extent} is bigger than the bottom of shape {bottom} with pad {window.pad}"
     )
 
 
 def channels_of_samples(spec: LayerSpec, bottom: Shape) -> str:
-    """Return why samples cannot be on different ranks if the channels' axis is theirs; empty if it is not."""
+    """Return why samples cannot be on different ranks if axis 0 holds channels; empty if it does not."""
     axis = canonical_axis(spec, spec.param.convolution_param.axis, bottom, FIELD, "axis")
     return "" if axis else "it takes axis 0, the samples, for channels"
 
@@ -181,11 +183,11 @@ def _check_channels(spec: LayerSpec, bottom: Shape, axis: int) -> None:
 
 @LAYERS.register("Deconvolution")
 class Deconvolution(BaseConvolution):
-    """Each element of a bottom puts the filters, times itself, on the top; where they overlap they add up.
+    """A transposed Convolution: each element of a bottom adds the filters, times itself, to the top.
 
-    So forward is what a Convolution from the top to the bottom does backward, and the places on a spatial axis are
+    So forward is the backward pass of a Convolution from the top to the bottom. The places on a spatial axis are
     ``stride · (in - 1) + extent - 2·pad``. Blobs: filters ``(channels, num_output / group, kernel …)``, and
-    ``(num_output,)`` if ``bias_term``. A filler takes the axes of the filters as it does for all layers, so that its
+    ``(num_output,)`` if ``bias_term``. A filler reads the axes of the filters as it does for all layers, so its
     ``FAN_IN`` is ``num_output / group · kernel``. Everything else is as in Convolution.
     """
 
@@ -194,9 +196,9 @@ class Deconvolution(BaseConvolution):
 
 @LAYERS.register("DepthwiseConvolution")
 class DepthwiseConvolution(Convolution):
-    """A Convolution, with the same ``convolution_param`` and blobs; torch finds the fast way by itself.
+    """A Convolution with the same ``convolution_param`` and blobs; torch finds the fast algorithm by itself.
 
-    Nets set ``group`` to the number of channels. It is not set by the layer: without it there is one group, as in
+    Nets set ``group`` to the number of channels. The layer does not set it: without it there is one group, as in
     Convolution.
     """
 
@@ -208,7 +210,7 @@ class DepthwiseConvolution(Convolution):
 class ConvolutionDepthwise(DepthwiseConvolution):
     """A DepthwiseConvolution whose ``group`` is ``num_output``, the number of channels, whatever its text says.
 
-    Of another fork (see Zhang et al., *ShuffleNet*, 2018, whose nets use it).
+    From another fork (Zhang et al., *ShuffleNet*, 2018, whose nets use it).
     """
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
@@ -224,3 +226,50 @@ def _by_channel(spec: LayerSpec) -> LayerSpec:
     param.CopyFrom(spec.param)
     param.convolution_param.group = param.convolution_param.num_output
     return replace(spec, param=param)
+
+
+@LAYERS.register("Im2col")
+class Im2col(Layer):
+    """One channel for each channel and each element of the window; pads are 0.
+
+    Bottom ``(…, channels, spatial axes …)``, with the channels at ``axis``. The top has ``channels · kernel`` channels:
+    the elements of channel 0's window in row-major order, then those of channel 1, and so on. Its places are those of a
+    Convolution with this ``convolution_param``, of which only the window is read.
+    """
+
+    sample_independent = True
+    family = Family.CONVOLUTION
+    settings = "convolution_param"
+
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
+        super().__init__(spec, context)
+        self.window = ConvolutionWindow.read(spec)
+        self.axis = spec.param.convolution_param.axis
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        bottom = bottoms[0]
+        axis = canonical_axis(spec, spec.param.convolution_param.axis, bottom, FIELD, "axis")
+        window = ConvolutionWindow.read(spec).expand(spec, bottom, axis + 1)
+        check_bottoms(spec, bottoms, axis)
+        places = window.places(bottom[axis + 1 :])
+        if min(places) < 1:
+            raise spec.error(too_small(window, bottom), FIELD, "kernel_size")
+        return LayerShapes(((*bottom[:axis], bottom[axis] * count(window.kernel), *places),))
+
+    @classmethod
+    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
+        return channels_of_samples(spec, bottoms[0]) or super().mixes_samples(spec, bottoms)
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        x = bottoms[0]
+        axis = self.axis % x.dim()
+        axes = x.dim() - axis - 1
+        window = self.window.expand(self.spec, tuple(x.shape), axis + 1)
+        x = functional.pad(x, list(chain.from_iterable((pad, pad) for pad in reversed(window.pad))))
+        for spatial in range(axes):  # unfold puts the places of an axis at its position, and its windows at the end
+            x = x.unfold(axis + 1 + spatial, window.extent[spatial], window.stride[spatial])
+            x = x[..., :: window.dilation[spatial]]
+        places = range(axis + 1, axis + 1 + axes)
+        taps = range(axis + 1 + axes, axis + 1 + 2 * axes)
+        return x.permute(*range(axis + 1), *taps, *places).flatten(axis, axis + axes)

@@ -1,4 +1,4 @@
-"""Correlation: how alike places of two feature maps are that lie apart by each displacement."""
+"""Correlation: the similarity of places of two feature maps at each displacement."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ FIELD = "correlation_param"
 
 @LAYERS.register("Correlation")
 class Correlation(Layer):
-    """For each displacement a channel: the mean product of patches of two blobs ``(N, C, H, W)`` that lie so far apart.
+    """A channel for each displacement: the mean product of patches of two blobs ``(N, C, H, W)`` at that displacement.
 
-    Patches are ``kernel_size`` (odd) wide, lie ``stride_1`` apart, and are moved in the second blob by each multiple of
-    ``stride_2`` up to ``max_displacement``, row by row; both blobs get ``pad`` zeros around. ``correlation_type:
-    SUBTRACT`` takes the mean absolute difference instead. (Dosovitskiy et al., *FlowNet*, 2015, eq. 1.)
+    Patches are ``kernel_size`` (odd) wide, at a distance of ``stride_1``. They are moved in the second blob by each
+    multiple of ``stride_2`` up to ``max_displacement``, row by row. Both blobs are padded with ``pad`` zeros.
+    ``correlation_type: SUBTRACT`` takes the mean absolute difference instead. (Dosovitskiy et al., *FlowNet*, 2015, eq.
+    1.)
     """
 
     arity = Arity(bottoms=(2, 2))
@@ -46,7 +47,7 @@ class Correlation(Layer):
             raise spec.error("strides must be above 0", FIELD)
         for name in ("single_direction", "do_abs"):
             if getattr(param, name):
-                raise spec.error(f"{name} is not there: a Correlation is of all directions", FIELD, name)
+                raise spec.error(f"{name} is not supported: a Correlation covers all directions", FIELD, name)
         if len(bottoms[0]) != 4 or bottoms[0] != bottoms[1]:
             raise spec.error(f"needs two bottoms (N, C, H, W) of one shape: {show_bottoms(spec, bottoms)}", "bottom")
         border = 2 * param.max_displacement + param.kernel_size - 1
@@ -70,8 +71,8 @@ class Correlation(Layer):
         for down in steps:
             for right in steps:
                 theirs = other[:, :, start + down :, start + right :][:, :, :rows, :columns]
-                alike = (mine - theirs).abs() if self.subtracts else mine * theirs
-                found.append(alike.mean(1))
+                values = (mine - theirs).abs() if self.subtracts else mine * theirs
+                found.append(values.mean(1))
         top = torch.stack(found, 1)
         if param.kernel_size == param.stride_1 == 1:
             return top

@@ -1,4 +1,4 @@
-"""Dropout."""
+"""Dropout: sets random elements to 0 in training."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from bpt.nn.pass_context import PassContext
 
 @LAYERS.register("Dropout")
 class Dropout(Neuron):
-    """When training, sets each element to 0 with probability ``dropout_ratio`` and divides the others by
-    ``1 - dropout_ratio``; when testing, hands its bottom on. Under ``scale_train: false`` (Faster R-CNN's Caffe)
-    training divides by nothing, and testing multiplies by ``1 - dropout_ratio``. The mask follows the elements in their
+    """The bottom with each element set to 0 with probability ``dropout_ratio`` in training; unchanged in tests.
+
+    Training divides the other elements by ``1 - dropout_ratio``. Under ``scale_train: false`` (Faster R-CNN's Caffe)
+    training does not divide, and testing multiplies by ``1 - dropout_ratio``. The mask follows the elements in their
     logical order, whatever the memory format.
     """
 
     numbers = Autocast.WIDEST
-    sample_independent = False  # it draws numbers for the samples that it sees
+    sample_independent = False  # it draws numbers for the samples of the pass
     no_collectives = True
     overwrites = (0,)
 
@@ -38,7 +39,7 @@ class Dropout(Neuron):
         return (f"{layer.dropout_param.dropout_ratio:g}",)
 
     @classmethod
-    def keeps(cls, spec: LayerSpec) -> float:
+    def saved_for_backward(cls, spec: LayerSpec) -> float:
         return 1.0  # the mask
 
     @classmethod
@@ -66,12 +67,12 @@ class Dropout(Neuron):
         return self.ratio > 0 and (self.training or not self.scales_training)
 
     def _factor(self, x: Tensor) -> Tensor | float:
-        """Return what ``x`` is multiplied by: the mask when training, else a number."""
+        """Return the factor of ``x``: the mask in training, else a number."""
         return self._mask(x) if self.training else 1 - self.ratio
 
     def _mask(self, x: Tensor) -> Tensor:
-        """0, or 1 as ``scale_train`` has it scaled, for each element of ``x``."""
+        """Return for each element of ``x`` 0 or the scale, which ``scale_train`` decides."""
         scale = 1 / (1 - self.ratio) if self.scales_training else 1
-        # A number is a bottom of one row.
+        # A scalar counts as a bottom of one row.
         draw = draw_uniform(self.context, self.share_of(x), x.shape or (1,), x.device, "dropout", self.name)
         return draw.view(x.shape).ge_(self.ratio).mul_(scale).to(x.dtype)

@@ -1,4 +1,4 @@
-"""Eltwise: bottoms of one shape added up, multiplied, or compared element by element."""
+"""Eltwise and Axpy: combine blobs element by element."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MAX = pb.EltwiseParameter.MAX
 
 @LAYERS.register("Eltwise")
 class Eltwise(Layer):
-    """``operation``: SUM (the default; each bottom times its ``coeff``), PROD or MAX.
+    """The sum (the default; each bottom times its ``coeff``), the product or the maximum, by ``operation``.
 
-    Of equal elements MAX prefers the second bottom to the first, and any other to those after it; its diff
-    goes to that bottom alone. ``stable_prod_grad: false`` computes PROD's diff as top / bottom, which is
-    NaN where the bottom is 0, as in Caffe.
+    Of equal elements MAX prefers the second bottom to the first, and any other to those after it. Its diff goes to that
+    bottom alone. ``stable_prod_grad: false`` computes PROD's diff as top / bottom, which is NaN where the bottom is 0,
+    as in Caffe.
     """
 
     numbers = Autocast.WIDEST
@@ -59,7 +59,7 @@ class Eltwise(Layer):
         return (len(bottoms) - 1 + scaled) * count(tops[0])
 
     @classmethod
-    def keeps(cls, spec: LayerSpec) -> float:
+    def saved_for_backward(cls, spec: LayerSpec) -> float:
         return 0.0 if spec.param.eltwise_param.operation == SUM else 1.0
 
     @classmethod
@@ -93,7 +93,7 @@ class Eltwise(Layer):
 
 
 def _larger(kept: Tensor, other: Tensor) -> Tensor:
-    """``other`` where it is strictly larger than ``kept``."""
+    """Return ``other`` where it is strictly larger than ``kept``, else ``kept``."""
     return torch.where(other > kept, other, kept)
 
 
@@ -120,3 +120,32 @@ class _DividedProduct(torch.autograd.Function):
             top / factor * diff if wanted else None
             for factor, wanted in zip(factors, ctx.needs_input_grad, strict=True)
         )
+
+
+@LAYERS.register("Axpy")
+class Axpy(Layer):
+    """``a · x + y``: the end of a block of SENet (Hu et al., *Squeeze-and-Excitation Networks*, 2018).
+
+    Bottoms ``a`` ``(N, channels)``, or with axes of 1 at the end; ``x`` and ``y`` ``(N, channels, …)``. Top as ``x``.
+    """
+
+    numbers = Autocast.WIDEST
+    arity = Arity(bottoms=(3, 3))
+    sample_independent = True
+    family = Family.JOIN
+    flops_per_top = 2
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        factors, x, y = bottoms
+        if len(x) < 2 or x != y or factors[:2] != x[:2] or count(factors[2:]) != 1:
+            raise spec.error(
+                "needs factors (N, channels) and two blobs of one shape (N, channels, …): "
+                f"{show_bottoms(spec, bottoms)}",
+                "bottom",
+            )
+        return LayerShapes((x,))
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        factors, x, y = bottoms
+        return torch.addcmul(y, factors.reshape(*x.shape[:2], *(1,) * (x.dim() - 2)), x)

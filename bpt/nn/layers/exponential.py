@@ -1,4 +1,4 @@
-"""Exp and Log: powers of a base, and logarithms to it."""
+"""Exp and Log: powers of a base, and logarithms to a base."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _log_base(spec: LayerSpec, field: str) -> float:
     """Return the natural logarithm of ``field { base }``.
 
     Raises:
-        LayerError: the base is no number above 0.
+        LayerError: the base is not a number above 0.
     """
     base = getattr(spec.param, field).base
     if base == E:
@@ -30,7 +30,7 @@ def _log_base(spec: LayerSpec, field: str) -> float:
 
 
 def _linear(x: Tensor, scale: float, shift: float) -> Tensor:
-    """``shift + scale · x``: ``x`` itself, or a tensor that the caller may overwrite."""
+    """Return ``shift + scale · x``: ``x`` itself, or a tensor that the caller may overwrite."""
     if scale == 1:
         return x + shift if shift else x
     scaled = x * scale
@@ -39,7 +39,7 @@ def _linear(x: Tensor, scale: float, shift: float) -> Tensor:
 
 @LAYERS.register("Exp")
 class Exp(Neuron):
-    """``base ^ (shift + scale · x)``; ``base`` -1, the default, is e."""
+    """``base ^ (shift + scale · x)``, element by element. The default ``base``, -1, means e."""
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -59,7 +59,7 @@ class Exp(Neuron):
 
 @LAYERS.register("Log")
 class Log(Neuron):
-    """The logarithm of ``shift + scale · x`` to ``base``; ``base`` -1, the default, is e."""
+    """The logarithm of ``shift + scale · x`` to ``base``. The default ``base``, -1, means e."""
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)

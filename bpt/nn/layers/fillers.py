@@ -1,8 +1,8 @@
-"""Fillers: how a parameter blob, or a DummyData top, gets its first values (Caffe: filler.hpp).
+"""Fillers: the first values of a parameter blob or of a DummyData top (Caffe: filler.hpp).
 
-Values are drawn in blocks of whole rows (axis 0), each from a generator of its own. So any slice of a blob has the
-values that it has in the whole, and the whole is never there; nor does the number of threads matter. They are drawn
-in float32, so that a run begins alike in any precision.
+Values are drawn in blocks of whole rows (axis 0), each from its own generator. So any slice of a blob has the values
+that it has in the whole, which never has to be allocated. The number of threads does not matter either. Values are
+drawn in float32, so that a run begins the same in any precision.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ BLOCK = 2**16  # elements that are drawn from one generator
 _LARGEST = torch.finfo(torch.float32).max
 
 Draw = Callable[[Tensor, torch.Generator], None]
-"""Fills some rows of a blob, which have all its axes, and draws from the generator alone."""
+"""A function that fills some rows of a blob, which have all its axes, and draws only from the generator."""
 
 Filler = Callable[[pb.FillerParameter, Shape], Draw]
-"""Makes the Draw for a blob of this shape; a UserError if it cannot be filled with these settings."""
+"""A function that makes the Draw for a blob of this shape; it raises a UserError if the settings do not fit."""
 
 FILLERS: Registry[Filler] = Registry("filler type")
 
@@ -41,17 +41,18 @@ def fill(
     whole: Shape | None = None,
     part: BlobSlice | None = None,
 ) -> None:
-    """Fill ``tensor`` in place as ``filler`` says; fields of other types are ignored, as in Caffe.
+    """Fill ``tensor`` in place as ``filler`` says. Fields of other filler types are ignored, as in Caffe.
 
     Args:
-        tensor: on the generator's device.
-        generator: its seed is the only source of random numbers; what was drawn from it before does not matter.
-        whole: the shape of the blob of which ``tensor`` is a slice; by default it is the blob.
-        part: which slice; ``None``: all of it.
+        tensor: the values to fill, on the generator's device.
+        filler: the filler of the text.
+        generator: its seed is the only source of random numbers; earlier draws from it do not matter.
+        whole: the shape of the blob of which ``tensor`` is a slice. By default it is the blob.
+        part: the slice; ``None`` means all of the blob.
 
     Raises:
-        UserError: the type is unknown, or it cannot fill a blob of this shape with these settings. Also if the
-            slice is empty: all ranks find the same.
+        UserError: the type is unknown, or it cannot fill a blob of this shape with these settings. An empty slice
+            raises it, too, so that all ranks find the same error.
     """
     make = FILLERS[filler.type]
     if filler.type != "gaussian" and filler.sparse != -1:
@@ -61,12 +62,12 @@ def fill(
         return
     draw = make(filler, shape)
     if tensor.numel():
-        # A number is a blob of one row.
+        # A scalar counts as a blob of one row.
         _draw_blocks(tensor.detach().view(tensor.shape or (1,)), draw, generator, shape or (1,), part)
 
 
 def _draw_blocks(target: Tensor, draw: Draw, generator: torch.Generator, whole: Shape, part: BlobSlice | None) -> None:
-    """Fill ``target``, which is ``part`` of a blob of shape ``whole``, from the blocks that it touches."""
+    """Fill ``target``, which is ``part`` of a blob of shape ``whole``, from the blocks that it overlaps."""
     by_rows = part is None or part.axis == 0
     first, last = (part.start, part.stop) if part and by_rows else (0, whole[0])
     columns = part.index(len(whole)) if part and not by_rows else ...
@@ -98,14 +99,14 @@ def _draw_blocks(target: Tensor, draw: Draw, generator: torch.Generator, whole: 
 
 
 def _generator_of_block(number: int, generator: torch.Generator) -> torch.Generator:
-    # The first block draws what the generator itself would: for most blobs there is no other.
+    # The first block draws the numbers of the generator itself; most blobs have only one block.
     seed = generator.initial_seed()
     return torch.Generator(generator.device).manual_seed(derive_seed(seed, "block", number) if number else seed)
 
 
 @FILLERS.register("constant")
 def constant(filler: pb.FillerParameter, shape: Shape) -> Draw:
-    """Return all elements ``value``."""
+    """Set all elements to ``value``."""
 
     def draw(rows: Tensor, generator: torch.Generator) -> None:
         rows.fill_(filler.value)
@@ -115,7 +116,7 @@ def constant(filler: pb.FillerParameter, shape: Shape) -> Draw:
 
 @FILLERS.register("uniform")
 def uniform(filler: pb.FillerParameter, shape: Shape) -> Draw:
-    """Uniform in ``min`` … ``max``."""
+    """Draw uniformly from ``min`` to ``max``."""
     if not (math.isfinite(filler.min) and math.isfinite(filler.max) and filler.max - filler.min < _LARGEST):
         raise _error(filler, f"min {filler.min:g}, max {filler.max:g}: no finite range of float32")
     if filler.min > filler.max:
@@ -125,12 +126,12 @@ def uniform(filler: pb.FillerParameter, shape: Shape) -> Draw:
 
 @FILLERS.register("gaussian")
 def gaussian(filler: pb.FillerParameter, shape: Shape) -> Draw:
-    """Return normal with ``mean`` and ``std``.
+    """Draw from the normal distribution with ``mean`` and ``std``.
 
-    With ``sparse`` each element stays with probability ``sparse / shape[0]`` and is else 0: about
-    ``sparse`` stay in each column, whichever axis counts the outputs.
+    With ``sparse`` each element stays with probability ``sparse / shape[0]`` and is otherwise 0. So about ``sparse``
+    elements stay in each column, whichever axis counts the outputs.
     """
-    if not filler.std > 0:  # nor NaN
+    if not filler.std > 0:  # NaN is refused, too
         raise _error(filler, f"std must be above 0, not {filler.std:g}")
     normal = _normal(filler.mean, filler.std)
     if filler.sparse == -1:
@@ -153,20 +154,20 @@ def _kept_share(filler: pb.FillerParameter, shape: Shape) -> float:
 
 @FILLERS.register("xavier")
 def xavier(filler: pb.FillerParameter, shape: Shape) -> Draw:
-    """Uniform in ± sqrt(3 / n), n as ``variance_norm`` says (Glorot and Bengio 2010)."""
+    """Draw uniformly from ± sqrt(3 / n), with n by ``variance_norm`` (Glorot and Bengio 2010)."""
     bound = math.sqrt(3 / _fan(filler, shape))
     return _uniform(-bound, bound)
 
 
 @FILLERS.register("msra")
 def msra(filler: pb.FillerParameter, shape: Shape) -> Draw:
-    """Return normal with variance 2 / n, n as ``variance_norm`` says (He, Zhang, Ren and Sun 2015)."""
+    """Draw from the normal distribution of variance 2 / n, n by ``variance_norm`` (He, Zhang, Ren and Sun 2015)."""
     return _normal(0, math.sqrt(2 / _fan(filler, shape)))
 
 
 @FILLERS.register("positive_unitball")
 def positive_unitball(filler: pb.FillerParameter, shape: Shape) -> Draw:
-    """Uniform in 0 … 1, then divided so that ``tensor[i]`` sums to 1 for each i."""
+    """Draw uniformly from 0 to 1, then divide so that ``tensor[i]`` sums to 1 for each i."""
     _outputs(filler, shape)
 
     def draw(rows: Tensor, generator: torch.Generator) -> None:
@@ -179,7 +180,7 @@ def positive_unitball(filler: pb.FillerParameter, shape: Shape) -> Draw:
 
 @FILLERS.register("bilinear")
 def bilinear(filler: pb.FillerParameter, shape: Shape) -> Draw:
-    """Return the kernel with which a Deconvolution of stride f, kernel 2 f - f % 2 enlarges by interpolation."""
+    """Set the kernel with which a Deconvolution of stride f and kernel 2 f - f % 2 enlarges by interpolation."""
     if len(shape) != 4 or shape[2] != shape[3]:
         raise _error(filler, f"needs a blob with 4 axes and a square kernel, not shape {shape}")
     side = shape[3]
@@ -208,7 +209,7 @@ def _normal(mean: float, std: float) -> Draw:
 
 
 def _fan(filler: pb.FillerParameter, shape: Shape) -> float:
-    """Caffe's fan for ``variance_norm``: axis 0 counts outputs and axis 1 inputs, in every layer type."""
+    """Return Caffe's fan for ``variance_norm``: axis 0 counts outputs and axis 1 inputs, in every layer type."""
     fan_in = math.prod(shape) / _outputs(filler, shape)
     fan_out = math.prod(shape) / shape[1] if len(shape) > 1 else math.prod(shape)
     return {

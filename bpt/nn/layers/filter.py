@@ -1,4 +1,4 @@
-"""Filter: the samples that a selector chooses."""
+"""Filter and BatchReindex: select samples."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.nn.layers.axes import show_bottoms
 from bpt.nn.layers.base import LAYERS, Family, Layer
-from bpt.nn.layers.graph_tracing import is_written_down
+from bpt.nn.layers.graph_tracing import is_compiling_or_tracing
+from bpt.nn.layers.labels import row_indices
 
 
 @LAYERS.register("Filter")
 class Filter(Layer):
-    """Of each bottom but the last, the samples (axis 0) for which the last, the selector, is not 0.
+    """The samples (axis 0) of each bottom but the last for which the last, the selector, is not 0.
 
-    Bottoms: blobs ``(N, …)``, and a selector of N numbers, which gets no diff. Tops: one for each blob. The graph
-    knows them with all N samples; a pass makes as many as there are chosen, perhaps none, and the layers behind get
-    these. The Net asks those again whether they can take them: see ``behind_filters``.
+    Bottoms: blobs ``(N, …)``, and a selector of N numbers, which gets no diff. Tops: one for each blob. In the graph
+    they have all N samples. A pass makes as many as are chosen, perhaps none, and the next layers get these. The Net
+    asks those layers again whether they accept them (``behind_filters``).
     """
 
     arity = Arity(bottoms=(2, None), tops=(1, None))
-    whole_batch_only = "how many samples it lets through depends on the data"
+    whole_batch_only = "the data decide how many samples pass"
     rows_by_data = True
     computes = False
     family = Family.JOIN
+    bottoms_without_diff = (-1,)
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -45,10 +47,6 @@ class Filter(Layer):
             )
         return LayerShapes(tuple(blobs))
 
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return bottom != -1
-
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
         *blobs, selector = bottoms
         chosen = selector.detach().flatten().nonzero().squeeze(1)
@@ -57,7 +55,7 @@ class Filter(Layer):
 
 
 def behind_filters(graph: LayerGraph) -> frozenset[int]:
-    """Return the layers whose bottoms may come in other shapes than the graph says, by index."""
+    """Return the indices of the layers whose bottoms may have other shapes than the graph says."""
     layers: set[int] = set()
     edges: set[int] = set()
     for node in graph.nodes:
@@ -69,20 +67,54 @@ def behind_filters(graph: LayerGraph) -> frozenset[int]:
 
 
 def refit(layer: Layer, bottoms: Sequence[Tensor]) -> None:
-    """Ask a layer behind a Filter or a Proposal whether it can take these bottoms, as Caffe does before each forward.
+    """Check that a layer after a Filter or a Proposal accepts these bottoms, as Caffe does before each forward.
 
-    Not so in a program that is being exported, which has no shapes to ask about.
+    A program that is being exported is not checked: it has no shapes to check.
 
     Raises:
-        LayerError: it cannot: they fit neither each other nor its text, or its parameters would get other shapes.
+        LayerError: the bottoms fit neither each other nor the layer's text, or its parameters would get other shapes.
     """
-    if is_written_down():
+    if is_compiling_or_tracing():
         return
     shapes = [tuple(bottom.shape) for bottom in bottoms]
     wanted = [param.shape for param in type(layer).infer(layer.spec, shapes).params]
     for index, shape in enumerate(wanted):
         if layer.blob(index).shape != shape:
             raise layer.spec.error(
-                f"stands behind a Filter or a Proposal, and parameter {index} would get the shape {shape} for "
+                f"follows a Filter or a Proposal, and parameter {index} would get the shape {shape} for "
                 f"{show_bottoms(layer.spec, shapes)}; it has {tuple(layer.blob(index).shape)}"
             )
+
+
+@LAYERS.register("BatchReindex")
+class BatchReindex(Layer):
+    """``top[i] = bottom[index[i]]``, along axis 0.
+
+    Bottoms: a blob ``(N, …)``; indices ``(M,)`` of its samples, which get no diff. A sample that is selected more than
+    once gets the sum of the diffs. Top: ``(M, …)``.
+
+    Raises:
+        DataError: in ``forward``, for an index outside [0, N).
+    """
+
+    arity = Arity(bottoms=(2, 2))
+    whole_batch_only = "it takes samples from anywhere in the batch"
+    within_batch = True
+    no_collectives = True
+    computes = False
+    family = Family.JOIN
+    bottoms_without_diff = (1,)
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        blob, indices = bottoms
+        if not blob or len(indices) != 1:
+            raise spec.error(
+                f"needs a blob with samples (axis 0) and indices of one axis: {show_bottoms(spec, bottoms)}", "bottom"
+            )
+        return LayerShapes(((*indices, *blob[1:]),))
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        blob, indices = bottoms
+        samples = f'the samples of "{self.spec.bottom_names[0]}"'
+        return blob.index_select(0, row_indices(self.spec, indices, 1, blob.shape[0], samples))

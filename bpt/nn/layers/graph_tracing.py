@@ -1,4 +1,4 @@
-"""Whether torch is writing a pass down as a program, which then cannot look at data or at Python's state."""
+"""Questions whether torch is writing a pass as a program, which cannot read data or Python's state."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ T = TypeVar("T")
 
 
 def is_traced() -> bool:
-    """Return whether ``torch.jit.trace`` is writing down what happens, which it does for one input only."""
+    """Return whether ``torch.jit.trace``, which is for one input only, is recording the pass."""
     return bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
 
 
 def plain_shape(tensor: Tensor) -> tuple[int, ...]:
-    """Return the shape in numbers, also where a trace has tensors for them and warns of each that is looked at: a
-    trace is for
-    one shape.
+    """Return the shape as ints, also inside ``torch.jit.trace``.
+
+    A trace has tensors instead, and warns about each that Python reads. A trace is for one shape, so this is safe.
     """
     if torch.compiler.is_compiling() or not is_traced():
         return tuple(tensor.shape)
@@ -31,21 +31,21 @@ def plain_shape(tensor: Tensor) -> tuple[int, ...]:
         return tuple(int(length) for length in tensor.shape)
 
 
-def is_written_down() -> bool:
-    """Return whether ``torch.compile``, ``torch.export`` or ``torch.jit.trace`` is."""
+def is_compiling_or_tracing() -> bool:
+    """Return whether ``torch.compile``, ``torch.export`` or ``torch.jit.trace`` is recording the pass."""
     return torch.compiler.is_compiling() or is_traced()
 
 
 def is_exported() -> bool:
-    """Return whether ``torch.export`` is, whose programs nobody goes backward."""
+    """Return whether ``torch.export`` is recording the pass. Its programs never run backward."""
     return torch.compiler.is_compiling() and bool(torch.compiler.is_exporting())
 
 
 def not_compiled(function: Callable[P, T]) -> Callable[P, T]:
-    """Return a decorator: ``torch.compile`` calls the function as it is, instead of compiling it.
+    """Return a function that ``torch.compile`` calls unchanged instead of compiling it.
 
-    As ``torch.compiler.disable``, which loads the compiler, though: two seconds at the start of every process. Here
-    only those wait for it who compile.
+    ``torch.compiler.disable`` does the same, but loads the compiler: two seconds at the start of every process. Here
+    only processes that compile wait for it.
     """
 
     @wraps(function)

@@ -19,10 +19,10 @@ NAMES = ("data", "label")
 
 @LAYERS.register("HDF5Output")
 class HDF5Output(Layer):
-    """Writes its two bottoms as the datasets "data" and "label" of the HDF5 file ``file_name``; their diffs are 0.
+    """A writer of its two bottoms to the HDF5 file ``file_name``, as datasets "data" and "label"; their diffs are 0.
 
-    As in Caffe both have 4 axes there, of which those that a bottom does not have are 1. The first forward pass writes
-    a new file, in place of one that is there, and each further one appends its rows (where Caffe aborts).
+    As in Caffe both datasets have 4 axes; missing axes of a bottom are 1. The first forward pass replaces an existing
+    file. Each further pass appends its rows (Caffe aborts instead).
     """
 
     arity = Arity(bottoms=(2, 2), tops=(0, 0))
@@ -57,5 +57,5 @@ class HDF5Output(Layer):
         return ()
 
     def close(self) -> None:
-        """Let the file end with its checksums; what is written later takes them away, until the next time."""
+        """Append checksums to the file. Later writing removes them until the next ``close``."""
         self._writer.close()

@@ -1,4 +1,4 @@
-"""ImResize and Nms: heat maps at several scales as one, and the peaks in them (OpenPose)."""
+"""ImResize and Nms: heat maps of several scales as one, and their peaks (OpenPose)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch.nn import functional
 
 from bpt.graph.layer_spec import LayerShapes, LayerSpec, Shape, count
 from bpt.nn.layers.axes import show_bottoms
-from bpt.nn.layers.base import LAYERS, Family, Layer
+from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer
 from bpt.nn.pass_context import PassContext
 
-_NEAR = 1e-5  # of a whole number, in cells: as good as there
+_NEAR = 1e-5  # distance in cells below which a place counts as a whole number
 
 
 @LAYERS.register("ImResize")
@@ -22,14 +22,15 @@ class ImResize(Layer):
     """The mean of N maps ``(N, C, H, W)`` of an image at N scales, each resized: ``(1, C, height, width)``.
 
     The size is ``target_spatial_height`` × ``target_spatial_width`` (368 × 368), or ``factor`` times the bottom's. Map
-    n shows the image in the part ``start_scale - n · scale_gap`` of its sides in the middle; the rest is cut off.
-    Between four cells the curve is that of Keys with a = -1/2, and beyond the map its border goes on. Of OpenPose's
-    Caffe, as it does on a GPU; on a CPU that leaves all maps but the first out.
+    n shows the image in the central ``start_scale - n · scale_gap`` of its sides; the rest is cut off. Between four
+    cells the curve is that of Keys with a = -1/2. Beyond the map its border continues. This follows OpenPose's Caffe on
+    a GPU; on a CPU that omits all maps except the first.
     """
 
     whole_batch_only = "its samples are scales of one image"
     within_batch = True
     family = Family.POOLING
+    is_linear = True
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -60,10 +61,6 @@ class ImResize(Layer):
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
         return 2 * 20 * count(tops[0]) * bottoms[0][0]  # 5 curves of 4 cells each
 
-    @classmethod
-    def reread(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 0
-
     def forward(self, *bottoms: Tensor) -> Tensor:
         maps = bottoms[0]
         (_, _, *sizes), *_ = self.infer(self.spec, [tuple(maps.shape)]).tops
@@ -83,7 +80,7 @@ def _cut(cells: int, image: int, start: float, gap: float) -> int:
 
 
 def _curves(cells: int, cut: int, size: int) -> Tensor:
-    """Return what each of ``cells`` of an axis has of each of ``size`` new ones: (size, cells), float64."""
+    """Return the weight of each of ``cells`` of an axis in each of ``size`` new ones: (size, cells), float64."""
     kept = cells - 2 * cut
     places = (torch.arange(size, dtype=torch.float64) - (size / kept / 2 - 0.5)) * (kept / size)
     first = (places + _NEAR).long().clamp(min=0)
@@ -105,14 +102,15 @@ def _curves(cells: int, cut: int, size: int) -> Tensor:
 class Nms(Layer):
     """The peaks of each of the first ``num_parts`` maps of ``(N, C, H, W)``: ``(N, num_parts, max_peaks + 1, 3)``.
 
-    Row 0 holds how many there are, the others (x, y, score), row by row of the map; what is left is 0. A peak is at
-    least ``threshold`` and more than its eight neighbours, and not on the border. Its place is the mean of the 5 × 5
-    places around it, weighted by scores above the threshold. It hands no diff back. (Of OpenPose's Caffe; Cao et al.,
+    Row 0 holds their number, the others (x, y, score), row by row of the map; unused rows are 0. A peak is at least
+    ``threshold``, larger than its eight neighbours, and not on the border. Its place is the mean of the 5 × 5 places
+    around it, weighted by scores above the threshold. The bottom gets no diff. (From OpenPose's Caffe; Cao et al.,
     *OpenPose*, 2018, 3.4.)
     """
 
     within_batch = sample_independent = no_collectives = True
     family = Family.LOSS
+    bottoms_without_diff = ALL_BOTTOMS
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -128,10 +126,6 @@ class Nms(Layer):
                 "bottom",
             )
         return LayerShapes(((shape[0], param.num_parts, param.max_peaks + 1, 3),))
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return False
 
     @torch.no_grad()
     def forward(self, *bottoms: Tensor) -> Tensor:
@@ -156,7 +150,7 @@ class Nms(Layer):
             functional.avg_pool2d(values, 5, 1, 2, divisor_override=1).flatten(2)[image, part, place]
             for values in (weights, weights * column, weights * row)
         )
-        alone = sums == 0  # a peak that is the threshold itself
+        alone = sums == 0  # a peak that equals the threshold
         x = torch.where(alone, (place % width).to(maps), across / sums)
         y = torch.where(alone, (place // width).to(maps), down_ / sums)
         top[image, part, order[image, part, place]] = torch.stack((x, y, maps.flatten(2)[image, part, place]), 1)

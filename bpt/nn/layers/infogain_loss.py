@@ -1,4 +1,4 @@
-"""InfogainLoss: cross entropy in which a matrix says how much each class counts for each label."""
+"""InfogainLoss: cross entropy in which a matrix weighs each class for each label."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ LEAST = math.log(1e-20)  # Caffe never takes the log of a probability below 1e-2
 
 @LAYERS.register("InfogainLoss")
 class InfogainLoss(Loss):
-    """Mean of ``-Σ_k H[label, k] · log(max(p[k], 1e-20))`` over the labels, ``p`` the softmax of the scores.
+    """The mean of ``-Σ_k H[label, k] · log(max(p[k], 1e-20))`` over the labels, with ``p`` the softmax of the scores.
 
     Bottoms: scores of any shape, the classes along ``axis`` (default 1); labels, one for each of the other positions;
     and the matrix ``H`` of classes² numbers, in any shape, unless ``source`` names a BlobProto file with it. Tops: the
-    loss and, if named, the probabilities (without a diff). ``loss_param`` tells what is ignored and what the sum is
-    divided by, as for SoftmaxWithLoss. Only the scores get a diff, and it does not notice the limit of the log. With
-    the identity as ``H`` this is SoftmaxWithLoss.
+    loss and, if named, the probabilities (without a diff). ``loss_param`` says which labels are ignored and what
+    divides the sum, as for SoftmaxWithLoss. Only the scores get a diff, which ignores the limit of the log. With the
+    identity as ``H`` this is SoftmaxWithLoss.
 
     Raises:
         DataError: in ``forward``, for a label that is neither a class nor ignored.
@@ -43,6 +43,8 @@ class InfogainLoss(Loss):
     arity = Arity(bottoms=(2, 3), tops=(1, 2), auto_tops=True)
     reads = frozenset({"loss_param", "softmax_param"})
     files = ((f"{FIELD}.source", FileKind.MATRIX),)
+    flops_per_bottom = 6  # the softmax, times the matrix's row, added up
+    bottoms_without_diff = (1, 2)
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -66,14 +68,6 @@ class InfogainLoss(Loss):
             )
         tops = super().infer(spec, bottoms).tops
         return LayerShapes((*tops, bottoms[0]) if len(spec.tops) == 2 else tops)
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 6 * count(bottoms[0])  # the softmax, times the matrix's row, added up
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return bottom not in (1, 2)
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
@@ -111,7 +105,7 @@ class InfogainLoss(Loss):
         if self.ignore_label is not None:
             kept = labels != self.ignore_label
             valid = kept.sum()
-            # Not products, of which inf makes NaN; and before the softmax, whose gradient would be NaN, too.
+            # Products would be NaN for inf. This precedes the softmax, whose gradient would be NaN, too.
             scores = torch.where(kept.unsqueeze(1), scores, 0)
             weights = rows[labels * kept]  # an ignored label need not be a class
             weights = torch.where(kept.unsqueeze(-1), weights, 0)
@@ -126,7 +120,7 @@ def _axis(spec: LayerSpec, scores: Shape) -> int:
     """Return the axis of the classes, counted from 0."""
     axis = canonical_axis(spec, spec.param.infogain_loss_param.axis, scores, FIELD, "axis")
     if softmax_axis(spec, scores) != axis:
-        # Caffe takes the softmax along one axis and sums along another, and then its gradient is wrong.
+        # Caffe computes the softmax along one axis and sums along another, so its gradient is wrong.
         raise spec.error(
             f"{FIELD} {{ axis }} ({axis}) and softmax_param {{ axis }} ({softmax_axis(spec, scores)}) must name the "
             "same axis, that of the classes; set both",

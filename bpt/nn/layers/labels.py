@@ -1,4 +1,4 @@
-"""Labels and other indices, which arrive as floats: they choose classes, rows of a table, or samples of a blob."""
+"""Labels and other indices, which arrive as floats, and labels that are distributions over classes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from torch import Tensor
 from bpt.base.errors import DataError
 from bpt.graph.layer_spec import LayerSpec, Shape, count
 from bpt.nn.layers.axes import show_bottoms
-from bpt.nn.layers.graph_tracing import is_written_down
+from bpt.nn.layers.graph_tracing import is_compiling_or_tracing
 
 
 def row_indices(spec: LayerSpec, indices: Tensor, bottom: int, rows: int, table: str) -> Tensor:
-    """``indices`` as int64, truncated as in Caffe, in their shape.
+    """Return ``indices`` as int64, truncated as in Caffe, in their shape.
 
     Args:
-        bottom: which bottom they are.
-        rows: how many rows there are.
-        table: what has these rows, for the message: ``'the samples of "x"'``.
+        bottom: the place of the bottom that holds them.
+        rows: the number of rows.
+        table: the owner of the rows, for the message: ``'the samples of "x"'``.
 
     Raises:
         DataError: an index is outside [0, ``rows``).
@@ -37,20 +37,20 @@ def row_indices(spec: LayerSpec, indices: Tensor, bottom: int, rows: int, table:
 def are_within(indices: Tensor, number: int) -> bool:
     """Return whether all of these integers are in [0, ``number``).
 
-    By one look at the least and the greatest; on a GPU, the host waits for these two. A program that is being written
-    down cannot branch on data: there the answer is yes, and torch refuses others when it runs.
+    It reads only the least and the greatest; on a GPU, the host waits for these two. A program that is being written
+    cannot branch on data. There the answer is yes, and torch refuses others when the program runs.
     """
-    if is_written_down() or not indices.numel():
+    if is_compiling_or_tracing() or not indices.numel():
         return True
     low, high = torch.stack(indices.aminmax()).tolist()
     return bool(low >= 0 and high < number)
 
 
 class Classifying:
-    """What a layer has that holds scores of classes, its first bottom, against labels, its second.
+    """The common part of layers that compare scores of classes, the first bottom, with labels, the second.
 
     Attributes:
-        axis: of the scores, along which the classes stand.
+        axis: the axis of the scores along which the classes are.
         ignore_label: positions with this label do not count.
     """
 
@@ -74,7 +74,7 @@ def check_label_count(spec: LayerSpec, bottoms: Sequence[Shape], axis: int) -> N
 
 
 def by_class(scores: Tensor, axis: int) -> Tensor:
-    """``scores`` as (outer, classes, inner), or (outer, classes) where inner is 1, the classes along ``axis``."""
+    """Return ``scores`` as (outer, classes, inner), or (outer, classes) where inner is 1; ``axis`` has the classes."""
     axis %= scores.dim()
     outer, inner = count(scores.shape[:axis]), count(scores.shape[axis + 1 :])
     classes = scores.shape[axis]
@@ -84,8 +84,8 @@ def by_class(scores: Tensor, axis: int) -> Tensor:
 def places_of(scores: Tensor, labels: Tensor) -> Tensor:
     """Return how many other classes have a score at least as good as the label's, in the shape of ``labels``.
 
-    So ties count against a net, and one that tells nothing apart is never right. Where the label's score is NaN, that
-    is more than there are others: as many as there are classes.
+    So ties count against a net, and a net with equal scores is never right. Where the label's score is NaN, the result
+    is more than the number of others: the number of classes.
 
     Args:
         scores: as ``by_class`` returns them.
@@ -100,7 +100,7 @@ def class_indices(spec: LayerSpec, labels: Tensor, scores: Tensor, ignore_label:
     """Return the labels as int64, truncated as in Caffe, in the shape of ``scores`` without its axis 1.
 
     Args:
-        labels: of any shape with the right count.
+        labels: labels in any shape of the right count.
         scores: as ``by_class`` returns them.
 
     Raises:
@@ -124,5 +124,54 @@ def _refuse(spec: LayerSpec, labels: Tensor, indices: Tensor, classes: int, igno
         more = f', or give "{scores}" more classes' if label > 0 else ""
         raise DataError(
             f'layer "{spec.name}": label {label:g} at position {place} of "{blob}" is outside [0, {classes}), the '
-            f'classes of "{scores}"; mend the list or data set that "{blob}" comes from{more}'
+            f'classes of "{scores}"; correct the list or data set that "{blob}" comes from{more}'
         )
+
+
+def are_distributions(scores: Sequence[int], labels: Sequence[int], axis: int) -> bool:
+    """Return whether labels have the shape of scores, so that each position has a distribution along ``axis``."""
+    return tuple(scores) == tuple(labels) and count(labels) > 0 and scores[axis] > 1
+
+
+def check_settings(spec: LayerSpec, bottoms: Sequence[Shape], axis: int) -> None:
+    """Check the settings of ``loss_param`` and the shape of the weights against the scores.
+
+    Raises:
+        LayerError: a setting makes no sense for scores of this shape, or the third bottom has no weight for each
+            position.
+    """
+    param, classes = spec.param.loss_param, bottoms[0][axis]
+    if not 0 <= param.label_smoothing < 1:
+        raise spec.error(
+            f"label_smoothing is {param.label_smoothing:g}; it must be at least 0 and below 1",
+            "loss_param",
+            "label_smoothing",
+        )
+    if param.label_smoothing and classes < 2:
+        raise spec.error("label_smoothing needs at least two classes", "loss_param", "label_smoothing")
+    if len(bottoms) == 3 and count(bottoms[2]) * classes != count(bottoms[0]):
+        raise spec.error(f"needs a weight for each label: {show_bottoms(spec, bottoms)}", "bottom", 2)
+
+
+def cross_entropies(losses: Tensor, labels: Tensor, smoothing: float, weights: Tensor | None) -> Tensor:
+    """Return ``Σ_c q_c · w_c · losses_c`` for each position.
+
+    Args:
+        losses: ``-log p`` of each class, along axis 1.
+        labels: classes, int64, without axis 1; or distributions q, in the shape of ``losses``. A class becomes a
+            distribution: the label has ``1 - smoothing``, and the other classes share the rest equally (NVIDIA's
+            Caffe).
+        smoothing: the part of a label's weight that the other classes share, 0 to 1.
+        weights: a weight for each class; ``None`` means 1 for all.
+    """
+    if weights is not None:
+        losses = losses * weights.view(1, -1, *(1,) * (losses.dim() - 2))
+    if labels.dim() == losses.dim():
+        if smoothing:  # each part of a distribution is smoothed
+            other = smoothing / (losses.shape[1] - 1)
+            labels = labels * (1 - smoothing - other) + other * labels.sum(1, keepdim=True)
+        return (losses * labels).sum(1)
+    own = losses.gather(1, labels.unsqueeze(1)).squeeze(1)
+    if not smoothing:
+        return own
+    return (1 - smoothing) * own + smoothing / (losses.shape[1] - 1) * (losses.sum(1) - own)

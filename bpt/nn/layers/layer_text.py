@@ -1,7 +1,4 @@
-"""What a layer's text says, whatever its type: settings of its own and of others, first values of its parameters.
-
-And what the user should know of it that is no error.
-"""
+"""The parts of a layer's text that do not depend on its type: notices, unread settings, first values of parameters."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ log = logging.getLogger("bpt")
 
 
 def notice(spec: LayerSpec, message: str, *path: str) -> None:
-    """Log what the user should know of the field ``path`` of this layer."""
+    """Log a warning about the field ``path`` of this layer."""
     log.warning("%s", spec.error(message, *path))
 
 
@@ -45,7 +42,8 @@ _OF_ALL = frozenset({"parallel_param"})
 def settings_of(type_name: str) -> str | None:
     """Return the field of LayerParameter that holds the settings of a layer type; None if it has none.
 
-    That is the one whose message is named after the type (InnerProduct → inner_product_param), or that its class names.
+    The field is the one whose message is named after the type (InnerProduct → inner_product_param). Otherwise the layer
+    class names it in ``settings``.
     """
     for field in pb.LayerParameter.DESCRIPTOR.fields:
         if field.message_type is not None and field.message_type.name == f"{type_name}Parameter":
@@ -54,7 +52,7 @@ def settings_of(type_name: str) -> str | None:
 
 
 def notice_unused_settings(layer: Layer) -> None:
-    """Log which messages of settings the layer's text has that its type does not read, as in Caffe."""
+    """Log which messages of settings in the layer's text its type does not read. Caffe ignores these, too."""
     spec = layer.spec
     known = _OF_ALL | layer.reads | {settings_of(spec.type)}
     for field, _ in spec.param.ListFields():
@@ -63,11 +61,12 @@ def notice_unused_settings(layer: Layer) -> None:
 
 
 def blobs_in_text(spec: LayerSpec, shapes: Sequence[Shape]) -> list[Tensor]:
-    """Return the values of ``blobs { … }`` for parameters of these shapes, which take the place of fillers; none if
-    not given.
+    """Return the values of ``blobs { … }`` for parameters of these shapes; an empty list if the text has none.
+
+    These values replace those of the fillers.
 
     Raises:
-        LayerError: there are not as many, or one has another shape or not as many numbers as that takes.
+        LayerError: the number of blobs, the shape of one or its number of values does not fit.
     """
     blobs = spec.param.blobs
     if blobs and len(blobs) != len(shapes):

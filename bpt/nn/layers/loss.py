@@ -1,8 +1,8 @@
-"""Loss: the base of the layers whose top counts towards what is minimised (Caffe: LossLayer)."""
+"""Loss: the base of layers whose top is part of the objective that training minimises (Caffe: LossLayer)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import ClassVar
 
 import torch
@@ -17,7 +17,7 @@ from bpt.nn.pass_context import PassContext
 
 
 def clip_forward(x: Tensor, least: float) -> Tensor:
-    """``max(x, least)`` with the gradient of ``x``, also below ``least``."""
+    """Return ``max(x, least)`` with the gradient of ``x``, also below ``least``."""
     clipped: Tensor = _ClipForward.apply(x, least)  # type: ignore[no-untyped-call]
     return clipped
 
@@ -33,26 +33,27 @@ class _ClipForward(torch.autograd.Function):
 
 
 class Loss(Layer):
-    """Predictions and labels in, one scalar out: a sum over samples or labels, divided by their number.
+    """A layer from predictions and labels to one scalar: a sum over samples or labels, divided by their number.
 
-    The labels get no diff. The top may be left out of the text. With many ranks the number is the whole batch's, so
-    that a rank's loss and diffs are its summands of the whole batch's.
+    The labels get no diff. The text may omit the top. With many ranks the number is the whole batch's, so a rank's loss
+    and diffs are its summands of the whole batch's.
     """
 
     arity = Arity(bottoms=(2, 2), auto_tops=True)
     is_loss = True
     sums_over_samples = 1
-    reads = frozenset({"loss_param"})  # or else the sum is divided by the batch size, whatever it says, as in Caffe
+    reads = frozenset({"loss_param"})  # without it the divisor is always the batch size, as in Caffe
     default_normalization: int = pb.LossParameter.VALID
     weighs_classes: ClassVar[bool] = False  # by class_weighting, of SegNet's Caffe, and label_smoothing, of NVIDIA's
     family = Family.LOSS
+    bottoms_without_diff: ClassVar[Container[int]] = (1, 2)
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
-        """One scalar top.
+        """Return the shape of one scalar top.
 
         Raises:
-            LayerError: the first two bottoms are not of equally many samples.
+            LayerError: the first two bottoms have different numbers of samples.
         """
         if bottoms[0][:1] != bottoms[1][:1]:
             raise spec.error(
@@ -67,11 +68,7 @@ class Loss(Layer):
 
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return sum(map(count, bottoms))
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return bottom not in (1, 2)
+        return super().flops(spec, bottoms, tops) if cls.flops_per_bottom else sum(map(count, bottoms))
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -81,7 +78,7 @@ class Loss(Layer):
         self.fixed_normalizer = param.pre_fixed_normalizer
 
     def _normalization(self, param: pb.LossParameter) -> int:
-        """``normalization``, or what its old form ``normalize`` says."""
+        """Return ``normalization``, or its equivalent of the old form ``normalize``."""
         if param.HasField("normalization"):
             return param.normalization
         if param.HasField("normalize"):
@@ -97,12 +94,12 @@ class Loss(Layer):
         return "loss_param { ignore_label } leaves labels out of the normaliser" if left_out else ""
 
     def normalizer(self, samples: int, labels: int, valid: Tensor | int) -> Tensor | float:
-        """Return what the sum is divided by under the text's ``normalization`` (Caffe: ``GetNormalizer``).
+        """Return the divisor of the sum under the text's ``normalization`` (Caffe: ``GetNormalizer``).
 
         Args:
             samples: the batch size.
-            labels: number of all labels, spatial positions included.
-            valid: number of those that are not ``ignore_label``.
+            labels: the number of all labels, spatial positions included.
+            valid: the number of those that are not ``ignore_label``.
         """
         if self.normalization == pb.LossParameter.NONE:
             return 1
@@ -113,11 +110,12 @@ class Loss(Layer):
         return self.divisor(labels if self.normalization == pb.LossParameter.FULL else valid)
 
     def divisor(self, number: Tensor | int) -> Tensor | int:
-        """``number`` of samples or labels of this pass as a divisor: at least 1, so that none give a loss of 0.
+        """Return ``number`` of samples or labels of this pass as a divisor.
 
-        Here and nowhere else does a number of this rank become what a loss is divided by: that of the whole batch.
-        In training under ``balance_param { normalizer: UNIFORM }`` it is instead the rank's own, times the ranks: the
-        loss is the mean of the ranks' means, as in StaticLB (``g = 1/P · Σ g_p``), not the batch's if shares differ.
+        It is at least 1, so without samples the loss is 0. Only here does a number of this rank become the divisor of a
+        loss, which is that of the whole batch. In training under ``balance_param { normalizer: UNIFORM }`` it is
+        instead the rank's own, times the number of ranks. The loss is then the mean of the ranks' means, as in StaticLB
+        (``g = 1/P · Σ g_p``), which differs from the batch's if shares differ.
         """
         context = self.context
         if context.unweighted and self.training:
@@ -126,5 +124,5 @@ class Loss(Layer):
 
 
 def at_least_1(number: Tensor | int) -> Tensor | int:
-    """``number`` as a divisor."""
+    """Return ``number`` as a divisor, which is at least 1."""
     return number.clamp(min=1) if isinstance(number, Tensor) else max(number, 1)

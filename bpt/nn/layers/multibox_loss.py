@@ -1,4 +1,4 @@
-"""MultiBoxLoss: how far off boxes and scores are, against the objects of the images."""
+"""MultiBoxLoss: the distance of boxes and scores from the objects of the images."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bpt.nn.pass_context import PassContext
 
 FIELD = "multibox_loss_param"
 P = pb.MultiBoxLossParameter
-LEAST = math.log(torch.finfo(torch.float32).tiny)  # of the logarithm of a probability, as in Caffe
+LEAST = math.log(torch.finfo(torch.float32).tiny)  # the least logarithm of a probability, as in Caffe
 
 
 class _Priors(NamedTuple):
@@ -34,12 +34,12 @@ class _Priors(NamedTuple):
 
 
 class _Positives(NamedTuple):
-    """Which predicted box is to be which object: each of four (number,)."""
+    """The assignment of predicted boxes to objects: each of the four fields is (number,)."""
 
     images: Tensor
-    classes: Tensor  # whose boxes they are; 0 if all classes share them
+    classes: Tensor  # the class that has the boxes; 0 if all classes share them
     priors: Tensor
-    objects: Tensor  # places among those of the batch
+    objects: Tensor  # places among the objects of the batch
 
 
 @LAYERS.register("MultiBoxLoss")
@@ -51,20 +51,21 @@ class MultiBoxLoss(Loss):
     AnnotatedData makes them. The latter two get no diff.
 
     Each object is matched with the prior box (without ``use_prior_for_matching``: the predicted one) that it overlaps
-    most, and under ``match_type: PER_PREDICTION`` each other box with the object that it overlaps by
-    ``overlap_threshold``. What is matched should tell that object, by ``code_type``, under ``loc_loss_type``; its
-    scores should tell the object's label, under ``conf_loss_type``, and those of others the background. Of these only
-    the hardest count: under ``mining_type: MAX_NEGATIVE`` it is ``neg_pos_ratio`` for each match of an image, among
-    those that overlap no object by ``neg_overlap``; under HARD_EXAMPLE the hardest ``sample_size`` boxes of an image,
-    matched or not; under NONE all.
+    most. Under ``match_type: PER_PREDICTION`` each other box is matched with the object that it overlaps by
+    ``overlap_threshold``. A matched box should predict its object, by ``code_type``, under ``loc_loss_type``. Its
+    scores should predict the object's label, under ``conf_loss_type``; those of other boxes, the background. Of the
+    latter only the hardest count. Under ``mining_type: MAX_NEGATIVE`` these are ``neg_pos_ratio`` for each match of an
+    image, among those that overlap no object by ``neg_overlap``. Under HARD_EXAMPLE they are the hardest
+    ``sample_size`` boxes of an image, matched or not. Under NONE all count.
 
-    Of SSD's Caffe (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016, eq. 1 to 3).
+    From SSD's Caffe (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016, eq. 1 to 3).
 
     Raises:
         DataError: in ``forward``, for an object whose label is no class or the background.
     """
 
     arity = Arity(bottoms=(4, 4), auto_tops=True)
+    bottoms_without_diff = (2, 3)
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -100,15 +101,11 @@ class MultiBoxLoss(Loss):
         return LayerShapes(((),))
 
     @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return bottom not in (2, 3)
-
-    @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
         param = spec.param.multibox_loss_param
         if param.conf_loss_type == P.LOGISTIC and _mining(param) == P.NONE:
-            return "LOGISTIC with mining_type: NONE tells labels to other images' boxes, as in SSD's Caffe"
-        # The priors are those of all samples, and objects name their image.
+            return "LOGISTIC with mining_type: NONE assigns labels to other images' boxes, as in SSD's Caffe"
+        # All samples share the priors, and objects name their image.
         return super().mixes_samples(spec, [bottoms[0], bottoms[1], bottoms[0], bottoms[0]])
 
     @classmethod
@@ -135,7 +132,7 @@ class MultiBoxLoss(Loss):
         return loss / self.normalizer(images, images * len(priors.boxes), (matches >= 0).sum())
 
     def _match(self, offsets: Tensor, priors: _Priors, objects: Sequence[Objects]) -> tuple[Tensor, Tensor]:
-        """The object of each box, by its number in its image, and the overlap with it: two (N, classes, priors)."""
+        """Return the object of each box, by its number in its image, and their overlap: two (N, classes, priors)."""
         shape = (len(objects), self.boxes_of, len(priors.boxes))
         matches = torch.full(shape, NOTHING, device=offsets.device)
         overlaps = priors.boxes.new_zeros(shape)
@@ -163,19 +160,19 @@ class MultiBoxLoss(Loss):
         return decode(self.code, offsets, priors.boxes, None if in_target else priors.variances)
 
     def _labels(self, rows: Tensor, objects: Sequence[Objects], matches: Tensor) -> Tensor:
-        """Return the class that each box's scores should tell: (images, priors)."""
+        """Return the class that each box's scores should predict: (images, priors)."""
         labels = torch.full((len(objects), matches.shape[2]), self.background, device=matches.device)
         for image, (own, _, _) in enumerate(objects):
-            told = torch.full_like(own, self.background + 1) if self.param.map_object_to_agnostic else own
+            targets = torch.full_like(own, self.background + 1) if self.param.map_object_to_agnostic else own
             for found in matches[image]:
-                labels[image] = torch.where(found >= 0, _numbered(told, found), labels[image])
-            wrong = (own < 0) | (told >= self.classes) | (own == self.background)
+                labels[image] = torch.where(found >= 0, _numbered(targets, found), labels[image])
+            wrong = (own < 0) | (targets >= self.classes) | (own == self.background)
             if wrong.any():
                 label, name = int(own[wrong][0]), self.spec.bottom_names[3]
                 reason = "the background's" if label == self.background else f"outside [0, {self.classes})"
                 raise DataError(
                     f'layer "{self.spec.name}": an object of image {image} of the batch has the label {label} in '
-                    f'"{name}", which is {reason}; mend the data set, or set num_classes and background_label_id by it'
+                    f'"{name}", which is {reason}; correct the data set, or num_classes and background_label_id'
                 )
         return labels
 
@@ -189,7 +186,7 @@ class MultiBoxLoss(Loss):
         overlaps: Tensor,
         labels: Tensor,
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the matches that count, and which other boxes: a mask (images, priors), ``None``: all."""
+        """Return the matches that count, and a mask of other boxes that count (images, priors); ``None`` means all."""
         if self.mining == P.NONE:
             return matches, None
         losses = self._losses_by_box(scores, labels)
@@ -202,15 +199,15 @@ class MultiBoxLoss(Loss):
             counts = torch.full((len(own),), self.param.sample_size, device=own.device)
             pairs = _positives(matches, objects)
             losses[pairs.images, pairs.priors] += self._loc_losses(offsets, priors, objects, pairs)
-        eligible = self._apart(offsets, priors, losses, eligible)
+        eligible = self._suppress(offsets, priors, losses, eligible)
         chosen = hardest(losses, eligible, counts)
         negatives = chosen & (own == NOTHING)
         if self.mining == P.HARD_EXAMPLE:
             matches = torch.where(chosen[:, None] | (matches < 0), matches, NOTHING)
         return matches, negatives
 
-    def _apart(self, offsets: Tensor, priors: _Priors, losses: Tensor, eligible: Tensor) -> Tensor:
-        """Of the ``eligible`` boxes those that ``nms_param`` leaves, if the text has one."""
+    def _suppress(self, offsets: Tensor, priors: _Priors, losses: Tensor, eligible: Tensor) -> Tensor:
+        """Return the ``eligible`` boxes that remain after ``nms_param``, if the text has one."""
         nms = self.param.nms_param
         if not self.param.HasField("nms_param") or not nms.nms_threshold > 0:
             return eligible
@@ -219,11 +216,11 @@ class MultiBoxLoss(Loss):
         for image, mask in enumerate(eligible):
             boxes = priors.boxes if self.param.use_prior_for_nms else self._decoded(offsets[image, :, 0], priors)
             best = suppression.best(torch.where(mask, losses[image], -torch.inf))
-            left[image, best[suppression.kept(boxes[best])]] = True
+            left[image, best[suppression.select(boxes[best])]] = True
         return left
 
     def _loc_losses(self, offsets: Tensor, priors: _Priors, objects: Sequence[Objects], pairs: _Positives) -> Tensor:
-        """Of each of the ``pairs``: (number,)."""
+        """Return the loss of each of the ``pairs``: (number,)."""
         predicted = offsets[pairs.images, pairs.priors, pairs.classes]
         boxes, variances = priors.boxes[pairs.priors], priors.variances[pairs.priors]
         wanted = torch.cat([own.boxes for own in objects])[pairs.objects] if objects else boxes
@@ -246,15 +243,15 @@ class MultiBoxLoss(Loss):
             return self._losses_by_box(scores[chosen], labels[chosen]).sum()
         if self.param.conf_loss_type == P.SOFTMAX:
             return self._losses_by_box(scores, labels).sum()
-        # As in SSD's Caffe, which tells nobody to be background here, and looks for the scores of image i as if it were
-        # i · priors numbers behind the first one, not i · priors · classes.
+        # As in SSD's Caffe, which trains no background here, and reads the scores of image i as if they began
+        # i · priors numbers after the first one, not i · priors · classes.
         images, priors = matched.nonzero(as_tuple=True)
         wanted = torch.zeros_like(scores)
         wanted.view(-1)[images * scores.shape[1] + priors * self.classes + labels[images, priors]] = 1
         return functional.binary_cross_entropy_with_logits(scores, wanted, reduction="sum")
 
     def _losses_by_box(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Return how far ``scores`` (…, classes) are from telling ``labels`` (…): (…)."""
+        """Return the losses of ``scores`` (…, classes) against ``labels`` (…): (…)."""
         if self.param.conf_loss_type == P.SOFTMAX:
             log_p = functional.log_softmax(scores, -1).gather(-1, labels[..., None])[..., 0]
             return -clip_forward(log_p, LEAST)
@@ -269,7 +266,7 @@ def _mining(param: pb.MultiBoxLossParameter) -> int:
 
 
 def _numbered(values: Tensor, numbers: Tensor) -> Tensor:
-    """``values`` at ``numbers``; anything where these are below 0."""
+    """Return ``values`` at ``numbers``; any value where these are below 0."""
     return values[numbers.clamp(min=0)] if len(values) else numbers
 
 

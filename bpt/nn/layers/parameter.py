@@ -1,4 +1,4 @@
-"""Parameter: a blob that is learned."""
+"""Parameter: a learned blob as a top."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from bpt.nn.layers.base import LAYERS, Family, Layer
 
 @LAYERS.register("Parameter")
 class Parameter(Layer):
-    """No bottoms; the top, and the only blob, have the shape ``parameter_param { shape }``.
+    """A learned blob: no bottoms; the top, and the only blob, have the shape ``parameter_param { shape }``.
 
-    The blob starts at 0 (Caffe has no filler here either): set it from a caffemodel, from Python, or by sharing.
+    The blob starts at 0 (Caffe has no filler here either). Set it from a caffemodel, from Python, or by sharing.
     """
 
     arity = Arity(bottoms=(0, 0))
@@ -33,5 +33,5 @@ class Parameter(Layer):
         return True
 
     def forward(self, *bottoms: Tensor) -> Tensor:
-        # A copy, so that nobody who has the blob of this pass has the parameter in hand.
+        # A copy, so that a change of this pass's blob does not change the parameter.
         return self.blob(0).clone()

@@ -1,7 +1,7 @@
 """Pooling of tensors ``(N, channels, spatial axes …)`` by a ``PoolingWindow``, with torch's kernels.
 
-Torch and Caffe agree on most windows. Where they do not: torch's kernels take a pad of at most half the
-kernel, and torch never has a window without elements (see ``PoolingWindow.places``).
+Torch and Caffe agree on most windows, with two exceptions. Torch's kernels take a pad of at most half the kernel. Torch
+never has a window without elements (``PoolingWindow.places``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AVERAGE_POOL = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functiona
 
 
 def max_pool(x: Tensor, window: PoolingWindow, with_places: bool) -> Tensor | tuple[Tensor, Tensor]:
-    """Return the maximum of each window, and on demand its flat index in the plane as a float.
+    """Return the maximum of each window and, on demand, its flat index in the plane as a float.
 
     Of equal maxima the first counts. A window without elements gives ``-FLT_MAX`` and -1.
     """
@@ -43,15 +43,15 @@ def max_pool(x: Tensor, window: PoolingWindow, with_places: bool) -> Tensor | tu
 
 
 def average_pool(x: Tensor, window: PoolingWindow, counts_pad: bool = True) -> Tensor:
-    """Return the sum of each window over its size, of which what lies beyond the far pad is not counted.
+    """Return the sum of each window over its size without the part beyond the far pad.
 
     A window without elements gives 0 (Caffe: 0 / 0).
 
     Args:
-        counts_pad: otherwise the size is that of what lies on ``x``.
+        counts_pad: if false, the size is that of the part of the window on ``x``.
     """
     if not counts_pad and any(window.pad):
-        filled = average_pool(x.new_ones((1, 1, *x.shape[2:])), window)  # how much of each size is not pad
+        filled = average_pool(x.new_ones((1, 1, *x.shape[2:])), window)  # the part of each window that is not pad
         return average_pool(x, window) / torch.where(filled > 0, filled, 1)
     sizes = x.shape[2:]
     if window.kernel == tuple(sizes) and not any(window.pad):
@@ -67,9 +67,8 @@ def stochastic_pool(x: Tensor, window: PoolingWindow, draw: Tensor | None) -> Te
     """Return a random element of each window, or the average weighted by the elements themselves.
 
     Args:
-        draw: a number in [0, 1) for each element of the top: the first element is picked at which the
-            window's running sum reaches that part of its sum. ``None``: the weighted average, which is 0
-            where a window sums to 0.
+        draw: a number in [0, 1) for each element of the top. The first element is picked at which the window's running
+            sum reaches that part of its sum. ``None`` means the weighted average, which is 0 where a window sums to 0.
     """
     windows = _windows(x, window)
     sums = windows.cumsum(-1)
@@ -81,7 +80,7 @@ def stochastic_pool(x: Tensor, window: PoolingWindow, draw: Tensor | None) -> Te
 
 
 def _windows(x: Tensor, window: PoolingWindow) -> Tensor:
-    """``(N, channels, places …, elements of the window)`` without pads; what overhangs is 0."""
+    """Return windows without pads, ``(N, channels, places …, elements of the window)``; overhanging elements are 0."""
     sizes = x.shape[2:]
     axes = list(zip(sizes, window.kernel, window.stride, window.places(sizes), strict=True))
     x = _pad(x, [(0, max(0, (places - 1) * stride + kernel - size)) for size, kernel, stride, places in axes], 0)
@@ -91,9 +90,9 @@ def _windows(x: Tensor, window: PoolingWindow) -> Tensor:
 
 
 def _widen(x: Tensor, window: PoolingWindow, value: float) -> tuple[Tensor, tuple[int, ...]]:
-    """``x`` and the pad that torch's kernels are to use: pads too big for them are written out.
+    """Return ``x`` and the pad for torch's kernels: pads that are too big for them are added to ``x``.
 
-    So are all pads of 3 axes with a kernel larger than the bottom, which torch's average refuses, whatever the pad.
+    This includes all pads of 3 axes with a kernel larger than the bottom. Torch's average refuses these with any pad.
     """
     sizes = x.shape[2:]
     refused = len(sizes) == 3 and any(map(gt, window.kernel, sizes))
@@ -103,13 +102,13 @@ def _widen(x: Tensor, window: PoolingWindow, value: float) -> tuple[Tensor, tupl
 
 
 def _within_pads(window: PoolingWindow, sizes: Sequence[int]) -> PoolingWindow:
-    """Return the same, with kernels that reach over both pads cut down to them: each is alone on its axis."""
+    """Cut kernels that reach over both pads down to them. Each such window is alone on its axis."""
     axes = zip(window.kernel, sizes, window.pad, strict=True)
     return replace(window, kernel=tuple(min(kernel, size + 2 * pad) for kernel, size, pad in axes))
 
 
 def _fit(y: Tensor, places: Sequence[int], empty: float) -> Tensor:
-    """Cut ``y`` down to ``places``, or fill it up with what a window without elements gives."""
+    """Cut ``y`` down to ``places``, or fill it with the value of a window without elements."""
     if tuple(y.shape[2:]) == tuple(places):
         return y
     y = _pad(y, [(0, max(0, want - have)) for want, have in zip(places, y.shape[2:], strict=True)], empty)
@@ -124,7 +123,7 @@ def _pad(x: Tensor, pads: Sequence[tuple[int, int]], value: float) -> Tensor:
 
 
 def _without_pad(index: Tensor, padded: Sequence[int], pads: Sequence[int], sizes: Sequence[int]) -> Tensor:
-    """Flat indices into a padded plane as indices into the plane itself."""
+    """Convert flat indices into a padded plane to indices into the plane itself."""
     places = torch.unravel_index(index, tuple(padded))
     flat = torch.zeros_like(index)
     for place, pad, size in zip(places, pads, sizes, strict=True):

@@ -1,4 +1,4 @@
-"""The windows of ``pooling_param``, and how many of them Caffe fits into a bottom."""
+"""The windows of ``pooling_param``, and Caffe's rule for how many fit a bottom."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PoolingWindow:
 
     @classmethod
     def read(cls, spec: LayerSpec) -> PoolingWindow:
-        """Return the window as written in ``spec``; ``check`` tells whether it can be."""
+        """Return the window as written in ``spec``; ``check`` validates it."""
         param = spec.param.pooling_param
         return cls(
             kernel=_values(spec, "kernel_size", "kernel_h", "kernel_w"),
@@ -81,10 +81,10 @@ class PoolingWindow:
         return replace(self, kernel=kernel or tuple(sizes), stride=stride, pad=pad)
 
     def places(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        """Return how many windows stand on each axis; for an expanded window.
+        """Return how many windows fit on each axis. The window must be expanded.
 
-        CEIL lets the last window overhang. With a pad anywhere, a last window that would start in the far
-        pad is dropped; without one it stays, though it holds no element (``PoolingLayer::Reshape``).
+        CEIL lets the last window overhang. With a pad on any axis, a last window that would start in the far pad is
+        dropped. Without one it stays, though it has no element (``PoolingLayer::Reshape``).
         """
         clips = any(self.pad)
         return tuple(self._places(*axis, clips) for axis in zip(sizes, self.kernel, self.stride, self.pad, strict=True))
@@ -96,7 +96,7 @@ class PoolingWindow:
 
 
 def _values(spec: LayerSpec, both: str, *sides: str) -> tuple[int, ...]:
-    """``both`` or its two ``sides`` as they are set; empty if neither is."""
+    """Return the values of ``both`` or of its two ``sides``; empty if neither is set."""
     param = spec.param.pooling_param
     given = [name for name in (both, *sides) if param.HasField(name)]
     if given and given not in ([both], list(sides)):

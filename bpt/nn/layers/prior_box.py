@@ -1,4 +1,4 @@
-"""PriorBox: the boxes at each place of a feature map, of which a net tells how far objects differ."""
+"""PriorBox: the prior boxes at each place of a feature map, relative to which a net describes objects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.detection.priors import aspect_ratios, dense_priors, prior_boxes, prior_sizes
 from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.nn.layers.axes import show_bottoms
-from bpt.nn.layers.base import LAYERS, Layer
+from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Layer
 from bpt.nn.pass_context import PassContext
 
 FIELD = "prior_box_param"
@@ -24,30 +24,32 @@ SPELLINGS = {
     "fixed_ratio": ("fixed_ratios",),
     "density": ("densitys", "densities"),
 }
-"""Fields of FaceBoxes' and their names in other texts."""
+"""FaceBoxes' fields and their names in other texts."""
 
 
 @LAYERS.register("PriorBox")
 class PriorBox(Layer):
-    """Top: the boxes (xmin, ymin, xmax, ymax, in parts of the image) and their variances, ``(1, 2, boxes · 4)``.
+    """Prior boxes (xmin, ymin, xmax, ymax, in parts of the image) and their variances: top ``(1, 2, boxes · 4)``.
 
     Bottoms: a feature map ``(N, C, rows, columns)`` and the images ``(N, C, height, width)``, of which only the shapes
-    count. At each place, row by row, for each ``min_size`` (in pixels): a square of it, one of the geometric mean with
-    its ``max_size`` if there are any, then one box of each ``aspect_ratio``, and with ``flip`` of its inverse. The
-    centre lies ``offset`` (default 0.5) of a ``step`` behind where the place begins; ``step`` is by default how many
-    pixels a place has. ``variance``: four numbers, or one for all, by default 0.1: in units of these the net tells how
-    far a box differs. Images may have their size by ``img_size``, or ``img_h`` and ``img_w``, instead of by the bottom.
+    count. Places follow row by row. Each ``min_size`` (in pixels) gives a square, then one of the geometric mean with
+    its ``max_size`` if there is one. Then follows a box of each ``aspect_ratio``, and with ``flip`` of its inverse. The
+    centre lies ``offset`` (default 0.5) of a ``step`` after the start of the place. ``step`` is by default the number
+    of pixels of a place. ``variance``: four numbers, or one for all, by default 0.1; the net describes differences in
+    these units. The text may give the size of images by ``img_size``, or ``img_h`` and ``img_w``, instead of the
+    bottom.
 
-    Before these stand FaceBoxes' dense boxes: for each ``fixed_size``, ``density`` rows of ``density`` boxes
-    within the place, squares and then those of each ``aspect_ratio``, or of each ``fixed_ratio`` alone. They are
-    clipped to the image. ``min_size`` is not needed then.
+    FaceBoxes' dense boxes come before these: for each ``fixed_size``, ``density`` rows of ``density`` boxes within the
+    place. Squares are first, then boxes of each ``aspect_ratio``, or of each ``fixed_ratio`` alone. They are clipped to
+    the image, and do not need ``min_size``.
 
-    Of SSD's Caffe (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016, section 2.2).
+    From SSD's Caffe (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016, section 2.2).
     """
 
     arity = Arity(bottoms=(2, 2))
     computes = False
     within_batch = no_collectives = True
+    bottoms_without_diff = ALL_BOTTOMS
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -70,10 +72,6 @@ class PriorBox(Layer):
         return LayerShapes(((1, 2, bottoms[0][2] * bottoms[0][3] * boxes * 4),))
 
     @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return False
-
-    @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
         return ""  # all samples have the same boxes
 
@@ -83,7 +81,7 @@ class PriorBox(Layer):
         return (f"{len(_priors(param).sizes)} boxes at each place",)
 
     def forward(self, *bottoms: Tensor) -> Tensor:
-        # Rows and columns alone: whoever traces a net with an open batch would take a number of samples as given.
+        # Only rows and columns are read: in a trace with an open batch a number of samples would become a constant.
         sizes = tuple(bottoms[0].shape[2:]), tuple(bottoms[1].shape[2:])
         if self._made is None or self._made[0] != sizes or self._made[1].device != bottoms[0].device:
             self._made = sizes, self._make(*sizes).to(bottoms[0].device)
@@ -108,7 +106,7 @@ def _ratios(param: pb.PriorBoxParameter) -> tuple[float, ...]:
 
 
 class _Priors(NamedTuple):
-    """The boxes of a place: sizes and shifts of centres, both (number, 2); the first ``dense`` are FaceBoxes'."""
+    """The boxes of a place: sizes and shifts of centres, both (number, 2). The first ``dense`` are FaceBoxes'."""
 
     sizes: NDArray[np.float32]
     shifts: NDArray[np.float32]
@@ -126,7 +124,7 @@ def _priors(param: pb.PriorBoxParameter) -> _Priors:
 
 
 def _given(param: pb.PriorBoxParameter, name: str) -> Sequence[float]:
-    """Return the values of a field of FaceBoxes', whichever name the text uses."""
+    """Return the values of a field of FaceBoxes', by either of its names."""
     return next((values for each in (name, *SPELLINGS[name]) if (values := getattr(param, each))), ())
 
 

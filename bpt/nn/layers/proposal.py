@@ -1,4 +1,4 @@
-"""Proposal: the boxes that a region proposal network proposes."""
+"""Proposal and BoxAnnotatorOHEM: proposed regions, and the labels of the hardest ones."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bpt.data.detection.suppression import apart, best_of_equals_last
+from bpt.data.detection.suppression import best_of_equals_last, suppress_overlaps
 from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.nn.layers.axes import show_bottoms
-from bpt.nn.layers.base import LAYERS, Family, Layer
+from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer
 from bpt.nn.layers.detection_operators import propose_in_one
 from bpt.nn.layers.graph_tracing import is_exported
 from bpt.nn.pass_context import PassContext
 
-FIELD = "proposal_param"
 FIRST = ("anchor_base_size", "anchor_scale", "anchor_ratio", "max_rois", "rpn_min_size", "rpn_nms_thresh")
 SECOND = ("base_size", "min_size", "ratio", "scale", "post_nms_topn", "nms_thresh")
 
@@ -27,28 +26,29 @@ SECOND = ("base_size", "min_size", "ratio", "scale", "post_nms_topn", "nms_thres
 class Proposal(Layer):
     """The best boxes of each image that do not overlap a better one too much: rows (image, x1, y1, x2, y2).
 
-    Bottoms: scores ``(N, 2 · anchors, H, W)``, those of objects behind those of the background; what each anchor's box
-    is to be moved and scaled by, ``(N, 4 · anchors, H, W)``; and for each image height, width and scale, ``(N, 3)``, or
-    both scales, ``(N, 4)``. Anchors stand ``feat_stride`` pixels apart, in each ratio in each scale of a square of the
-    base size. Boxes are clipped to the image; those smaller than the least size, times the scale, are dropped; of the
-    ``pre_nms_topn`` best those are dropped that overlap a better one by more than the threshold. A second top has the
-    scores. It hands no diff back. (Ren et al., *Faster R-CNN*, 2015, 3.1.)
+    Bottoms: scores ``(N, 2 · anchors, H, W)``, those of objects after those of the background; shifts and scales for
+    the box of each anchor, ``(N, 4 · anchors, H, W)``; and for each image height, width and scale, ``(N, 3)``, or both
+    scales, ``(N, 4)``. Anchors stand ``feat_stride`` pixels apart, in each ratio and each scale of a square of the base
+    size. Boxes are clipped to the image. Boxes smaller than the least size, times the scale, are dropped. Of the
+    ``pre_nms_topn`` best, those are dropped that overlap a better one by more than the threshold. A second top has the
+    scores. The bottoms get no diff. (Ren et al., *Faster R-CNN*, 2015, 3.1.)
 
-    Two families of Caffe's forks name these fields unlike: ``anchor_base_size``, ``anchor_scale`` and ``anchor_ratio``
-    (3: scales 8, 16 and 32, ratios 0.5, 1 and 2; else 32 and 1 alone), ``rpn_min_size``, ``rpn_nms_thresh``,
-    ``max_rois``, which go on behind the ``pre_nms_topn`` best, not sorted, if too few boxes are apart, and never drop
-    an image's last box (last anchor, last place), however small it is; or ``base_size``, ``scale`` and ``ratio``
-    (lists), ``min_size``, ``nms_thresh``, ``post_nms_topn``.
+    Two families of Caffe's forks name these fields differently. The first has ``anchor_base_size``, ``anchor_scale``
+    and ``anchor_ratio`` (3: scales 8, 16 and 32, ratios 0.5, 1 and 2; else 32 and 1 alone), ``rpn_min_size``,
+    ``rpn_nms_thresh`` and ``max_rois``. If too few boxes remain, it continues with those after the ``pre_nms_topn``
+    best, unsorted. It never drops an image's last box (last anchor, last place), however small it is. The second has
+    ``base_size``, ``scale`` and ``ratio`` (lists), ``min_size``, ``nms_thresh`` and ``post_nms_topn``.
 
     The graph knows the largest number of rows; a pass makes as many as there are. An exported program of the first
-    family does not go on behind the ``pre_nms_topn`` best.
+    family does not continue after the ``pre_nms_topn`` best.
     """
 
     arity = Arity(bottoms=(3, 3), tops=(1, 2))
-    whole_batch_only = "how many boxes an image has depends on the data"
+    whole_batch_only = "the data decide how many boxes an image has"
     rows_by_data = True
     within_batch = no_collectives = True
     family = Family.OTHER
+    bottoms_without_diff = ALL_BOTTOMS
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -73,10 +73,6 @@ class Proposal(Layer):
         rows = images * rules.most
         return LayerShapes(((rows, 5), (rows, 1))[: len(spec.tops)])
 
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return False
-
     @torch.no_grad()
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
         boxes, scores = self._candidates(*bottoms)
@@ -100,7 +96,7 @@ class Proposal(Layer):
         boxes = _moved(self._anchors_of(scores), moves).minimum(limits).clamp(min=0)
         least = self.rules.least * (sizes[:, 2:4].flip(1) if sizes.shape[1] == 4 else sizes[:, 2:3])
         large = (boxes[..., 2:] - boxes[..., :2] + 1 >= least.unsqueeze(1)).all(2)
-        if self.rules.spares_last:
+        if self.rules.keeps_last_box:
             large = torch.cat((large[:, :-1], torch.ones_like(large[:, -1:])), 1)
         return boxes, torch.where(large, scores[:, number:].reshape(images, -1), -math.inf)
 
@@ -109,27 +105,30 @@ class Proposal(Layer):
         rules = self.rules
         order = best_of_equals_last(scores)
         order = torch.cat((order[: rules.before], self._rest(order)))
-        return order[apart(boxes[order], rules.overlap, rules.most)]
+        return order[suppress_overlaps(boxes[order], rules.overlap, rules.most)]
 
     def _rest(self, order: Tensor) -> Tensor:
-        """What the first family's Caffe goes on with: what its partial sort leaves, each time the least so far."""
+        """Return the boxes after the best ones in the order of the first family's Caffe.
+
+        Its partial sort leaves this order: each time the least so far.
+        """
         number = self.rules.before
-        if not self.rules.goes_on or len(order) <= number:
+        if not self.rules.has_fallback or len(order) <= number:
             return order[:0]
-        places = sorted(range(len(order)), key=order.tolist().__getitem__)  # of each box, from the best one on
+        places = sorted(range(len(order)), key=order.tolist().__getitem__)  # the rank of each box, from the best one on
         heap = [-place for place in places[:number]]
         heapq.heapify(heap)
         return order[[-heapq.heappushpop(heap, -place) for place in places[number:]]]
 
     def _anchors_of(self, scores: Tensor) -> Tensor:
-        """Of all places of a feature map: (anchors · H · W, 4)."""
+        """Return the anchors of all places of a feature map: (anchors · H · W, 4)."""
         rows, columns = (torch.arange(cells, device=scores.device) * self.rules.stride for cells in scores.shape[2:])
         shifts = torch.stack(torch.meshgrid(columns, rows, indexing="xy"), 2).repeat(1, 1, 2)
         return (self.anchors.to(scores)[:, None, None] + shifts).reshape(-1, 4)
 
 
 def _moved(boxes: Tensor, moves: Tensor) -> Tensor:
-    """Boxes (K, 4), for each image moved in units of their sizes and scaled by powers of e, (N, K, 4).
+    """Return boxes (K, 4), moved for each image in units of their sizes and scaled by powers of e: (N, K, 4).
 
     (Girshick et al., *R-CNN*, 2014, C.)
     """
@@ -140,7 +139,7 @@ def _moved(boxes: Tensor, moves: Tensor) -> Tensor:
 
 
 class _Rules(NamedTuple):
-    """``proposal_param``, whichever names it uses."""
+    """The settings of ``proposal_param``, by either family's names."""
 
     stride: float
     base: float
@@ -153,27 +152,29 @@ class _Rules(NamedTuple):
     first_family: bool
 
     @property
-    def goes_on(self) -> bool:
-        """Whether the boxes behind the ``pre_nms_topn`` best are candidates, too."""
+    def has_fallback(self) -> bool:
+        """Whether the boxes after the ``pre_nms_topn`` best are candidates, too."""
         return self.first_family
 
     @property
-    def spares_last(self) -> bool:
-        """Whether the last box of an image, that of the last anchor at the last place, may be of any size.
+    def keeps_last_box(self) -> bool:
+        """Whether the last box of an image, that of the last anchor at the last place, may have any size.
 
-        The loop of the first family's Caffe that drops small boxes ends one box early.
+        In the first family's Caffe the loop that drops small boxes ends one box early.
         """
         return self.first_family
 
     @classmethod
     def read(cls, spec: LayerSpec) -> _Rules:
-        """Raise a LayerError if the fields are of both families, or one makes no sense."""
+        """Read the settings; raise a LayerError if the fields are of both families, or one makes no sense."""
         param = spec.param.proposal_param
         given = {field.name for field, _ in param.ListFields()}
         first, second = ([name for name in names if name in given] for names in (FIRST, SECOND))
         if first and second:
             raise spec.error(
-                f"{first[0]} and {second[0]} are of different Caffes; take out the fields of one", FIELD, second[0]
+                f"{first[0]} and {second[0]} are of different Caffes; take out the fields of one",
+                "proposal_param",
+                second[0],
             )
         if second:
             scales, ratios = tuple(param.scale) or (8, 16, 32), tuple(param.ratio) or (0.5, 1, 2)
@@ -185,11 +186,11 @@ class _Rules(NamedTuple):
             numbers = param.anchor_base_size, scales, ratios, param.rpn_min_size
             rules = cls(param.feat_stride, *numbers, param.pre_nms_topn, param.rpn_nms_thresh, param.max_rois, True)
         if min(rules.stride, rules.base, *rules.scales, *rules.ratios, rules.before, rules.most) <= 0:
-            raise spec.error("strides, sizes, scales, ratios and numbers of boxes must be above 0", FIELD)
+            raise spec.error("strides, sizes, scales, ratios and numbers of boxes must be above 0", "proposal_param")
         return rules
 
     def anchors(self) -> list[list[float]]:
-        """Corners of each ratio's and each scale's anchor at the first place."""
+        """Return the corners of the anchors of each ratio and each scale at the first place."""
         centre, found = (self.base - 1) / 2, []
         for ratio in self.ratios:
             width = math.floor(math.sqrt(self.base**2 / ratio) + 0.5)
@@ -198,3 +199,53 @@ class _Rules(NamedTuple):
                 half_width, half_height = (width * scale - 1) / 2, (height * scale - 1) / 2
                 found.append([centre - half_width, centre - half_height, centre + half_width, centre + half_height])
         return found
+
+
+@LAYERS.register("BoxAnnotatorOHEM")
+class BoxAnnotatorOHEM(Layer):
+    """Labels and weights, kept only for the ``roi_per_img`` regions of each image with the largest losses.
+
+    Bottoms: regions ``(R, 5)``, whose column 0 is the image; their losses and their labels, R of each; weights of their
+    boxes ``(R, C)``. Tops: labels ``(R, 1, 1, 1)``, ``ignore_label`` (-1) for the others, and weights ``(R, C, 1, 1)``,
+    0 for the others. The bottoms get no diff. (From R-FCN's Caffe; Shrivastava et al., *Training Region-based Object
+    Detectors with Online Hard Example Mining*, 2016.)
+    """
+
+    arity = Arity(bottoms=(4, 4), tops=(2, 2))
+    whole_batch_only = "its regions are of any images of the batch"
+    within_batch = no_collectives = True
+    family = Family.LOSS
+    settings = "box_annotator_ohem_param"
+    bottoms_without_diff = ALL_BOTTOMS
+
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
+        super().__init__(spec, context)
+        param = spec.param.box_annotator_ohem_param
+        self.number, self.ignore_label = param.roi_per_img, param.ignore_label
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        if not spec.param.box_annotator_ohem_param.roi_per_img:
+            raise spec.error("needs roi_per_img, at least 1", "box_annotator_ohem_param", "roi_per_img")
+        regions, losses, labels, weights = bottoms
+        number = regions[0] if regions else 0
+        fits = count(regions) == 5 * number and count(losses) == count(labels) == number
+        if not regions or not fits or len(weights) < 2 or weights[0] != number or count(weights[2:]) != 1:
+            raise spec.error(
+                f"needs regions (R, 5), R losses, R labels and weights (R, C): {show_bottoms(spec, bottoms)}", "bottom"
+            )
+        return LayerShapes(((number, 1, 1, 1), (number, weights[1], 1, 1)))
+
+    @torch.no_grad()
+    def forward(self, *bottoms: Tensor) -> tuple[Tensor, ...]:
+        images, losses = bottoms[0].reshape(-1, 5)[:, 0].long(), bottoms[1].flatten()
+        hardest = losses.argsort(descending=True, stable=True)
+        by_image = hardest[images[hardest].argsort(stable=True)]  # image by image, the hardest first
+        own = images[by_image]
+        place = torch.arange(len(own), device=own.device) - torch.searchsorted(own, own)
+        chosen = torch.zeros_like(images, dtype=torch.bool)
+        chosen[by_image] = place < self.number
+        chosen = chosen.view(-1, 1, 1, 1)
+        labels = torch.where(chosen, bottoms[2].reshape(-1, 1, 1, 1), self.ignore_label)
+        weights = bottoms[3].reshape(*bottoms[3].shape[:2], 1, 1)
+        return labels, torch.where(chosen, weights, 0)

@@ -1,4 +1,4 @@
-"""Blobs as layers written for pycaffe see them: bottoms and tops, and parameters of their own."""
+"""Blobs in the form that layers written for pycaffe use: bottoms, tops, and parameters of their own."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Array = NDArray[Any]
 
 
 class LegacyAxes:
-    """The names that axes had when every blob had four: ``num``, ``channels``, ``height``, ``width``.
+    """The names of axes from the time when every blob had four: ``num``, ``channels``, ``height``, ``width``.
 
-    An axis that a blob does not have is 1 long.
+    A missing axis has length 1.
     """
 
     @property
@@ -26,7 +26,7 @@ class LegacyAxes:
 
     @property
     def count(self) -> int:
-        """Number of elements."""
+        """The number of elements."""
         return count(self.shape)
 
     @property
@@ -50,7 +50,7 @@ class LegacyAxes:
 
 
 class PycaffeBlob(LegacyAxes):
-    """A bottom or a top: ``data`` and ``diff`` are arrays of one shape; a bottom's ``data`` can only be read."""
+    """A bottom or a top: ``data`` and ``diff`` are arrays of one shape. A bottom's ``data`` is read-only."""
 
     def __init__(self, data: Array) -> None:
         self.data = data
@@ -58,7 +58,7 @@ class PycaffeBlob(LegacyAxes):
 
     @property
     def diff(self) -> Array:
-        """Zeros until something is written."""
+        """The gradient; it is zero until something is written."""
         if self._diff is None or self._diff.shape != self.data.shape:
             self._diff = np.zeros_like(self.data)
         return self._diff
@@ -68,7 +68,7 @@ class PycaffeBlob(LegacyAxes):
         return self.data.shape
 
     def reshape(self, *shape: int) -> None:
-        """Give a top another shape; what was in it is lost if its number of elements changes."""
+        """Give a top another shape. Its values are lost if its number of elements changes."""
         if tuple(shape) != self.shape:
             kept = count(shape) == self.count
             self.data = self.data.reshape(shape) if kept else np.zeros(shape, self.data.dtype)
@@ -84,7 +84,7 @@ class OwnBlob(LegacyAxes):
     def __init__(self, shape: Shape) -> None:
         self._array = np.zeros(shape, np.float32)
         self._values: nn.Parameter | None = None
-        self._gradient: Array | None = None  # in the layer's backward
+        self._gradient: Array | None = None  # during the layer's backward
 
     def belong_to(self, values: nn.Parameter) -> None:
         """Show ``values`` from now on."""
@@ -92,7 +92,7 @@ class OwnBlob(LegacyAxes):
 
     @property
     def values(self) -> torch.Tensor:
-        """The parameter, or what it is to begin with."""
+        """The parameter, or its first values before a net owns it."""
         return torch.from_numpy(self._array) if self._values is None else self._values
 
     @property
@@ -100,20 +100,20 @@ class OwnBlob(LegacyAxes):
         return self._array.shape
 
     def reshape(self, *shape: int) -> None:
-        """Give it another shape, with zeros in it; in ``setup`` only."""
+        """Give the parameter another shape, filled with zeros; in ``setup`` only."""
         assert self._values is None, "a parameter keeps the shape that setup has given it"
         self._array = np.zeros(shape, np.float32)
 
     @property
     def data(self) -> Array:
-        """The parameter's own memory on a CPU; else a copy, which ``begin_pass`` and ``end_pass`` keep equal."""
+        """The parameter's own memory on a CPU; otherwise a copy, which ``begin_pass`` and ``end_pass`` keep equal."""
         if self._values is None or not self._on_cpu:
             return self._array
         return self._values.detach().view(self.shape).numpy()
 
     @property
     def diff(self) -> Array:
-        """In ``backward`` what the layer adds to the gradient, from zeros on; else the gradient itself."""
+        """The gradient; in ``backward`` the summand that the layer adds to it, from zeros on."""
         if self._gradient is not None:
             return self._gradient
         if self._values is None:
@@ -139,7 +139,7 @@ class OwnBlob(LegacyAxes):
         self._gradient = np.zeros_like(self.data)
 
     def end_backward(self) -> Array:
-        """Return the gradient that the layer has left."""
+        """Return the gradient that the layer has written."""
         assert self._gradient is not None
         gradient, self._gradient = self._gradient, None
         return gradient
@@ -149,5 +149,5 @@ class OwnBlobs(list[OwnBlob]):
     """The ``blobs`` of a layer, which its ``setup`` makes."""
 
     def add_blob(self, *shape: int) -> None:
-        """One more parameter of this shape; zeros until ``setup`` fills it."""
+        """Add a parameter of this shape, of zeros until ``setup`` fills it."""
         self.append(OwnBlob(shape))

@@ -18,32 +18,31 @@ from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape
 from bpt.nn.layers.base import LAYERS, Layer
 from bpt.nn.layers.graph_tracing import is_traced
 from bpt.nn.layers.pycaffe_blob import OwnBlob
-from bpt.nn.layers.python_checks import check_forward, notice_cut
 from bpt.nn.layers.python_class import FIELD, find_class
-from bpt.nn.layers.python_errors import running, setting_up
+from bpt.nn.layers.python_errors import check_forward, notice_cut, running, setting_up
 from bpt.nn.layers.python_pycaffe import PycaffeModule, is_pycaffe
 from bpt.nn.pass_context import PassContext
 
-# A blob that holds nothing but NaN has just been made, and takes the module's own first values.
+# A blob of NaN only has just been made, and receives the module's own first values.
 _UNFILLED = pb.FillerParameter(type="constant", value=math.nan)
 
 
 @LAYERS.register("Python")
 class Python(Layer):
-    """The class ``layer`` of the module ``module`` (``bpt/nn/layers/python_class.py`` tells where it is searched).
+    """The class ``layer`` of the module ``module`` (``find_class`` in ``python_class.py`` searches it).
 
-    It is a ``torch.nn.Module``, made with ``param_str`` if its ``__init__`` has an argument of that name, and with an
-    attribute ``param_str`` set. Called with the bottoms it returns the tops: a tensor, a tuple of them, or ``None``.
-    It must not change its bottoms. Blobs: its parameters in the order of ``parameters()``, then its persistent buffers
-    (a BatchNorm's statistics), which a solver does not train. They begin as the module makes them, from random
-    numbers of the run's seed. What it draws from torch in training comes from that, too, and on many ranks differs with
-    their number.
+    It is a ``torch.nn.Module``. It is made with ``param_str`` if its ``__init__`` has an argument of that name, and an
+    attribute ``param_str`` is set. Called with the bottoms, it returns the tops: a tensor, a tuple of them, or
+    ``None``. It must not change its bottoms. Blobs: its parameters in the order of ``parameters()``, then its
+    persistent buffers (a BatchNorm's statistics), which a solver does not train. The module sets their first values,
+    from random numbers of the run's seed. Its draws from torch in training use that seed, too; with many ranks they
+    depend on the number of ranks.
 
-    Or it has ``setup``, ``reshape``, ``forward`` and ``backward``, as pycaffe asks; see ``PycaffeModule``. Blobs: those
-    that its ``setup`` adds.
+    Alternatively the class has ``setup``, ``reshape``, ``forward`` and ``backward``, as pycaffe requires
+    (``PycaffeModule``). Its blobs are those that ``setup`` adds.
 
-    The class is made to find the shapes of a graph, once or twice for each graph, and then for each net. On many ranks
-    each one has a module of its own, which must treat each sample by itself.
+    bpt instantiates the class once or twice for each graph to find its shapes, and then once for each net. With many
+    ranks each one has a module of its own, which must treat each sample by itself.
     """
 
     arity = Arity(bottoms=(0, None), tops=(0, None))
@@ -56,10 +55,10 @@ class Python(Layer):
             self.module = _make(spec)
         if isinstance(self.module, PycaffeModule):
             self.module.loss_scale = lambda: self.context.loss_scale
-        if context.precision.compute != torch.float32:  # which modules are made in, but for what they choose
+        if context.precision.compute != torch.float32:  # the type of modules, unless they choose another
             self.module.to(context.precision.compute)
         self.train(self.training)
-        self._members = _members(self.module)  # of a layer of pycaffe there are none before its setup
+        self._members = _members(self.module)  # a layer of pycaffe has none before its setup
         self._number = len(spec.tops)
         self._seen_cuts = False
 
@@ -80,7 +79,7 @@ class Python(Layer):
             try:
                 with torch.device("meta"):
                     return _infer_module(spec, bottoms)
-            except Exception:  # as code does that looks at values; it is run on zeros
+            except Exception:  # code that reads values may fail here, since it runs on zeros
                 return _infer_module(spec, bottoms)
 
     @classmethod
@@ -113,7 +112,7 @@ class Python(Layer):
         member.become(values)
 
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
-        if torch.compiler.is_compiling():  # tracers know their own errors, and stumble over what catches them
+        if torch.compiler.is_compiling():  # tracers handle their own errors, and fail in code that catches them
             tops = self._run(bottoms)
         else:
             with running(self.spec, "forward"), self._seeded(bottoms):
@@ -122,7 +121,7 @@ class Python(Layer):
         return tops[0] if len(tops) == 1 else tops
 
     def _notice_cuts(self, bottoms: Sequence[Tensor], tops: Sequence[Tensor]) -> None:
-        """In the first pass that may be gone backward, tell which bottoms get no gradient."""
+        """Report which bottoms get no gradient, in the first pass that may be followed by a backward pass."""
         wanted = self.training and torch.is_grad_enabled() and any(bottom.requires_grad for bottom in bottoms)
         if wanted and not self._seen_cuts and not is_traced():
             self._seen_cuts = True
@@ -130,7 +129,7 @@ class Python(Layer):
 
     @contextmanager
     def _seeded(self, bottoms: Sequence[Tensor]) -> Iterator[None]:
-        """Inside, in training, what torch draws (for an ``nn.Dropout``) belongs to this pass of the run."""
+        """Seed torch's draws inside, such as those of an ``nn.Dropout`` in training, by this pass of the run."""
         if not self.training:
             yield
             return
@@ -154,7 +153,7 @@ class Python(Layer):
 
 @dataclass
 class _Member:
-    """A parameter or a buffer of a module, and the attributes that it is."""
+    """A parameter or a buffer of a module, with the attributes that refer to it."""
 
     places: list[tuple[nn.Module, str]]
     is_parameter: bool
@@ -166,7 +165,7 @@ class _Member:
         return values
 
     def become(self, values: nn.Parameter) -> None:
-        """Let the module compute with ``values``, which a net holds; a buffer it keeps to itself."""
+        """Let the module compute with ``values``, which a net holds. A buffer stays the module's own."""
         for owner, name in self.places if self.is_parameter else ():
             setattr(owner, name, values)
 
@@ -187,7 +186,7 @@ class _OwnMember:
 
 
 def _members(module: nn.Module) -> Sequence[_Member | _OwnMember]:
-    """Parameters, in the order of ``parameters()``, then persistent buffers."""
+    """Return the parameters, in the order of ``parameters()``, then the persistent buffers."""
     if isinstance(module, PycaffeModule):
         return [_OwnMember(blob) for blob in module.blobs]
     found: dict[int, _Member] = {}
@@ -200,7 +199,7 @@ def _members(module: nn.Module) -> Sequence[_Member | _OwnMember]:
 
 
 def _make(spec: LayerSpec) -> nn.Module:
-    """Return the user's class, made for this layer."""
+    """Return an instance of the user's class for this layer."""
     param = spec.param.python_param
     kind = find_class(spec)
     if is_pycaffe(kind) and not issubclass(kind, nn.Module):
@@ -221,7 +220,7 @@ def _make(spec: LayerSpec) -> nn.Module:
 
 
 def _infer_module(spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
-    """Return the shapes that a module finds for zeros, on the device that is the default now."""
+    """Return the shapes that a module gives for zeros, on the current default device."""
     with setting_up(spec, "__init__"):
         module = _make(spec).train(spec.param.phase == pb.TRAIN)
     check_forward(spec, module)
@@ -250,7 +249,7 @@ def _infer_pycaffe(spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
 
 
 def _tops(spec: LayerSpec, number: int, result: object, dtype: torch.dtype) -> tuple[Tensor, ...]:
-    """What ``forward`` has returned as so many tops, all of floating point: numbers of other kinds become ``dtype``."""
+    """Return the result of ``forward`` as this number of tops, all floating point; other numbers become ``dtype``."""
     listed = () if result is None else (result,) if isinstance(result, Tensor) else result
     if not isinstance(listed, tuple | list) or not all(isinstance(top, Tensor) for top in listed):
         kind = spec.param.python_param.layer

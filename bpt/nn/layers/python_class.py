@@ -1,4 +1,4 @@
-"""Finds the class that a Python layer names."""
+"""The search for the class that a Python layer names."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ REFUSED = "BPT_NO_PYTHON_LAYERS"
 def find_class(spec: LayerSpec) -> type:
     """Return the class that ``python_param { module layer }`` names.
 
-    The module is searched where Python searches (``PYTHONPATH`` among it), then in the folder of the net's file, then
-    in the working folder: so a file there never takes the place of an installed package or of the standard library.
-    The two folders are added to the end of ``sys.path`` and stay there, for imports of the module's own.
+    The module is searched where Python searches (including ``PYTHONPATH``), then in the folder of the net's file, then
+    in the working folder. So a file there never replaces an installed package or the standard library. The two folders
+    are added to the end of ``sys.path`` and stay there, for imports of the module itself.
 
     Raises:
-        LayerError: Python layers are refused; or no such module or class, or the module fails while it is imported.
+        LayerError: Python layers are refused; the module or class does not exist; or the module's import fails.
     """
     param = spec.param.python_param
     if os.environ.get(REFUSED, "") not in ("", "0"):
@@ -62,17 +62,17 @@ def _folders(spec: LayerSpec) -> list[Path]:
 def _import(spec: LayerSpec, folders: list[Path]) -> ModuleType:
     name = spec.param.python_param.module
     try:
-        importlib.invalidate_caches()  # the file may be younger than what Python remembers of its folder
+        importlib.invalidate_caches()  # the file may be newer than Python's cache of its folder
         with caffe_for_import():
             module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not (name + ".").startswith(error.name + "."):
-            raise _import_error(spec, error) from None  # one that the module imports
+            raise _import_error(spec, error) from None  # another module, which this one imports
         files = {path.stem for folder in folders for path in folder.glob("*.py")}
         hint = did_you_mean(name, files)
         where = " or ".join(map(str, dict.fromkeys(folders)))
         raise spec.error(f'no module "{name}" in PYTHONPATH, {where}{hint}', FIELD, "module") from None
-    except (Exception, SystemExit) as error:  # a script that is no module may exit
+    except (Exception, SystemExit) as error:  # a script that is not a module may exit
         raise _import_error(spec, error) from None
     _check_namesake(spec, module, folders)
     return module
@@ -84,10 +84,10 @@ def _import_error(spec: LayerSpec, error: BaseException) -> LayerError:
 
 
 def _check_namesake(spec: LayerSpec, module: ModuleType, folders: list[Path]) -> None:
-    """Refuse another module of the name than the one beside the net: it was there first, or is installed."""
+    """Refuse a module of this name other than the file beside the net: one imported before, or installed."""
     relative = Path(*spec.param.python_param.module.split("."))
     beside = (folders[0] / relative).with_suffix(".py")
-    found = getattr(module, "__file__", None)  # what is built in has none
+    found = getattr(module, "__file__", None)  # built-in modules have none
     if beside.is_file() and not (found and beside.samefile(found)):
         raise spec.error(
             f'{beside} is not what Python finds as "{module.__name__}", which is {found or "built in"}; '

@@ -20,11 +20,11 @@ from bpt.nn.layers.pycaffe_blob import Array, OwnBlobs, PycaffeBlob
 from bpt.nn.layers.python_errors import running, setting_up
 
 Explain = Callable[[LayerSpec, str], AbstractContextManager[None]]
-"""``setting_up`` before the run, ``running`` in it."""
+"""The context manager for the user's errors: ``setting_up`` before the run, ``running`` in it."""
 
 
 class PycaffeLayer:
-    """``caffe.Layer``: what layers written for pycaffe derive from."""
+    """``caffe.Layer``, the base class of layers that are written for pycaffe."""
 
     type = "Python"
     param_str: str
@@ -34,7 +34,7 @@ class PycaffeLayer:
 
 
 def is_pycaffe(found: type) -> bool:
-    """Return whether a class derives from ``caffe.Layer``, or has what pycaffe asks of a layer."""
+    """Return whether a class derives from ``caffe.Layer``, or has the methods that pycaffe requires of a layer."""
     asked = ("setup", "reshape", "forward")
     return issubclass(found, PycaffeLayer) or all(callable(getattr(found, name, None)) for name in asked)
 
@@ -42,8 +42,8 @@ def is_pycaffe(found: type) -> bool:
 class PycaffeModule(nn.Module):
     """A pycaffe layer as a module.
 
-    Bottoms and tops are the same objects in all passes, as in Caffe, and the layer may keep what it likes between a
-    forward and its backward pass. So only the last forward pass can be gone backward.
+    Bottoms and tops are the same objects in all passes, as in Caffe. The layer may keep values between a forward pass
+    and its backward pass, so only the last forward pass can be followed by a backward pass.
     """
 
     def __init__(self, spec: LayerSpec, kind: type) -> None:
@@ -58,22 +58,22 @@ class PycaffeModule(nn.Module):
         self.tops = [PycaffeBlob(np.zeros((), np.float32)) for _ in spec.tops]
         self.is_set_up = False
         self.passes = 0
-        self.loss_scale: Callable[[], float] = lambda: 1.0  # of the pass under way
+        self.loss_scale: Callable[[], float] = lambda: 1.0  # that of the current pass
 
     @property
     def has_backward(self) -> bool:
         return callable(getattr(self.layer, "backward", None))
 
     def shape(self, bottoms: Sequence[Array], explain: Explain = setting_up) -> list[Shape]:
-        """Take over the bottoms' data, and let the layer tell the shapes of its tops.
+        """Copy the bottoms' data, and let the layer set the shapes of its tops.
 
         Args:
-            explain: what becomes of errors in the layer's code.
+            explain: the context manager that translates errors of the layer's code.
         """
         if len(self.bottoms) != len(bottoms):
             self.bottoms = [PycaffeBlob(data) for data in bottoms]
         for blob, data in zip(self.bottoms, bottoms, strict=True):
-            data.flags.writeable = False  # it belongs to other layers, too
+            data.flags.writeable = False  # other layers share it
             blob.data = data
         for top in self.tops if bottoms else ():
             top.data = top.data.astype(bottoms[0].dtype, copy=False)
@@ -92,7 +92,7 @@ class PycaffeModule(nn.Module):
 
 
 class _Run(torch.autograd.Function):
-    """Its differentiable inputs are the bottoms and, behind them, the parameters."""
+    """One pass of the layer; its differentiable inputs are the bottoms, then the parameters."""
 
     @staticmethod
     def forward(ctx: Any, module: PycaffeModule, bottoms: Sequence[Tensor], *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -119,7 +119,7 @@ class _Run(torch.autograd.Function):
             )
         if not module.has_backward:
             raise RunError(f'layer "{module.spec.name}": {type(module.layer).__name__} has no backward')
-        scale = module.loss_scale()  # a loss that takes no heed of its top's diff is scaled all the same
+        scale = module.loss_scale()  # a loss that ignores its top's diff is scaled nevertheless
         for top, diff in zip(module.tops, diffs, strict=True):
             top.diff[...] = diff.cpu().numpy() / scale
         wanted = list(ctx.needs_input_grad[2:])

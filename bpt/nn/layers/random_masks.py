@@ -12,26 +12,28 @@ from bpt.graph.share import Share
 from bpt.nn.layers.graph_tracing import not_compiled
 from bpt.nn.pass_context import PassContext
 
-BLOCKS = 16  # at most so many generators for a batch
-SMALL = 2**16  # numbers that are not worth more than one generator
+BLOCKS = 16  # the largest number of generators for a batch
+SMALL = 2**16  # up to this number of numbers one generator suffices
 
 
 def draw_uniform(context: PassContext, share: Share, shape: Sequence[int], device: torch.device, *key: str) -> Tensor:
-    """Float32 numbers in [0, 1) that belong to this forward pass and to ``key`` (what for, layer name).
+    """Return float32 numbers in [0, 1) that belong to this forward pass and to ``key``.
 
-    Each number belongs to a row of the whole batch (and to a column, under ``context.columns``): it is the same
-    however the batch is divided. The rows are drawn in blocks, each from a generator of its own, so that a rank
-    draws few numbers that it does not need. They are contiguous: an element's number does not depend on the memory
-    format of a bottom.
+    Each number belongs to a row of the whole batch (and to a column, under ``context.columns``). It is the same however
+    the batch is divided. The rows are drawn in blocks, each from its own generator, so a rank draws few numbers that it
+    does not need. The result is contiguous: the number of an element does not depend on the memory format of a bottom.
 
     Args:
-        share: the samples that this rank has.
-        shape: of the numbers; axis 0 has a row for each of these samples.
+        context: the current pass.
+        share: the samples of this rank.
+        shape: the shape of the result; axis 0 has a row for each of these samples.
+        device: the device of the result.
+        key: the purpose and the name of the layer.
     """
     return _draw(context, share, tuple(shape), device, key)
 
 
-@not_compiled  # torch cannot trace a generator that is made anew
+@not_compiled  # torch cannot trace the creation of a generator
 def _draw(
     context: PassContext, share: Share, shape: tuple[int, ...], device: torch.device, key: tuple[str, ...]
 ) -> Tensor:

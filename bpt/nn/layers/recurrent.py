@@ -1,7 +1,7 @@
-"""Recurrent: what LSTM and RNN have in common (Caffe: RecurrentLayer).
+"""Recurrent: the common base of LSTM and RNN (Caffe: RecurrentLayer).
 
-Caffe unrolls these layers into a net of one layer a gate and time step; here the time is a loop over tensors. The
-blobs have Caffe's order and shapes, so weights go both ways.
+Caffe unrolls these layers into a net of one layer a gate and time step. Here the time is a loop over tensors. The blobs
+have Caffe's order and shapes, so weights can be exchanged in both directions.
 """
 
 from __future__ import annotations
@@ -21,35 +21,36 @@ from bpt.nn.layers.layer_text import notice
 from bpt.nn.pass_context import PassContext
 
 FIELD = "recurrent_param"
-ALONG_TIME = "axis 0 of its bottoms is the time, and the samples stand along axis 1"
+ALONG_TIME = "axis 0 of its bottoms is the time, and the samples are along axis 1"
 
 
 class Recurrent(Layer):
-    """A layer that goes through sequences, T steps of N streams a pass.
+    """A layer that processes sequences, T steps of N streams in a pass.
 
-    Bottoms: inputs ``(T, N, …)``, whose axes from 2 on are flattened; markers ``(T, N)``: 0 where a sequence begins,
-    else 1. They multiply the state of the step before, and get no diff. Perhaps an input ``(N, …)`` that is the same
-    in all steps. With ``expose_hidden`` then the first states, ``(1, N, num_output)`` each.
-    Tops: the outputs ``(T, N, num_output)``; with ``expose_hidden`` also the last states.
+    Bottoms: inputs ``(T, N, …)``, whose axes from 2 on are flattened. Markers ``(T, N)``: 0 where a sequence begins,
+    otherwise 1; they multiply the state of the step before, and get no diff. Optionally an input ``(N, …)`` that is the
+    same in all steps. With ``expose_hidden`` then the first states, ``(1, N, num_output)`` each. Tops: the outputs
+    ``(T, N, num_output)``; with ``expose_hidden`` also the last states.
 
-    Without ``expose_hidden`` the last states of a pass are the first of the next one, so that a sequence may be longer
-    than T; no gradient flows from pass to pass. They are 0 in the first pass, after ``reset``, and when N changes.
-    Snapshots do not hold them, as in Caffe: after resuming a sequence goes on from 0, unless a marker begins a new
-    one there. An exported program keeps none and begins at 0 each time; use ``expose_hidden`` there.
+    Without ``expose_hidden`` the last states of a pass are the first of the next one, so a sequence may be longer than
+    T. No gradient flows from pass to pass. The states are 0 in the first pass, after ``reset``, and when N changes.
+    Snapshots do not hold them, as in Caffe. After resuming, a sequence continues from 0, unless a marker begins a new
+    one there. An exported program keeps no states and begins at 0 each time; use ``expose_hidden`` there.
 
-    With ``expose_hidden`` the caller keeps the states. As in Caffe no gradient flows through them: neither into
-    the first states nor out of the last ones.
+    With ``expose_hidden`` the caller keeps the states. As in Caffe no gradient flows through them: neither into the
+    first states nor out of the last ones.
 
-    ``debug_info`` is noticed: there is no net inside to log.
+    ``debug_info`` causes a notice, since there is no inner net to log.
     """
 
     whole_batch_only = ALONG_TIME
     within_batch = True
     gates: ClassVar[int]  # the rows of the input weights, in units of num_output
-    states: ClassVar[int]  # how many tensors make the state
+    states: ClassVar[int]  # the number of tensors of the state
     no_collectives = True
     family = Family.RECURRENT
     settings = "recurrent_param"
+    bottoms_without_diff = (1,)
 
     @classmethod
     def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
@@ -115,17 +116,13 @@ class Recurrent(Layer):
         products = count(bottoms[0]) + static + steps * streams * size
         return 2 * products * cls.gates * size + 10 * count(tops[0])
 
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return bottom != 1
-
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         param = spec.param.recurrent_param
         self.size = param.num_output
         self.exposed, self.has_static = self._exposed(spec), self._has_static(spec)
         self.repeatable = bool(self.exposed)
-        # The last states, (N, num_output) each; of each micro-batch, where these stand for the batches of ranks.
+        # The last states, (N, num_output) each, by micro-batch where micro-batches represent the batches of ranks.
         self._kept: dict[int | None, tuple[Tensor, ...]] = {}
         if param.debug_info:
             message = "there is no unrolled net to log; debug_info: true in the solver shows the layer itself"
@@ -149,10 +146,10 @@ class Recurrent(Layer):
         return outputs
 
     def unroll(self, inputs: Tensor, markers: Tensor, first: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Go through the steps.
+        """Compute all steps.
 
         Args:
-            inputs: what the inputs add to the gates, ``(T, N, gates · num_output)``.
+            inputs: the inputs' contribution to the gates, ``(T, N, gates · num_output)``.
             markers: ``(T, N, 1)``.
             first: the first states, ``(N, num_output)`` each.
 
@@ -162,12 +159,12 @@ class Recurrent(Layer):
         raise NotImplementedError
 
     @property
-    def kept(self) -> tuple[Tensor, ...]:
-        """The states from which the next pass goes on, (N, num_output) each; none: from 0."""
+    def hidden_state(self) -> tuple[Tensor, ...]:
+        """The states from which the next pass continues, (N, num_output) each; () means 0."""
         return tuple(state.detach() for state in self._kept.get(None, ()))
 
-    @kept.setter
-    def kept(self, states: tuple[Tensor, ...]) -> None:
+    @hidden_state.setter
+    def hidden_state(self, states: tuple[Tensor, ...]) -> None:
         self._kept = {None: states}
 
     def reset(self) -> None:
@@ -175,7 +172,7 @@ class Recurrent(Layer):
         self._kept = {}
 
     def _first(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return the states that the last pass has left, or 0."""
+        """Return the states of the last pass, or 0."""
         shape = (inputs.shape[1], self.size)
         kept = () if _is_exported() else self._kept.get(self.context.micro_batch, ())
         if kept and kept[0].shape == shape:
@@ -183,15 +180,15 @@ class Recurrent(Layer):
         return tuple(inputs.new_zeros(shape) for _ in range(self.states))
 
     def extra_blob(self, index: int) -> Tensor:
-        """Parameter blob ``index`` of those behind the input's weights: 0 is the hidden state's weights."""
+        """Return parameter blob ``index`` of those after the input's weights; 0 is the hidden state's weights."""
         return self.blob(2 + self.has_static + index)
 
 
 def arity_of(states: int) -> Arity:
-    """With and without exposed states; ``infer`` tells which it must be."""
+    """Return the arity of a type, with and without exposed states; ``infer`` decides which one applies."""
     return Arity(bottoms=(2, 3 + states), tops=(1, 1 + states))
 
 
 def _is_exported() -> bool:
-    """Return whether the pass is being written down as a program, which can keep nothing from pass to pass."""
+    """Return whether the pass is written as a program, which cannot keep states from pass to pass."""
     return is_exported() or is_traced()

@@ -1,4 +1,4 @@
-"""RegionLoss: boxes, whether there is an object, and its class, all at each place of a feature map (YOLO 2)."""
+"""RegionLoss: the loss of boxes, objectness and classes at each place of a feature map (YOLO 2)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from bpt.nn.layers.loss import Loss
 from bpt.nn.pass_context import PassContext
 
 FIELD = "region_loss_param"
-COORDS, ROW = 4, 5  # numbers of a box; of a box with its class
-WARM_UP, ITS_SCALE = 12800, 0.01  # samples in which boxes are drawn to their anchors, and how much that counts
+COORDS, ROW = 4, 5  # the lengths of a box and of a box with its class
+WARM_UP, ITS_SCALE = 12800, 0.01  # the number of samples that draw boxes to their anchors, and the weight of that
 
 
 class _Targets(NamedTuple):
-    """What each box should be, and how much that counts: (N, anchors, …, H, W)."""
+    """The target of each box, and its weight: (N, anchors, …, H, W)."""
 
     box: Tensor
     box_scale: Tensor
@@ -36,20 +36,23 @@ class RegionLoss(Loss):
     """``1/N · Σ (½ coord (b - b*)² + ½ object (c - c*)² + ½ noobject c² + class (-log p[label]))``.
 
     Bottoms: ``(N, num · (5 + num_class), H, W)``, for each of ``num`` anchors x, y, log width, log height, confidence
-    and class scores, and labels: rows (class, x, y, width, height) in parts of the image, up to the first without
-    width, ``(N, 5 · rows)``. Anchors' ``biases`` are widths and heights in cells. An object belongs to the cell that
-    its centre is in, and there to the anchor whose shape overlaps it best (``bias_match``; else the box): the box b is
-    drawn to it, the confidence c to their overlap (``rescore``; else to 1), of which no diff goes back, and a softmax
-    to its class (``softmax: 0``: a sigmoid for each class, as in darknet). Of two objects of one anchor the last one
-    counts. All other confidences are drawn to 0, but where a box overlaps an object by more than ``thresh``. In the
-    first 12,800 samples of training boxes without an object are drawn to their anchors, by 0.01. (Redmon, Farhadi,
-    *YOLO9000*, 2017, 2.) The diffs are those of the fork; what it shows as the loss is Σ diff².
+    and class scores; and labels ``(N, 5 · rows)``, rows of (class, x, y, width, height) in parts of the image, up to
+    the first without width. Anchors' ``biases`` are widths and heights in cells.
+
+    An object belongs to the cell of its centre, and there to the anchor whose shape overlaps it best (``bias_match``;
+    else the box). The box b is drawn to it. The confidence c is drawn to their overlap (``rescore``; else to 1), which
+    gets no diff. A softmax is drawn to its class (``softmax: 0``: a sigmoid for each class, as in darknet). Of two
+    objects of one anchor the last one counts. All other confidences are drawn to 0, except where a box overlaps an
+    object by more than ``thresh``. In the first 12,800 samples of training, boxes without an object are drawn to their
+    anchors, by 0.01. (Redmon, Farhadi, *YOLO9000*, 2017, 2.) The diffs are those of the fork, which shows Σ diff² as
+    the loss.
 
     Raises:
         DataError: in ``forward``, for a label that is not a class.
     """
 
     reads = frozenset()
+    flops_per_bottom = 4
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -79,10 +82,6 @@ class RegionLoss(Loss):
             )
         return super().infer(spec, bottoms)
 
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 4 * count(bottoms[0])
-
     def forward(self, *bottoms: Tensor) -> Tensor:
         images, _, height, width = bottoms[0].shape
         every = bottoms[0].reshape(images, self.param.num, ROW + self.param.num_class, height, width)
@@ -97,7 +96,7 @@ class RegionLoss(Loss):
         return total / self.divisor(images)
 
     def _of_classes(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Of scores (N, classes, …), where there is a label (N, …)."""
+        """Return the class loss of scores (N, classes, …), where there is a label (N, …)."""
         if self.param.softmax:
             return functional.cross_entropy(scores, labels, reduction="sum", ignore_index=-1)
         own = scores.movedim(1, -1)[labels >= 0]
@@ -148,13 +147,13 @@ class RegionLoss(Loss):
         if not 0 <= int(label) < self.param.num_class:
             raise DataError(
                 f'layer "{self.spec.name}": label {label:g} of "{self.spec.bottom_names[1]}" is outside '
-                f"[0, {self.param.num_class}), its num_class; mend the labels"
+                f"[0, {self.param.num_class}), its num_class; correct the labels"
             )
         return int(label)
 
 
 def _overlaps(one: Tensor, other: Tensor) -> Tensor:
-    """Intersection over union of boxes (…, 4): x and y of the centre, width, height."""
+    """Return the intersection over union of boxes (…, 4): x and y of the centre, width, height."""
     low = torch.maximum(one[..., :2] - one[..., 2:] / 2, other[..., :2] - other[..., 2:] / 2)
     high = torch.minimum(one[..., :2] + one[..., 2:] / 2, other[..., :2] + other[..., 2:] / 2)
     common = (high - low).clamp(min=0).prod(-1)

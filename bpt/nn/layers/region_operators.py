@@ -1,7 +1,7 @@
-"""ROIPooling and ROIAlign as single operators of a program that ``torch.export`` writes down.
+"""ROIPooling and ROIAlign as single operators of a program that ``torch.export`` writes.
 
-What they compute depends on the regions' numbers, of which a program knows nothing; and ONNX has an operator for each.
-torch runs a program with them where this file is imported.
+Their results depend on the numbers of the regions, which a program cannot express. ONNX has an operator for each. torch
+can run such a program where this file is imported.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Bins = tuple[int, int]
 
 
 def pooled(features: Tensor, images: Tensor, corners: Tensor, bins: Bins, scale: float) -> Tensor:
-    """Return what ROIPooling makes of regions; see there."""
+    """Return the top of a ROIPooling layer for these regions."""
     cells = round_away(corners * scale)
     sizes = (cells[:, 2:] - cells[:, :2] + 1).clamp_(min=1)
     rows = bins_along(cells[:, 1], sizes[:, 1], bins[0], features.shape[2], whole=True)
@@ -26,7 +26,7 @@ def pooled(features: Tensor, images: Tensor, corners: Tensor, bins: Bins, scale:
 
 
 def aligned(features: Tensor, images: Tensor, corners: Tensor, bins: Bins, sampling: int) -> Tensor:
-    """Return what ROIAlign with ``sampling_ratio`` makes of regions in cells; see there."""
+    """Return the top of a ROIAlign layer with ``sampling_ratio`` for these regions, given in cells."""
     weights = []
     for axis in (1, 0):  # rows, columns
         start, number, cells = corners[:, axis], bins[1 - axis], features.shape[3 - axis]
@@ -35,7 +35,7 @@ def aligned(features: Tensor, images: Tensor, corners: Tensor, bins: Bins, sampl
         each = torch.arange(int(points.max()) if len(points) else 1, device=size.device)
         place = (each + 0.5) / points.unsqueeze(1)  # within a bin, from 0 to 1
         bin_ = torch.arange(number, device=size.device).view(-1, 1) + place.unsqueeze(1)
-        factors = weights_along(start.view(-1, 1, 1) + bin_ * (size / number).view(-1, 1, 1), cells, beyond=1)
+        factors = weights_along(start.view(-1, 1, 1) + bin_ * (size / number).view(-1, 1, 1), cells, margin=1)
         factors = factors * (each < points.unsqueeze(1))[:, None, :, None]
         weights.append(factors.sum(2) / points.view(-1, 1, 1))
     return weighted(features, images, *weights)
@@ -64,6 +64,6 @@ for _operator in (_POOL, _ALIGN):
     _operator.register_fake(_shape_only)
 
 max_roi_pool: Callable[[Tensor, Tensor, int, int, float], Tensor] = _POOL
-"""Of features ``(N, channels, H, W)`` and regions ``(R, 5)``: ``(R, channels, height, width)``."""
+"""The operator of ROIPooling: ``(R, channels, height, width)`` from features ``(N, channels, H, W)`` and regions."""
 roi_align: Callable[[Tensor, Tensor, int, int, float, int], Tensor] = _ALIGN
-"""The same; the last argument is ``sampling_ratio``."""
+"""The operator of ROIAlign, like ``max_roi_pool``; the last argument is ``sampling_ratio``."""

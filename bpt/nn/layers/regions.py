@@ -1,4 +1,4 @@
-"""What all layers share that look at regions of images (Caffe's forks: "ROI", a region of interest)."""
+"""The base of layers that read regions of images (Caffe's forks: "ROI", a region of interest)."""
 
 from __future__ import annotations
 
@@ -13,29 +13,27 @@ from bpt.nn.layers.base import Family, Layer
 from bpt.nn.layers.labels import row_indices
 
 Regions = tuple[Tensor, Tensor]
-"""Which image each region is of, ``(R,)``, and its corners x1, y1, x2, y2 in pixels of that image, ``(R, 4)``."""
+"""The image of each region, ``(R,)``, and its corners x1, y1, x2, y2 in pixels of that image, ``(R, 4)``."""
 
 
 class RegionLayer(Layer):
-    """Bottoms: features ``(N, channels, H, W)``, and regions ``(R, 5)``: image, x1, y1, x2, y2, which get no diff.
+    """A layer that reads features and regions, and makes one sample of its top for each region.
 
-    The top has a sample for each region. Since regions name images of the whole batch, a batch stays whole; with
-    ``batch_scope: REPLICA`` each rank has one of its own.
+    Bottoms: features ``(N, channels, H, W)``, and regions ``(R, 5)`` of image, x1, y1, x2, y2, which get no diff.
+    Regions name images of the whole batch, so a batch stays whole. With ``batch_scope: REPLICA`` each rank has a batch
+    of its own.
     """
 
     whole_batch_only = "its regions are of any images of the batch"
     within_batch = no_collectives = True
     family = Family.POOLING
-
-    @classmethod
-    def allow_force_backward(cls, bottom: int) -> bool:
-        return bottom != 1
+    bottoms_without_diff = (1,)
 
     def regions(self, bottom: Tensor, images: int) -> Regions:
-        """Return the second bottom's.
+        """Return the images ``(R,)`` and the corners ``(R, 4)`` of the regions in the second bottom.
 
         Raises:
-            DataError: a region is of an image that the batch does not have.
+            DataError: a region names an image that the batch does not have.
         """
         rows = bottom.detach().reshape(-1, 5)
         table = f'the images of "{self.spec.bottom_names[0]}"'
@@ -52,7 +50,11 @@ def check_regions(spec: LayerSpec, bottoms: Sequence[Shape]) -> None:
 
 
 def bins_of(spec: LayerSpec, field: str) -> tuple[int, int]:
-    """``pooled_h`` and ``pooled_w`` of the message ``field``; a LayerError if one is missing or 0."""
+    """Return ``pooled_h`` and ``pooled_w`` of the message ``field``.
+
+    Raises:
+        LayerError: one of them is missing or 0.
+    """
     param: Any = getattr(spec.param, field)
     for name in ("pooled_h", "pooled_w"):
         if getattr(param, name) < 1:

@@ -1,4 +1,4 @@
-"""Reshape: the same elements, in their order, under another shape."""
+"""Reshape and Flatten: the same elements, in the same order, in another shape."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from bpt.graph.layer_spec import LayerShapes, LayerSpec, Shape, count
-from bpt.nn.layers.axes import show_bottoms
+from bpt.nn.layers.axes import canonical_axis, show_bottoms
 from bpt.nn.layers.base import LAYERS, Family, Layer
 from bpt.nn.pass_context import PassContext
 
@@ -17,13 +17,13 @@ COPY, INFER = 0, -1
 
 @LAYERS.register("Reshape")
 class Reshape(Layer):
-    """Puts the dims of ``shape`` in the place of ``num_axes`` axes from ``axis`` on (default: of all axes).
+    """The bottom with ``num_axes`` axes from ``axis`` on (default: all) replaced by the dims of ``shape``.
 
-    A dim of 0 copies that of the bottom's axis in the same place; -1, which may stand once, is what remains. A
-    negative ``axis`` counts from behind the last one, -1; ``num_axes: 0`` inserts axes.
+    A dim of 0 copies the bottom's axis at the same place. A dim of -1, allowed once, takes what remains. A negative
+    ``axis`` counts from behind the last one, -1. ``num_axes: 0`` inserts axes.
 
-    With many ranks the number of samples (axis 0) must stay what it is. A first dim that says how many there are is
-    then read as 0: a rank has fewer.
+    With many ranks the number of samples (axis 0) must not change. A first dim that gives this number is read as 0,
+    since a rank has fewer.
     """
 
     within_batch = is_view = no_collectives = True
@@ -80,7 +80,7 @@ class Reshape(Layer):
         start = self.axis if self.axis >= 0 else self.axis + x.dim() + 1
         end = x.dim() if self.num_axes == -1 else start + self.num_axes
         dims = self.dims
-        # A net that is alone may be given more samples than its text says; then -1 takes what is more, as in Caffe.
+        # A single process may pass more samples than the text says; then -1 includes them, as in Caffe.
         fits = not self.context.is_divided and INFER in dims
         if start == 0 < end and dims[:1] == (self.samples,) and not fits:
             dims = (COPY, *dims[1:])
@@ -88,11 +88,11 @@ class Reshape(Layer):
 
 
 def _range(spec: LayerSpec, bottom: Shape) -> tuple[int, int]:
-    """Return which axes ``[start, end)`` of the bottom are replaced."""
+    """Return the range ``[start, end)`` of the bottom's axes that are replaced."""
     param, axes = spec.param.reshape_param, len(bottom)
     if not -axes - 1 <= param.axis <= axes:
         raise spec.error(
-            f"axis {param.axis} is outside [{-axes - 1}, {axes}], the places before, between and behind the axes of "
+            f"axis {param.axis} is outside [{-axes - 1}, {axes}], the places before, between and after the axes of "
             f"bottom {show_bottoms(spec, [bottom])}",
             FIELD,
             "axis",
@@ -114,7 +114,7 @@ def _range(spec: LayerSpec, bottom: Shape) -> tuple[int, int]:
 
 
 def _written(bottom: Shape, dims: Sequence[int], start: int, end: int) -> list[int]:
-    """Return the top's shape with dims of 0 copied; -1 still stands."""
+    """Return the top's shape with dims of 0 copied; -1 remains."""
     copied = [bottom[start + index] if dim == COPY else dim for index, dim in enumerate(dims)]
     return [*bottom[:start], *copied, *bottom[end:]]
 
@@ -122,9 +122,46 @@ def _written(bottom: Shape, dims: Sequence[int], start: int, end: int) -> list[i
 def _top_shape(bottom: Shape, dims: Sequence[int], start: int, end: int) -> Shape:
     top = _written(bottom, dims, start, end)
     if INFER in dims:
-        # Copied axes are left out on both sides: one of them may be 0, if there are no samples.
+        # Copied axes are omitted on both sides: one of them may be 0, if there are no samples.
         copies = {start + index for index, dim in enumerate(dims) if dim == COPY and start + index < end}
         given = count([top[start + i] for i, dim in enumerate(dims) if dim != INFER and start + i not in copies])
         replaced = count([bottom[axis] for axis in range(start, end) if axis not in copies])
         top[start + list(dims).index(INFER)] = replaced // max(given, 1)
     return tuple(top)
+
+
+@LAYERS.register("Flatten")
+class Flatten(Layer):
+    """The bottom with the axes from ``axis`` (default 1) to ``end_axis`` (default the last), both included, joined."""
+
+    within_batch = sample_independent = is_view = True
+    computes = False
+    family = Family.JOIN
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        param, shape = spec.param.flatten_param, bottoms[0]
+        first = canonical_axis(spec, param.axis, shape, "flatten_param", "axis")
+        last = canonical_axis(spec, param.end_axis, shape, "flatten_param", "end_axis")
+        if last < first:
+            raise spec.error(
+                f"end_axis {param.end_axis} is before axis {param.axis} of bottom {show_bottoms(spec, bottoms)}",
+                "flatten_param",
+                "end_axis",
+            )
+        return LayerShapes(((*shape[:first], count(shape[first : last + 1]), *shape[last + 1 :]),))
+
+    @classmethod
+    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
+        param, shape = spec.param.flatten_param, bottoms[0]
+        first = canonical_axis(spec, param.axis, shape, "flatten_param", "axis")
+        last = canonical_axis(spec, param.end_axis, shape, "flatten_param", "end_axis")
+        return "it makes one axis of the samples (axis 0) and others" if first == 0 < last else ""
+
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
+        super().__init__(spec, context)
+        self.axis = spec.param.flatten_param.axis
+        self.end_axis = spec.param.flatten_param.end_axis
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        return bottoms[0].flatten(self.axis, self.end_axis)

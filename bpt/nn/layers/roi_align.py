@@ -1,4 +1,4 @@
-"""ROIAlign: bins of regions at places between cells. Three layers of Caffe's forks have the name."""
+"""ROIAlign: bins of regions at places between cells. Three layers of Caffe's forks have this name."""
 
 from __future__ import annotations
 
@@ -18,25 +18,24 @@ from bpt.nn.layers.regions import RegionLayer, bins_of, check_regions
 from bpt.nn.pass_context import PassContext
 
 FIELD = "roi_align_param"
-SAMPLES = torch.tensor([-0.5, 0.5])  # where a region is looked at, if -1 and 1 are its ends
+SAMPLES = torch.tensor([-0.5, 0.5])  # the sampled places of a region with the ends -1 and 1
 
 
 @LAYERS.register("ROIAlign")
 class ROIAlign(RegionLayer):
     """``pooled_h`` × ``pooled_w`` bins of each region, whose corners are multiplied by ``spatial_scale``, not rounded.
 
-    Which layer is meant, ``roi_align_param`` tells:
+    The fields of ``roi_align_param`` decide which of three layers is meant:
 
-    - with ``sampling_ratio`` the mean of so many points of a bin on each axis, between whose neighbours is interpolated
-      (below 1: as many as the bin has cells); a region has at least one cell. (He et al., *Mask R-CNN*, 2017, 3.)
-    - with ``pad_ratio``, which may be 0, the mean of the four corners of a bin, cells taken for squares about their
-      centres; before, a region is widened by so much of its size on each side. (Cai, Vasconcelos, *Cascade R-CNN*,
-      2018.)
-    - with neither, the largest of four sums of the first four cells of a bin, by factors that tell how near a cell is
-    to
-      each of the four points at a quarter and three quarters of the region. (Dhaliwal's, for *Mask R-CNN*.) It looks
-      at a row and a column beyond the plane, where the next numbers in memory are, which is kept; behind the last
-      plane there is 0.
+    - With ``sampling_ratio``, a bin is the mean of this number of points on each axis, each interpolated between its
+      neighbours. Below 1, the number is that of the bin's cells. A region has at least one cell. (He et al., *Mask
+      R-CNN*, 2017, 3.)
+    - With ``pad_ratio``, which may be 0, a bin is the mean of its four corners; cells are squares around their centres.
+      Each region is first widened by this part of its size on each side. (Cai, Vasconcelos, *Cascade R-CNN*, 2018.)
+    - With neither, a bin is the largest of four sums over its first four cells. The factors say how near a cell is to
+      each of the four points at a quarter and three quarters of the region. (Dhaliwal's, for *Mask R-CNN*.) That layer
+      reads a row and a column beyond the plane, where the next numbers in memory are. bpt keeps this; behind the last
+      plane it reads 0.
     """
 
     arity = Arity(bottoms=(2, 2))
@@ -53,7 +52,7 @@ class ROIAlign(RegionLayer):
         param = spec.param.roi_align_param
         if param.HasField("sampling_ratio") and param.HasField("pad_ratio"):
             raise spec.error(
-                "sampling_ratio is of Mask R-CNN's ROIAlign and pad_ratio of Cascade R-CNN's; give one of them",
+                "sampling_ratio belongs to Mask R-CNN's ROIAlign and pad_ratio to Cascade R-CNN's; give one of them",
                 FIELD,
                 "pad_ratio",
             )
@@ -83,7 +82,7 @@ class ROIAlign(RegionLayer):
         for axis in (1, 0):
             edges = torch.arange(self.bins[1 - axis] + 1, device=sizes.device) / self.bins[1 - axis]
             points = starts[:, axis, None] + edges * sizes[:, axis, None]
-            factors = weights_along(points, features.shape[3 - axis], beyond=0.5)
+            factors = weights_along(points, features.shape[3 - axis], margin=0.5)
             weights.append((factors[:, :-1] + factors[:, 1:]) / 2)
         return weighted(features, images, weights[0] * (sizes > 0).all(1).view(-1, 1, 1), weights[1])
 
@@ -109,7 +108,7 @@ class ROIAlign(RegionLayer):
 
 
 def _cells(start: Tensor, end: Tensor, bins: int, cells: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each bin, on one axis: its first cell, how many cells it has, and whether it is without extent."""
+    """Return for each bin on one axis: its first cell, its number of cells, and whether it has no extent."""
     size = (end - start + 1).clamp(min=1).unsqueeze(1) / bins
     edges = (torch.arange(bins + 1, device=size.device) * size + start.unsqueeze(1)).clamp(0, cells)
     first = edges[:, :-1].ceil().long()
@@ -118,7 +117,7 @@ def _cells(start: Tensor, end: Tensor, bins: int, cells: int) -> tuple[Tensor, T
 
 
 def _nearness(cells: Tensor, start: Tensor, end: Tensor) -> Tensor:
-    """Of cells ``(R, bins, bins, 4)`` on one axis: factors from 0 to 1 for each of the SAMPLES of their regions."""
+    """Return factors from 0 to 1 of cells ``(R, bins, bins, 4)`` on one axis, for each SAMPLE of their regions."""
     start, size = (ends.view(-1, 1, 1, 1) for ends in (start, end - start))
     place = torch.where(size == 0, 0, 2 * (cells - start) / size - 1).clamp(-1, 1)
     return (1 - (SAMPLES.to(place) - place.unsqueeze(4)).abs()).clamp(min=0)

@@ -1,4 +1,4 @@
-"""ROIPooling and PSROIPooling: regions of features, whatever their size, as bins of the same number."""
+"""ROIPooling and PSROIPooling: regions of features of any size, reduced to the same number of bins."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ PS_FIELD = "psroi_pooling_param"
 class ROIPooling(RegionLayer):
     """The largest number in each of ``pooled_h`` × ``pooled_w`` bins of each region: ``(R, channels, bins, bins)``.
 
-    Corners are multiplied by ``spatial_scale`` and rounded to cells, both of which are in; a region has at least one
-    cell. Bins overlap where its size does not divide. A bin beyond the plane is 0. (Girshick, *Fast R-CNN*, 2015, 2.1.)
+    Corners are multiplied by ``spatial_scale`` and rounded to cells, both of which belong to the region. A region has
+    at least one cell. Bins overlap where its size does not divide. A bin beyond the plane is 0. (Girshick, *Fast
+    R-CNN*, 2015, 2.1.)
     """
 
     arity = Arity(bottoms=(2, 2))
@@ -55,12 +56,12 @@ class ROIPooling(RegionLayer):
 
 @LAYERS.register("PSROIPooling")
 class PSROIPooling(RegionLayer):
-    """The mean of each of ``group_size``² bins of each region, each bin of channels of its own.
+    """The mean of each of ``group_size``² bins of each region; each bin has channels of its own.
 
     Bottoms: features ``(N, output_dim · group_size², H, W)`` and regions; top ``(R, output_dim, group_size,
-    group_size)``. Bin (i, j) of output ``d`` looks at channel ``(d · group_size + i) · group_size + j``. Corners are
-    rounded to pixels, both of which are in, and then multiplied by ``spatial_scale``; a region has at least a tenth of
-    a cell. A bin beyond the plane is 0. (Dai et al., *R-FCN*, 2016, eq. 1.)
+    group_size)``. Bin (i, j) of output ``d`` reads channel ``(d · group_size + i) · group_size + j``. Corners are
+    rounded to pixels, both of which belong to the region, and then multiplied by ``spatial_scale``. A region has at
+    least a tenth of a cell. A bin beyond the plane is 0. (Dai et al., *R-FCN*, 2016, eq. 1.)
     """
 
     arity = Arity(bottoms=(2, 2))

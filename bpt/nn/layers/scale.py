@@ -1,4 +1,4 @@
-"""Scale and Bias: factors and summands that stand for some axes of a blob."""
+"""Scale and Bias: factors and summands along some axes of a blob."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ from bpt.nn.pass_context import PassContext
 
 
 def coefficient_shape(spec: LayerSpec, bottoms: Sequence[Shape], field: str) -> Shape:
-    """Shape of the coefficients: the second bottom's, or that of ``num_axes`` axes of the first from ``axis`` on.
+    """Return the shape of the coefficients.
+
+    It is the second bottom's, or that of ``num_axes`` axes of the first bottom from ``axis`` on.
 
     Args:
-        field: ``"scale_param"`` or ``"bias_param"``, which hold ``axis`` and ``num_axes`` (of which the
-            latter goes without saying where there is a second bottom, and is ignored, as in Caffe).
+        field: ``"scale_param"`` or ``"bias_param"``, which hold ``axis`` and ``num_axes``. With a second bottom,
+            ``num_axes`` is ignored, as in Caffe.
 
     Raises:
-        LayerError: they reach over the end of the first bottom, or its axes are of other sizes.
+        LayerError: they reach over the end of the first bottom, or its axes have other sizes.
     """
     param = getattr(spec.param, field)
     bottom = bottoms[0]
@@ -57,11 +59,11 @@ def coefficient_shape(spec: LayerSpec, bottoms: Sequence[Shape], field: str) -> 
 
 
 def coefficients_mix_samples(spec: LayerSpec, bottoms: Sequence[Shape], field: str, bias_term: bool = False) -> str:
-    """Return the answer of ``Layer.mixes_samples``.
+    """Return the answer of ``Layer.mixes_samples`` for a layer with coefficients.
 
     Args:
-        field: as above.
-        bias_term: a blob of the coefficients' shape is learned, also where there is a second bottom.
+        field: ``"scale_param"`` or ``"bias_param"``.
+        bias_term: whether a blob of the coefficients' shape is learned, also where there is a second bottom.
     """
     shape = coefficient_shape(spec, bottoms, field)
     given = len(bottoms) == 2
@@ -76,7 +78,7 @@ def coefficients_mix_samples(spec: LayerSpec, bottoms: Sequence[Shape], field: s
 
 
 def spread(coefficients: Tensor, x: Tensor, axis: int) -> Tensor:
-    """``coefficients`` in the numbers of ``x``, with axes of 1 behind, so that they broadcast from ``axis`` on."""
+    """Return ``coefficients`` in the number type of ``x``, with axes of 1 at the end, to broadcast from ``axis`` on."""
     coefficients = narrowed(coefficients, x)
     if not coefficients.dim():
         return coefficients
@@ -89,10 +91,10 @@ FIELD = "scale_param"
 
 @LAYERS.register("Scale")
 class Scale(Layer):
-    """The first bottom times factors that stand for ``num_axes`` of its axes from ``axis`` on.
+    """The first bottom times factors for ``num_axes`` of its axes from ``axis`` on.
 
-    The factors are the second bottom, or else the first blob, which starts at 1. Under ``bias_term`` a blob
-    of the same shape, which starts at 0, is added. Top as the first bottom.
+    The factors are the second bottom, or else the first blob, which starts at 1. Under ``bias_term`` a blob of the same
+    shape, which starts at 0, is added. The top has the first bottom's shape.
     """
 
     numbers = Autocast.WIDEST
@@ -118,8 +120,8 @@ class Scale(Layer):
         return LayerShapes((bottoms[0],), tuple(params))
 
     @classmethod
-    def keeps(cls, spec: LayerSpec) -> float:
-        return 1.0 if len(spec.bottoms) == 2 else 0.0  # it is folded into the layer before
+    def saved_for_backward(cls, spec: LayerSpec) -> float:
+        return 1.0 if len(spec.bottoms) == 2 else 0.0  # the layer before it may absorb it
 
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
@@ -135,7 +137,7 @@ class Scale(Layer):
         if not self.bias_term:
             return x * spread(factors, x, self.axis)
         summands = self.blob(len(self.blobs) - 1)
-        if factors.dim() == 1 and self.axis % x.dim() == 1 and factors.shape[0]:  # torch's kernel wants a channel
+        if factors.dim() == 1 and self.axis % x.dim() == 1 and factors.shape[0]:  # torch's kernel needs a channel
             return scale_channels(x, factors, summands)
         return x * spread(factors, x, self.axis) + spread(summands, x, self.axis)
 
@@ -146,9 +148,10 @@ class Scale(Layer):
 
 
 def scale_channels(x: Tensor, factors: Tensor | None, summands: Tensor | None) -> Tensor:
-    """``factors · x + summands`` by channel, as batch normalisation by mean 0 and variance 1: in one pass each way.
+    """Return ``factors · x + summands`` by channel, in one pass each way.
 
-    ``None`` stands for 1, and 0. They may be in single precision where ``x`` is in half.
+    It runs as a batch normalisation by mean 0 and variance 1. ``None`` means factors of 1, or summands of 0. Both may
+    be in single precision where ``x`` is in half.
     """
     like = factors if factors is not None else summands if summands is not None else x
     factors = like.new_ones(x.shape[1]) if factors is None else factors
@@ -160,23 +163,23 @@ def scale_channels(x: Tensor, factors: Tensor | None, summands: Tensor | None) -
 
 
 def normalise_plainly(x: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """``x`` normalised by its own mean and biased variance of each channel, and these: for programs that are exported.
+    """Return ``x`` normalised by its own mean and biased variance of each channel, and these; for exported programs.
 
-    ONNX's exporter writes torch's batch_norm as one by the statistics of a trained net, whatever it is told.
+    ONNX's exporter always writes torch's batch_norm as one by the statistics of a trained net.
     """
     axes = [axis for axis in range(x.dim()) if axis != 1]
     mean = x.mean(axes, keepdim=True)
     centred = x - mean
     variance = (centred * centred).mean(axes, keepdim=True)
-    inverse = torch.rsqrt(variance * 2**20 + eps * 2**20) * 2**10  # onnxscript takes an eps of 1e-9 for 0, and drops it
+    inverse = torch.rsqrt(variance * 2**20 + eps * 2**20) * 2**10  # onnxscript treats an eps of 1e-9 as 0, and drops it
     return centred * inverse, mean.flatten(), variance.flatten()
 
 
 @LAYERS.register("Bias")
 class Bias(Layer):
-    """The first bottom plus summands that stand for ``num_axes`` of its axes from ``axis`` on.
+    """The first bottom plus summands for ``num_axes`` of its axes from ``axis`` on.
 
-    The summands are the second bottom, or else the only blob, which starts at 0. Top as the first bottom.
+    The summands are the second bottom, or else the only blob, which starts at 0. The top has the first bottom's shape.
     """
 
     numbers = Autocast.WIDEST
@@ -184,6 +187,7 @@ class Bias(Layer):
     sample_independent = top_is_free = True
     overwrites = (0,)
     family = Family.NORM
+    is_linear = True
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -198,10 +202,6 @@ class Bias(Layer):
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
         return coefficients_mix_samples(spec, bottoms, "bias_param")
-
-    @classmethod
-    def reread(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 0
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         return bottoms[0] + self._summands(bottoms)

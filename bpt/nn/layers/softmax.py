@@ -1,4 +1,4 @@
-"""Softmax."""
+"""Softmax: exponentials that are normalised to a sum of 1."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bpt.graph.layer_spec import LayerShapes, LayerSpec, Shape, count
+from bpt.graph.layer_spec import LayerShapes, LayerSpec, Shape
 from bpt.nn.layers.axes import canonical_axis
 from bpt.nn.layers.base import LAYERS, Family, Layer
 from bpt.nn.pass_context import PassContext
 
 
 def softmax_axis(spec: LayerSpec, bottom: Shape) -> int:
-    """``softmax_param { axis }``, counted from 0."""
+    """Return ``softmax_param { axis }``, counted from 0."""
     return canonical_axis(spec, spec.param.softmax_param.axis, bottom, "softmax_param", "axis")
 
 
@@ -24,15 +24,12 @@ class Softmax(Layer):
 
     within_batch = sample_independent = True
     family = Family.LOSS
+    flops_per_bottom = 4  # subtract the largest, exp, add up, divide
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         softmax_axis(spec, bottoms[0])
         return LayerShapes((bottoms[0],))
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 4 * count(bottoms[0])  # subtract the largest, exp, add up, divide
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:

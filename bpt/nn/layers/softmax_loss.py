@@ -10,12 +10,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape, count
+from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.nn.layers.base import LAYERS
 from bpt.nn.layers.graph_tracing import is_exported, plain_shape
-from bpt.nn.layers.labels import Classifying, by_class, check_label_count, class_indices
+from bpt.nn.layers.labels import (
+    Classifying,
+    are_distributions,
+    by_class,
+    check_label_count,
+    check_settings,
+    class_indices,
+    cross_entropies,
+)
 from bpt.nn.layers.loss import Loss
-from bpt.nn.layers.soft_labels import are_distributions, check_settings, cross_entropies
 from bpt.nn.layers.softmax import softmax_axis
 from bpt.nn.pass_context import PassContext
 
@@ -23,7 +30,7 @@ LARGEST = -math.log(torch.finfo(torch.float32).tiny)  # 87.34: Caffe never takes
 
 
 class _Clip(torch.autograd.Function):
-    """``min(x, LARGEST)`` whose gradient does not notice, as Caffe clips forward only."""
+    """``min(x, LARGEST)`` with the gradient of ``x``, since Caffe clips in forward only."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -36,16 +43,15 @@ class _Clip(torch.autograd.Function):
 
 @LAYERS.register("SoftmaxWithLoss")
 class SoftmaxWithLoss(Classifying, Loss):
-    """Mean of ``-log(max(p[label], FLT_MIN))`` over the labels, ``p`` the softmax of the scores.
+    """The mean of ``-log(max(p[label], FLT_MIN))`` over the labels, with ``p`` the softmax of the scores.
 
-    Bottoms: scores of any shape, the classes along ``softmax_param { axis }`` (default 1); labels, one for
-    each of the other positions, or in the scores' shape a distribution over the classes for each of them; and, if
-    there is a third, by how much each label counts. Tops: the loss and, if named, the probabilities in the scores'
-    shape (without a diff). ``loss_param`` tells what is ignored and what the sum is divided by (default: the
-    labels that are not ignored). Under ``weight_by_label_freqs``, of SegNet's Caffe, the loss of a label is multiplied
-    by the ``class_weighting`` of its class. Under ``label_smoothing`` the label has so much less, and the other classes
-    have that in equal parts (NVIDIA, whose loss does not know of it, but its gradient does). No weight changes what the
-    sum is divided by.
+    Bottoms: scores of any shape, with the classes along ``softmax_param { axis }`` (default 1); labels, one for each of
+    the other positions, or distributions over the classes in the scores' shape; and optionally a weight for each label.
+    Tops: the loss and, if named, the probabilities in the scores' shape (without a diff). ``loss_param`` says which
+    labels are ignored and what divides the sum (default: the number of labels that are not ignored). Under
+    ``weight_by_label_freqs``, from SegNet's Caffe, the loss of a label is multiplied by the ``class_weighting`` of its
+    class. Under ``label_smoothing`` the label has this much less, and the other classes share it equally. (In NVIDIA's
+    Caffe only the gradient has it, not the loss.) No weight changes what divides the sum.
 
     Raises:
         DataError: in ``forward``, for a label that is neither a class nor ignored.
@@ -55,6 +61,7 @@ class SoftmaxWithLoss(Classifying, Loss):
     reads = frozenset({"loss_param", "softmax_param"})
     settings = "loss_param"
     weighs_classes = True
+    flops_per_bottom = 4  # the softmax; operations for each label are few
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -72,10 +79,6 @@ class SoftmaxWithLoss(Classifying, Loss):
             )
         tops = super().infer(spec, bottoms).tops
         return LayerShapes((*tops, bottoms[0]) if len(spec.tops) == 2 else tops)
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 4 * count(bottoms[0])  # the softmax; what is done once a label does not weigh
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
@@ -115,12 +118,12 @@ class SoftmaxWithLoss(Classifying, Loss):
         return loss, probabilities
 
     def _losses(self, log_p: Tensor, labels: Tensor) -> Tensor:
-        """Of each label."""
+        """Return the loss of each label."""
         if self.smoothing:
             valid = torch.ones_like(labels) if self.ignore_label is None else (labels != self.ignore_label).long()
-            return self._soft_losses(log_p, labels * valid) * valid  # an ignored label need not be a class
+            return self._soft_losses(log_p, labels * valid) * valid  # an ignored label may be no class
         ignored = -1 if self.ignore_label is None else self.ignore_label  # class_indices has refused labels below 0
-        if is_exported():  # torch's exporter takes ONNX's operator of this loss for one number, and leaves sums out
+        if is_exported():  # torch's exporter gives ONNX's operator of this loss a scalar result, so sums are lost
             kept = labels != ignored
             own = log_p.gather(1, (labels * kept).unsqueeze(1)).squeeze(1)
             losses = torch.where(kept, -own, 0.0)
@@ -132,7 +135,7 @@ class SoftmaxWithLoss(Classifying, Loss):
         return clipped * self.weights.to(clipped)[labels.clamp(0, len(self.weights) - 1)]
 
     def _soft_losses(self, log_p: Tensor, labels: Tensor) -> Tensor:
-        """Of each label, a class or a distribution, that is smoothed."""
+        """Return the loss of each smoothed label, a class or a distribution."""
         clipped: Tensor = _Clip.apply(-log_p)  # type: ignore[no-untyped-call]
         weights = None if self.weights is None else self.weights.to(clipped)
         return cross_entropies(clipped, labels, self.smoothing, weights)
@@ -142,8 +145,8 @@ class SoftmaxWithLoss(Classifying, Loss):
 class SoftmaxWithLossOHEM(SoftmaxWithLoss):
     """SoftmaxWithLoss with a third top: the loss of each label, without a diff, in the labels' shape of 4 axes.
 
-    BoxAnnotatorOHEM chooses by it. (Of R-FCN's Caffe; Shrivastava et al., *Training Region-based Object Detectors with
-    Online Hard Example Mining*, 2016.)
+    BoxAnnotatorOHEM chooses by it. (From R-FCN's Caffe; Shrivastava et al., *Training Region-based Object Detectors
+    with Online Hard Example Mining*, 2016.)
     """
 
     arity = Arity(bottoms=(2, 2), tops=(1, 3), auto_tops=True)

@@ -1,14 +1,14 @@
-"""Batch normalisation over a batch that is divided among ranks, unevenly if need be: exact, in two sums over ranks.
+"""Batch normalisation over a batch that is divided among ranks, evenly or not: exact, with two sums over the ranks.
 
 *Forward.* Each rank takes the moments of its own ``n`` elements of a channel: their mean, and ``M2 = Σ (x - mean)²``.
-Summed over the ranks, in float64, are ``n``, ``n · mean`` and ``M2 + n · mean²``, which is ``Σ x²``; so the mean of
-all is ``m = Σ n · mean / N``, and their variance ``Σ (M2 + n · mean²) / N - m²``. The difference cancels digits where
-``mean² ≫ variance``: of float64's 53 bits, twice those by which the mean is greater than the deviation. A float32
-element itself has lost those bits once, of 24, so what is left is always better than the data.
+The ranks sum, in float64, ``n``, ``n · mean`` and ``M2 + n · mean²``, which is ``Σ x²``. So the mean of all is ``m = Σ
+n · mean / N``, and their variance ``Σ (M2 + n · mean²) / N - m²``. The difference cancels digits where ``mean² ≫
+variance``. Of float64's 53 bits it loses twice those by which the mean exceeds the deviation. A float32 element itself
+has lost those bits once, of 24, so the result is always more exact than the data.
 
 *Backward.* With ``y = (x - m) / s``: ``dx = (dy - Σ dy / N - y · Σ (dy · y) / N) / s``, both sums over all ranks.
 
-A rank without elements adds zeros and takes part in both sums, or the others would wait for it for ever.
+A rank without elements adds zeros and takes part in both sums. Otherwise the others would wait for it forever.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ Total = Callable[[Tensor], Tensor]
 
 
 def normalise_over_ranks(x: Tensor, eps: float, total: Total) -> tuple[Tensor, Tensor, Tensor, int]:
-    """``(x - mean) / sqrt(variance + eps)`` by channel, with the mean and biased variance of all ranks' elements.
+    """Return ``(x - mean) / sqrt(variance + eps)`` by channel, with mean and biased variance of all ranks' elements.
 
     Args:
-        x: ``(N, channels, …)``, this rank's samples, perhaps none.
-        total: sums a float64 tensor over the ranks; called once forward and once backward.
+        x: ``(N, channels, …)``, the samples of this rank, perhaps none.
+        eps: the number that is added to the variance.
+        total: sums a float64 tensor over the ranks. It is called once in forward and once in backward.
 
     Returns:
-        The top; all ranks' mean and unbiased variance (0 of a single element), without gradient; and how many
-        elements a channel has on all ranks. If that is 0, mean and variance are 0.
+        The top; mean and unbiased variance of all ranks (0 of a single element), without gradient; and the number of
+        elements of a channel on all ranks. If that is 0, mean and variance are 0.
     """
     channels = x.shape[1]
     sums = total(_moments(x.detach()))
@@ -45,13 +46,13 @@ def normalise_over_ranks(x: Tensor, eps: float, total: Total) -> tuple[Tensor, T
 
 
 def _moments(x: Tensor) -> Tensor:
-    """Float64: elements a channel, then by channel their sum and the sum of their squares."""
+    """Return in float64 the number of elements of a channel, then for each channel their sum and the sum of squares."""
     elements = x.numel() // max(x.shape[1], 1)
-    # Around a rounded mean, so that the deviations keep their digits; then what the rounding left is put right.
+    # Deviations from a rounded mean keep their digits; then the error of the rounding is corrected.
     near = _sum(x) / max(elements, 1)
-    apart = x - _spread(near, x)
-    rest = _sum(apart).double() / max(elements, 1)
-    squares = _sum(apart.square_()).double() - elements * rest * rest
+    deviations = x - _spread(near, x)
+    rest = _sum(deviations).double() / max(elements, 1)
+    squares = _sum(deviations.square_()).double() - elements * rest * rest
     mean = near.double() + rest
     return torch.cat([mean.new_full((1,), elements), elements * mean, squares + elements * mean * mean])
 
@@ -60,7 +61,7 @@ class _Normalise(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, mean: Tensor, inverse: Tensor, count: int, total: Total) -> Tensor:
         near, factor = mean.to(x.dtype), inverse.to(x.dtype)
-        rest = ((near - mean) * inverse).to(x.dtype)  # what the rounding of the mean leaves
+        rest = ((near - mean) * inverse).to(x.dtype)  # the rounding error of the mean
         top = (x - _spread(near, x)).mul_(_spread(factor, x)).add_(_spread(rest, x))
         ctx.save_for_backward(top, factor)
         ctx.count, ctx.total = count, total
@@ -77,7 +78,7 @@ class _Normalise(torch.autograd.Function):
 
 
 def _sum(x: Tensor) -> Tensor:
-    """Sum by channel."""
+    """Return the sum over each channel."""
     return x.sum([axis for axis in range(x.dim()) if axis != 1])
 
 

@@ -54,7 +54,7 @@ class ConvolutionWindow:
         for name, values in given.items():
             if len(values) in (1, axes):
                 continue
-            if not getattr(spec.param.convolution_param, name):  # so it came from kernel_h and the like
+            if not getattr(spec.param.convolution_param, name):  # so it came from kernel_h or another side
                 stem = name.removesuffix("_size")
                 raise spec.error(
                     f"{stem}_h and {stem}_w are for 2 spatial axes, a bottom of shape {bottom} has {axes}", FIELD
@@ -68,18 +68,21 @@ class ConvolutionWindow:
         return ConvolutionWindow(*(values * axes if len(values) == 1 else values for values in given.values()))
 
     def places(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        """Return how many windows stand on each axis of these sizes; below 1: none fits. For an expanded window."""
+        """Return how many windows fit on each axis of these sizes; below 1 means none. The window must be expanded."""
         axes = zip(sizes, self.pad, self.extent, self.stride, strict=True)
         return tuple((size + 2 * pad - extent) // stride + 1 for size, pad, extent, stride in axes)
 
     def spread(self, places: Sequence[int]) -> tuple[int, ...]:
-        """Return the least sizes on which so many windows stand; below 1: they are all pad. For an expanded window."""
+        """Return the least sizes on which this number of windows fits; below 1 means pads only.
+
+        The window must be expanded.
+        """
         axes = zip(places, self.pad, self.extent, self.stride, strict=True)
         return tuple(stride * (place - 1) + extent - 2 * pad for place, pad, extent, stride in axes)
 
     @property
     def extent(self) -> tuple[int, ...]:
-        """How far the window reaches on each axis: its kernel with the gaps of dilation."""
+        """The reach of the window on each axis: its kernel with the gaps of dilation."""
         return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
 
 
@@ -95,19 +98,23 @@ def _per_side(spec: LayerSpec, both: str, *sides: str) -> tuple[int, ...]:
         return ()
     if getattr(param, both):
         raise spec.error(f"give {both}, or {sides[0]} and {sides[1]}, not both", FIELD, given[0])
-    if len(given) == 1 and both != "pad":  # a pad of which one side is left out is 0 there
+    if len(given) == 1 and both != "pad":  # a pad with only one side is 0 on the other
         raise spec.error(f"{given[0]} is given alone; {sides[0]} and {sides[1]} go together", FIELD, given[0])
     return tuple(getattr(param, side) for side in sides)
 
 
 def kernel_in_words(param: pb.ConvolutionParameter | pb.PoolingParameter, axes: int) -> str:
-    """``3×3``; empty if the text does not tell. ``axes``: spatial ones, for a size that is given once."""
+    """Return the kernel as ``3×3``; empty if the text does not give it.
+
+    Args:
+        axes: the number of spatial axes, for a size that is given once.
+    """
     sizes = _sizes(param, "kernel_size", "kernel")
     return "×".join(map(str, sizes * axes if len(sizes) == 1 else sizes))
 
 
 def steps_in_words(param: pb.ConvolutionParameter | pb.PoolingParameter) -> list[str]:
-    """Stride, pad and dilation, where they are not 1 or 0: ``stride 2``."""
+    """Return stride, pad and dilation as words, where they are not 1 or 0: ``stride 2``."""
     found = []
     for name, usual in (("stride", 1), ("pad", 0), ("dilation", 1)):
         sizes = _sizes(param, name, name)
@@ -118,7 +125,7 @@ def steps_in_words(param: pb.ConvolutionParameter | pb.PoolingParameter) -> list
 
 
 def _sizes(param: pb.ConvolutionParameter | pb.PoolingParameter, field: str, short: str) -> list[int]:
-    """Return the sizes along the axes; [] if the text has none, or one of 0."""
+    """Return the sizes along the axes; [] if the text has none, or a size of 0."""
     if getattr(param, f"{short}_h", 0) or getattr(param, f"{short}_w", 0):
         return [getattr(param, f"{short}_h"), getattr(param, f"{short}_w")]
     value = getattr(param, field, ())

@@ -18,7 +18,7 @@ from bpt.parallel.balance.dynamic import Dynamic, longest
 from bpt.parallel.balance.shared_batch import SharedBatch
 from bpt.parallel.balance.speed import MARGIN, MOST
 from bpt.system.device.memory_use import Memory
-from bpt.system.events.totals import Totals, seconds_computing
+from bpt.system.events.totals import Totals, total_busy_seconds
 
 LOG = logging.getLogger("bpt")
 
@@ -89,7 +89,7 @@ class DynamicLoadBalancer:
 
     def _agree(self, iteration: int) -> None:
         """Exchange the times of all ranks, so that all compute the same shares."""
-        self._seconds += seconds_computing(self._totals.take())
+        self._seconds += total_busy_seconds(self._totals.take())
         facts = np.zeros((self._world.size, 3))
         facts[self._world.rank] = self._seconds, time.perf_counter() - self._begun, self._room()
         self._world.Allreduce(facts)

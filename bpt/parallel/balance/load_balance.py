@@ -19,7 +19,7 @@ from bpt.parallel.balance.shared_batch import SharedBatch
 from bpt.parallel.model_parallel.model_parallel import split_layers
 from bpt.system.comm.agreement import outcome_of_first
 from bpt.system.comm.grid import ProcessGrid
-from bpt.system.events.totals import Totals, seconds_computing
+from bpt.system.events.totals import Totals, total_busy_seconds
 
 LOG = logging.getLogger("bpt")
 
@@ -120,7 +120,7 @@ class LoadBalanceReport:
         """Log what was seen until ``iteration``."""
         self._parallel.grid.world.events.remove(self._totals)
         if iteration > self._from:
-            self._log(seconds_computing(self._totals.take()) / (iteration - self._from))
+            self._log(total_busy_seconds(self._totals.take()) / (iteration - self._from))
 
     @property
     def _is_shown(self) -> bool:

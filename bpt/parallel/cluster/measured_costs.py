@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from bpt.base.errors import FileError, PrototxtError
-from bpt.config.proto.sources import looked_for, resolve_path
+from bpt.config.proto.sources import resolve_path, searched_places
 from bpt.graph.layer_graph import LayerGraph
 from bpt.parallel.cluster.costs_file import MeasuredCosts, check_costs, read_costs
 
@@ -68,7 +68,7 @@ def file_of(plan: RunPlan, field: str, named: str) -> str:
     """
     path = resolve_path(named, plan.path)
     if not os.path.exists(path):
-        message, where = f"no such file ({looked_for(named, plan.path)})", (*PATH, field)
+        message, where = f"no such file ({searched_places(named, plan.path)})", (*PATH, field)
         if where not in plan.origins:  # a flag's
             raise FileError(named, message)
         raise PrototxtError(f"pipeline_param: {field}: {named}: {message}", plan.origin(*where))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from bpt.base.errors import UsageError
 from bpt.config.plan.run_plan import RunPlan
-from bpt.config.proto.sources import looked_for, resolve_path
+from bpt.config.proto.sources import resolve_path, searched_places
 from bpt.parallel.pipeline.devices import count_devices
 from bpt.parallel.pipeline.placement.partition import TooManyStagesError
 
@@ -54,7 +54,7 @@ def choose_devices(plan: RunPlan, devices: str) -> PlanWithDevices:
         if not os.path.exists(resolve_path(devices, plan.path)):
             raise UsageError(
                 f"--devices {devices}: takes a number of devices or a file that describes them, and there is no such "
-                f"file ({looked_for(devices, plan.path)})"
+                f"file ({searched_places(devices, plan.path)})"
             )
         # Errors in the file do not belong to a place in the solver.
         origins = {way: place for way, place in plan.origins.items() if way != FIELD}

@@ -25,9 +25,9 @@ from bpt.perf.speeds.ping_pong import measure
 from bpt.perf.speeds.step_benchmark import StepBenchmark
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.comm_thread import CommThread
-from bpt.system.comm.cores import allowed, cpu_time
+from bpt.system.comm.cores import allowed_cpus, cpu_time
 from bpt.system.comm.ring_reduction import ring_allreduce
-from bpt.system.device.memory_use import available, obtainable
+from bpt.system.device.memory_use import available_memory, obtainable_memory
 
 SECONDS = 2.0  # for timing one share
 _FEWEST, _MOST, _EACH = 1, 4, 4  # rounds at least and at most, and iterations of each, after two that do not count
@@ -67,12 +67,10 @@ def _speed_here(
 ) -> MeasuredRank:
     batch = divisible_batch(plan, graph)
     here = world.host, str(device) if device.type == "cuda" else ""
-    of_ranks = world.allgather((*here, allowed()))
+    of_ranks = world.allgather((*here, allowed_cpus()))
     on_device = sum((host, name) == here for host, name, _ in of_ranks)
-    cpus = frozenset[int]().union(
-        *(own for host, _, own in of_ranks if host == here[0])
-    )  # each rank may be bound to a few
-    room = (obtainable(device) if device.type == "cuda" else available()) / on_device
+    cpus = frozenset[int]().union(*(own for host, _, own in of_ranks if host == here[0]))  # each may be bound to a few
+    room = (obtainable_memory(device) if device.type == "cuda" else available_memory()) / on_device
     sizes = [-(-batch // (part * world.size)) for part in _PARTS] if is_dividable(graph) else [batch]
     work = StepBenchmark(
         graph,

@@ -14,7 +14,7 @@ import torch
 
 from bpt.nn.kernels.linear import linear
 from bpt.perf.timing.layer_times import RepetitionTimes, Stopwatch
-from bpt.system.device.memory_use import available
+from bpt.system.device.memory_use import available_memory
 
 SIZES = {"cpu": (512, 1024, 2048), "cuda": (2048, 4096, 8192)}  # rows of the square matrices
 LONGEST = 0.1  # seconds of a product, from which no larger one is tried
@@ -176,7 +176,7 @@ def _array_bytes(device: torch.device) -> int:
         caches = torch.cuda.get_device_properties(device).L2_cache_size
         free, _ = torch.cuda.mem_get_info(device)
     else:
-        caches, free = _last_caches(), available()
+        caches, free = _last_caches(), available_memory()
     return max(2**20, min(max(LEAST, TIMES_CACHE * caches), MOST, free // 16)) // 2**20 * 2**20
 
 

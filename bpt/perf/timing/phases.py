@@ -22,7 +22,7 @@ from bpt.perf.timing.cgdp_times import log_cgdp_times, time_cgdp, time_original
 from bpt.perf.timing.inner_times import log_inner_times
 from bpt.system.comm.base import Communicator
 from bpt.system.events.event import Activity
-from bpt.system.events.totals import PHASES, Key, LinkTotals, Totals, Traffic, computing, phase_seconds, traffic_of
+from bpt.system.events.totals import PHASES, Key, LinkTotals, Totals, Traffic, busy_seconds, phase_seconds, traffic_of
 from bpt.train.runtime.runtime import Runtime, bind
 
 LOG = logging.getLogger("bpt")
@@ -59,7 +59,7 @@ class RankTimes:
     @property
     def computing(self) -> float:
         """Seconds of forward, backward and update, without calls to other ranks."""
-        return computing(self.phases, self.traffic)
+        return busy_seconds(self.phases, self.traffic)
 
 
 def time_ranks(plan: RunPlan, device: torch.device, world: Communicator, iterations: int) -> list[RankTimes]:

@@ -1,1 +1,1 @@
-"""The only way to another rank: communicators whose methods bear MPI's names."""
+"""Communicators, the only way to another rank, whose methods have MPI's names."""

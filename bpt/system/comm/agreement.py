@@ -1,4 +1,4 @@
-"""What all ranks must agree on: facts that must be the same, and the outcome of what one rank does for all."""
+"""Agreement of all ranks: on facts that must be equal, and on the outcome of one rank's work for all."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def check_same(world: Communicator, facts: Mapping[str, str] | None) -> None:
     """Raise, on all ranks, unless all have the same facts; a collective call.
 
     Args:
-        facts: ``None``: this rank has no part in them.
+        facts: the facts of this rank; ``None`` if it takes no part.
 
     Raises:
-        UserError: it names a rank that differs from the first, its host, what differs, and what to do.
+        UserError: it names a rank that differs from the first, its host, the difference, and a remedy.
     """
     everybody = world.allgather((world.host, None if facts is None else dict(facts)))
     first_host, first = everybody[0]
@@ -35,14 +35,14 @@ def check_same(world: Communicator, facts: Mapping[str, str] | None) -> None:
 
 
 def outcome_of_first(world: Communicator, work: Callable[[], T] | None) -> T:
-    """Return what ``work`` returns on rank 0, on all ranks; a collective call.
+    """Return the result of ``work`` on rank 0, on all ranks; a collective call.
 
     Args:
-        work: called on the ranks that have some. Ranks but the first may have a part in it, whose result counts for
-            nothing; they raise an error only if the first one raises it too.
+        work: called on the ranks that have it. The result of other ranks than the first is ignored. They raise an error
+            only if the first one raises it, too.
 
     Raises:
-        BptError: what ``work`` raised on rank 0; all ranks raise the same.
+        BptError: the error of ``work`` on rank 0; all ranks raise the same.
     """
     result: T | None = None
     failure: BptError | None = None

@@ -1,24 +1,24 @@
-"""Communicator: what every way to the other ranks offers. Methods bear MPI's names and do what MPI's do.
+"""Communicator: the interface of every way to the other ranks. Methods have MPI's names and meaning.
 
-Methods with a capital move numbers: buffers are C-contiguous numpy arrays of one dtype (a CPU tensor's
-``.numpy()`` shares its memory), sums are element by element. Methods in lower case move Python objects by pickle;
-they are for set-up, never for an iteration. As in MPI, all ranks of a communicator must call its collectives in
-the same order, and two threads must not be in collectives of one communicator at once: use ``Dup``.
+Methods with a capital move numbers. Buffers are C-contiguous numpy arrays of one dtype (a CPU tensor's ``.numpy()``
+shares its memory), and sums are element by element. Methods in lower case move Python objects by pickle; they are for
+set-up, never for an iteration. As in MPI, all ranks of a communicator must call its collectives in the same order. Two
+threads must not be in collectives of one communicator at once: use ``Dup``.
 
-Subclasses implement the methods with a leading underscore; the public ones emit an Event each.
+Subclasses implement the methods with a leading underscore. The public ones emit an Event each.
 
-What goes wrong in a library or a peer is a RunError; a wrong argument is a fault in bpt, and an AssertionError where
-it can be seen.
+A failure of a library or a peer is a RunError. A wrong argument is a fault in bpt, and an AssertionError where it can
+be detected.
 
-Under fault tolerance (``mpirun --with-ft ulfm``) a rank's death ends nothing but what needs that rank: those calls and
-requests raise a LostRankError on the ranks that are in them, and all others go on, also on the same communicator. A
-collective needs all ranks; so, from then on, the communicator is for messages between two, for ``Agree``, and for
-``Shrink``. The death is noticed by who is in a call, or comes into one. Starting a request raises nothing, and a short
-message may be sent to a dead rank without an error.
+Under fault tolerance (``mpirun --with-ft ulfm``) a rank's death ends only the operations that need that rank. Those
+calls and requests raise a LostRankError on the ranks that are in them. All others continue, also on the same
+communicator. A collective needs all ranks. So, from then on, the communicator serves messages between two ranks,
+``Agree``, and ``Shrink``. A rank notices the death when it is in a call, or enters one. Starting a request raises
+nothing, and a short message may be sent to a dead rank without an error.
 
-A collective gives the right value or raises, but not on all ranks alike: some may have come out of it when a rank dies.
-Nobody believes a result further than that. Whatever a rank does with it alone is harmless, because a run that heals
-goes back to one state on all ranks, and nobody leaves before all have agreed (``Agree``) that they are done.
+A collective gives the right value or raises, but not the same on all ranks: some may have completed it when a rank
+dies. A result is trusted only locally. Its use is harmless, because a healing run returns to one state on all ranks,
+and no rank leaves before all have agreed (``Agree``) that they are done.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MAX_TAG = 32766  # MPI promises one more, which a communicator may use for itsel
 class Request(Protocol):
     """A transfer that has been started.
 
-    Either method raises a LostRankError when the other rank is dead, and then each time that it is called.
+    Either method raises a LostRankError when the other rank is dead, and then on each further call.
     """
 
     def Wait(self) -> None:
@@ -56,22 +56,20 @@ class Request(Protocol):
 
 
 class CountedRequest:
-    """A request whose waiting is noted under the method that started it; a ``Test`` that finds nothing is not."""
+    """A request whose wait is recorded under the method that started it; a ``Test`` that finds nothing is not."""
 
     def __init__(self, request: Request, comm: Communicator, method: str, peer: int, flow: int = 0) -> None:
         self._request = request
         self._comm = comm
         self._method = method
         self._peer = peer
-        self._flow = flow  # that ends here, as long as it has not
+        self._flow = flow  # the number of the message that arrives here, until it has arrived
 
     def Wait(self) -> None:
-        """See Request."""
         with self._goes_on():
             self._request.Wait()
 
     def Test(self) -> bool:
-        """See Request."""
         with self._comm._translated(self._method):
             done = self._request.Test()
         if done and self._flow:
@@ -92,13 +90,13 @@ class Communicator(ABC):
     """A group of ranks that can reach each other.
 
     Attributes:
-        rank: this process in the group, from 0.
-        size: number of ranks.
-        lacks: whether ranks of those that it was made from were lost; see ``Shrink``.
-        events: of this communicator and all those made from it or together with it.
+        rank: the number of this process in the group, from 0.
+        size: the number of ranks.
+        has_lost_ranks: whether ranks of its origin were lost (``Shrink``).
+        events: the event bus of this communicator and all those made from it or together with it.
         concurrent: whether several threads may be in calls at once (of different communicators).
-        gate: called with the communicator, the method and the peer, if there is one, as a call begins; also by those
-            that are made from this one afterwards. For faults by injection.
+        fault_hook: called with the communicator, the method and the peer, if there is one, as a call begins.
+            Communicators made from this one afterwards call it, too. It serves fault injection.
     """
 
     concurrent = True
@@ -107,22 +105,22 @@ class Communicator(ABC):
         self.rank = rank
         self.size = size
         self.events = events or EventBus(rank)
-        self._identity = 0  # the same on all ranks here, and another one than that of any other communicator of theirs
-        self._made = 0  # communicators of this one
-        self._of_this: weakref.WeakSet[Communicator] = weakref.WeakSet()  # those of them that there still are
+        self._identity = 0  # equal on all ranks here, and unique among their communicators
+        self._made = 0  # the number of communicators made from this one
+        self._of_this: weakref.WeakSet[Communicator] = weakref.WeakSet()  # those of them that still exist
         self.has_lost_ranks = False
         self.fault_hook: Callable[[Communicator, str, int | None], object] | None = None
-        self._made_of: Communicator | None = None  # kept, so that it leads to this one
-        self._messages: dict[tuple[int, int, int], int] = {}  # how many, by sender, receiver and tag
+        self._made_of: Communicator | None = None  # this reference keeps the parent reachable
+        self._messages: dict[tuple[int, int, int], int] = {}  # their number, by sender, receiver and tag
 
     @property
     def world_ranks(self) -> Sequence[int]:
-        """Which ranks of the job are here, in order."""
+        """The ranks of the job that are here, in order."""
         return range(self.size)
 
     @property
     def host(self) -> str:
-        """The name of the machine this rank runs on."""
+        """The name of the machine on which this rank runs."""
         return socket.gethostname()
 
     @property
@@ -131,9 +129,10 @@ class Communicator(ABC):
         return False
 
     def describe(self) -> dict[str, str]:
-        """Return what carries messages: "library", "standard", "threads" (what it allows), "fault tolerance", and of
-        which
-        kinds of "device memory" it takes buffers.
+        """Return the facts about the transport of messages, by name.
+
+        These are "library", "standard", "threads" (the supported level), "fault tolerance", and the kinds of "device
+        memory" whose buffers it accepts.
         """
         return {
             "library": "none",
@@ -145,15 +144,15 @@ class Communicator(ABC):
 
     @property
     def tolerant(self) -> bool:
-        """Whether there are others, and they go on when a rank is lost."""
+        """Whether there are other ranks, and they continue when a rank is lost."""
         return self.size > 1 and self.describe()["fault tolerance"] == "on"
 
-    # A collective of the ranks that live
+    # A collective of the living ranks
 
     def Agree(self, flag: int) -> int:
         """Return the bits that are set in the ``flag`` of all ranks, equal on all.
 
-        A rank that dies disturbs nobody here.
+        The death of a rank does not disturb this call.
         """
         with self._call("Agree"):
             return self._Agree(flag)
@@ -172,7 +171,7 @@ class Communicator(ABC):
             self._Bcast(buffer, root)
 
     def Reduce(self, buffer: Buffer, root: int = 0) -> None:
-        """Leave the sum over all ranks in ``root``'s ``buffer``; that of the others stays as it is."""
+        """Leave the sum over all ranks in ``root``'s ``buffer``; the buffers of the others do not change."""
         n, at_root = buffer.nbytes, self.rank == root
         with self._call("Reduce", n * (not at_root), n * (self.size - 1) * at_root, dtype=buffer.dtype):
             self._Reduce(buffer, root)
@@ -184,11 +183,13 @@ class Communicator(ABC):
             self._Allreduce(buffer)
 
     def Gatherv(self, send: Buffer, receive: Buffer | None, counts: Counts, root: int = 0) -> None:
-        """Put the ``send`` of all ranks one behind the other into ``root``'s ``receive``.
+        """Put the ``send`` of all ranks one after the other into ``root``'s ``receive``.
 
         Args:
-            receive: flat, with room for ``sum(counts)`` elements; not used by other ranks than ``root``.
-            counts: elements of each rank's ``send``; the same on all ranks.
+            send: the buffer of this rank.
+            receive: flat, with room for ``sum(counts)`` elements; only ``root`` uses it.
+            counts: the number of elements of each rank's ``send``; the same on all ranks.
+            root: the rank that receives.
         """
         at_root = self.rank == root
         item = send.itemsize
@@ -213,7 +214,7 @@ class Communicator(ABC):
             self._Scatterv(send, receive, counts, root)
 
     def Allgatherv(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
-        """Put the ``send`` of all ranks one behind the other into every rank's flat ``receive``."""
+        """Put the ``send`` of all ranks one after the other into every rank's flat ``receive``."""
         others = sum(counts) - counts[self.rank]
         with self._call("Allgatherv", send.nbytes * (self.size - 1), others * send.itemsize, dtype=send.dtype):
             self._Allgatherv(send, receive, counts)
@@ -233,8 +234,8 @@ class Communicator(ABC):
         with self._call("Reduce_scatter", (sum(counts) - own) * item, own * (self.size - 1) * item, dtype=send.dtype):
             self._Reduce_scatter(send, receive, counts)
 
-    # From one to one. Messages of one sender and tag arrive in the order in which they were sent; a tag is at most
-    # MAX_TAG. ``Send`` may wait until the other rank receives, as MPI's may
+    # Point-to-point messages. Those of one sender and tag arrive in the order in which they were sent. A tag is at most
+    # MAX_TAG. ``Send`` may wait until the other rank receives, like MPI's.
 
     def Send(self, buffer: Buffer, dest: int, tag: int = 0) -> None:
         """Send ``buffer``; it may be used again afterwards."""
@@ -243,13 +244,13 @@ class Communicator(ABC):
             self._Isend(buffer, dest, tag).Wait()
 
     def Recv(self, buffer: Buffer, source: int, tag: int = 0) -> None:
-        """Receive into ``buffer``, which has just the right size."""
+        """Receive into ``buffer``, which has exactly the right size."""
         flow = self._flow(source, self.rank, tag)
         with self._call("Recv", 0, buffer.nbytes, peer=source, dtype=buffer.dtype, flow=-flow):
             self._Irecv(buffer, source, tag).Wait()
 
     def Isend(self, buffer: Buffer, dest: int, tag: int = 0) -> Request:
-        """Start to send ``buffer``, which must stay as it is until ``Wait``."""
+        """Start to send ``buffer``, which must not change until ``Wait``."""
         flow = self._flow(self.rank, dest, tag)
         with self._call("Isend", buffer.nbytes, 0, peer=dest, dtype=buffer.dtype, flow=flow):
             return CountedRequest(self._Isend(buffer, dest, tag), self, "Isend", dest)
@@ -276,42 +277,42 @@ class Communicator(ABC):
 
     @abstractmethod
     def Split(self, color: int, key: int = 0) -> Communicator:
-        """One communicator for each ``color``, its ranks in order of ``key``, then of their old rank."""
+        """Return a communicator for each ``color``, its ranks in order of ``key``, then of their old rank."""
 
     @abstractmethod
     def Dup(self) -> Communicator:
-        """Return the same ranks once more, for another thread or purpose."""
+        """Return another communicator of the same ranks, for another thread or purpose."""
 
     @abstractmethod
     def Free(self) -> None:
-        """Give this communicator back, when nothing is under way in it; a collective call, the last one here.
+        """Free this communicator, when no operation in it is active; a collective call, the last one here.
 
-        What is left when the process ends goes with it. A run that fails does not come here.
+        The end of the process frees the others. A run that fails does not call this.
         """
 
     def Shrink(self) -> Communicator:
-        """Return the ranks that live, in order of their rank; a collective of those.
+        """Return a communicator of the living ranks, in order of their rank; a collective of those.
 
-        Ranks may come to it from anywhere: what somebody waits for in this communicator ends with a LostRankError, and
-        so does all that is called here afterwards, but for ``Agree`` and ``Shrink``. Without fault tolerance a ``Dup``.
+        Ranks may call it from anywhere. Waits in this communicator end with a LostRankError. So do all later calls
+        here, except ``Agree`` and ``Shrink``. Without fault tolerance it is a ``Dup``.
         """
         shrunk = self._Shrink()
         shrunk.has_lost_ranks |= shrunk.size < self.size
         return shrunk
 
     def loss(self) -> LostRankError | None:
-        """Return why nobody need wait here any more, if that is so: ranks are lost, or it was revoked."""
+        """Return why waiting here is useless, if it is: ranks are lost, or the communicator was revoked."""
         return None
 
     def forget(self, made: Communicator) -> None:
-        """Let ``made``, which was made from this one, not be revoked with it."""
+        """Exclude ``made``, which was made from this one, from a later ``Revoke``."""
         self._of_this.discard(made)
 
     def Revoke(self) -> None:
-        """End with a LostRankError, on all ranks, what anybody waits for in this communicator or those made from it.
+        """End all waits in this communicator or those made from it with a LostRankError, on all ranks.
 
-        Not a collective: a rank that cannot go on so lets the others know. Afterwards only ``Agree`` and ``Shrink`` can
-        be called here. Without fault tolerance nothing happens.
+        It is not a collective: a rank that cannot continue informs the others. Afterwards only ``Agree`` and ``Shrink``
+        can be called here. Without fault tolerance it does nothing.
         """
         for made in list(self._of_this):
             made.Revoke()
@@ -327,24 +328,24 @@ class Communicator(ABC):
     def Split_type_shared(self) -> Communicator:
         """Return the ranks that can share memory with this one, those of its host, in order of their rank.
 
-        A collective.
+        This is a collective call.
         """
 
     @abstractmethod
     def Allocate_shared(self, nbytes: int) -> Window:
-        """Memory that all ranks here see; a collective call.
+        """Return memory that all ranks here see; a collective call.
 
         Args:
-            nbytes: of this rank's part; each has its own number, which may be 0.
+            nbytes: the size of this rank's part; each rank has its own number, which may be 0.
 
         Raises:
-            RunError: the memory cannot be had, on all ranks.
-            AssertionError: not all ranks can share memory; see ``Split_type_shared``.
+            RunError: the memory cannot be allocated; on all ranks.
+            AssertionError: not all ranks can share memory (``Split_type_shared``).
         """
 
     @abstractmethod
     def Abort(self, status: int = 1) -> None:
-        """End all ranks of the job now. Under fault tolerance this rank alone: the others find that it is lost."""
+        """End all ranks of the job now. Under fault tolerance only this rank ends; the others see it as lost."""
 
     @abstractmethod
     def _bcast_object(self, value: Any, root: int) -> Any: ...
@@ -389,13 +390,13 @@ class Communicator(ABC):
         dtype: np.dtype[Any] | None = None,
         flow: int = 0,
     ) -> AbstractContextManager[object]:
-        """Note what runs inside as an Event; ``_translated``, too."""
+        """Record the code inside as an Event, in ``_translated``."""
         of_job = None if peer is None else self.world_ranks[peer]
         noted = self.events.call(method, sent, received, calls, of_job, dtype, flow)
         return noted if self.fault_hook is None else self._gated(noted, method, peer)
 
     def _object_call(self, method: str) -> AbstractContextManager[object]:
-        """Let the flight recorder know of a collective of objects; no event. ``_translated``, too."""
+        """Report a collective of objects to the flight recorder, in ``_translated``. It is no event."""
         noted = self.events.waiting(method)
         return noted if self.fault_hook is None else self._gated(noted, method, None)
 
@@ -407,16 +408,16 @@ class Communicator(ABC):
             yield
 
     def _flow(self, source: int, dest: int, tag: int) -> int:
-        """Return a number for the next message of this kind: messages arrive in order, so it is the same at both ends.
+        """Return a number for the next message of this kind, equal at both ends since messages arrive in order.
 
-        Hashes of integers are alike in all processes.
+        Hashes of integers are equal in all processes.
         """
         message = self.world_ranks[source], self.world_ranks[dest], tag
         number = self._messages[message] = self._messages.get(message, 0) + 1
         return hash((self._identity, *message, number)) & _FLOWS or 1
 
     def _adopt(self, made: C) -> C:
-        """Let ``made``, which all ranks here have made now, be told apart from all other communicators."""
+        """Give ``made``, which all ranks here have made now, an identity of its own."""
         self._made += 1
         self._of_this.add(made)
         made._made_of = self
@@ -426,7 +427,7 @@ class Communicator(ABC):
         return made
 
     def _translated(self, method: str) -> AbstractContextManager[object]:
-        """Let errors of the library be those that ``method`` raises."""
+        """Translate errors of the library inside to those that ``method`` raises."""
         return nullcontext()
 
 
@@ -435,10 +436,10 @@ class Cartesian(Protocol):
 
     @property
     def coords(self) -> tuple[int, ...]:
-        """This rank's place."""
+        """The place of this rank in the grid."""
 
     def Sub(self, remain_dims: Sequence[bool]) -> Communicator:
         """Return the ranks that differ from this one in the remaining axes only."""
 
     def Free(self) -> None:
-        """Give the grid back, not what was made of it; a collective call."""
+        """Free the grid, but not what was made from it; a collective call."""

@@ -1,4 +1,4 @@
-"""CommThread: carries out a rank's communications in a thread of its own, so that the rank can go on computing."""
+"""CommThread: does a rank's communications in a thread of its own, so that the rank can continue computing."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from bpt.system.events.flight_recorder import WAIT
 
 
 class CommThread:
-    """Carries out what is submitted, one after the other, in the order of submission.
+    """A thread that does submitted communications, one after the other, in the order of submission.
 
-    As all ranks submit the same collectives in the same order, they meet. A communicator that submitted work uses
-    must not be used elsewhere while something is under way: take a ``Dup``. Where there is nobody to wait for, or the
-    library does not allow calls from several threads, the caller does the work at once, so programs read the same.
+    As all ranks submit the same collectives in the same order, the calls match. A communicator of submitted work must
+    not be used elsewhere while work is active: take a ``Dup``. Where there is nobody to wait for, or the library does
+    not allow calls from several threads, the caller does the work at once. So programs read the same.
 
-    ``comm`` may be some of the ranks, such as the leaders of hosts, made by ``Split``; then only they have one. Whether
-    there is anybody to wait for is asked of ``comm`` alone: if it has one rank, the caller does the work at once, also
-    if it waits there for ranks outside of ``comm``, in a window or a larger communicator.
+    ``comm`` may be some of the ranks, such as the leaders of hosts, made by ``Split``; then only they have one. Only
+    ``comm`` decides whether there is anybody to wait for. If it has one rank, the caller does the work at once, even if
+    the work waits for ranks outside of ``comm``, in a window or a larger communicator.
 
     The thread starts at the first ``submit``.
 
@@ -31,7 +31,7 @@ class CommThread:
         comm: the ranks; work may also use communicators that were made from it.
 
     Attributes:
-        exposed: seconds that the caller has waited, since the start: communication that computing did not hide.
+        exposed: seconds that the caller has waited since the start, for communication that computing did not hide.
     """
 
     def __init__(self, comm: Communicator) -> None:
@@ -39,11 +39,11 @@ class CommThread:
         self.exposed = 0.0
         self._concurrent = comm.size > 1 and comm.concurrent
         self._thread: WorkerThread | None = None
-        self._last: Mark | None = None  # of what was submitted last
+        self._last: Mark | None = None  # the mark of the last submitted work
         self._stop: Callable[[], object] = lambda: None
 
     def submit(self, work: Work, what: Action, message: str = "") -> None:
-        """Do ``work`` when all that was submitted before is done; its calls are part of ``what``, see EventBus."""
+        """Do ``work`` when all earlier work is done; its calls belong to ``what`` (EventBus)."""
         if not self._concurrent:
             start = time.perf_counter()
             try:
@@ -59,10 +59,10 @@ class CommThread:
         self._thread.submit(partial(_do_part, self.comm.events, work, what, message), self._last)
 
     def wait(self) -> None:
-        """Return when all that was submitted is done.
+        """Return when all submitted work is done.
 
         Raises:
-            Exception: what work raised; what had been submitted after it was dropped.
+            Exception: the error of the work; work that was submitted after it was dropped.
         """
         if self._last is None:
             return
@@ -71,19 +71,19 @@ class CommThread:
             with self.comm.events.waiting(WAIT):
                 self._last.wait()
         except BaseException:
-            if self._last.done():  # the work failed; what is submitted from now on begins anew
+            if self._last.done():  # the work failed; later work starts afresh
                 self.close()
             raise
         finally:
             self.exposed += time.perf_counter() - start
 
     def close(self) -> None:
-        """End the thread once what it is at is done, without waiting for that; ``submit`` would start another."""
+        """End the thread after its current work, without waiting for that; ``submit`` would start another."""
         self._stop()
         self._thread = self._last = None
 
 
 def _do_part(events: EventBus, work: Work, what: Action, message: str) -> None:
-    """Does not know the CommThread, which can so be forgotten while this waits for its turn."""
+    """Do the work, without a reference to the CommThread, which can so be forgotten while this waits for its turn."""
     with events.part_of(what, message):
         work()

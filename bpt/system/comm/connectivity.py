@@ -1,7 +1,7 @@
-"""Whether every host reaches every other, asked so that a connection that is dead does not hang it.
+"""A test that every host reaches every other, with a time limit, so that a dead connection does not block it.
 
-It comes before any collective call, which would wait for ever where a message does not get through. And what is told of
-ranks that are lost later.
+It precedes any collective call, which would wait forever where a message does not arrive. This file also makes the
+errors of ranks that are lost later.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from bpt.system.comm.base import Buffer, Communicator, Request
 
 K = TypeVar("K", bound=Hashable)
 
-SECONDS = 30.0  # that an answer may take; all ranks start MPI together, so none is late
-_NAME = 64  # bytes of a host's name
+SECONDS = 30.0  # the time limit of an answer; all ranks start MPI together, so none is late
+_NAME = 64  # the bytes of a host's name
 _REMEDY = (
     "open all ports between the hosts, or name the network that they share: "
     "mpirun --mca btl_tcp_if_include eth0 … (ip addr shows the names; not docker0 or virbr0)"
@@ -26,14 +26,14 @@ _REMEDY = (
 
 
 def check_connectivity(world: Communicator, seconds: float = SECONDS) -> tuple[str, ...]:
-    """Let rank 0 hear from all ranks, then the first ranks of all hosts from each other. All ranks call it.
+    """Let rank 0 hear from all ranks, then the first ranks of all hosts from each other; a collective call.
 
     Returns:
         The names of all ranks' hosts, in order of rank.
 
     Raises:
-        RunError: somebody is not reached, on all ranks that can know it; rank 0's names who. The ranks can do nothing
-            together then but end.
+        RunError: a rank is not reached; on all ranks that can know it. Rank 0's error names it. The ranks can then only
+            end together.
     """
     return _lead(world, seconds) if world.rank == 0 else _answer(world, seconds)
 
@@ -44,7 +44,7 @@ def _lead(world: Communicator, seconds: float) -> tuple[str, ...]:
     others = range(1, world.size)
     silent = _missing({rank: world.Irecv(names[rank], rank) for rank in others}, seconds)
     if silent:
-        raise RunError(f"{_ranks(silent)}: no word reaches rank 0 (host {world.host}) in {seconds:g} s; {_REMEDY}")
+        raise RunError(f"{_ranks(silent)}: no message reaches rank 0 (host {world.host}) in {seconds:g} s; {_REMEDY}")
     hosts = _as_hosts(names)
     heads = [rank for rank in _heads(hosts) if rank]
     misses = {rank: np.zeros(world.size, np.uint8) for rank in heads}
@@ -59,9 +59,7 @@ def _lead(world: Communicator, seconds: float) -> tuple[str, ...]:
     _missing({rank: world.Isend(verdict, rank) for rank in others}, seconds)
     if lost:
         who = ", ".join(f"{hosts[one]} and {hosts[other]}" for one, other in sorted(lost))
-        raise RunError(
-            f"no message gets through between the hosts {who}, though all reach host {world.host}; {_REMEDY}"
-        )
+        raise RunError(f"no message passes between the hosts {who}, though all reach host {world.host}; {_REMEDY}")
     return hosts
 
 
@@ -81,7 +79,7 @@ def _answer(world: Communicator, seconds: float) -> tuple[str, ...]:
 
 
 def _meet(world: Communicator, others: Sequence[int], seconds: float) -> Buffer:
-    """Exchange a byte with each of ``others``, which do the same; 1 for each rank that it does not work with."""
+    """Exchange a byte with each of ``others``, which do the same; return 1 for each rank where that fails."""
     token, received = np.zeros(1, np.uint8), np.zeros((world.size, 1), np.uint8)
     messages = {(rank, "from"): world.Irecv(received[rank], rank, tag=1) for rank in others}
     messages |= {(rank, "to"): world.Isend(token, rank, tag=1) for rank in others}
@@ -91,7 +89,7 @@ def _meet(world: Communicator, others: Sequence[int], seconds: float) -> Buffer:
 
 
 def _missing(requests: Mapping[K, Request], seconds: float) -> list[K]:
-    """Return the keys of the requests that are not done after so many seconds."""
+    """Return the keys of the requests that are not done after this number of seconds."""
     waiting = dict(requests)
     deadline = time.monotonic() + seconds
     while True:
@@ -121,21 +119,21 @@ def _as_hosts(names: Buffer) -> tuple[str, ...]:
 
 
 def lost_rank_error(method: str, ranks: Sequence[int], names: Iterable[str]) -> LostRankError:
-    """Return the error of a call that cannot be completed any more.
+    """Return the error of a call that can no longer be completed.
 
     Args:
-        method: in which it was noticed.
-        ranks: of the communicator, that are lost; none: that is not known.
-        names: what to call them.
+        method: the call that noticed it.
+        ranks: the lost ranks of the communicator; empty if unknown.
+        names: the names of the ranks.
     """
     who = ", ".join(names) or "another rank"
     return LostRankError(
         f"{who} is gone (noticed in {method}): it was killed, ran out of memory, or its machine or network failed. "
-        "Start again; --snapshot auto goes on from the newest snapshot",
+        "Start again; --snapshot auto continues from the newest snapshot",
         ranks,
     )
 
 
 def name_of(rank: int, host: str) -> str:
-    """Return a rank of the world, for a message."""
+    """Return the name of a rank of the world, for a message."""
     return f"rank {rank} (host {host})"

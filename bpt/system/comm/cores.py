@@ -1,7 +1,7 @@
-"""Which cores of its node a rank computes on, and so how many threads it runs; and its power, before it is measured.
+"""The cores of its node on which a rank computes, so the number of its threads; and its power before measurement.
 
-Power is the frequency μ by which BPT-CNN divides the first batch of samples (Alg. 3.1), times the cores that a rank
-has: the paper's nodes are alike but for their frequency, while ours may have any number of cores, or a part of one.
+Power is the frequency μ by which BPT-CNN divides the first batch of samples (Alg. 3.1), times the number of a rank's
+cores. The paper's nodes differ in frequency only; ours may have any number of cores, or a part of one.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ _PMIX_STRING = 3
 
 
 def share_cores(comm: Communicator, environment: Mapping[str, str] = os.environ) -> int:
-    """Take this rank's share of its node's cores; a collective call. Returns the number of threads to compute with.
+    """Bind this rank to its share of its node's cores and return its number of threads; a collective call.
 
-    That is the number of cores that the process may use, divided by the ranks that may use them too, at least 1; or
-    what OMP_NUM_THREADS says. Cores are physical ones, and no more than the CPU time that a container may have.
+    The number is that of the cores that the process may use, divided by the ranks that may use them too, at least 1.
+    OMP_NUM_THREADS overrides it. Cores are physical ones, and no more than the CPU time limit of a container.
 
     Raises:
-        UserError: OMP_NUM_THREADS is no number.
+        UserError: OMP_NUM_THREADS is not a number.
     """
-    mine = allowed()
+    mine = allowed_cpus()
     theirs = comm.allgather((comm.host, mine))
     here = [cpus for host, cpus in theirs if host == comm.host]
-    threads = math.ceil(cpu_time()) // len(here) if cpu_time() < math.inf else physical(mine)
-    threads = min(threads, physical(mine) // sum(1 for cpus in here if cpus & mine))
+    threads = math.ceil(cpu_time()) // len(here) if cpu_time() < math.inf else physical_cores(mine)
+    threads = min(threads, physical_cores(mine) // sum(1 for cpus in here if cpus & mine))
     return wanted_threads(environment) or max(1, threads)
 
 
 def are_scarce(ranks: int) -> bool:
-    """Return whether ``ranks`` on this node have so little CPU time that none may be spent on waiting."""
-    return cpu_time() < len(allowed()) or ranks > len(allowed())
+    """Return whether ``ranks`` on this node have so little CPU time that waiting must not use any."""
+    return cpu_time() < len(allowed_cpus()) or ranks > len(allowed_cpus())
 
 
-def allowed() -> frozenset[int]:
+def allowed_cpus() -> frozenset[int]:
     """Return the logical CPUs that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return frozenset(os.sched_getaffinity(0))
     return frozenset(range(os.cpu_count() or 1))
 
 
-def physical(cpus: Set[int], root: Path = ROOT) -> int:
-    """The number of cores that ``cpus`` belong to: two hardware threads of one core compute no faster than one."""
+def physical_cores(cpus: Set[int], root: Path = ROOT) -> int:
+    """Return the number of cores of ``cpus``: two hardware threads of one core compute no faster than one."""
     return len({_siblings(cpu, root) for cpu in cpus})
 
 
@@ -65,9 +65,9 @@ def _siblings(cpu: int, root: Path) -> str:
 
 
 def cpu_time(root: Path = ROOT) -> float:
-    """Return how many CPUs' time this process's control groups grant it and its neighbours there.
+    """Return the number of CPUs whose time the control groups grant to this process and its neighbours there.
 
-    Infinite without a limit.
+    The result is infinite without a limit.
     """
     try:
         mounts = (root / "proc/self/mountinfo").read_text().splitlines()
@@ -90,7 +90,7 @@ def cpu_time(root: Path = ROOT) -> float:
 
 
 def _groups(root: Path, at: str, on: str, path: str) -> list[Path]:
-    """Return the folders of a group and those around it, as far as this mount shows them."""
+    """Return the folders of a group and of its parents, as far as this mount shows them."""
     mount = root / on.lstrip("/")
     inner = Path(path).relative_to(at) if Path(path).is_relative_to(at) else Path()
     return [mount / inner, *(mount / parent for parent in inner.parents)]
@@ -113,39 +113,39 @@ def _version_2(folder: Path) -> float:
 
 
 def wanted_threads(environment: Mapping[str, str]) -> int:
-    """Return the number of threads that the user asks for by OMP_NUM_THREADS; 0: does not say.
+    """Return the number of threads that the user requests by OMP_NUM_THREADS; 0 without a request.
 
     Raises:
-        UserError: it is no number.
+        UserError: it is not a number.
     """
     text = environment.get("OMP_NUM_THREADS", "").strip()
     if not text:
         return 0
     first = text.split(",")[0].strip()  # "4,2": the second number is for parallel regions inside of others
     if not first.isdecimal() or int(first) < 1:
-        raise UserError(f'OMP_NUM_THREADS is "{text}": it takes a number of threads of at least 1')
+        raise UserError(f'OMP_NUM_THREADS is "{text}": it must be a number of threads, at least 1')
     return int(first)
 
 
 def unbind_affinity() -> None:
-    """Let this process run on all cores of its launcher, if it was bound to one core without anybody's wish.
+    """Let this process run on all cores of its launcher, if it was bound to one core without a request.
 
     Open MPI's mpirun does that when there are at most two ranks. Call it when MPI has started.
     """
-    if not hasattr(os, "sched_getaffinity") or physical(allowed()) > 1 or not _bound_by_default():
+    if not hasattr(os, "sched_getaffinity") or physical_cores(allowed_cpus()) > 1 or not _bound_by_default():
         return
     try:
         cores = os.sched_getaffinity(launcher())  # the launcher is not bound
         for thread in Path("/proc/self/task").iterdir():
             os.sched_setaffinity(int(thread.name), cores)
-    except OSError:  # the launcher is another user's, or a thread has just ended: it stays as it was
+    except OSError:  # the launcher belongs to another user, or a thread has just ended: the binding stays
         return
 
 
 def _bound_by_default() -> bool:
-    """Return whether Open MPI says that it has bound this process to a core just because it had no other order.
+    """Return whether Open MPI bound this process to a core only because it had no other order.
 
-    It tells so nowhere in the environment, but to those who ask PMIx, its launcher's interface.
+    The environment does not show it, but PMIx, the launcher's interface, does.
     """
     namespace = os.environ.get("PMIX_NAMESPACE")
     library = loaded_pmix()
@@ -160,18 +160,18 @@ def _bound_by_default() -> bool:
 
 
 class _Process(ctypes.Structure):
-    """pmix_proc_t"""
+    """The structure pmix_proc_t."""
 
     _fields_ = (("namespace", ctypes.c_char * 256), ("rank", ctypes.c_uint32))
 
 
 class _Value(ctypes.Structure):
-    """pmix_value_t, as far as it is needed"""
+    """The structure pmix_value_t, as far as it is needed."""
 
     _fields_ = (("type", ctypes.c_uint16), ("string", ctypes.c_char_p))
 
 
-# In kHz. The greatest comes first: all drivers tell it, so that nodes of several makes are measured alike.
+# In kHz. The greatest comes first: all drivers report it, so nodes of different makes are comparable.
 _FREQUENCIES = ("cpuinfo_max_freq", "base_frequency")
 _CPU = re.compile(r"^processor\s*:\s*(\d+)$", re.MULTILINE)
 _MHZ = re.compile(r"^cpu MHz\s*:\s*(\d+\.?\d*)$", re.MULTILINE)
@@ -186,49 +186,52 @@ def power(
 ) -> float | None:
     """Return this rank's power: MHz of its cores × the number of cores that it may use, which may be a fraction.
 
-    A rank has the physical cores that it may run on, divided by the ranks that may run there too, and no more than its
-    part of the CPU time that the control groups of its node grant, and than OMP_NUM_THREADS.
+    A rank has the physical cores on which it may run, divided by the ranks that may run there too. The CPU time that
+    the control groups of its node grant is an upper limit, and so is OMP_NUM_THREADS.
 
     Args:
-        ranks: on this node, this one included.
-        sharing: those of them that may run on this one's cores.
-        device: MHz × units of what computes in place of the cores, such as a GPU; counts as it is.
+        ranks: the number of ranks on this node, this one included.
+        sharing: the number of those that may run on this one's cores.
+        device: MHz × units of a device that computes instead of the cores, such as a GPU; it is the result.
 
     Returns:
-        ``None``: the frequency cannot be read.
+        The power; ``None`` if the frequency cannot be read.
 
     Raises:
-        UserError: OMP_NUM_THREADS is no number.
+        UserError: OMP_NUM_THREADS is not a number.
     """
     if device is not None:
         return device or None
-    cpus = allowed()
+    cpus = allowed_cpus()
     mhz = frequency(cpus, root)
     if mhz is None:
         return None
     threads = wanted_threads(environment) or math.inf
-    return mhz * min(physical(cpus, root) / sharing, cpu_time(root) / ranks, threads)
+    return mhz * min(physical_cores(cpus, root) / sharing, cpu_time(root) / ranks, threads)
 
 
 def powers(
     comm: Communicator, device: float | None = None, environment: Mapping[str, str] = os.environ, root: Path = ROOT
 ) -> list[float | None]:
-    """Return the power of every rank, in order of rank; a collective call. Arguments and errors as of ``power``."""
-    mine = allowed()
+    """Return the power of every rank, in order of rank; a collective call.
+
+    Arguments and errors are those of ``power``.
+    """
+    mine = allowed_cpus()
     here = [cpus for host, cpus in comm.allgather((comm.host, mine)) if host == comm.host]
     sharing = sum(1 for cpus in here if cpus & mine)
     return comm.allgather(power(len(here), sharing, device, environment, root))
 
 
 def frequency(cpus: Set[int], root: Path = ROOT) -> float | None:
-    """Return the mean frequency of ``cpus`` in MHz; ``None``: that of one cannot be read, or is told as 0."""
-    told = _told(root)
-    found = [_of_driver(cpu, root) or told.get(cpu, 0.0) for cpu in sorted(cpus)]
+    """Return the mean frequency of ``cpus`` in MHz; ``None`` if one cannot be read, or is reported as 0."""
+    rates = _clock_rates(root)
+    found = [_of_driver(cpu, root) or rates.get(cpu, 0.0) for cpu in sorted(cpus)]
     return sum(found) / len(found) if found and all(found) else None
 
 
 def _of_driver(cpu: int, root: Path) -> float:
-    """MHz, as the driver of the CPU's clock says; 0: there is none."""
+    """Return the MHz that the driver of the CPU's clock reports; 0 without a driver."""
     for name in _FREQUENCIES:
         try:
             return int((root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/{name}").read_text()) / 1000
@@ -237,8 +240,8 @@ def _of_driver(cpu: int, root: Path) -> float:
     return 0.0
 
 
-def _told(root: Path) -> dict[int, float]:
-    """CPU → its MHz of this moment, which is all that a virtual machine knows. Not every processor tells it."""
+def _clock_rates(root: Path) -> dict[int, float]:
+    """Return the current MHz of each CPU. A virtual machine knows no others. Some processors do not report them."""
     try:
         entries = (root / "proc/cpuinfo").read_text().split("\n\n")
     except OSError:

@@ -1,4 +1,4 @@
-"""Whether an MPI library takes buffers in the memory of GPUs (is CUDA-aware), as it says itself."""
+"""The question whether an MPI library accepts buffers in the memory of GPUs (is CUDA-aware), answered by itself."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ _KINDS = {"cuda": "CUDA", "rocm": "ROCm"}
 
 
 def device_memory(extension: str, memory_kinds: str | None) -> str:
-    """Return the kinds of device memory that a library takes: ``CUDA``, ``ROCm`` or both, ``none``, or ``unknown``.
+    """Return the kinds of device memory that a library accepts: ``CUDA``, ``ROCm`` or both, ``none``, or ``unknown``.
 
     Args:
         extension: the file of the module that is linked to the library.
-        memory_kinds: what the library gives for the key ``mpi_memory_alloc_kinds`` (MPI 4.1, section 12.4.3:
+        memory_kinds: the library's value of the key ``mpi_memory_alloc_kinds`` (MPI 4.1, section 12.4.3:
             ``system,mpi,cuda:device``), if it knows it. Open MPI 5 does not; it has a function for each kind
             (``mpi-ext.h``).
     """

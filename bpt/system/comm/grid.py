@@ -11,17 +11,17 @@ from bpt.system.comm.serial import SerialCommunicator
 
 @dataclass(frozen=True)
 class ProcessGrid:
-    """Where this rank stands, and the communicators along the axes (MPI's Cartesian ones).
+    """The place of this rank in the grid, and the communicators along the axes (MPI's Cartesian ones).
 
     Attributes:
         world: all ranks of the job.
-        replicas, stages, shards: extents of the axes; the last is the fastest.
-        replica, stage, shard: this rank's place.
-        across_replicas: the ranks with this one's stage and shard: they hold the same parameters.
-        across_shards: the ranks with this one's replica and stage: they share model-parallel layers.
-        across_stages: the ranks with this one's replica and shard, in order of the stages: a pipeline.
-        in_replica: the ranks of this one's replica: they hold one net together.
-        across_samples: the ranks with this one's stage.
+        replicas, stages, shards: the extents of the axes; the last one is the fastest.
+        replica, stage, shard: the place of this rank.
+        across_replicas: the ranks with the same stage and shard: they hold the same parameters.
+        across_shards: the ranks with the same replica and stage: they share model-parallel layers.
+        across_stages: the ranks with the same replica and shard, in order of the stages: a pipeline.
+        in_replica: the ranks of the same replica: they hold one net together.
+        across_samples: the ranks with the same stage.
     """
 
     world: Communicator
@@ -67,7 +67,7 @@ class ProcessGrid:
         return grid
 
     def Free(self) -> None:
-        """Give back all communicators but ``world``; a collective call."""
+        """Free all communicators but ``world``; a collective call."""
         parts = self.across_replicas, self.across_shards, self.across_stages, self.across_samples, self.in_replica
         for part in parts:
             part.Free()
@@ -82,14 +82,14 @@ class ProcessGrid:
 
 
 def arrangement(ranks: int, stages: int, shards: int) -> str:
-    """``8 ranks = 2 replicas × 2 stages × 2 shards``; extents of 1 but the first are left out."""
+    """Return ``8 ranks = 2 replicas × 2 stages × 2 shards``; extents of 1 after the first are omitted."""
     extents = [(ranks // (stages * shards), "replica")]
     extents += [(n, name) for n, name in ((stages, "stage"), (shards, "shard")) if n > 1]
     return f"{_count(ranks, 'rank')} = {' × '.join(_count(n, name) for n, name in extents)}"
 
 
 def indivisible(ranks: int, stages: int, shards: int) -> str:
-    """Return why so many ranks do not divide into replicas of ``stages`` × ``shards``; "": they do."""
+    """Return why the ranks do not divide into replicas of ``stages`` × ``shards``; "" if they do."""
     group = stages * shards
     if not ranks % group:
         return ""

@@ -1,6 +1,6 @@
-"""How this process was started: alone, or by a launcher (mpirun, srun) as one of many ranks.
+"""The start of this process: alone, or by a launcher (mpirun, srun) as one of many ranks.
 
-Only the launcher's environment is asked, so that a process that is alone never loads MPI.
+Only the launcher's environment is read, so that a single process never loads MPI.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bpt.system.comm.base import Communicator
 from bpt.system.comm.cores import are_scarce, unbind_affinity
 from bpt.system.comm.serial import SerialCommunicator
 
-# What launchers tell their ranks: number of ranks (None: not told), and a variable that says the rank.
+# The environment variables of launchers: the number of ranks (None: not given), and the rank.
 _LAUNCHERS = (
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),  # Open MPI's mpirun
     ("PMI_SIZE", "PMI_RANK"),  # Hydra (MPICH, Intel MPI, MVAPICH), srun --mpi=pmi2, Cray's aprun
@@ -44,14 +44,14 @@ def launched(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def launchers_rank(environment: Mapping[str, str] = os.environ) -> int:
-    """Return this process's rank by the launcher's environment, for those who cannot ask MPI; 0 without a launcher."""
+    """Return this process's rank by the launcher's environment, without MPI; 0 without a launcher."""
     return next((int(environment[rank]) for _, rank in _LAUNCHERS if rank in environment), 0)
 
 
 def world() -> Communicator:
-    """Return all ranks that were started together with this process; it alone, if there was no launcher.
+    """Return all ranks that were started together with this process; only it, if there was no launcher.
 
-    Starts MPI, undoes bindings to cores that nobody asked for, and lets the process die with its launcher.
+    It starts MPI, undoes bindings to cores that nobody requested, and lets the process die with its launcher.
 
     Raises:
         UserError: the ranks cannot reach each other: MPI or mpi4py is missing, or is not the launcher's.
@@ -60,12 +60,12 @@ def world() -> Communicator:
         _refuse_tasks_without_mpi(os.environ)
         return SerialCommunicator()
     die_with_launcher()
-    # A rank's comm_thread waits while the rank computes: it must give way to it, where Open MPI by default would spin.
+    # A rank's comm_thread waits while the rank computes. It must yield the core; Open MPI by default would spin.
     os.environ.setdefault(_YIELD, "1")
-    # The one way to windows that are shared; Open MPI would try others first, and one complains aloud.
+    # The only component for shared windows; Open MPI would try others first, and one of them prints a complaint.
     os.environ.setdefault(_WINDOWS, "sm")
-    # Of Open MPI's transports, libfabric's serves windows between hosts only, which bpt has none of; and where it finds
-    # no device for that, it sleeps for a second. What mpirun's --mca or Open MPI's own files say is in the environment.
+    # Open MPI's libfabric transport serves windows between hosts only, which bpt does not have. Where it finds
+    # no device for that, it sleeps for a second. The environment has the settings of --mca and of Open MPI's files.
     os.environ.setdefault(_TRANSPORTS, "^ofi")
     try:
         from bpt.system.comm import mpi  # noqa: PLC0415  starts MPI, which a process without a launcher must not
@@ -76,7 +76,7 @@ def world() -> Communicator:
             "module and pip install mpi4py"
         ) from error
     comm = mpi.world()
-    if proxy.own():
+    if proxy.own_proxy():
         pmix.outlive_launcher()
     unbind_affinity()
     comm.patient = any(comm.allgather(are_scarce(local_ranks(comm)[1])))
@@ -92,7 +92,7 @@ def world() -> Communicator:
 
 
 def find_mpirun() -> str | None:
-    """Return the mpirun that pip has put beside this Python or, on a cluster, that of the module that is loaded."""
+    """Return the mpirun that pip has installed beside this Python or, on a cluster, that of the loaded module."""
     beside = Path(sys.executable).with_name("mpirun")
     return str(beside) if beside.exists() else shutil.which("mpirun")
 
@@ -107,25 +107,25 @@ def local_ranks(comm: Communicator, environment: Mapping[str, str] = os.environ)
 
 
 def die_with_launcher() -> None:
-    """Let this process be killed when its launcher is, so that it does not stay behind as an orphan.
+    """Let this process be killed when its launcher is, so that it does not remain as an orphan.
 
-    Ctrl-C and what else a launcher can handle it passes on by itself; this is for a launcher killed by SIGKILL. Does
-    nothing without a launcher, under Slurm, which cleans up by itself, or on other systems than Linux. To be called
-    before MPI starts, which then fails if the launcher is gone already. For a rank with a proxy, that sees to it.
+    A launcher passes on Ctrl-C and other signals that it can handle; this is for a launcher killed by SIGKILL. It does
+    nothing without a launcher, under Slurm, which cleans up itself, or on other systems than Linux. Call it before MPI
+    starts, which then fails if the launcher is already gone. For a rank with a proxy, the proxy does this.
     """
-    if proxy.own() or not launched() or not sys.platform.startswith("linux"):
+    if proxy.own_proxy() or not launched() or not sys.platform.startswith("linux"):
         return
     if _name(os.getppid()) != "slurmstepd":
         die_with_parent(signal.SIGKILL)
 
 
 def die_with_parent(by: signal.Signals) -> None:
-    """Let this process get a signal when its parent ends; on other systems than Linux nothing happens."""
+    """Let this process get a signal when its parent ends; on other systems than Linux it does nothing."""
     if not sys.platform.startswith("linux"):
         return
     parent = os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(by), 0, 0, 0)
-    if os.getppid() != parent:  # it died before it was asked to tell
+    if os.getppid() != parent:  # the parent died before the request
         os.kill(os.getpid(), by)
 
 
@@ -137,7 +137,7 @@ def _name(process: int) -> str:
 
 
 def _refuse_tasks_without_mpi(environment: Mapping[str, str]) -> None:
-    """Srun without PMI starts tasks that know nothing of each other; each would train the whole by itself."""
+    """Refuse tasks that srun started without PMI: they do not know each other, and each would train the whole."""
     tasks = environment.get("SLURM_STEP_NUM_TASKS", "1")
     if tasks != "1" and "SLURM_PROCID" in environment:
         raise UserError(

@@ -1,6 +1,6 @@
 """MpiCommunicator: ranks are processes that a launcher (mpirun, srun) has started, maybe on many machines.
 
-The only file that imports mpi4py, and ``bpt.system.comm.launch`` the only one that imports it: that starts MPI.
+Only this file imports mpi4py, and only ``bpt.system.comm.launch`` imports this file, since the import starts MPI.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from bpt.system.comm.device_memory import device_memory
 from bpt.system.comm.objects import DamagedObjectError, allgather_objects, bcast_object
 from bpt.system.comm.pieces import (
     Transfers,
+    drop_finished,
     flat,
-    forget_what_has_ended,
     is_long,
     is_worth_messages,
     pieces,
@@ -40,28 +40,27 @@ from bpt.system.events.bus import EventBus
 from bpt.system.events.flight_recorder import FlightRecorder
 
 _FT = "OMPI_MCA_mpi_ft_enable"  # what mpirun --with-ft sets
-_OWN_TAG = MAX_TAG + 1  # of messages that collectives of this file send
-SECONDS_TO_KNOW = 1.0  # that may pass from an error which a rank's death causes until the library knows who died
+_OWN_TAG = MAX_TAG + 1  # the tag of messages of this file's collectives
+SECONDS_TO_KNOW = 1.0  # the longest time from the error of a rank's death until the library knows the rank
 
-_hosts: list[str] = []  # of all ranks: a rank that is gone cannot be asked any more
+_hosts: list[str] = []  # the hosts of all ranks, since a lost rank cannot answer
 
 
 class MpiCommunicator(Communicator):
     """One rank of an MPI communicator.
 
-    Sums are equal bit by bit on all ranks, as MPI recommends to its implementers and all of them do; their order is
-    the library's, or that of the ring or tree below.
+    Sums are equal bit by bit on all ranks, as MPI recommends to its implementers and all of them do. Their order is the
+    library's, or that of the ring or tree below.
 
-    Libraries spin while they wait, which is fastest as long as nobody else could use the core. A ``patient``
-    communicator sleeps in between: where CPU time is scarce (more ranks than cores, a container's quota), spinning
-    takes it from the thread or the rank that computes. Libraries go on with a collective only while somebody waits in
-    it, and cut long buffers into many small messages, each of which would then wait for the end of a sleep. So long
-    sums, reductions and broadcasts of a patient communicator, and what all give to all, are made here of few long
-    messages, which travel meanwhile.
+    Libraries spin while they wait, which is fastest if nobody else could use the core. A ``patient`` communicator
+    sleeps in between. Where CPU time is scarce (more ranks than cores, a container's quota), spinning takes it from the
+    computing thread or rank. But libraries progress a collective only while somebody waits in it, and cut long buffers
+    into many small messages, each of which would then wait for the end of a sleep. So a patient communicator makes long
+    sums, reductions, broadcasts and all-to-all exchanges from few long messages, which travel meanwhile.
 
     Args:
-        mpi: the communicator; its errors are returned from now on, not fatal.
-        patient: the same on all ranks; so will be the communicators made from this one.
+        mpi: the communicator; from now on it returns its errors instead of aborting.
+        patient: the same on all ranks; communicators made from this one inherit it.
     """
 
     def __init__(self, mpi: MPI.Intracomm, events: EventBus | None = None, patient: bool = False) -> None:
@@ -80,7 +79,7 @@ class MpiCommunicator(Communicator):
         return len({_hosts[rank] for rank in self.world_ranks}) > 1
 
     def Split(self, color: int, key: int = 0) -> MpiCommunicator:
-        # The library finds out who comes by an allgather of its own, which a death may leave with nonsense.
+        # The library finds the members by an allgather of its own, which a death may leave with nonsense.
         colors = self.allgather(color) if _is_tolerant() else []
         with self._translated("Split"):
             made = self._of_same_kind(cast(MPI.Intracomm, self._mpi.Split(color, key)))
@@ -102,7 +101,7 @@ class MpiCommunicator(Communicator):
         with self.events.waiting("Shrink"), self._translated("Shrink"):
             self._mpi.Revoke()
             shrunk = cast(MPI.Intracomm, self._mpi.Shrink())
-            forget_what_has_ended()
+            drop_finished()
             return self._of_same_kind(shrunk)
 
     def _Revoke(self) -> None:
@@ -125,14 +124,14 @@ class MpiCommunicator(Communicator):
         with self._translated("Allocate_shared"):
             win = self._allocate(sizes)
         memory = [np.frombuffer(win.Shared_query(rank)[0].cast("B"), np.uint8) for rank in range(self.size)]
-        if not all(self.allgather(room.take(memory[self.rank]))):  # before that no rank looks at another's part
-            raise RunError(room.refusal(sum(sizes), self.host, room.folder()))
+        if not all(self.allgather(room.reserve(memory[self.rank]))):  # no rank reads another's part before that
+            raise RunError(room.refusal(sum(sizes), self.host, room.shared_folder()))
         parts = [aligned(whole, size) for whole, size in zip(memory, sizes, strict=True)]
         peers = Peers({rank: process for rank, (_, process, _) in enumerate(ranks) if process != identity()})
         return ProcessWindow(parts, self._call, win, peers, self._loss_in_window)
 
     def _loss_in_window(self, gone: Sequence[int]) -> LostRankError | None:
-        """Return why a wait is in vain: these ranks are gone, or nobody may wait here any more."""
+        """Return why a wait is useless: these ranks are gone, or nobody may wait here any more."""
         return self._loss("wait", gone) if gone else self.loss()
 
     def loss(self) -> LostRankError | None:
@@ -144,27 +143,27 @@ class MpiCommunicator(Communicator):
         return None
 
     def _allocate(self, sizes: Sequence[int]) -> MPI.Win:
-        """Return a window with so many bytes, and SLACK, for each rank.
+        """Return a window with this number of bytes, and SLACK, for each rank.
 
-        Where Open MPI has no room, some ranks would hang.
+        Room is checked first: where Open MPI has no room, some ranks would hang.
         """
-        place = room.folder()
+        place = room.shared_folder()
         lack = self.bcast(room.shortage(sum(sizes), self.host, place))
         if lack:
             raise RunError(lack)
-        apart = MPI.Info.Create({"alloc_shared_noncontig": "true"})  # each part in pages, and memory, near its rank
+        info = MPI.Info.Create({"alloc_shared_noncontig": "true"})  # each part in pages, and memory, near its rank
         try:
-            win = MPI.Win.Allocate_shared(sizes[self.rank] + SLACK, 1, apart, self._mpi)
+            win = MPI.Win.Allocate_shared(sizes[self.rank] + SLACK, 1, info, self._mpi)
         except MPI.Exception as error:
             if _is_loss(error) or self._failed():
                 raise
             reason = f"cannot be used ({error.Get_error_string()})"
             raise RunError(room.refusal(sum(sizes), self.host, place, reason)) from error
-        win.Lock_all(MPI.MODE_NOCHECK)  # without an epoch there is no Sync
+        win.Lock_all(MPI.MODE_NOCHECK)  # Sync needs an epoch
         return win
 
     def Abort(self, status: int = 1) -> None:
-        if _is_tolerant():  # MPI's would end this rank without a word to the others, and so does an exit status
+        if _is_tolerant():  # MPI's abort would end this rank without informing the others; so does an exit status
             os.kill(os.getpid(), signal.SIGKILL)
         MPI.COMM_WORLD.Abort(status)
 
@@ -198,9 +197,9 @@ class MpiCommunicator(Communicator):
             value = np.array([flag], np.intc)
             self._mpi.Ack_failed()
             try:
-                Transfers([self._mpi.Iagree(value)], patient=True).Wait()  # some wait here for hours
+                Transfers([self._mpi.Iagree(value)], patient=True).Wait()  # some ranks wait here for hours
                 return int(value[0])
-            except MPI.Exception as error:  # all ranks see it alike: one has died that not all knew of
+            except MPI.Exception as error:  # all ranks see the same error: one has died, and not all knew it
                 if error.Get_error_class() != MPI.ERR_PROC_FAILED:
                     raise
 
@@ -217,7 +216,7 @@ class MpiCommunicator(Communicator):
     def _Reduce(self, buffer: Buffer, root: int) -> None:
         if self._by_messages(buffer):
             turned = _FromRoot(self, root)
-            changes = turned.rank and children_of(turned.rank, self.size)  # what it only sends stays as it is
+            changes = turned.rank and children_of(turned.rank, self.size)  # a buffer that is only sent does not change
             tree_reduce(turned, buffer.copy() if changes else buffer)
             return
         for piece in pieces(buffer):
@@ -248,8 +247,8 @@ class MpiCommunicator(Communicator):
             self._do("Scatterv", _spec(send, counts) if self.rank == root else None, _spec(receive), root)
 
     def _Allgatherv(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
-        # Each to all others at once: one wait, where a library's steps are as many sleeps. And Open MPI's may return
-        # without an error, and without the numbers, when a rank dies in it.
+        # Each rank sends to all others at once, with one wait; each step of a library would sleep. Open MPI's may
+        # return without an error, and without the numbers, when a rank dies in it.
         if self.patient or _is_tolerant():
             own, parts = flat(send), runs(receive, counts)
             transfer(_FromRoot(self), dict.fromkeys(range(self.size), own), dict(enumerate(parts)))
@@ -262,7 +261,7 @@ class MpiCommunicator(Communicator):
             self._do("Allgatherv", _spec(send), _spec(receive, counts))
 
     def _Alltoallv(self, send: Buffer, send_counts: Counts, receive: Buffer, receive_counts: Counts) -> None:
-        # Not MPI's: whether a message is too long for that, the two ranks at its ends know, but not the others.
+        # MPI's is not used: only the two ranks of a message know whether it is too long for it.
         sends, receives = runs(send, send_counts), runs(receive, receive_counts)
         transfer(_FromRoot(self), dict(enumerate(sends)), dict(enumerate(receives)))
 
@@ -279,7 +278,7 @@ class MpiCommunicator(Communicator):
             self._do("Reduce_scatter", _number_spec(send), _number_spec(receive), list(counts), MPI.SUM)
 
     def _reduce_scatter_by_messages(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
-        """Each gets its run from all others at once, and adds them in order of rank."""
+        """Receive this rank's run from all others at once, and add the runs in order of rank."""
         own = flat(receive)
         come = np.empty((self.size, own.size), own.dtype)
         transfer(_FromRoot(self), dict(enumerate(runs(send, counts))), dict(enumerate(come)))
@@ -313,7 +312,7 @@ class MpiCommunicator(Communicator):
 
     @contextmanager
     def _object_call(self, method: str) -> Iterator[None]:
-        """Let nobody wait here any more once this rank does not, so that all ranks learn of a loss."""
+        """Revoke the communicator if this rank fails inside, so that all ranks learn of a loss."""
         with super()._object_call(method):
             try:
                 with self._translated(method):
@@ -324,7 +323,7 @@ class MpiCommunicator(Communicator):
 
     @contextmanager
     def _translated(self, method: str) -> Iterator[None]:
-        """Let MPI's errors be RunErrors that tell what has happened and what to do."""
+        """Translate MPI's errors to RunErrors that say what happened and what to do."""
         try:
             yield
         except MPI.Exception as error:
@@ -338,19 +337,19 @@ class MpiCommunicator(Communicator):
             ) from error
 
     def _lost_in(self, seconds: float) -> bool:
-        """Return whether ranks here are known to have failed, at the latest after some seconds."""
+        """Return whether ranks here are known to have failed, after some seconds at the latest."""
         end = time.monotonic() + seconds
         while _is_tolerant():
             if self._failed():
                 return True
             if time.monotonic() > end:
                 break
-            self.loss()  # lets the library look
+            self.loss()  # lets the library check
             time.sleep(0.005)
         return False
 
     def _explained(self, method: str, error: MPI.Exception) -> RunError:
-        # When a rank dies Open MPI's collectives may raise other errors, and before it is known who.
+        # When a rank dies, Open MPI's collectives may raise other errors, before the lost rank is known.
         if _is_loss(error) or self._lost_in(SECONDS_TO_KNOW):
             return self._loss(method, self._failed())
         return RunError(
@@ -359,7 +358,7 @@ class MpiCommunicator(Communicator):
         )
 
     def _failed(self) -> list[int]:
-        """Return the ranks here that are known to have failed; none, too, if the library cannot tell."""
+        """Return the ranks here that are known to have failed; none if the library cannot say."""
         try:
             return self._mpi.Get_failed().Translate_ranks(None, self._mpi.Get_group())
         except (MPI.Exception, NotImplementedError):
@@ -371,7 +370,7 @@ class MpiCommunicator(Communicator):
 
 
 class _FromRoot:
-    """Messages of a communicator's own collectives, whose ranks are counted from the root on; see Messages."""
+    """Messages of a communicator's own collectives, whose ranks are counted from the root on (``Messages``)."""
 
     def __init__(self, comm: MpiCommunicator, root: int = 0) -> None:
         self._comm = comm
@@ -388,7 +387,7 @@ class _FromRoot:
 
 
 class _Cartesian:
-    """See Cartesian."""
+    """An MPI communicator with a Cartesian topology."""
 
     def __init__(self, cart: MPI.Cartcomm, made_of: Callable[[MPI.Intracomm], MpiCommunicator]) -> None:
         self.coords = tuple(cart.coords)
@@ -396,11 +395,9 @@ class _Cartesian:
         self._made_of = made_of
 
     def Sub(self, remain_dims: Sequence[bool]) -> MpiCommunicator:
-        """See Cartesian."""
         return self._made_of(self._cart.Sub(remain_dims))
 
     def Free(self) -> None:
-        """See Cartesian."""
         self._cart.Free()
 
 
@@ -408,7 +405,7 @@ def world() -> MpiCommunicator:
     """Return all ranks that the launcher has started; a collective call.
 
     Raises:
-        RunError: they do not reach each other.
+        RunError: the ranks do not reach each other.
     """
     size, rank = MPI.COMM_WORLD.Get_size(), MPI.COMM_WORLD.Get_rank()
     comm = MpiCommunicator(MPI.COMM_WORLD, EventBus(rank, FlightRecorder() if size > 1 else None))
@@ -425,7 +422,7 @@ def _is_loss(error: MPI.Exception) -> bool:
 
 
 def _spec(buffer: Buffer | None, counts: Counts | None = None) -> Any:
-    """Return a buffer as mpi4py takes it: memory and MPI's type of an element."""
+    """Return a buffer as mpi4py needs it: memory and MPI's type of an element."""
     assert buffer is not None
     return [flat(buffer), counts, _type(buffer.dtype)] if counts is not None else [flat(buffer), _type(buffer.dtype)]
 
@@ -437,7 +434,10 @@ def _number_spec(buffer: Buffer) -> Any:
 
 @lru_cache
 def _type(dtype: np.dtype[Any]) -> MPI.Datatype:
-    """MPI's type of an element; where it has none (half precision), as many bytes, which can be moved, not summed."""
+    """Return MPI's type of an element.
+
+    For types that MPI does not have (half precision) it is a run of bytes, which can be moved, but not summed.
+    """
     try:
         return MPI.Datatype.fromcode(dtype.char)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Others on the same machine: threads that wait give way to them, and a run says so where they hinder each other."""
+"""Other processes on the same machine: waiting threads yield to them, and a run reports when they slow each other."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bpt.system.comm.cores import ROOT, allowed, cpu_time, physical
+from bpt.system.comm.cores import ROOT, allowed_cpus, cpu_time, physical_cores
 
 WAITING = {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
-"""How long OpenMP's threads ask again and again before they sleep: GNU's library in rounds, LLVM's in ms.
+"""The time for which OpenMP's threads spin before they sleep: GNU's library in rounds, LLVM's in ms.
 
-A thread whose partner waits for a core would ask for milliseconds by default, and so take the core's time from it and
-from others. What lies between two layers is shorter than this, so that a run that is alone is as fast as before.
+By default, a thread whose partner waits for a core spins for milliseconds, and takes the core's time from it and
+from others. The time between two layers is shorter than this, so a single run is as fast as before.
 """
-SHORTEST = 0.3  # seconds over which others are watched, at least: shorter, the system's clock is too coarse
+SHORTEST = 0.3  # the least seconds of a measurement; the system's clock is too coarse for less
 WORTH_A_WORD = 0.5  # cores
 
 
 def set_omp_wait_policy(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Let threads that wait sleep soon, unless the environment says how they wait. Before torch is loaded."""
+    """Let waiting threads sleep soon, unless the environment sets their policy. To be called before torch is loaded."""
     if "OMP_WAIT_POLICY" not in environment:
         for name, value in WAITING.items():
             environment.setdefault(name, value)
@@ -29,11 +29,11 @@ def set_omp_wait_policy(environment: MutableMapping[str, str] = os.environ) -> N
 
 @dataclass(frozen=True)
 class CpuTime:
-    """Seconds of CPU up to a moment.
+    """Seconds of CPU time up to a moment.
 
     Attributes:
-        moment: by a clock that only counts.
-        machine: of all processes of this machine, whatever their container.
+        moment: the time, by a monotonic clock.
+        machine: of all processes of this machine, in any container.
         own: of this process.
     """
 
@@ -43,7 +43,7 @@ class CpuTime:
 
     @classmethod
     def now(cls, root: Path = ROOT) -> CpuTime | None:
-        """Return those up to now; ``None`` where the system does not tell."""
+        """Return the CPU time up to now; ``None`` where the system does not report it."""
         try:
             # cpu  user nice system idle iowait irq softirq …
             user, nice, system, _, _, irq, softirq = map(int, (root / "proc/stat").read_text().split()[1:8])
@@ -56,16 +56,16 @@ class CpuTime:
 
 @dataclass(frozen=True)
 class MachineLoad:
-    """What a rank needs of its machine, and how busy that was.
+    """The needs of a rank and the load of its machine.
 
     Attributes:
-        host: its name.
-        machine: what tells the machine from others; containers and test beds put several hosts on one.
-        cpus: of the machine.
-        cores: that the rank may use.
-        threads: that the rank computes with.
-        busy: of the machine's CPUs, in the mean.
-        own: of these, by the rank.
+        host: the host's name.
+        machine: the identity of the machine; containers and test beds put several hosts on one.
+        cpus: the number of the machine's CPUs.
+        cores: the number of cores that the rank may use.
+        threads: the number of threads with which the rank computes.
+        busy: the mean number of busy CPUs of the machine.
+        own: the mean number of CPUs that this rank keeps busy.
     """
 
     host: str
@@ -78,19 +78,16 @@ class MachineLoad:
 
 
 def load_since(start: CpuTime | None, host: str, threads: int) -> MachineLoad:
-    """Return the load of this process's host since ``start``.
-
-    If that is too short ago, as if nobody had done anything.
-    """
+    """Return the load of this process's host since ``start``; an idle one if too little time has passed."""
     now, busy, own = CpuTime.now(), 0.0, 0.0
     if start is not None and now is not None and (seconds := now.moment - start.moment) >= SHORTEST:
         busy, own = (now.machine - start.machine) / seconds, (now.own - start.own) / seconds
-    cores = min(float(physical(allowed())), cpu_time())
+    cores = min(float(physical_cores(allowed_cpus())), cpu_time())
     return MachineLoad(host, _machine(), os.cpu_count() or 1, cores, threads, busy, own)
 
 
 def _machine(root: Path = ROOT) -> str:
-    """Drawn by the system's kernel when it starts; "" where there is none."""
+    """Return the identity of the machine, which the system's kernel draws at its start; "" where there is none."""
     try:
         return (root / "proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -99,11 +96,11 @@ def _machine(root: Path = ROOT) -> str:
 
 @dataclass(frozen=True)
 class HostLoad:
-    """What all ranks of a host need, and what others take of its machine.
+    """The needs of all ranks of a host, and the use of its machine by others.
 
     Attributes:
-        threads: of the ranks on the whole machine.
-        others: CPUs that programs which are no ranks have kept busy.
+        threads: the threads of the ranks on the whole machine.
+        others: the number of CPUs that other programs have kept busy.
     """
 
     host: str
@@ -113,17 +110,17 @@ class HostLoad:
 
     @property
     def is_busy(self) -> bool:
-        """Whether others take what the ranks need."""
+        """Whether others use CPUs that the ranks need."""
         return self.others >= WORTH_A_WORD and self.others + self.threads > self.cpus + WORTH_A_WORD / 2
 
     @property
     def described(self) -> str:
-        """It, in words."""
+        """The load in words."""
         return f"host {self.host} is busy: other programs keep {self.others:.2g} of its {self.cpus} CPUs at work"
 
 
 def host_loads(loads: Sequence[MachineLoad]) -> list[HostLoad]:
-    """Of each host, from those of all ranks."""
+    """Return the load of each host, from the loads of all ranks."""
     found = []
     for host, load in {load.host: load for load in loads}.items():
         ranks = [one for one in loads if (one.machine or one.host) == (load.machine or host)]
@@ -133,15 +130,15 @@ def host_loads(loads: Sequence[MachineLoad]) -> list[HostLoad]:
 
 
 def remarks(loads: Sequence[MachineLoad]) -> Iterator[str]:
-    """Yield a line for each host whose ranks hinder each other, or are hindered."""
+    """Yield a line for each host whose ranks slow each other, or are slowed by others."""
     for host in dict.fromkeys(load.host for load in loads):
         here = [load for load in loads if load.host == host]
         cores, threads = max(load.cores for load in here), sum(load.threads for load in here)
         if threads > max(1.0, cores):
             yield (
-                f"host {host} has {cores:.3g} core{'s' * (cores != 1)} for {threads} threads, which hinder each other: "
-                "OMP_NUM_THREADS, or fewer ranks, make them fewer"
+                f"host {host} has {cores:.3g} core{'s' * (cores != 1)} for {threads} threads, which slow each other: "
+                "reduce them by OMP_NUM_THREADS or fewer ranks"
             )
     for load in host_loads(loads):
         if load.is_busy:
-            yield f"{load.described}: this run and they slow each other, and times that are measured will not hold"
+            yield f"{load.described}: they and this run slow each other, and measured times are unreliable"

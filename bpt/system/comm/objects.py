@@ -1,8 +1,8 @@
-"""Python objects as messages that carry their length and digest.
+"""Python objects as messages with their length and digest.
 
-A library's collectives may return without an error, and with what the buffer held before, when a rank dies in them.
-Here each rank waits for each message by itself, so a rank that is lost is noticed, and the digest shows that a message
-is the one that was sent.
+When a rank dies in a library's collective, this may return without an error, with the old contents of the buffer. Here
+each rank waits for each message itself, so it notices a lost rank. The digest shows that a message is the one that was
+sent.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from bpt.system.comm.tree_collectives import tree_bcast
 
 _MAGIC = 0x62707431
 _HEAD = np.dtype([("magic", np.int64), ("length", np.int64), ("digest", "V16")])
-FIRST = 1024  # bytes of the first message of an object: a short object needs no second one
+FIRST = 1024  # bytes of an object's first message; a short object needs no second one
 
 
 class DamagedObjectError(Exception):
-    """A message is not the object that was sent."""
+    """An error: the received message is not the object that was sent."""
 
 
 def allgather_objects(comm: Messages, value: Any) -> list[Any]:
     """Return the ``value`` of every rank, in order of rank; a collective call.
 
     Args:
-        comm: nobody else may send messages with its tag here meanwhile.
+        comm: the ranks; nobody else may send messages with its tag here meanwhile.
 
     Raises:
-        DamagedObjectError: what has come is not what was sent.
+        DamagedObjectError: the received message is not the sent one.
     """
     first, rest = _packed(value)
     firsts = np.zeros((comm.size, FIRST), np.uint8)
@@ -44,7 +44,10 @@ def allgather_objects(comm: Messages, value: Any) -> list[Any]:
 
 
 def bcast_object(comm: Messages, value: Any) -> Any:
-    """Return the ``value`` of rank 0 on all ranks; a collective call. See ``allgather_objects`` for the rest."""
+    """Return the ``value`` of rank 0 on all ranks; a collective call.
+
+    Arguments and errors are those of ``allgather_objects``.
+    """
     if comm.rank == 0:
         first, rest = _packed(value)
         tree_bcast(comm, first)
@@ -57,7 +60,7 @@ def bcast_object(comm: Messages, value: Any) -> Any:
 
 
 def _packed(value: Any) -> tuple[Buffer, Buffer]:
-    """Return the first message, which says how long the object is, and the rest, which may be empty."""
+    """Return the first message, which has the object's length, and the rest, which may be empty."""
     content = np.frombuffer(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL), np.uint8)
     first = np.zeros(FIRST, np.uint8)
     head = first[: _HEAD.itemsize].view(_HEAD)
@@ -68,7 +71,7 @@ def _packed(value: Any) -> tuple[Buffer, Buffer]:
 
 
 def _rest_of(first: Buffer) -> int:
-    """Return how many bytes of the object come after its first message."""
+    """Return how many bytes of the object follow its first message."""
     head = first[: _HEAD.itemsize].view(_HEAD)[0]
     if head["magic"] != _MAGIC or head["length"] <= 0:
         raise DamagedObjectError

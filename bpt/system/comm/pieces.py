@@ -1,6 +1,6 @@
 """Buffers as runs of elements: the runs that a collective gives to each rank, and the pieces of a long message.
 
-And how to wait for those, whatever library moves them.
+This file also waits for them, for any library that moves them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 
 from bpt.system.comm.base import Buffer, Counts, Request
 
-# MPI before version 4 counts elements, and where they lie, in 32 bits; some transports cannot send 2 GiB at once.
-# Longer messages go in pieces of so many bytes.
+# MPI before version 4 counts elements and their offsets in 32 bits; some transports cannot send 2 GiB at once.
+# Longer messages are sent in pieces of this size.
 PIECE = 2**30
 WORTH_MESSAGES = 2**16  # bytes
 
 
 def flat(buffer: Buffer) -> Buffer:
-    """Return all elements in one row, without a copy."""
+    """Return all elements as one row, without a copy."""
     assert buffer.flags.c_contiguous
     return buffer.reshape(-1)
 
@@ -41,12 +41,12 @@ def pieces(buffer: Buffer) -> Iterator[Buffer]:
 
 
 def is_long(counts: Counts, dtype: np.dtype[Any]) -> bool:
-    """Return whether runs of ``counts`` elements do not go in one message."""
+    """Return whether runs of ``counts`` elements do not fit in one message."""
     return sum(counts) * dtype.itemsize > PIECE
 
 
 def is_worth_messages(buffer: Buffer) -> bool:
-    """Return whether a collective that sleeps while it waits is better made of messages than left to a library."""
+    """Return whether a collective with sleeping waits is faster as messages than in a library."""
     return buffer.nbytes >= WORTH_MESSAGES
 
 
@@ -54,22 +54,23 @@ class MessagePiece(Protocol):
     """A library's request."""
 
     def Test(self) -> bool:
-        """Return whether it is done."""
+        """Return whether the request is done."""
 
     def Wait(self) -> object:
-        """Return when it is done; the library may use up the core until then."""
+        """Return when the request is done; the library may use up the core until then."""
 
 
 _abandoned: list[Sequence[MessagePiece]] = []
-"""What nobody waits for any more, and is not done: where a loss ends a collective, its caller forgets its messages,
-while the library may still write into their buffers, which its requests keep."""
+"""Requests without a waiter that are not done. Where a loss ends a collective, its caller forgets its messages,
+while the library may still write into their buffers, which the requests keep alive."""
 
 
 class Transfers:
-    """The pieces of one message, as one request. Once it has failed, it fails: a library's would count as done.
+    """The pieces of one message, as one request. After a failure it always fails; a library's would count as done.
 
     Args:
-        patient: whether to sleep while it waits, see ``await_``.
+        requests: the requests of the pieces.
+        patient: whether waits sleep (``await_``).
     """
 
     def __init__(self, requests: Sequence[MessagePiece], patient: bool) -> None:
@@ -83,14 +84,12 @@ class Transfers:
             _abandoned.append(self._requests)
 
     def Wait(self) -> None:
-        """See Request."""
         with self._remembered():
-            for request in self._requests:  # not Waitall: that would not say what went wrong
+            for request in self._requests:  # Waitall would not report the error
                 await_(request) if self._patient else request.Wait()
         self._done = True
 
     def Test(self) -> bool:
-        """See Request."""
         with self._remembered():
             self._done = all(request.Test() for request in self._requests)
         return self._done
@@ -106,8 +105,8 @@ class Transfers:
             raise
 
 
-def forget_what_has_ended() -> None:
-    """Let go of what was abandoned and the library is through with, in good order or not."""
+def drop_finished() -> None:
+    """Drop abandoned requests that the library has finished, successfully or not."""
     for _ in range(len(_abandoned)):  # one by one, since other threads may abandon some meanwhile
         requests = _abandoned.pop(0)
         if not all(map(_has_ended, requests)):
@@ -115,7 +114,7 @@ def forget_what_has_ended() -> None:
 
 
 def await_(request: MessagePiece) -> None:
-    """Wait without using up the core; sleeping adds an eighth to a wait at most, and half a millisecond."""
+    """Wait without using up the core. Sleeping adds an eighth to a wait at most, and half a millisecond."""
     start = time.perf_counter()
     while not request.Test():
         waited = time.perf_counter() - start
@@ -125,37 +124,37 @@ def await_(request: MessagePiece) -> None:
 def _has_ended(request: MessagePiece) -> bool:
     try:
         return request.Test()
-    except Exception:  # it has failed, and that is an end
+    except Exception:  # a failed request has ended, too
         return True
 
 
 class Messages(Protocol):
-    """Who sends messages to other ranks, all with one tag; a Communicator, too."""
+    """An object that sends messages to other ranks, all with one tag; a Communicator is one, too."""
 
     @property
     def rank(self) -> int:
-        """This one's."""
+        """The number of this rank."""
 
     @property
     def size(self) -> int:
-        """Number of ranks."""
+        """The number of ranks."""
 
     @property
     def spans_hosts(self) -> bool:
-        """See Communicator."""
+        """Whether its ranks are on several hosts."""
 
     def Isend(self, buffer: Buffer, dest: int) -> Request:
-        """See Communicator."""
+        """Start to send ``buffer``, which must not change until ``Wait``."""
 
     def Irecv(self, buffer: Buffer, source: int) -> Request:
-        """See Communicator."""
+        """Start to receive into ``buffer``."""
 
 
 def transfer(comm: Messages, sends: dict[int, Buffer], receives: dict[int, Buffer]) -> None:
-    """Send to some ranks and receive from some; both ends of a message know its size, and leave out empty ones.
+    """Send to some ranks and receive from some. Both ends of a message know its size, and omit empty ones.
 
     Args:
-        sends, receives: rank → what it gets or gives.
+        sends, receives: the buffer for each rank.
     """
     rank, size = comm.rank, comm.size
     if rank in sends and rank in receives:

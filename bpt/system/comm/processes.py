@@ -1,9 +1,9 @@
-"""ProcessWindow: a window whose ranks are processes of one host; and whether those still live.
+"""ProcessWindow: a window whose ranks are processes of one host, and the test whether those still live.
 
-Needs no MPI: what MPI has made comes as a ``Win``. Room for memory that processes share is asked for before it is
-taken, and taken before it is used: such memory is a file in a file system that is kept in memory, which may be small,
-64 MiB in a container. The library may make the file without having the memory; a store would then end the process by
-SIGBUS, without a word.
+It needs no MPI: MPI's window arrives as a ``Win``. Room for shared memory is checked before it is reserved, and
+reserved before it is used. Such memory is a file in a file system in memory, which may be small, 64 MiB in a container.
+The library may make the file without having the memory. A store would then end the process by SIGBUS, without a
+message.
 """
 
 from __future__ import annotations
@@ -23,40 +23,39 @@ from bpt.system.comm.window import Call, Memory, Window
 
 _FOLDER = "OMPI_MCA_osc_sm_backing_directory"  # what mpirun --mca osc_sm_backing_directory sets
 _USUAL = Path("/dev/shm")
-_OWN = 2**20  # bytes that the library wants for itself
+_OWN = 2**20  # bytes that the library needs itself
 
 
-def folder(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Return where the files of windows are; None: that is not known."""
+def shared_folder(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the folder of the files of windows; None if it is unknown."""
     named = environment.get(_FOLDER)
     return Path(named) if named else _USUAL if _USUAL.is_dir() else None
 
 
 def shortage(nbytes: int, host: str, place: Path | None, free: int | None = None) -> str:
-    """Return why there cannot be ``nbytes`` bytes of shared memory on ``host``, and what to do; "": as far as known
-    there can.
+    """Return why there cannot be ``nbytes`` bytes of shared memory on ``host``, with a remedy; "" if none is known.
 
     Args:
-        place: see ``folder``.
-        free: bytes that are left there; None: to be asked of the system.
+        place: the result of ``shared_folder``.
+        free: the free bytes there; None asks the system.
     """
     if place is None:
         return ""
     if not place.is_dir():
-        return f"{_cannot(nbytes, host)}: {place}, named by osc_sm_backing_directory, is no folder there"
+        return f"{_cannot(nbytes, host)}: {place}, named by osc_sm_backing_directory, is not a folder there"
     if free is None:
         free = shutil.disk_usage(place).free
     return refusal(nbytes, host, place, f"has {free} bytes left") if nbytes + _OWN > free else ""
 
 
 def refusal(nbytes: int, host: str, place: Path | None, reason: str = "is full") -> str:
-    """One line that says that memory cannot be had, and what to do."""
+    """Return one line that says that memory is missing, with a remedy."""
     if place is None:
         return f"{_cannot(nbytes, host)}: the system has no more; use fewer ranks on that host, or one with more memory"
     mount = next(part for part in (place, *place.parents, Path("/")) if part.is_mount())
     return (
         f"{_cannot(nbytes, host)}: {place} {reason}. Enlarge it (mount -o remount,size=… {mount}; docker run "
-        "--shm-size=…), remove what runs that were killed have left there, or name another folder of the host: mpirun "
+        "--shm-size=…), remove the files of killed runs there, or name another folder of the host: mpirun "
         "--mca osc_sm_backing_directory DIR"
     )
 
@@ -65,10 +64,10 @@ def _cannot(nbytes: int, host: str) -> str:
     return f"the ranks on host {host} cannot share {nbytes} bytes of memory"
 
 
-def take(memory: Memory) -> bool:
-    """Fill ``memory`` with zeros; False: not all of it is there.
+def reserve(memory: Memory) -> bool:
+    """Fill ``memory`` with zeros and return whether all of it exists.
 
-    The system writes, as if it read from a file: where memory is missing it says so, and sends no SIGBUS.
+    The system writes, as if it read from a file. Where memory is missing it reports an error, and sends no SIGBUS.
     """
     with open("/dev/zero", "rb", buffering=0) as zeros:
         rest = memory.data
@@ -83,28 +82,28 @@ def take(memory: Memory) -> bool:
 
 
 class Win(Protocol):
-    """MPI's window, as far as it is needed; between Lock_all and Unlock_all."""
+    """MPI's window, as far as it is needed; used between Lock_all and Unlock_all."""
 
     def Sync(self) -> None:
-        """MPI's memory barrier."""
+        """Issue MPI's memory barrier."""
 
     def Unlock_all(self) -> None:
         """End the epoch."""
 
     def Free(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
 
 
 class ProcessWindow(Window):
     """Memory that processes share.
 
-    A process that is killed leaves no trace in it, and MPI tells of it only those who call MPI. So a rank that waits
-    asks the system whether the other processes are there.
+    A killed process leaves no trace in it, and MPI reports the death only to callers of MPI. So a waiting rank asks the
+    system whether the other processes exist.
 
     Args:
-        peers: the other ranks' processes.
-        explain: the error that says that those ranks are gone or, of none, why nobody need be waited for; ``None``:
-            there is no such reason.
+        peers: the processes of the other ranks.
+        explain: returns the error that those ranks are gone or, for none, why waiting is useless; ``None`` if it is
+            not.
     """
 
     def __init__(
@@ -134,7 +133,7 @@ class ProcessWindow(Window):
 
 
 def identity() -> tuple[int, int]:
-    """Return this process: its id, and in which namespace that holds (0: the system has but one)."""
+    """Return the id of this process and the namespace of the id (0 where the system has only one)."""
     try:
         return os.getpid(), os.stat("/proc/self/ns/pid").st_ino
     except OSError:
@@ -142,17 +141,17 @@ def identity() -> tuple[int, int]:
 
 
 class Peers:
-    """Processes of this host, to be asked whether they live.
+    """Processes of this host, with the test whether they live.
 
     Args:
-        identities: rank → ``identity()`` of its process, which lives. Those of another namespace cannot be asked, and
+        identities: ``identity()`` of the living process of each rank. Those of another namespace cannot be tested, and
             count as alive.
     """
 
     def __init__(self, identities: Mapping[int, tuple[int, int]]) -> None:
         here = identity()[1]
         self._processes = {rank: process for rank, (process, space) in identities.items() if space == here}
-        # They stand for the very process: also when it waits to be reaped, and when its id is another's by then.
+        # A descriptor refers to this process, even when it waits to be reaped, or another process has its id.
         self._handles: dict[int, int] = {}
         if sys.platform == "linux":
             with suppress(OSError):  # an old kernel, or a container that forbids it
@@ -164,7 +163,7 @@ class Peers:
         return [rank for rank in self._processes if self._has_ended(rank)]
 
     def close(self) -> None:
-        """Ask no more: all count as alive."""
+        """Stop testing: all count as alive."""
         self._processes = {}
         while self._handles:
             os.close(self._handles.popitem()[1])
@@ -178,6 +177,6 @@ class Peers:
             os.kill(self._processes[rank], 0)
         except ProcessLookupError:
             return True
-        except PermissionError:  # it is there, and another user's
+        except PermissionError:  # it exists and belongs to another user
             pass
         return False

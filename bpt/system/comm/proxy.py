@@ -1,11 +1,11 @@
 """A proxy process between a launcher and a rank that trains, which lets the rank write a snapshot when the job ends.
 
 Open MPI's mpirun answers SIGINT, SIGTERM and SIGHUP with SIGTERM to its processes, and SIGKILL half a second later,
-whatever its settings say. A snapshot takes longer. So the process that the launcher has started does nothing but pass
-signals on. The rank is its child, in a process group of its own, which the launcher does not signal. It outlives the
-proxy only after the proxy has passed SIGTERM on, and only until it has stopped in good order or a limit has passed.
+whatever its settings are. A snapshot takes longer. So the process that the launcher has started only passes signals on.
+The rank is its child, in a process group of its own, which the launcher does not signal. It outlives the proxy only
+after the proxy has passed SIGTERM on, and only until it has stopped in good order or a limit has passed.
 
-This module imports nothing that starts threads: the process divides before numpy and torch are loaded.
+This module imports nothing that starts threads, since the process forks before numpy and torch are loaded.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ class Proxied:
 
     Attributes:
         launcher: the process that started the proxy.
-        stopping: when the proxy has passed SIGTERM on (``time.monotonic``); 0.0: it has not.
-        watch: called again and again from then on; returns why the rank cannot stop in good order, "" if it still may.
-        tells: whether this rank says what happens.
-        lost_ranks: ranks of this host whose processes had ended before this rank was told to stop.
+        stopping: the time at which the proxy passed SIGTERM on (``time.monotonic``); 0.0 before that.
+        watch: called repeatedly from then on; returns why the rank cannot stop in good order, "" if it still can.
+        reports: whether this rank reports.
+        lost_ranks: ranks of this host whose processes had ended before this rank had to stop.
     """
 
-    def __init__(self, launcher: int, pipe: int, tells: bool) -> None:
+    def __init__(self, launcher: int, pipe: int, reports: bool) -> None:
         self.launcher = launcher
         self.stopping = 0.0
         self.watch: Callable[[], str] = str
-        self.tells = tells
-        self.has_lost_ranks: list[int] = []
+        self.reports = reports
+        self.lost_ranks: list[int] = []
         self._proxy = os.getppid()
         self._pipe = pipe
         self._output = _output_of_launcher(launcher)
@@ -58,20 +58,20 @@ class Proxied:
         while not select.select([self._pipe], [], [], _LOOK)[0]:
             if _is_stopped(self._proxy):  # the launcher has suspended it (Ctrl-Z); SIGCONT comes from the proxy
                 os.kill(os.getpid(), signal.SIGSTOP)
-        if not os.read(self._pipe, 1):  # launcher or proxy was killed: no rank stays behind as an orphan
+        if not os.read(self._pipe, 1):  # launcher or proxy was killed: no rank may remain as an orphan
             os.kill(os.getpid(), signal.SIGKILL)
         self.stopping = time.monotonic()
         if self._output >= 0:  # the pipe to the launcher ends with it
             for number in (1, 2):
                 os.dup2(self._output, number)
-        if self.tells:
+        if self.reports:
             _tell(
-                f"SIGTERM: training stops after the iteration under way. Process {os.getpid()} writes what is due even "
+                f"SIGTERM: training stops after the current iteration. Process {os.getpid()} writes its snapshot even "
                 "if the launcher ends before"
             )
         while not (reason := self.watch()):
             time.sleep(_WATCH)
-        if self.tells:
+        if self.reports:
             _tell(f"error: {reason}")
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -79,29 +79,29 @@ class Proxied:
 _OWN: list[Proxied] = []  # at most one
 
 
-def own() -> Proxied | None:
-    """Return what this rank knows of its proxy; ``None``: it has none."""
+def own_proxy() -> Proxied | None:
+    """Return the state of this rank's proxy; ``None`` without a proxy."""
     return _OWN[0] if _OWN else None
 
 
 def is_stopping() -> bool:
-    """Return whether the proxy has passed SIGTERM on: the launcher may be gone at any moment."""
+    """Return whether the proxy has passed SIGTERM on, so that the launcher may disappear at any moment."""
     return bool(_OWN and _OWN[0].stopping)
 
 
 def launcher() -> int:
-    """Return the process that has started this rank."""
+    """Return the process that started this rank."""
     return _OWN[0].launcher if _OWN else os.getppid()
 
 
-def is_of_use(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether this process was started by a launcher that kills what does not end at once."""
+def is_useful(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether this process was started by a launcher that kills processes which do not end at once."""
     return sys.platform.startswith("linux") and _RANK in environment
 
 
-def divide() -> None:
-    """Divide this process into a proxy, which never returns from here, and the rank, which does."""
-    if not is_of_use() or _OWN:
+def fork_proxy() -> None:
+    """Fork this process into a proxy, which never returns from here, and the rank, which does."""
+    if not is_useful() or _OWN:
         return
     started_by = os.getppid()
     mine, told = os.pipe()
@@ -119,13 +119,13 @@ def divide() -> None:
 
 
 def _serve(process: int, told: int, watched: set[signal.Signals], started_by: int) -> NoReturn:
-    """Pass signals on to ``process`` until it ends, and end as it did."""
+    """Pass signals on to ``process`` until it ends, and end with its status."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != started_by:  # the launcher died before
         os._exit(1)
     continued = False
     while True:
-        if continued:  # once more: the rank may just have been about to stop itself
+        if continued:  # once more, since the rank may just have stopped itself
             continued = False
             found = signal.sigtimedwait(watched, 2 * _LOOK)
             if found is None:
@@ -140,14 +140,14 @@ def _serve(process: int, told: int, watched: set[signal.Signals], started_by: in
                 _end_like(status)
             continue
         if number == signal.SIGTERM:
-            with suppress(OSError):  # it has just ended
+            with suppress(OSError):  # the process has just ended
                 os.write(told, b"T")
         continued = number == signal.SIGCONT
         _send(process, number)
 
 
 def _send(process: int, number: int) -> None:
-    with suppress(ProcessLookupError):  # it has just ended
+    with suppress(ProcessLookupError):  # the process has just ended
         os.kill(process, number)
 
 
@@ -163,7 +163,7 @@ def _end_like(status: int) -> NoReturn:
 
 
 def _launcher_above(process: int) -> int:
-    """Return the launcher that has started ``process``, perhaps by a script; ``process`` if none is found."""
+    """Return the launcher that started ``process``, perhaps by a script; ``process`` if none is found."""
     above = process
     while above > 1:
         state = _stat(above)
@@ -176,11 +176,11 @@ def _launcher_above(process: int) -> int:
 
 
 def _output_of_launcher(process: int) -> int:
-    """Return a file number for the standard error of a launcher; -1 if it is none, or that cannot be opened."""
+    """Return a file number for the standard error of a launcher; -1 if it has none, or it cannot be opened."""
     state = _stat(process)
     if state is None or state[0] not in _LAUNCHERS:
         return -1
-    with suppress(AttributeError, OSError):  # its very file, with its position: both write to it
+    with suppress(AttributeError, OSError):  # the same open file, with its position, since both write to it
         handle = os.pidfd_open(process)
         try:
             number = int(ctypes.CDLL(None, use_errno=True).syscall(_SYS_PIDFD_GETFD, handle, 2, 0))
@@ -188,7 +188,7 @@ def _output_of_launcher(process: int) -> int:
             os.close(handle)
         if number >= 0:
             return number
-    try:  # an old kernel, or one that lets only a parent do so
+    try:  # an old kernel, or one that allows it to a parent only
         return os.open(f"/proc/{process}/fd/2", os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
         return -1
@@ -200,7 +200,7 @@ def _is_stopped(process: int) -> bool:
 
 
 def _stat(process: int) -> tuple[str, str, int] | None:
-    """Return name, state and parent of a process; ``None``: it has ended."""
+    """Return name, state and parent of a process; ``None`` if it has ended."""
     try:
         name, _, rest = Path(f"/proc/{process}/stat").read_text().partition("(")[2].rpartition(")")
     except OSError:

@@ -1,14 +1,14 @@
-"""What happens when a rank fails: one message, and the end of the job on all ranks.
+"""The failure of a rank: one message, and the end of the job on all ranks.
 
-A rank that fails sends a notice to all others. Those that are well do not look for it; they may be waiting, for ever,
-for the one that failed. But if all ranks fail, as when each reads the same bad file, they learn so from each other's
-notices, the first one tells, and all leave in good order. If some do not, the lowest rank that has failed tells, and
-aborts the job.
+A rank that fails sends a notice to all others. Healthy ranks do not look for it; they may be waiting, forever, for the
+failed one. But if all ranks fail, for example when each reads the same bad file, they learn it from each other's
+notices. The first one prints, and all leave in good order. If some do not, the lowest failed rank prints, and aborts
+the job.
 
-Under fault tolerance a rank that fails takes nobody along: it tells, and is lost to the others. What that means to them
-is theirs to say: most cannot go on without it, and fail in turn; for those the first one has told. Here ranks that are
-well send a notice, too, at their end, and wait for each other's. For none may go before all that live are done: the
-launcher ends the job when some ranks have left with a status, and MPI's own end waits for the dead.
+Under fault tolerance a failed rank ends alone: it prints, and is lost to the others. They decide what that means for
+them. Most cannot continue without it, and fail in turn; their failures are not printed again. Here healthy ranks also
+send a notice, at their end, and wait for each other's. No rank may leave before all living ranks are done: the launcher
+ends the job when some ranks have left with a status, and MPI's own end waits for the dead.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from bpt.system.comm.base import Buffer, Communicator, Request
 from bpt.system.comm.launch import launched, launchers_rank, world
 from bpt.system.comm.proxy import is_stopping
 
-# Seconds that a failed rank gives the others to fail, too: a record that cannot be read is seen by one rank only.
+# Seconds for which a failed rank waits for others to fail, too. Only one rank sees an unreadable record.
 GRACE = 1.0
-# What a user did wrong all ranks see, but on a busy node one may be behind, by as long as the first one took.
+# All ranks see a user's mistake, but on a busy node one may be late, by the time that the first one needed.
 GRACE_WITH_USERS = (3.0, 7.0)  # at least, at most
-# Seconds after which a rank aborts the job although a lower one should have.
+# Seconds after which a rank aborts the job that a lower one should have aborted.
 LAST = 3.0
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a rank's command did not end well.
+    """The reason why a rank's command failed.
 
     Attributes:
         message: one line.
-        status: of the process's exit.
-        trace: where it happened; "" unless it is a bug in bpt.
-        loss: whether it is that another rank is lost.
+        status: the exit status of the process.
+        trace: the traceback; "" unless it is a bug in bpt.
+        loss: whether the reason is the loss of another rank.
     """
 
     message: str
@@ -59,7 +59,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        """Return what there is to tell of ``error``."""
+        """Return the failure that ``error`` means."""
         if isinstance(error, BptError):
             return cls(str(error), error.exit_status, loss=isinstance(error, LostRankError))
         if isinstance(error, KeyboardInterrupt):
@@ -71,40 +71,44 @@ class Failure:
         trace = "".join(traceback.format_exception(error))
         return cls(f"a bug in bpt: {type(error).__name__}: {error}", trace=trace)
 
-    def tell(self, who: str = "") -> None:
-        """Print it, in one go, so that the lines of several ranks do not mix."""
+    def report(self, who: str = "") -> None:
+        """Print it in one write, so that the lines of several ranks do not mix."""
         with suppress(OSError, ValueError):
             sys.stdout.flush()
         say(f"{self.trace}error: {who}{self.message}\n")
 
     def grace(self, took: float) -> float:
-        """Seconds that other ranks may take to fail in the same way, where this one ``took`` so many to come here."""
+        """Return the seconds that other ranks may need to fail in the same way.
+
+        Args:
+            took: the seconds that this rank needed to come here.
+        """
         least, most = GRACE_WITH_USERS
         return min(max(least, took), most) if self.status == UserError.exit_status else GRACE
 
     @property
     def digest(self) -> int:
-        """Equal for equal messages."""
+        """Return a digest that is equal for equal messages."""
         return int.from_bytes(hashlib.blake2b(self.message.encode(), digest_size=7).digest(), "little")
 
 
 def run(command: Callable[[Communicator], None]) -> int:
     """Call ``command`` with the communicator of all ranks, and return the process's exit status.
 
-    Errors of bpt, of the system and bugs are told in one message for all ranks, which names the rank and its host
-    unless it is the same on all of them. Under a launcher it does not return after a failure, but ends the process;
-    under fault tolerance it never returns, and a command that does return ends with 0, whatever ranks have been lost.
+    Errors of bpt, of the system and bugs are printed in one message for all ranks, which names the rank and its host
+    unless it is the same on all of them. Under a launcher it does not return after a failure, but ends the process.
+    Under fault tolerance it never returns, and a command that returns ends with 0, whatever ranks have been lost.
     """
     tolerant = False
     try:
         comm = world()
     except BptError as error:
-        status = tell_before_start(error)
+        status = report_before_start(error)
     else:
         tolerant = _is_tolerant(comm)
         status = run_on(comm, command)
     if launched() and (status or tolerant or is_stopping()):
-        # Not by the usual way, on which MPI would wait for ranks that are out of reach, and for threads in its calls.
+        # MPI's normal end would wait for unreachable ranks, and for threads in its calls.
         with suppress(OSError, ValueError):
             sys.stdout.flush()
         with suppress(OSError, ValueError):
@@ -113,24 +117,25 @@ def run(command: Callable[[Communicator], None]) -> int:
     return status
 
 
-def tell_before_start(error: BptError) -> int:
-    """Tell an error that a rank has met before it could reach the others, and return its exit status.
+def report_before_start(error: BptError) -> int:
+    """Print an error that a rank has met before it could reach the others, and return its exit status.
 
-    Most likely all ranks meet it. Then the first one's exit makes the launcher end the others, before they tell, too.
+    Most likely all ranks meet it. Then the first one's exit makes the launcher end the others before they print it,
+    too.
     """
     rank = launchers_rank()
     if rank:
         time.sleep(GRACE)
-    Failure.of(error).tell(f"rank {rank} (host {socket.gethostname()}): " if rank else "")
+    Failure.of(error).report(f"rank {rank} (host {socket.gethostname()}): " if rank else "")
     return error.exit_status
 
 
 def run_on(comm: Communicator, command: Callable[[Communicator], None]) -> int:
-    """``run`` with the ranks of ``comm``; a collective call. Returns if all ranks are well, or none is.
+    """Call ``command`` with the ranks of ``comm`` and handle its failure; a collective call.
 
-    Under fault tolerance it returns when all ranks that live are at their end, be it good or bad.
-
-    Alone, it returns 1 without a word when whoever read the output has had enough, such as ``head``.
+    It returns the exit status if all ranks succeed, or all fail. Under fault tolerance it returns when all living ranks
+    are at their end, successful or not. A single process returns 1 without a message when the reader of its output,
+    such as ``head``, has closed it.
     """
     tolerant = _is_tolerant(comm)
     notices = _Notices(comm.Dup())
@@ -148,10 +153,10 @@ def run_on(comm: Communicator, command: Callable[[Communicator], None]) -> int:
     else:
         if tolerant:
             notices.send(None)
-            notices.part()
+            notices.leave()
         return 0
     if comm.size == 1:
-        failure.tell()
+        failure.report()
         return failure.status
     if not tolerant:
         notices.listen()
@@ -166,12 +171,12 @@ def _is_tolerant(comm: Communicator) -> bool:
 def nobody_reads() -> bool:
     """Return whether standard output is a pipe whose reader is gone.
 
-    Then what is still to be written is thrown away.
+    In that case later output is thrown away.
     """
     try:
         number = sys.stdout.fileno()
         pipe = select.poll()
-    except (AttributeError, OSError, ValueError):  # no pipe, or a system without poll
+    except (AttributeError, OSError, ValueError):  # it is not a pipe, or the system has no poll
         return False
     pipe.register(number, 0)
     if not any(event & select.POLLERR for _, event in pipe.poll(0)):
@@ -182,7 +187,7 @@ def nobody_reads() -> bool:
 
 
 class _Notices:
-    """The ranks' talk about how they have ended.
+    """The messages by which ranks report how they ended.
 
     A notice is (status, digest of the message, whether it only follows from another rank's failure).
     """
@@ -191,45 +196,45 @@ class _Notices:
         self._comm = comm
         self._seen: dict[int, Buffer] = {}  # by rank
         self._awaited: dict[int, tuple[Request, Buffer]] = {}
-        self._sent: list[tuple[Request, Buffer]] = []  # kept, and never waited for
+        self._sent: list[tuple[Request, Buffer]] = []  # kept alive, but nobody waits for them
         self._others = [rank for rank in range(comm.size) if rank != comm.rank]
 
     def listen(self) -> None:
-        """Be ready for the others' notices."""
+        """Prepare to receive the others' notices."""
         for rank in self._others:
-            with suppress(BptError):  # it is gone
+            with suppress(BptError):  # the other rank is gone
                 notice = np.zeros(3, np.int64)
                 self._awaited[rank] = self._comm.Irecv(notice, rank), notice
 
     def send(self, failure: Failure | None) -> None:
-        """Tell the others that this rank has come to its end."""
-        self._look()
+        """Report to the others that this rank has ended."""
+        self._poll()
         notice = np.zeros(3, np.int64)
         if failure:
             notice[:] = failure.status, failure.digest, failure.loss and bool(self._failed)
         self._seen[self._comm.rank] = notice
         for rank in self._others:
-            with suppress(BptError):  # it is gone
+            with suppress(BptError):  # the other rank is gone
                 self._sent.append((self._comm.Isend(notice, rank), notice))
 
-    def part(self) -> None:
-        """Return when all that live are at their end."""
+    def leave(self) -> None:
+        """Return when all living ranks are at their end."""
         self._all_within(math.inf)
         self._comm.Agree(1)
 
     def settle(self, failure: Failure, grace: float) -> int:
-        """Let one rank tell. Return the exit status if all are at their end within ``grace`` seconds, else abort."""
+        """Let one rank print. Return the exit status if all are at their end within ``grace`` seconds, else abort."""
         if not self._all_within(grace) and not (self._comm.rank != self._first and self._all_within(LAST)):
-            failure.tell(self._name)
-            time.sleep(0.1)  # the message is still on its way to the launcher
+            failure.report(self._name)
+            time.sleep(0.1)  # the message is still travelling to the launcher
             self._comm.Abort(failure.status)
         first = self._first
         status, digest = (int(value) for value in self._seen[first][:2])
         if self._comm.rank == first:
             notices = list(self._seen.values())
             same = len(notices) == self._comm.size and all(int(notice[1]) == digest for notice in notices)
-            failure.tell("" if same else self._name)
-        self._comm.Agree(1)  # the launcher ends a job when the first rank leaves: not before the message is out
+            failure.report("" if same else self._name)
+        self._comm.Agree(1)  # the launcher ends a job when the first rank leaves, so the message must be out before
         return status
 
     @property
@@ -238,28 +243,28 @@ class _Notices:
 
     @property
     def _first(self) -> int:
-        """The lowest of the ranks whose failure is not another's: it tells."""
+        """Return the lowest of the ranks whose failure is not a consequence of another's: it prints."""
         return min(self._failed, key=lambda rank: (int(self._failed[rank][2]), rank))
 
     def _all_within(self, seconds: float) -> bool:
-        """Return whether all ranks that live are at their end when so much time has passed."""
+        """Return whether all living ranks are at their end after this number of seconds."""
         end = time.monotonic() + seconds
         while self._awaited and time.monotonic() < end:
-            self._look()
-            with suppress(KeyboardInterrupt):  # it is ending as it is
+            self._poll()
+            with suppress(KeyboardInterrupt):  # the rank is already ending
                 time.sleep(0.01)
         return not self._awaited
 
-    def _look(self) -> None:
-        """See whose notices have come."""
+    def _poll(self) -> None:
+        """Look for new notices."""
         for rank, (request, notice) in list(self._awaited.items()):
             try:
                 if request.Test():
                     self._seen[rank] = notice
                     del self._awaited[rank]
-            except LostRankError:  # it will not tell
+            except LostRankError:  # it sends no notice
                 del self._awaited[rank]
-            except BptError:  # out of reach
+            except BptError:  # it is unreachable
                 continue
 
     @property

@@ -1,9 +1,9 @@
 """Ring all-reduce, made of messages between neighbours (Patarasuk and Yuan 2009; Hybrid, section 3.2, Fig. 3).
 
-The ranks stand in a ring, and the buffer is cut into as many pieces as there are ranks. First (reduce-scatter) each
-piece goes once round the ring, from its rank on, and every rank adds its own numbers to it; the last one has the sum.
-Then (all-gather) the sums go round once more. Each rank sends 2 (P - 1) / P of the buffer and receives as much; no
-all-reduce can do with less. And it sends always to the same neighbour.
+The ranks form a ring, and the buffer is cut into as many pieces as there are ranks. First (reduce-scatter) each piece
+goes once round the ring, from its rank on, and every rank adds its own numbers to it; the last one has the sum. Then
+(all-gather) the sums go round once more. Each rank sends 2 (P - 1) / P of the buffer and receives as much; no
+all-reduce can do with less. A rank always sends to the same neighbour.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ import numpy as np
 from bpt.system.comm.base import Buffer, Request
 from bpt.system.comm.pieces import Messages, flat
 
-CHUNK = 2**20  # bytes of a message: one is added while the next is on its way, and stays in the cache for that
-AHEAD = 2  # messages that there is room for before they are added
-# Of two ranks on different hosts each is at both sides of the other. A receiver's word that it has room, without which
-# a library sends no long message, waits behind all that is on its way to the same rank, and in turn: half of the
-# bandwidth is left. So these make room for all messages before they wait for the first, of so many bytes at a time.
+CHUNK = 2**20  # bytes of a message: one is added, in the cache, while the next travels
+AHEAD = 2  # the number of messages that have buffers before they are added
+# With two ranks on different hosts each is both neighbours of the other. A library sends no long message before the
+# receiver reports a free buffer, and this report waits behind all messages to the same rank. In turns, half of the
+# bandwidth is lost. So these post buffers for all messages before they wait for the first, of this size at a time.
 BLOCK = 2**26
 
 
 def ring_allreduce(comm: Messages, buffer: Buffer) -> None:
     """Leave the sum over all ranks in ``buffer``, equal on all to the last bit; a collective call.
 
-    Each element is summed in the order of the ring, from a rank on that depends on where it stands. It does not matter
+    Each element is summed in the order of the ring, from a rank on that depends on its position. It does not matter
     whether sends wait for their receivers.
 
     Args:
-        comm: nobody else may send messages with its tag here meanwhile.
+        comm: the ranks; nobody else may send messages with its tag here meanwhile.
         buffer: C-contiguous, of one shape and dtype on all ranks; of any dtype that numpy adds, also those which MPI
             cannot sum. Pieces differ by one element at most, and may be empty.
     """
@@ -56,12 +56,12 @@ class _Ring:
         self._sent: list[Request] = []
 
     def run(self) -> None:
-        last = self._comm.size - 1  # step of the reduce-scatter; its piece is complete then
+        last = self._comm.size - 1  # the last step of the reduce-scatter, which completes its piece
         for chunk in self._piece(0):
             self._send(chunk)
         self._add([chunk for step in range(1, last + 1) for chunk in self._piece(step)])
-        # Sums are to overwrite what was sent. But those of the last piece, which are on their way already, the other
-        # rank takes only when it has come to here, too.
+        # Sums overwrite sent pieces. But the other rank takes those of the last piece, which already travel,
+        # only when it has reached this line, too.
         self._await_sent(but=len(self._piece(last)))
         passed_on = [chunk for step in range(last + 1, 2 * last) for chunk in self._piece(step)]
         self._take(passed_on, self._piece(2 * last))
@@ -71,7 +71,7 @@ class _Ring:
         return self._pieces[(self._comm.rank - step) % self._comm.size]
 
     def _add(self, chunks: list[Buffer]) -> None:
-        """Add own numbers to what comes, and send it on: the sums of the last piece, too."""
+        """Add own numbers to the incoming pieces, and send them on, including the sums of the last piece."""
         rooms = deque(np.empty_like(max(chunks, key=len)) for _ in chunks[: self._ahead])
         awaited, coming = iter(chunks), deque[tuple[Buffer, Buffer, Request]]()
         for chunk in chunks:
@@ -85,7 +85,7 @@ class _Ring:
             self._send(chunk)
 
     def _take(self, passed_on: list[Buffer], kept: list[Buffer]) -> None:
-        """Take over the sums that come, and send them on but for those that have been everywhere."""
+        """Copy the incoming sums, and send them on, except those that have been everywhere."""
         coming = [self._receive(chunk) for chunk in (*passed_on, *kept)]
         for number, (chunk, request) in enumerate(coming):
             request.Wait()
@@ -99,7 +99,7 @@ class _Ring:
         return chunk, self._comm.Irecv(chunk, self._left)
 
     def _await_sent(self, but: int = 0) -> None:
-        """Wait for all that was sent, but for so many of the last."""
+        """Wait for all sent messages except this number of the last ones."""
         awaited = len(self._sent) - but
         for request in self._sent[:awaited]:
             request.Wait()

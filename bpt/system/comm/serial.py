@@ -1,4 +1,4 @@
-"""SerialCommunicator: one rank, alone. Nothing is sent, and mpi4py is not needed."""
+"""SerialCommunicator: a single rank. Nothing is sent, and mpi4py is not needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bpt.system.events.bus import EventBus
 
 
 class SerialCommunicator(Communicator):
-    """The only rank of its group: sums are what they are, and everything arrives at once."""
+    """The only rank of its group: sums do not change buffers, and everything arrives at once."""
 
     coords: tuple[int, ...] = ()
 
@@ -42,7 +42,6 @@ class SerialCommunicator(Communicator):
         return cart
 
     def Sub(self, remain_dims: Sequence[bool]) -> SerialCommunicator:
-        """See Cartesian."""
         return SerialCommunicator(self.events)
 
     def Split_type_shared(self) -> SerialCommunicator:
@@ -100,7 +99,7 @@ class SerialCommunicator(Communicator):
 
 
 class AbsentRanks(SerialCommunicator):
-    """Rank 0 of ``size`` ranks, the others of which there are not: all that they send is here at once, and zeros."""
+    """Rank 0 of ``size`` ranks, of which the others do not exist: their messages are zeros and arrive at once."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -114,7 +113,7 @@ class AbsentRanks(SerialCommunicator):
 
 
 class _SerialWindow(Window):
-    """Memory of one rank, whose threads may wait for each other; Python's own lock keeps loads and stores in order."""
+    """Memory of one rank, whose threads may wait for each other. Python's lock keeps loads and stores in order."""
 
     def Sync(self) -> None:
         pass

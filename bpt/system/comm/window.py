@@ -1,10 +1,10 @@
 """Window: memory that the ranks of one host share, with the names of MPI's windows.
 
-Each rank has a part of its own, and all see all parts. Numbers alone tell a reader nothing of their age: a writer
-stores them, then stores a mark (a count, a flag) in the window, and calls ``Sync``; a reader ``wait``s for the mark.
+Each rank has its own part, and all see all parts. The numbers do not show their age. So a writer stores them, then
+stores a mark (a count, a flag) in the window, and calls ``Sync``; a reader ``wait``s for the mark.
 
 All methods but ``Free`` may be called from any thread of a rank, several at once, while others are in calls of
-communicators; in MPI that is so where ``Communicator.concurrent`` is true.
+communicators. In MPI this holds where ``Communicator.concurrent`` is true.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from bpt.base.errors import LostRankError
 Memory = NDArray[np.uint8]
 Call = Callable[[str], AbstractContextManager[object]]
 
-LINE = 64  # bytes: where a part starts is a multiple, so that no two parts are in one line of a cache
-SLACK = LINE - 1  # bytes more that memory must have for ``aligned``
+LINE = 64  # bytes; each part starts at a multiple, so that no two parts share a line of a cache
+SLACK = LINE - 1  # the extra bytes that ``aligned`` needs
 
-# Seconds between two looks of ``wait``: at first, and at most.
+# Seconds between two checks of ``wait``: the first value, and the largest.
 _FIRST, _LAST = 5e-5, 5e-4
-# Seconds of waiting after which, again and again, the other ranks' life is looked after.
+# Seconds of waiting between two checks whether the other ranks live.
 _DOUBT = 0.2
 
 
 class Window(ABC):
-    """See the file's docstring. Made by ``Communicator.Allocate_shared``.
+    """Memory that the ranks of one host share. ``Communicator.Allocate_shared`` makes it.
 
     Args:
-        parts: each rank's memory, in order of rank.
-        call: counts what runs inside under a method's name, see Communicator.
+        parts: the memory of each rank, in order of rank.
+        call: records the code inside under a method's name, as in Communicator.
     """
 
     def __init__(self, parts: Sequence[Memory], call: Call) -> None:
@@ -49,31 +49,31 @@ class Window(ABC):
 
     @abstractmethod
     def Sync(self) -> None:
-        """Let the others see what this rank has stored before, and this rank what they stored before their Sync.
+        """Show the others this rank's earlier stores, and this rank the stores before their Sync.
 
-        A waiting rank may look again only then: whoever changes what a ``done`` depends on calls it afterwards.
+        Only then does a waiting rank look again: whoever changes an input of a ``done`` calls it afterwards.
         """
 
     def wait(self, done: Callable[[], bool]) -> None:
-        """Return as soon as ``done()`` is true, without using up the core; counted as "wait".
+        """Return as soon as ``done()`` is true, without using up the core; recorded as "wait".
 
         Args:
-            done: looks at the window. Called again and again by this thread, with a ``Sync`` before, until it is true;
-                it must neither wait nor communicate.
+            done: reads the window. This thread calls it repeatedly, each time after a ``Sync``, until it is true. It
+                must neither wait nor communicate.
 
         Raises:
             LostRankError: a rank of the window is gone. A failure that leaves it alive ends the wait with the job, as
-                any call's.
+                in any call.
         """
         with self._call("wait"):
             self._wait(done)
 
     @abstractmethod
     def Free(self) -> None:
-        """Give the memory back; a collective call. Nothing of it may be used afterwards, on no rank.
+        """Free the memory; a collective call. No rank may use any of it afterwards.
 
-        Only where windows come and go it must be called: what is left when the process ends goes with it, in good
-        order or not. A run that fails does not come here.
+        This is necessary only where windows come and go: the end of the process frees the others. A run that fails does
+        not call this.
         """
 
     def _wait(self, done: Callable[[], bool]) -> None:
@@ -83,29 +83,30 @@ class Window(ABC):
             if now - asked > _DOUBT:
                 asked = now
                 lost = self._lost()
-                if lost and self._look(done):  # it had done its part before
+                if lost and self._look(done):  # it had stored its mark before
                     return
                 if lost:
                     raise lost
-            # Each look takes the core and the interpreter from the thread that computes. This adds a third at most.
+            # Each check takes the core and the interpreter from the computing thread. This adds a third at most.
             time.sleep(min(max(_FIRST, (now - start) / 3), _LAST))
 
     def _look(self, done: Callable[[], bool]) -> bool:
         self.Sync()
         if not done():
             return False
-        self.Sync()  # what is read next must not have been loaded before the mark was seen
+        self.Sync()  # later reads must not have been loaded before the mark
         return True
 
     def _lost(self) -> LostRankError | None:
-        """Return why nobody need be waited for any more; ``None``: there is no such reason."""
+        """Return why waiting is useless; ``None`` if it is not."""
         return None
 
 
 def aligned(memory: Memory, nbytes: int) -> Memory:
-    """``nbytes`` of ``memory``, which has SLACK more, from a multiple of LINE on.
+    """Return ``nbytes`` of ``memory``, which is longer by SLACK, from a multiple of LINE on.
 
-    The same bytes in all processes that share them: memory is mapped by pages, so that the rest is everywhere equal.
+    The result is the same bytes in all processes that share them: memory is mapped by pages, so the remainder is equal
+    everywhere.
     """
     start = -memory.ctypes.data % LINE
     assert memory.size >= start + nbytes

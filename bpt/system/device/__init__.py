@@ -1,4 +1,4 @@
-"""The device that a process computes on: which it is, its streams and events, and host memory that it can copy from."""
+"""The device on which a process computes: its choice, its streams and events, and host memory for its copies."""
 
 from bpt.system.device.choose import (
     CPU,

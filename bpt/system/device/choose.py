@@ -20,19 +20,19 @@ CPU = torch.device("cpu")
 
 
 def choose_device(plan: RunPlan | None = None, gpu: str = "", local_rank: int = 0, local_size: int = 1) -> torch.device:
-    """Return the device that ``--gpu`` or else the solver asks for.
+    """Return the device that ``--gpu`` or else the solver requests.
 
-    As in ``caffe train`` a GPU is used if ``--gpu`` is given or the solver *sets* ``solver_mode: GPU``
-    (the field's default does not count); ``device_id`` then tells which. Ranks on one machine take the devices in
-    turn, those of ``--gpu`` or else all from ``device_id`` on.
+    As in ``caffe train`` a GPU is used if ``--gpu`` is given or the solver *sets* ``solver_mode: GPU`` (the field's
+    default does not count). ``device_id`` then selects it. Ranks on one machine take the devices in turn: those of
+    ``--gpu``, or else all from ``device_id`` on.
 
     Args:
         gpu: the flag's text: "", "all", or numbers separated by commas.
-        local_rank: which of the ranks on this machine this is.
-        local_size: how many there are.
+        local_rank: the number of this rank among the ranks of this machine.
+        local_size: the number of these ranks.
 
     Raises:
-        UserError: no such device, or more than there are ranks to use them.
+        UserError: no such device, or more devices than ranks.
     """
     if gpu:
         wanted = gpu
@@ -70,40 +70,40 @@ def _numbers(wanted: str, available: int) -> list[int]:
 
 
 def use_line(device: torch.device) -> str:
-    """Return the line in which Caffe logs what it computes on."""
+    """Return the line in which Caffe logs its device."""
     return "Use CPU." if device.type == "cpu" else f"Use GPU with device ID {device.index}"
 
 
 def clock_of(device: torch.device) -> float | None:
-    """MHz × multiprocessors of a GPU, a rough measure of its power; ``None`` for a CPU, 0 if it cannot be read."""
+    """Return MHz × multiprocessors of a GPU, a rough measure of its power; ``None`` for a CPU, 0 if unreadable."""
     if device.type != "cuda":
         return None
     properties = torch.cuda.get_device_properties(device)
-    kilohertz = float(getattr(properties, "clock_rate", 0))  # old torch does not tell
+    kilohertz = float(getattr(properties, "clock_rate", 0))  # old versions of torch do not have it
     return kilohertz / 1000 * properties.multi_processor_count
 
 
 def memory_of(device: torch.device) -> int:
-    """Return bytes of memory that the device has, used or not."""
+    """Return the device's total memory in bytes, used or not."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done all work queued so far; nothing to wait for on a CPU."""
+    """Wait until the device has done all work queued so far. A CPU has nothing to wait for."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def finish(device: torch.device) -> None:
-    """Wait until the device has done what the calling thread has queued; work of other streams may go on."""
+    """Wait until the device has done the work that the calling thread has queued. Other streams may continue."""
     if device.type == "cuda":
         torch.cuda.current_stream(device).synchronize()
 
 
 def describe_devices(only: torch.device | None = None) -> list[str]:
-    """One line for each device of this machine, or for ``only``."""
+    """Return one line for each device of this machine, or for ``only``."""
     lines = []
     for number in range(torch.cuda.device_count()):
         if only is None or only.index == number:
@@ -130,7 +130,7 @@ def computing_stream(device: torch.device) -> Stream:
 
     On a CPU that is the caller itself: work is done at once, events are reached when recorded, ``after`` waits. On CUDA
     it is torch's current stream: work enqueues, and ``after`` lets the device wait, not the caller. In both cases
-    what work or ``after`` raises is raised in the caller.
+    errors of work or ``after`` are raised in the caller.
     """
     return CurrentStream(device) if device.type == "cuda" else NullStream()
 
@@ -139,10 +139,10 @@ def new_stream(device: torch.device, name: str) -> Stream:
     """Return a stream beside the one on which ``device`` computes.
 
     A thread, started at the first ``run`` or ``after``, does the work, without recording for gradients. On CUDA it
-    enqueues to a stream of the device that is the stream's own, so copies go on while the device computes.
+    enqueues to its own stream of the device, so copies run while the device computes.
 
     Args:
-        device: the device that this process computes on.
-        name: what the thread is called, before the name of the thread that calls this: "D2H of MainThread".
+        device: the device on which this process computes.
+        name: the first part of the thread's name, before the name of the calling thread: "D2H of MainThread".
     """
     return SideStream(device, name) if device.type == "cuda" else ThreadStream(name)

@@ -1,4 +1,4 @@
-"""Streams of a CUDA device: the one that the caller computes on, and one beside it that a thread feeds."""
+"""Streams of a CUDA device: the one on which the caller computes, and one beside it that a thread feeds."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from bpt.system.device.streams import StreamEvent, reached
 class CudaEvent:
     """An event of a device; ``recorded`` is reached when the stream's thread has recorded it there.
 
-    Until then the device's event counts as reached: asking or awaiting it any earlier would let everything pass.
+    Until then the device's event counts as reached, so an earlier question or wait would pass everything.
     """
 
     def __init__(self, recorded: Mark) -> None:
         self._recorded = recorded
-        # Blocking: who waits sleeps, as the cores have other work.
+        # Blocking: a waiting thread sleeps, since the cores have other work.
         self._event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
 
     def wait(self) -> None:
-        """Block the calling thread until the device has come here; raise what the work before raised."""
+        """Block the calling thread until the device reaches the event; raise the error of the work before it."""
         self._recorded.wait()
         self._event.synchronize()
 
@@ -34,19 +34,19 @@ class CudaEvent:
         return self._recorded.done() and bool(self._event.query())  # type: ignore[no-untyped-call]
 
     def hold(self, stream: torch.cuda.Stream) -> None:
-        """Let the device wait before it goes on with ``stream``; the caller waits only until the event is recorded."""
+        """Let the device wait before it continues ``stream``. The caller waits only until the event is recorded."""
         self._recorded.wait()
         stream.wait_event(self._event)
 
     def mark(self, stream: torch.cuda.Stream) -> None:
-        """Record the event: the device comes here when it is done with all that ``stream`` has so far."""
+        """Record the event, which the device reaches after all current work of ``stream``."""
         self._event.record(stream)
 
 
 class CurrentStream:
-    """The stream that is current in the calling thread at each call: where torch computes.
+    """The stream that is current in the calling thread at each call, on which torch computes.
 
-    Work that raises does so in the caller, and the stream does not fail by it.
+    Errors of work are raised in the caller, and the stream does not fail.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -57,30 +57,30 @@ class CurrentStream:
         work()
 
     def submit(self, work: Work) -> StreamEvent:
-        """Call ``work``, and record."""
+        """Call ``work``, and record an event."""
         work()
         return self.record()
 
     def after(self, event: StreamEvent) -> None:
-        """Let the device wait for ``event``, or the caller if it is none of a device."""
+        """Let the device wait for ``event``, or the caller if it is not a device's event."""
         _hold(torch.cuda.current_stream(self._device), event)
 
     def record(self) -> StreamEvent:
-        """Return an event that is reached when the device has done what is enqueued so far."""
+        """Return an event that is reached when the device has done all work enqueued so far."""
         event = CudaEvent(reached())
         event.mark(torch.cuda.current_stream(self._device))
         return event
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there is nothing to end."""
 
 
 class SideStream:
-    """A stream of the device beside that on which it computes, and the thread that feeds it.
+    """A stream of the device beside the one on which it computes, and the thread that feeds it.
 
     Args:
         device: the CUDA device.
-        name: what the thread is called, before the name of the thread that made the stream.
+        name: the first part of the thread's name, before the name of the thread that made the stream.
     """
 
     def __init__(self, device: torch.device, name: str) -> None:
@@ -90,11 +90,11 @@ class SideStream:
         self._stop = weakref.finalize(self, self._worker.stop)
 
     def run(self, work: Work) -> None:
-        """Let the thread call ``work``; what it enqueues goes to this stream."""
+        """Let the thread call ``work``, which enqueues to this stream."""
         self._worker.submit(work)
 
     def submit(self, work: Work) -> StreamEvent:
-        """Let the thread call ``work``, and record behind it."""
+        """Let the thread call ``work``, and record an event after it."""
         mark = Mark()
         event = CudaEvent(mark)
 
@@ -106,11 +106,11 @@ class SideStream:
         return event
 
     def after(self, event: StreamEvent) -> None:
-        """Let the device wait for ``event``, or the thread if it is none of a device."""
+        """Let the device wait for ``event``, or the thread if it is not a device's event."""
         self._worker.submit(functools.partial(_hold, self._stream, event))
 
     def record(self) -> StreamEvent:
-        """Return an event that is reached when the device has done what the thread was given so far."""
+        """Return an event that is reached when the device has done all work of the thread so far."""
         if self._worker.untouched:
             return reached()
         mark = Mark()
@@ -119,19 +119,19 @@ class SideStream:
         return event
 
     def close(self) -> None:
-        """End the thread once what it is at is done; the device goes on with what is enqueued."""
+        """End the thread after its current work. The device continues with the enqueued work."""
         self._stop()
 
 
 @contextmanager
 def _feeding(stream: torch.cuda.Stream) -> Iterator[None]:
-    """Return settings of the thread: ``stream`` and its device are current, and nothing is recorded for gradients."""
+    """Return the settings of the thread: ``stream`` and its device are current, and no gradients are recorded."""
     with torch.no_grad(), torch.cuda.stream(stream):
         yield
 
 
 def _hold(stream: torch.cuda.Stream, event: StreamEvent) -> None:
-    """Let what ``stream`` gets from now on start when ``event`` is reached."""
+    """Let later work of ``stream`` start when ``event`` is reached."""
     if isinstance(event, CudaEvent):
         event.hold(stream)
     else:

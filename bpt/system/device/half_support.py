@@ -1,7 +1,7 @@
-"""Whether a device can compute in half precision: it has instructions for it, and its kernels agree with float32.
+"""Support of half precision: whether a device has instructions for it, and its kernels agree with float32.
 
-A CPU without instructions for bfloat16 takes several times as long by it as in float32. And kernels have been wrong:
-those of some versions of torch and oneDNN gave other numbers for some shapes, so a few of each kind are tried.
+A CPU without instructions for bfloat16 needs several times as long as in float32. Some versions of torch and oneDNN had
+kernels with wrong numbers for some shapes, so a few of each kind are tested.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}  # of x86, and of ARM, by Linux's names
-AGREE = 2**-6  # of the largest number: what is summed in float32 and rounded once differs by half of 2**-7 at most
+AGREE = 2**-6  # relative to the largest number; a sum in float32 that is rounded once differs by half of 2**-7 at most
 SIZES = ((1, 1, 0, 1), (3, 1, 1, 1), (5, 2, 2, 1), (3, 1, 1, 4), (3, 2, 1, 32))  # kernel, stride, pad, group
 CHANNELS = 32
 
@@ -22,16 +22,16 @@ CHANNELS = 32
 def without_half(device: torch.device, dtype: torch.dtype) -> str:
     """Return why ``device`` cannot compute in ``dtype``, bfloat16 or float16; empty if it can."""
     if device.type == "cpu" and dtype == torch.float16:
-        return "CPUs multiply no float16; BFLOAT16 is for them"
+        return "CPUs have no float16 products; use BFLOAT16"
     if device.type == "cpu" and not has_instructions():
         return "this CPU has no instruction for bfloat16 (avx512_bf16, amx_bf16, or ARM's bf16)"
     if device.type == "cuda" and dtype == torch.bfloat16 and not torch.cuda.is_bf16_supported(False):
-        return "this GPU has no instruction for bfloat16; FLOAT16 is for it"
+        return "this GPU has no instruction for bfloat16; use FLOAT16"
     return disagreement(device, dtype)
 
 
 def has_instructions() -> bool:
-    """Return whether this CPU multiplies bfloat16. Where Linux does not tell, it is taken for granted."""
+    """Return whether this CPU has instructions for bfloat16. Where Linux does not say, it is assumed."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -41,16 +41,16 @@ def has_instructions() -> bool:
 
 @cache
 def disagreement(device: torch.device, dtype: torch.dtype) -> str:
-    """Return which kernels do not compute in ``dtype`` what they compute in float32; empty if all do."""
+    """Return which kernels do not compute in ``dtype`` what they compute in float32; empty if all agree."""
     for name, half, single in _trials(device, dtype):
-        apart = (half.float() - single).abs().max().item()
-        if not apart <= AGREE * single.abs().max().item():  # NaN is no agreement
-            return f"its {name} in {str(dtype).removeprefix('torch.')} disagrees with float32 by {apart:.2g}"
+        error = (half.float() - single).abs().max().item()
+        if not error <= AGREE * single.abs().max().item():  # NaN is a disagreement, too
+            return f"its {name} in {str(dtype).removeprefix('torch.')} disagrees with float32 by {error:.2g}"
     return ""
 
 
 def _trials(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Yield what is computed, in half precision, and in float32 from the same numbers: tops, diffs and gradients."""
+    """Yield pairs of results, in half precision and in float32 from the same numbers: tops, diffs and gradients."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(*shape: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""How much memory a process has taken at most, and how much it can still get."""
+"""The peak memory of a process, and the memory that it can still get."""
 
 from __future__ import annotations
 
@@ -12,70 +12,70 @@ from bpt.system.device import memory_of
 
 _PROC = Path("/proc")
 _CGROUP = Path("/sys/fs/cgroup")
-_UNLIMITED = 2**60  # what version 1 shows where no limit is set is about 2^63
+_UNLIMITED = 2**60  # without a limit, version 1 shows about 2^63
 
 
 class Memory:
     """The memory of a process on its device.
 
     Args:
-        device: where it computes.
-        sharers: how many processes share that memory; what is free is divided among them.
+        device: the device on which it computes.
+        processes: the number of processes that share that memory; free memory is divided among them.
     """
 
-    def __init__(self, device: torch.device, sharers: int = 1) -> None:
+    def __init__(self, device: torch.device, processes: int = 1) -> None:
         self._device = device
-        self._sharers = sharers
+        self._processes = processes
 
     def reset(self) -> None:
         """Forget the peak so far."""
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
             return
-        with contextlib.suppress(OSError):  # without it the peak is that since the process began
+        with contextlib.suppress(OSError):  # without this the peak is that since the start of the process
             (_PROC / "self/clear_refs").write_text("5")
 
     @property
     def peak(self) -> int:
-        """Bytes taken at most since ``reset``."""
+        """Return the largest number of bytes in use since ``reset``."""
         if self._device.type == "cuda":
             return torch.cuda.max_memory_allocated(self._device)
         return _field(_PROC / "self/status", "VmHWM") or 0
 
     @property
     def room(self) -> int:
-        """Bytes that this process can take besides its peak."""
+        """Return the bytes that this process can take besides its peak."""
         if self._device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(self._device)
             idle = torch.cuda.memory_reserved(self._device) - self.peak
-            return free // self._sharers + idle
+            return free // self._processes + idle
         given_back = self.peak - (_field(_PROC / "self/status", "VmRSS") or 0)
-        return max(0, available() // self._sharers - max(0, given_back))
+        return max(0, available_memory() // self._processes - max(0, given_back))
 
 
-def available() -> int:
-    """Return bytes of main memory that processes here can still get: of the machine, and of the cgroups they are in."""
+def available_memory() -> int:
+    """Return the bytes of main memory that processes here can still get, from the machine and from their cgroups."""
     machine = _field(_PROC / "meminfo", "MemAvailable")
     if machine is None:
-        machine = memory_of(torch.device("cpu")) // 2  # an old or another system does not tell
+        machine = memory_of(torch.device("cpu")) // 2  # an old or another system does not report it
     return min([machine, *_cgroup_rooms()])
 
 
-def obtainable(device: torch.device) -> int:
-    """Return bytes of the device's memory that this process can have, what it has already counted."""
+def obtainable_memory(device: torch.device) -> int:
+    """Return the bytes of the device's memory that this process can have, including what it already has."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device)
-    return available() + (_field(_PROC / "self/status", "VmRSS") or 0)
+    return available_memory() + (_field(_PROC / "self/status", "VmRSS") or 0)
 
 
-def installed() -> int:
-    """Bytes of main memory for processes here, used or not: of the machine, or what a cgroup they are in may have."""
+def installed_memory() -> int:
+    """Return the bytes of main memory for processes here, used or not: the machine's, or the limit of a cgroup."""
     return min([memory_of(torch.device("cpu")), *(limit for _, _, limit in _cgroup_limits())])
 
 
 def _field(path: Path, name: str) -> int | None:
-    """Return bytes that a line ``name:  123 kB`` of a file tells; ``None`` if there is none."""
+    """Return the bytes in the line ``name:  123 kB`` of a file; ``None`` if there is none."""
     with contextlib.suppress(OSError):
         for line in path.read_text().splitlines():
             if line.startswith(f"{name}:"):
@@ -84,7 +84,7 @@ def _field(path: Path, name: str) -> int | None:
 
 
 def _cgroup_rooms() -> Iterator[int]:
-    """Yield what is left of each memory limit that this process is under."""
+    """Yield the remainder of each memory limit that applies to this process."""
     for folder, usage, limit in _cgroup_limits():
         with contextlib.suppress(OSError, ValueError):
             yield max(0, limit - int((folder / usage).read_text()) + _reclaimable(folder))
@@ -120,6 +120,6 @@ def _cgroup_files() -> Iterator[tuple[Path, str, str]]:
 
 
 def _reclaimable(folder: Path) -> int:
-    """Return bytes of cached files, which count as used but are given up when memory is wanted."""
+    """Return the bytes of cached files, which count as used but are released on demand."""
     sizes = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
     return int(sizes.get("total_inactive_file", sizes.get("inactive_file", 0)))

@@ -14,21 +14,22 @@ _ALREADY_REGISTERED = 712  # cudaErrorHostMemoryAlreadyRegistered: another threa
 
 
 def pin(memory: torch.Tensor, device: torch.device) -> Callable[[], None]:
-    """Page-lock host memory, so that ``device`` copies from and to it fast and beside other work.
+    """Page-lock host memory, so that ``device`` copies from and to it fast, concurrently with other work.
 
-    Nothing to do for a CPU and for memory of 0 bytes. Where it is not possible, a warning says so and the memory is
-    used as it is: copies are right, but slower and not hidden.
+    For a CPU and for memory of 0 bytes this does nothing. Where it is impossible, a warning says so, and the memory is
+    used unchanged. Copies are then correct, but slower and not hidden.
 
     Args:
-        memory: contiguous, in host memory; also memory that several processes share, each of which pins it. What is
-            pinned already, by another thread, stays as it is. A copy must not cross the borders of what was pinned.
+        memory: contiguous host memory. It may be shared by several processes, each of which pins it. Memory that
+            another thread has pinned stays unchanged. A copy must not cross the borders of pinned memory.
+        device: the device of the process.
 
     Returns:
-        What undoes it, to be called once, when no copy is under way and before the memory is given back.
+        A function that undoes it, to be called once, when no copy is active and before the memory is freed.
     """
     size = memory.numel() * memory.element_size()
     if device.type != "cuda" or not size:
-        return _nothing
+        return _no_undo
     assert memory.device.type == "cpu" and memory.is_contiguous()
     with torch.cuda.device(device):
         runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
@@ -44,7 +45,7 @@ def pin(memory: torch.Tensor, device: torch.device) -> Callable[[], None]:
             code,
             device,
         )
-    return _nothing
+    return _no_undo
 
 
 def _unpin(memory: torch.Tensor, device: torch.device) -> None:
@@ -56,13 +57,13 @@ def _unpin(memory: torch.Tensor, device: torch.device) -> None:
 
 
 def _forget_error(device: torch.device) -> None:
-    """Clear the error that the CUDA runtime keeps: else the next kernel, of whatever layer, would be said to fail.
+    """Clear the error that the CUDA runtime keeps; otherwise the next kernel, of any layer, would seem to fail.
 
-    torch offers no call for that, but looks at the error, and clears it, when it starts a kernel.
+    torch offers no call for that, but reads the error, and clears it, when it starts a kernel.
     """
     with contextlib.suppress(RuntimeError):
         torch.empty(1, device=device).fill_(0)
 
 
-def _nothing() -> None:
-    """Undoes nothing."""
+def _no_undo() -> None:
+    """Do nothing: there is nothing to undo."""

@@ -13,11 +13,11 @@ from torch.multiprocessing.reductions import reduce_tensor
 
 @dataclass(frozen=True)
 class Handle:
-    """Names a tensor for other processes; can be pickled.
+    """A name of a tensor for other processes; it can be pickled.
 
     Attributes:
-        device: index, and the device's own name, which tells whether that index means the same elsewhere.
-        build: makes the tensor, of ``arguments``.
+        device: the index of the device and its own name, which shows whether the index means the same elsewhere.
+        build: makes the tensor from ``arguments``.
     """
 
     device: tuple[int, str]
@@ -26,21 +26,18 @@ class Handle:
 
 
 def share(tensor: Tensor) -> Handle | None:
-    """Return a handle of ``tensor``, which must live as long as somebody has it open.
-
-    ``None``: this cannot be done here.
-    """
+    """Return a handle of ``tensor``, which must live as long as anybody has it open; ``None`` if impossible here."""
     if tensor.device.type != "cuda":
         return None
     try:
         build, arguments = reduce_tensor(tensor)  # type: ignore[no-untyped-call]
         return Handle(_device_of(tensor.device.index), build, arguments)
-    except (RuntimeError, AttributeError):  # such as from an allocator without handles, or no such name of a device
+    except (RuntimeError, AttributeError):  # for example, the allocator has no handles, or torch has no such function
         return None
 
 
 def open_shared(handle: Handle | None) -> Tensor | None:
-    """Return the tensor of another process; ``None``: it cannot be reached from here."""
+    """Return the tensor of another process; ``None`` if it cannot be reached from here."""
     try:
         if handle is None or _device_of(handle.device[0]) != handle.device:
             return None

@@ -1,4 +1,4 @@
-"""What a stream and an event are, on any device; and those of a CPU: the caller itself, and a thread beside it."""
+"""Streams and events of any device; and those of a CPU: the caller itself, and a thread beside it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from bpt.base.worker_thread import Mark, Work, WorkerThread
 
 
 class StreamEvent(Protocol):
-    """A point in a stream: it is reached when all that the stream was given before it is done."""
+    """A point in a stream. It is reached when all work that the stream received before it is done."""
 
     def wait(self) -> None:
         """Block the calling thread until the event is reached.
 
         Raises:
-            Exception: what the work before it raised; the same one on every call.
-            RunError: the stream was closed or forgotten before it came here.
+            Exception: the error of the work before it; the same one on every call.
+            RunError: the stream was closed or forgotten before it reached the event.
         """
 
     def done(self) -> bool:
@@ -26,35 +26,35 @@ class StreamEvent(Protocol):
 
 
 class Stream(Protocol):
-    """Does what it is given one after the other, beside other streams.
+    """A queue of work, done in order, concurrently with other streams.
 
-    A stream whose work fails stays failed: what it is given from then on is skipped, and every event recorded since
-    raises what the work raised, as does the work of streams that go on ``after`` such an event.
+    A stream whose work fails stays failed. It skips all further work, and every event recorded since raises the same
+    error. So does the work of streams that continue ``after`` such an event.
 
     A stream may be used from any thread; the order is that of the calls.
     """
 
     def run(self, work: Work) -> None:
-        """Do ``work`` when all that was submitted before is done; return at once.
+        """Do ``work`` when all earlier work is done; return at once.
 
-        On a CUDA device work that copies or computes there only *enqueues*, so it returns long before the device is
-        done. Memory that it uses must stay until an event recorded after it is reached: torch's allocator gives freed
-        memory to the stream that it came from, which does not wait for this one.
+        On a CUDA device, work that copies or computes there only *enqueues*, so it returns long before the device is
+        done. Its memory must stay until an event recorded after it is reached. torch's allocator gives freed memory to
+        the stream that it came from, which does not wait for this one.
         """
 
     def submit(self, work: Work) -> StreamEvent:
-        """``run`` and ``record`` in one, at the price of one: the thread is woken once."""
+        """Run ``work`` and record an event, but wake the thread only once."""
 
     def after(self, event: StreamEvent) -> None:
-        """What is submitted from now on starts when ``event``, of any stream, is reached."""
+        """Let all later work start only when ``event``, of any stream, is reached."""
 
     def record(self) -> StreamEvent:
-        """Return an event that is reached when all that was submitted so far is done."""
+        """Return an event that is reached when all earlier work is done."""
 
     def close(self) -> None:
-        """End the stream once what it is at is done, without waiting for that.
+        """End the stream after its current work, without waiting for that.
 
-        What it has not begun is dropped, and events not reached by then raise ``RunError``. A stream that is
+        Work that has not begun is dropped, and events not reached by then raise ``RunError``. A stream that is
         forgotten closes itself. Closing twice is allowed.
         """
 
@@ -63,11 +63,11 @@ class NullStream:
     """The caller itself: work is done, and events are waited for, at once."""
 
     def run(self, work: Work) -> None:
-        """Do ``work``; what it raises is raised here, and the stream does not fail by it."""
+        """Do ``work``. Its errors are raised here, and the stream does not fail."""
         work()
 
     def submit(self, work: Work) -> StreamEvent:
-        """Do ``work``; the event is reached."""
+        """Do ``work`` and return an event that is reached."""
         work()
         return reached()
 
@@ -80,14 +80,14 @@ class NullStream:
         return reached()
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there is nothing to end."""
 
 
 class ThreadStream:
     """A host thread beside the caller's, started at the first ``run`` or ``after``.
 
     Args:
-        name: what the thread is called, before the name of the thread that made the stream.
+        name: the first part of the thread's name, before the name of the thread that made the stream.
     """
 
     def __init__(self, name: str) -> None:
@@ -115,11 +115,11 @@ class ThreadStream:
         if self._worker.untouched:
             return reached()
         mark = Mark()
-        self._worker.submit(_nothing, mark)
+        self._worker.submit(_no_work, mark)
         return mark
 
     def close(self) -> None:
-        """End the thread once what it is at is done."""
+        """End the thread after its current work."""
         self._stop()
 
 
@@ -130,5 +130,5 @@ def reached() -> Mark:
     return mark
 
 
-def _nothing() -> None:
-    """The work of a mark alone."""
+def _no_work() -> None:
+    """Do nothing: the work of an event alone."""

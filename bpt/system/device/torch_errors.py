@@ -1,4 +1,4 @@
-"""What torch raises from a kernel, as errors that say where in the net it happened."""
+"""Errors of torch's kernels, translated to errors that name the place in the net."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from torch import Tensor
 
 from bpt.base.errors import RunError
 
-# How torch's allocators begin what they say: that of a CPU has no exception type of its own.
+# The first words of the errors of torch's allocators; the CPU's has no exception type of its own.
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether ``error`` says that there is not enough memory, on whatever device."""
+    """Return whether ``error`` means that there is not enough memory, on any device."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
 
 
 def kernel_error(where: str, error: BaseException, bottoms: Sequence[Tensor] = ()) -> RunError:
-    """Return the RunError for what torch raised at ``where`` in the net, in one line.
+    """Return the RunError for torch's ``error`` at ``where`` in the net, in one line.
 
     Args:
-        bottoms: what the layer computed from; their shapes are shown.
+        bottoms: the bottoms of the layer; the message shows their shapes.
     """
     given = f" (bottoms of shape {', '.join(str(tuple(b.shape)) for b in bottoms)})" if bottoms else ""
     if is_out_of_memory(error):

@@ -1,1 +1,1 @@
-"""What happened when: events of instructions and of messages, and what makes sums of them."""
+"""Events of instructions and of messages, and the sinks that sum them."""

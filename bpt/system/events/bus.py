@@ -1,4 +1,4 @@
-"""EventBus: takes the events of a rank to whoever wants them."""
+"""EventBus: passes the events of a rank to their sinks."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _NOTHING = nullcontext()
 
 
 class EventBus:
-    """The events of one rank, from all its threads, for the sinks that are there at the time.
+    """The events of one rank, from all its threads, for its current sinks.
 
-    A sink is called by the thread that an event is of, when that is over, one at a time; it must be quick. Without
-    sinks nothing is noted but in the flight recorder, if there is one.
+    The thread of an event calls each sink when the event ends, one sink at a time. A sink must be quick. Without sinks,
+    events are recorded only in the flight recorder, if there is one.
 
     Args:
-        rank: whose events these are.
-        flight: keeps the last of them.
+        rank: the rank of these events.
+        flight: the recorder of the last events.
 
     Attributes:
-        before_end: called at the end of each instruction, such as to wait for a device that goes on by
-            itself, whose work would appear in a later one.
+        before_end: called at the end of each instruction, for example to wait for an asynchronous device, whose work
+            would otherwise count in a later instruction.
     """
 
     def __init__(self, rank: int = 0, flight: FlightRecorder | None = None) -> None:
@@ -45,13 +45,13 @@ class EventBus:
         self._sinks: tuple[Sink, ...] = ()
         self._coarse: tuple[Sink, ...] = ()
         self._lock = threading.Lock()
-        self._here = _Here({})
+        self._here = _ThreadState({})
 
     def add(self, sink: S, coarse: bool = False) -> S:
-        """Let ``sink`` have the events from now on; returns it.
+        """Give the events from now on to ``sink``, and return it.
 
         Args:
-            coarse: it is content if a forward and a backward pass are one instruction, where that is faster.
+            coarse: whether a forward and a backward pass may be one instruction, where that is faster.
         """
         with self._lock:
             self._sinks = (*self._sinks, sink)
@@ -59,7 +59,7 @@ class EventBus:
         return sink
 
     def remove(self, sink: Sink) -> None:
-        """Let ``sink`` have no more; one that is not there is passed over."""
+        """Give no more events to ``sink``. An unknown sink is ignored."""
         with self._lock:
             self._sinks, self._coarse = (
                 tuple(each for each in sinks if each is not sink) for sinks in (self._sinks, self._coarse)
@@ -67,7 +67,7 @@ class EventBus:
 
     @contextmanager
     def into(self, sink: S) -> Iterator[S]:
-        """Let ``sink`` have the events of what runs inside."""
+        """Give the events of the code inside to ``sink``."""
         self.add(sink)
         try:
             yield sink
@@ -75,25 +75,25 @@ class EventBus:
             self.remove(sink)
 
     def during(self, what: Action, layers_of: LayersOf | None = None) -> AbstractContextManager[object]:
-        """Note ``what``, which the calling thread does inside, and the calls in it.
+        """Record ``what``, which the calling thread does inside, and the calls in it.
 
         Args:
-            layers_of: says what a segment is made of; asked at the end.
+            layers_of: returns the description of a segment's layers; called at the end.
         """
         return _Span(self, what, "", True, layers_of) if self._sinks or self.flight else _NOTHING
 
     def part_of(self, what: Action, message: str = "") -> AbstractContextManager[object]:
-        """Note the calls inside as those of ``what``, and of a message of it; not ``what`` itself."""
+        """Record the calls inside as those of ``what`` and of one of its messages, but not ``what`` itself."""
         return _Span(self, what, message, False) if self._sinks or self.flight else _NOTHING
 
     @property
     def listens(self) -> bool:
-        """Whether there are sinks that tell single instructions apart."""
+        """Whether there are sinks that need single instructions."""
         return len(self._sinks) > len(self._coarse)
 
     @property
     def what(self) -> Action | None:
-        """What the calling thread does; not kept while nothing is noted."""
+        """The current action of the calling thread. It is not maintained while nothing is recorded."""
         return self._here.what
 
     def call(
@@ -106,24 +106,27 @@ class EventBus:
         dtype: np.dtype[Any] | None = None,
         flow: int = 0,
     ) -> AbstractContextManager[object]:
-        """Note a call of ``method``, which runs inside; the rest is as in Event."""
+        """Record a call of ``method``, which runs inside. The other arguments are those of Event."""
         if self._sinks or self.flight:
             return _Call(self, method, calls, sent, received, peer, dtype, flow)
         return _NOTHING
 
     def waiting(self, method: str) -> AbstractContextManager[object]:
-        """Let the flight recorder know that the calling thread waits inside; no event, as nothing is sent or done."""
+        """Let the flight recorder know that the calling thread waits inside.
+
+        This is no event, since nothing is sent or done.
+        """
         return _Call(self, method) if self.flight else _NOTHING
 
     def emit(self, event: Event) -> None:
-        """Hand ``event`` to the sinks."""
+        """Pass ``event`` to the sinks."""
         with self._lock:
             for sink in self._sinks:
                 sink(event)
 
 
-class _Here(threading.local):
-    """What a thread is at, and its name, which no other one has as long as it lives."""
+class _ThreadState(threading.local):
+    """The current action of a thread, and the thread's name, which is unique while it lives."""
 
     def __init__(self, threads: dict[str, threading.Thread]) -> None:
         self.what: Action | None = None
@@ -137,7 +140,7 @@ class _Here(threading.local):
 
 
 class _Span(RecorderEntry):
-    __slots__ = ("_before", "_bus", "_flight", "_layers_of", "_noted", "_told")
+    __slots__ = ("_before", "_bus", "_flight", "_has_sinks", "_layers_of", "_noted")
 
     def __init__(
         self,
@@ -148,7 +151,7 @@ class _Span(RecorderEntry):
         layers_of: LayersOf | None = None,
     ) -> None:
         self._bus, self.what, self.message, self._noted, self._layers_of = bus, what, message, noted, layers_of
-        self._flight, self._told = bus.flight if noted else None, bool(bus._sinks)
+        self._flight, self._has_sinks = bus.flight if noted else None, bool(bus._sinks)
         self.method, self.peer, self.nbytes, self.end = "", None, 0, 0.0
 
     def __enter__(self) -> None:
@@ -169,20 +172,20 @@ class _Span(RecorderEntry):
         here.what, here.message = self._before
         if not self._noted:
             return
-        if self._told and bus.before_end is not None and kind is None and self.what and self.what.phase:
+        if self._has_sinks and bus.before_end is not None and kind is None and self.what and self.what.phase:
             bus.before_end()
         self.end = end = time.perf_counter()
         if self._flight is not None:
             self._flight.end(self)
-        if self._told:
+        if self._has_sinks:
             segment = getattr(self.what, "segment", None)
             layers = "" if self._layers_of is None or segment is None else self._layers_of(segment)
             bus.emit(Event(self.what, self.start, end, bus.rank, here.thread, within=within, layers=layers))
-        self._layers_of = None  # the flight recorder keeps this, but not a net that is done with
+        self._layers_of = None  # the flight recorder keeps this object, which must not keep a closed net
 
 
 class _Call(RecorderEntry):
-    __slots__ = ("_bus", "_calls", "_dtype", "_flight", "_flow", "_received", "_sent", "_told")
+    __slots__ = ("_bus", "_calls", "_dtype", "_flight", "_flow", "_has_sinks", "_received", "_sent")
 
     def __init__(
         self,
@@ -195,7 +198,7 @@ class _Call(RecorderEntry):
         dtype: np.dtype[Any] | None = None,
         flow: int = 0,
     ) -> None:
-        self._bus, self._flight, self._told = bus, bus.flight, calls >= 0 and bool(bus._sinks)
+        self._bus, self._flight, self._has_sinks = bus, bus.flight, calls >= 0 and bool(bus._sinks)
         self.method, self.peer, self.nbytes, self.end = method, peer, sent or received, 0.0
         self._calls, self._sent, self._received, self._dtype, self._flow = calls, sent, received, dtype, flow
 
@@ -213,7 +216,7 @@ class _Call(RecorderEntry):
         if self._flight is not None:
             self._flight.end(self)
         bus = self._bus
-        if self._told:
+        if self._has_sinks:
             bus.emit(
                 Event(
                     self.what, self.start, end, bus.rank, self.thread, self.method, self.message,

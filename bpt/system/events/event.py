@@ -1,4 +1,4 @@
-"""Event: something that a rank did, from when to when."""
+"""Events: the actions of a rank, with their begin and end."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ if TYPE_CHECKING:
 
 
 class ActionStep(Protocol):
-    """What time and traffic are summed by: an action without its micro-batch. Hashable; prints as in a trace."""
+    """The unit of sums of time and traffic: an action without its micro-batch. Hashable; prints as in a trace."""
 
     @property
     def phase(self) -> str:
-        """The phase of an iteration that its time counts to; "" outside of iterations."""
+        """The phase of an iteration to which its time counts; "" outside of iterations."""
 
 
 class Action(Protocol):
-    """Something that a rank does: an instruction of the engine, or an Activity. Prints as in a trace."""
+    """An action of a rank: an instruction of the engine, or an Activity. It prints as in a trace."""
 
     @property
     def phase(self) -> str:
-        """The phase of an iteration that its time counts to; "" outside of iterations."""
+        """The phase of an iteration to which its time counts; "" outside of iterations."""
 
     @property
     def step(self) -> ActionStep:
@@ -30,7 +30,7 @@ class Action(Protocol):
 
 
 class Activity(Enum):
-    """What a rank does beside the instructions of its iterations; prints as in a trace."""
+    """An action of a rank outside the instructions of its iterations; it prints as in a trace."""
 
     BETWEEN = "between iterations"
     TEST = "test"
@@ -50,12 +50,12 @@ class Activity(Enum):
 
     @property
     def phase(self) -> str:
-        """None of an iteration's."""
+        """Always "": an activity belongs to no phase of an iteration."""
         return ""
 
     @property
     def step(self) -> Activity:
-        """What sums are taken by."""
+        """The key of its sums: the activity itself."""
         return self
 
 
@@ -63,17 +63,19 @@ class Event(NamedTuple):
     """An instruction or activity, or a call to other ranks within one. Times are of ``time.perf_counter``, in seconds.
 
     Attributes:
-        what: what was executed, or what the call belongs to; ``None``: a call outside of all that.
-        rank, thread: who did it.
-        method: of the communicator, for a call; "": what is meant is ``what`` itself.
-        message: the parameters or the blob that a call is for, where ``what`` has several messages.
-        calls: 0: goes on with a call that was counted before.
-        sent, received: bytes, see Traffic.
-        peer: of a message from one to one, the other rank of the job.
-        dtype: of what was sent.
-        flow: of a message from one to one where it leaves; where it arrives, the same below 0. 0: neither happens.
-        within: the instruction or activity around ``what``, if that is meant itself.
-        layers: what the segment is made of that ``what`` is about, in few words, if that is meant itself.
+        what: the action that was executed, or the one that the call belongs to; ``None``: a call outside of all
+            actions.
+        rank, thread: the rank and its thread.
+        method: the communicator's method, for a call; "" if the event is ``what`` itself.
+        message: the parameters or the blob of a call, where ``what`` has several messages.
+        calls: the number of calls; 0 if the event continues a call that was counted before.
+        sent, received: bytes, as in Traffic.
+        peer: the other rank of the job, for a point-to-point message.
+        dtype: the number type that was sent.
+        flow: the number of a point-to-point message where it leaves; the same number, negative, where it arrives;
+            otherwise 0.
+        within: the instruction or activity around ``what``, if the event is ``what`` itself.
+        layers: a short description of the layers of the segment of ``what``, if the event is ``what`` itself.
     """
 
     what: Action | None
@@ -99,10 +101,10 @@ class Event(NamedTuple):
 
     @property
     def segment(self) -> int | None:
-        """The segment of the net that it is about."""
+        """The segment of the net to which the event belongs."""
         return getattr(self.what, "segment", None)
 
     @property
     def micro(self) -> int | None:
-        """The micro-batch that it is about."""
+        """The micro-batch to which the event belongs."""
         return getattr(self.what, "micro", None)

@@ -1,4 +1,4 @@
-"""Totals: how long a rank's instructions and its calls to other ranks take, and what they send.
+"""Totals: the time of a rank's instructions and of its calls to other ranks, and the bytes that they send.
 
 Phases are those of CGDP's Table 2 (broadcast, forward, backward, exchange, update), and waiting for other stages of a
 pipeline.
@@ -17,7 +17,7 @@ PHASES = ("broadcast", "forward", "backward", "pipeline", "exchange", "update")
 
 
 class Key(NamedTuple):
-    """What is added up: a call is of an instruction, for a message of it, by a method; see Event."""
+    """The key of a sum: the instruction, the message and the method of a call, as in Event."""
 
     step: ActionStep | None
     message: str = ""
@@ -28,15 +28,15 @@ class Key(NamedTuple):
 class Traffic:
     """Totals of one method during one instruction, on this rank.
 
-    Bytes are payload by the plain algorithm, each message counted once on either side: a Bcast of n bytes to 3
-    others is 3 n sent by the root and n received by each. What a library does instead (trees, rings) moves as
-    much in other ways. An Allreduce counts as a ring's: 2 n (P - 1) / P each way.
+    Bytes are payload by the plain algorithm, each message counted once on either side. A Bcast of n bytes to 3 others
+    is 3 n sent by the root and n received by each. A library's own algorithm (trees, rings) moves as much in other
+    ways. An Allreduce counts as a ring's: 2 n (P - 1) / P each way.
     """
 
     calls: int = 0
     sent: int = 0  # bytes
     received: int = 0  # bytes
-    seconds: float = 0.0  # in the call: transfer, and waiting for the other ranks
+    seconds: float = 0.0  # in the call: the transfer, and waits for the other ranks
 
     def __iadd__(self, other: Traffic) -> Traffic:
         self.calls += other.calls
@@ -47,10 +47,10 @@ class Traffic:
 
 
 class Totals:
-    """A sink that adds up what instructions, activities and calls take."""
+    """A sink that adds the times of instructions, activities and calls."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # a sink is called by one thread at a time, but ``take`` by any
+        self._lock = threading.Lock()  # one thread at a time calls a sink, but any thread calls ``take``
         self._totals: dict[Key, Traffic] = {}
 
     def __call__(self, event: Event) -> None:
@@ -66,32 +66,32 @@ class Totals:
             total.seconds += event.end - event.start
 
     def take(self) -> dict[Key, Traffic]:
-        """Return all since the last call; for what has no method, ``seconds`` alone."""
+        """Return all sums since the last call. Entries without a method have ``seconds`` only."""
         with self._lock:
             totals, self._totals = self._totals, {}
         return totals
 
 
 class LinkTotals:
-    """A sink that adds up the bytes of messages from one to one that this rank sends, by receiver.
+    """A sink that adds the bytes of point-to-point messages that this rank sends, by receiver.
 
     Attributes:
-        sent: rank of the job → bytes.
+        sent: bytes by rank of the job.
     """
 
     def __init__(self) -> None:
         self.sent: dict[int, int] = {}
 
     def __call__(self, event: Event) -> None:
-        """Add ``event``; a sink is called by one thread at a time."""
+        """Add ``event``. A sink is called by one thread at a time."""
         if event.peer is not None and event.sent:
             self.sent[event.peer] = self.sent.get(event.peer, 0) + event.sent
 
 
 def phase_seconds(totals: Mapping[Key, Traffic]) -> dict[str, float]:
-    """Phase → seconds of its instructions on the training thread.
+    """Return the seconds of each phase's instructions on the training thread.
 
-    ``exchange`` is what the exchange adds to an iteration: packing, and waiting for what backward did not hide.
+    ``exchange`` is the exchange's addition to an iteration: packing, and waits that backward did not hide.
     """
     seconds = dict.fromkeys(PHASES, 0.0)
     for (step, _, method), total in totals.items():
@@ -101,12 +101,12 @@ def phase_seconds(totals: Mapping[Key, Traffic]) -> dict[str, float]:
 
 
 def traffic_of(totals: Mapping[Key, Traffic]) -> dict[Key, Traffic]:
-    """Return the calls alone."""
+    """Return only the sums of calls."""
     return {key: total for key, total in totals.items() if key.method}
 
 
-def computing(phases: Mapping[str, float], traffic: Mapping[Key, Traffic]) -> float:
-    """Return seconds of forward, backward and update in ``phases``, without those in calls to other ranks."""
+def busy_seconds(phases: Mapping[str, float], traffic: Mapping[Key, Traffic]) -> float:
+    """Return the seconds of forward, backward and update in ``phases``, without calls to other ranks."""
     own = ("forward", "backward", "update")
     waiting = sum(
         total.seconds for (step, _, method), total in traffic.items() if method and step and step.phase in own
@@ -114,6 +114,6 @@ def computing(phases: Mapping[str, float], traffic: Mapping[Key, Traffic]) -> fl
     return sum(phases[phase] for phase in own) - waiting
 
 
-def seconds_computing(totals: Mapping[Key, Traffic]) -> float:
-    """Return seconds of forward, backward and update, without those in calls to other ranks."""
-    return computing(phase_seconds(totals), totals)
+def total_busy_seconds(totals: Mapping[Key, Traffic]) -> float:
+    """Return the seconds of forward, backward and update, without calls to other ranks."""
+    return busy_seconds(phase_seconds(totals), totals)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bpt.base.violation import Violation
 from bpt.data.detection.average_precision import AP_VERSIONS
-from bpt.nn.layers.listed import is_evaluated
+from bpt.nn.net_graph import is_evaluated
 
 if TYPE_CHECKING:
     from bpt.config.plan.run_plan import RunPlan

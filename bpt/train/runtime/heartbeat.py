@@ -258,8 +258,8 @@ class Heartbeat:
 
 def _patience_after_sigterm() -> float:
     """Return the seconds that a rank may wait after SIGTERM before it writes what its flight recorder has kept."""
-    proxied = proxy.own()
-    return _WITH_PROXY if proxied and not proxied.has_lost_ranks else _AFTER_SIGTERM
+    proxied = proxy.own_proxy()
+    return _WITH_PROXY if proxied and not proxied.lost_ranks else _AFTER_SIGTERM
 
 
 def watched_by(hosts: Sequence[str], watcher: int) -> dict[int, float]:

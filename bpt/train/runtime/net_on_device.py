@@ -15,7 +15,7 @@ from bpt.graph.layer_spec import Shape, count
 from bpt.graph.part import WHOLE, Part
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
-from bpt.system.device.memory_use import obtainable
+from bpt.system.device.memory_use import obtainable_memory
 from bpt.system.device.torch_errors import is_out_of_memory
 
 
@@ -33,7 +33,7 @@ def make_net(
         RunError: the device has not enough memory.
     """
     context = context or PassContext()
-    _check_fits(graph, part, context, obtainable(device))
+    _check_fits(graph, part, context, obtainable_memory(device))
     net = Net(graph, context, shared, part, filled)
     try:
         return net.to(device)

@@ -463,7 +463,7 @@ class Runtime(Closeable):
             raise UserError(f"the state is of random_seed {state.seed}, this run of {self.seed}: bind another to it")
         self.updater.load(state)
         starting_point.set_positions(self.nets, state.positions)
-        self.net.kept = ((),) * len(self.graph)
+        self.net.hidden_states = ((),) * len(self.graph)
         for tuned in self._all_tuned:
             if tuned.name in state.tuned:
                 tuned.load(state.tuned[tuned.name])

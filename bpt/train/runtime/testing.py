@@ -12,7 +12,7 @@ from bpt.data.detection.average_precision import Precisions, precisions_of
 from bpt.engine.executor import Executor
 from bpt.engine.operator import Operator
 from bpt.nn.layers.base import batch_of
-from bpt.nn.layers.listed import is_evaluated, is_listed
+from bpt.nn.net_graph import is_evaluated, is_listed
 from bpt.train.runtime.outputs import Outputs
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from bpt.base.errors import WriteError
 from bpt.system.comm.base import Buffer, Communicator
-from bpt.system.comm.processes import folder as place_in_memory
+from bpt.system.comm.processes import shared_folder as place_in_memory
 
 LOG = logging.getLogger("bpt")
 

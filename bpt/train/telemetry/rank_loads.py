@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from bpt.base.log import number
 from bpt.system.comm.connectivity import name_of
 from bpt.system.events.event import Activity
-from bpt.system.events.totals import Key, Traffic, computing, phase_seconds, traffic_of
+from bpt.system.events.totals import Key, Traffic, busy_seconds, phase_seconds, traffic_of
 
 SLOWED = 0.5  # an own score below which it is told
 
@@ -67,7 +67,7 @@ def load_of(totals: Mapping[Key, Traffic], iterations: int, host: str, memory: i
     """Return the load by the totals of so many iterations."""
     phases = phase_seconds(totals)
     data = totals.get(Key(Activity.WAIT_FOR_DATA), Traffic()).seconds
-    own = max(0.0, computing(phases, traffic_of(totals)) - data)
+    own = max(0.0, busy_seconds(phases, traffic_of(totals)) - data)
     layers = phases["forward"] + phases["backward"] + phases["update"] - data - own
     exchange = phases["exchange"] + phases["broadcast"]
     own, data, exchange, pipeline, layers = (

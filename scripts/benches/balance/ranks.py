@@ -13,7 +13,7 @@ from bpt.perf.speeds.profiling import profile
 from bpt.perf.speeds.survey import SurveyLimits
 from bpt.system.comm.base import Communicator
 from bpt.system.device import CPU
-from bpt.system.events.totals import Totals, phase_seconds, seconds_computing
+from bpt.system.events.totals import Totals, phase_seconds, total_busy_seconds
 from bpt.train.solver.solver import Solver
 from scripts.benches.balance.results import SIDES
 from scripts.benches.harness.turns import in_turn
@@ -66,6 +66,6 @@ def train(solver: Solver, world: Communicator, iterations: int) -> dict[str, Any
     phases = phase_seconds(taken)
     return {
         "seconds": seconds,
-        "computing": world.allgather(seconds_computing(taken) / iterations),
+        "computing": world.allgather(total_busy_seconds(taken) / iterations),
         "exchange": world.allgather(phases["exchange"] / iterations),
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 from bpt.config.proto.sources import read_solver
 from bpt.system.comm.base import Communicator
-from bpt.system.events.totals import Totals, phase_seconds, seconds_computing
+from bpt.system.events.totals import Totals, phase_seconds, total_busy_seconds
 from bpt.train.solver.solver import Solver
 from scripts.benches.harness.turns import in_turn
 
@@ -37,7 +37,7 @@ def train(solver: Solver, world: Communicator, iterations: int) -> dict[str, Any
     phases = phase_seconds(taken)
     return {
         "seconds": seconds,
-        "computing": world.allgather(seconds_computing(taken) / iterations),
+        "computing": world.allgather(total_busy_seconds(taken) / iterations),
         "waiting": world.allgather((phases["pipeline"] + phases["exchange"]) / iterations),
     }
 

@@ -123,11 +123,11 @@ def test_no_message_between_two() -> None:
         drop_links(world, [link])
         comm, flight = world.Dup(), world.events.flight
         assert flight is not None
-        flight.come_to(2, lambda: None)
+        flight.begin_iteration(2, lambda: None)
         total = np.ones(1)
         comm.Allreduce(total)
         assert total[0] == 3
-        flight.come_to(3, lambda: None)
+        flight.begin_iteration(3, lambda: None)
         if comm.rank == 0:
             comm.Send(np.ones(1), 1)
             may_die.wait(60)

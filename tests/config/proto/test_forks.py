@@ -99,7 +99,7 @@ def test_fields_inside_of_settings_and_quoted_engines(tmp_path: Path) -> None:
         ),
         (
             'type: "Scale" scale_param { filler { type: "msra"\n scale: 2 } }',
-            'net.prototxt:2:2: layer "L": scale, of another Caffe, is not there: write the filler as gaussian',
+            'net.prototxt:2:2: layer "L": scale, of another Caffe, is not supported: write the filler as gaussian',
         ),
     ],
 )

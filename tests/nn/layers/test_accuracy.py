@@ -67,13 +67,13 @@ def test_another_axis() -> None:
         (
             [0.0, 1, 3, 0],
             "",
-            'label 3 at position 2 of "x1" is outside [0, 3), the classes of "x0"; mend the list or data set that "x1" '
-            'comes from, or give "x0" more classes',
+            'label 3 at position 2 of "x1" is outside [0, 3), the classes of "x0"; correct the list or data set that '
+            '"x1" comes from, or give "x0" more classes',
         ),
         (
             [255.0, -2, 3, 0],
             "ignore_label: 255",
-            'label -2 at position 1 of "x1" is outside [0, 3), the classes of "x0"; mend the list or data set that '
+            'label -2 at position 1 of "x1" is outside [0, 3), the classes of "x0"; correct the list or data set that '
             '"x1" comes from',
         ),
     ],

@@ -47,7 +47,7 @@ def test_shapes_and_memory_formats() -> None:
 
 def test_its_batch_is_not_divided() -> None:
     layer = one_layer(FILTER, (3, 2), (3,))
-    reason = "how many samples it lets through depends on the data"
+    reason = "the data decide how many samples pass"
     assert layer.mixes_samples(layer.spec, [(3, 2), (3,)]) == reason
     assert layer.counts_by_data(layer.spec) == reason
 
@@ -135,7 +135,7 @@ def test_parameters_for_each_sample_cannot_stand_behind() -> None:
     for index in range(last):
         operator.forward(index)
     message = (
-        r'layer "bias": stands behind a Filter or a Proposal, and parameter 0 would get the shape \(2,\) '
+        r'layer "bias": follows a Filter or a Proposal, and parameter 0 would get the shape \(2,\) '
         r'for "some" \(2, 2\); '
     )
     with pytest.raises(LayerError, match=message):

@@ -37,6 +37,6 @@ def test_refusals() -> None:
     )
     check_refusal(
         'type: "Flatten" top: "y" flatten_param { axis: 2 §end_axis: 1 }',
-        'end_axis 1 stands before axis 2 of bottom "a" (2, 3, 4)',
+        'end_axis 1 is before axis 2 of bottom "a" (2, 3, 4)',
         a=(2, 3, 4),
     )

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bpt.base.errors import DataError
-from bpt.nn.layers.margin_inner_product import margin_of
+from bpt.nn.layers.inner_product import margin_of
 from bpt.nn.pass_context import PassContext
 from tests.support.layer_ranks import on_ranks, rows_of
 from tests.support.one_layer import error_of, one_layer, randomise, shapes_of

@@ -147,6 +147,6 @@ def test_rows_that_memory_has_no_room_for(tmp_path: Path, monkeypatch: pytest.Mo
         file.create_dataset("data", (10**15, 2), np.float32, chunks=(1024, 2))
         file.create_dataset("label", (10**15,), np.float32, chunks=(1024,))
     (tmp_path / "list.txt").write_text("0.h5\n")
-    monkeypatch.setattr(hdf5_file, "obtainable", lambda device: 3 * 2**30)
+    monkeypatch.setattr(hdf5_file, "obtainable_memory", lambda device: 3 * 2**30)
     with pytest.raises(LayerError, match=r"takes 7450580\.6 GiB, but there are 3\.0 GiB of memory"):
         graph_of(text(tmp_path / "list.txt"))

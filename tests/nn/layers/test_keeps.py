@@ -46,4 +46,4 @@ def test_what_training_keeps(body: str, number: int) -> None:
     layer = one_layer(body, *[BOTTOM] * number)
     bottoms = [torch.randn(BOTTOM, requires_grad=True) * 1 for _ in range(number)]
     elements = tops_of(layer, *bottoms)[0].numel()
-    assert bytes_kept(layer, *bottoms) == type(layer).keeps(layer.spec) * 4 * elements
+    assert bytes_kept(layer, *bottoms) == type(layer).saved_for_backward(layer.spec) * 4 * elements

@@ -57,7 +57,7 @@ def test_exports_for_any_number_of_streams() -> None:
 
 def test_its_batch_is_not_divided() -> None:
     layer = one_layer(UNIT, (1, 2, 3), (1, 2, 12), (1, 2), tops=2)
-    reason = "axis 0 of its bottoms is the time, and the samples stand along axis 1"
+    reason = "axis 0 of its bottoms is the time, and the samples are along axis 1"
     assert layer.mixes_samples(layer.spec, [(1, 2, 3), (1, 2, 12), (1, 2)]) == reason
     assert layer.counts_by_data(layer.spec) == reason
 

@@ -22,8 +22,8 @@ def test_triplets() -> None:
 
 def test_a_triplet_loss_of_another_fork() -> None:
     assert error_of('type: "TripletLoss"', (3, 2), (3,)) == (
-        "is here the TripletLoss with three bottoms, anchors, positives and negatives; with two, features and "
-        "triplets or labels, Caffe's forks mean different things. Slice the features into three blobs"
+        "needs three bottoms: anchors, positives and negatives. With two, features and triplets or labels, "
+        "Caffe's forks have different layers; slice the features into three blobs"
     )
 
 

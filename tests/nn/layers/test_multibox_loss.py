@@ -240,7 +240,7 @@ def test_labels_that_are_none(label: int, reason: str) -> None:
         one_layer(body(), *(tuple(bottom.shape) for bottom in given)).double()(*given)
     assert str(caught.value) == (
         f'layer "L": an object of image 1 of the batch has the label {label} in "x3", which is {reason}; mend the data '
-        "set, or set num_classes and background_label_id by it"
+        "set, or num_classes and background_label_id"
     )
 
 
@@ -248,7 +248,7 @@ def test_labels_that_are_none(label: int, reason: str) -> None:
     ("settings", "shapes", "message"),
     [
         ("", [(2, 48), (2, 36), (1, 2, 44), (1, 1, 1, 8)],
-         '11 prior boxes need 11 · 4 numbers that tell where objects are, "x0" (2, 48) has 48 a sample'),
+         '11 prior boxes need 11 · 4 numbers for the places of objects, "x0" (2, 48) has 48 a sample'),
         ("", [(2, 44), (2, 36), (1, 2, 44), (1, 1, 1, 8)],
          '11 prior boxes need 11 · 3 scores, "x1" (2, 36) has 36 a sample'),
         ("", [(2, 44), (1, 33), (1, 2, 44), (1, 1, 1, 8)],

@@ -174,8 +174,8 @@ def test_a_cut_gradient_is_noticed_once(
         for _ in range(2):
             net(torch.zeros(3, 2))
     told = [
-        f'layer "mine": its top does not depend on bottom {which} for autograd, which does not see through detach(), '
-        "NumPy or whole numbers: nothing below learns by it (propagate_down: false says that this is meant)"
+        f'layer "mine": its top does not depend on bottom {which} for autograd, which cannot follow detach(), '
+        "NumPy or whole numbers: nothing below learns from it (propagate_down: false declares this)"
     ]
     assert [message[message.index("layer ") :] for message in caplog.messages] == (told if which else [])
 

@@ -357,7 +357,7 @@ def test_an_int_is_scaled_exactly_and_a_tensor_summed() -> None:
             [(4, 4), (4,)],
             "its softmax runs along axis 0, the samples",
         ),
-        ('type: "Accuracy" accuracy_param { axis: -2 }', [(4, 4), (4,)], "its classes stand along axis 0, the samples"),
+        ('type: "Accuracy" accuracy_param { axis: -2 }', [(4, 4), (4,)], "its classes are along axis 0, the samples"),
         ('type: "Accuracy"', [(4, 3), (1, 4)], 'bottom "x1" (1, 4) has another axis 0 than "x0" (4, 3)'),
         (
             'type: "InnerProduct" inner_product_param { num_output: 2 axis: 0 }',

@@ -225,7 +225,7 @@ def test_a_gpu_gives_the_same(kind: str) -> None:
 @both
 def test_its_batch_is_not_divided(kind: str) -> None:
     layer = make(kind)
-    reason = "axis 0 of its bottoms is the time, and the samples stand along axis 1"
+    reason = "axis 0 of its bottoms is the time, and the samples are along axis 1"
     assert layer.mixes_samples(layer.spec, [(T, N, D), (T, N)]) == reason
     assert LAYERS[kind].counts_by_data(layer.spec) == reason
 

@@ -100,5 +100,5 @@ def test_many_ranks_are_refused() -> None:
         return str(caught.value)
 
     for message in run_ranks(2, run):
-        assert 'layer "recurrent": axis 0 of its bottoms is the time, and the samples stand along axis 1' in message
+        assert 'layer "recurrent": axis 0 of its bottoms is the time, and the samples are along axis 1' in message
         assert "train on one process" in message

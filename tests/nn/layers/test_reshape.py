@@ -97,11 +97,11 @@ def test_flops() -> None:
         ),
         (
             "§axis: 3",
-            'axis 3 is outside [-3, 2], the places before, between and behind the axes of bottom "a" (2, 6)',
+            'axis 3 is outside [-3, 2], the places before, between and after the axes of bottom "a" (2, 6)',
         ),
         (
             "§axis: -4",
-            'axis -4 is outside [-3, 2], the places before, between and behind the axes of bottom "a" (2, 6)',
+            'axis -4 is outside [-3, 2], the places before, between and after the axes of bottom "a" (2, 6)',
         ),
         ("§num_axes: -2", "num_axes must be at least 0, or -1 for all from axis on; not -2"),
         ("axis: 1 §num_axes: 2", 'num_axes 2 from axis 1 on reaches over the end of bottom "a" (2, 6)'),

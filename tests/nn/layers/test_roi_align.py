@@ -95,4 +95,4 @@ def test_which_one_must_be_clear() -> None:
         'type: "ROIAlign" roi_align_param { pooled_h: 1 pooled_w: 1 sampling_ratio: 2 pad_ratio: 0.5 }',
         (1, 2, 4, 4),
         (2, 5),
-    ) == ("sampling_ratio is of Mask R-CNN's ROIAlign and pad_ratio of Cascade R-CNN's; give one of them")
+    ) == ("sampling_ratio belongs to Mask R-CNN's ROIAlign and pad_ratio to Cascade R-CNN's; give one of them")

@@ -130,7 +130,7 @@ def test_labels_are_cut_to_integers() -> None:
 def test_labels_that_are_no_class(labels: list[float], more: str, message: str) -> None:
     with pytest.raises(DataError) as caught:
         loss_of(more, SCORES, [float(label) for label in labels])
-    assert str(caught.value).startswith(f'layer "L": {message}; mend the list or data set that "x1" comes from')
+    assert str(caught.value).startswith(f'layer "L": {message}; correct the list or data set that "x1" comes from')
 
 
 def test_position_of_a_label_counts_in_the_order_of_the_blob() -> None:

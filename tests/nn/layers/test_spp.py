@@ -93,9 +93,7 @@ def test_mixes_no_samples() -> None:
     assert layer.mixes_samples(layer.spec, [(4, 3, 3, 3)]) == ""
 
 
-TOO_HIGH = (
-    "a bottom of shape (1, 2, {}) is too small for pyramid_height {}: the last grid would have bins of nothing but pad"
-)
+TOO_HIGH = "a bottom of shape (1, 2, {}) is too small for pyramid_height {}: the last grid would have bins of pad only"
 
 
 @pytest.mark.parametrize(

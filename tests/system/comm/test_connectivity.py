@@ -73,7 +73,7 @@ def test_all_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ranks_that_rank_0_does_not_hear(monkeypatch: pytest.MonkeyPatch) -> None:
     first, *others = call(monkeypatch, {(3, 0), (4, 0)})
     assert isinstance(first, str)
-    assert first.startswith("ranks 3, 4: no word reaches rank 0 (host a) in 0.2 s; open all ports")
+    assert first.startswith("ranks 3, 4: no message reaches rank 0 (host a) in 0.2 s; open all ports")
     assert "btl_tcp_if_include" in first
     assert all(isinstance(other, str) for other in others)
 
@@ -87,5 +87,5 @@ def test_a_rank_that_does_not_hear_rank_0(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("dead", [{(2, 3)}, {(3, 2)}, {(2, 3), (3, 2)}])
 def test_two_hosts_that_do_not_reach_each_other(monkeypatch: pytest.MonkeyPatch, dead: set[tuple[int, int]]) -> None:
     first, *others = call(monkeypatch, dead)
-    assert str(first).startswith("no message gets through between the hosts b and c, though all reach host a; ")
+    assert str(first).startswith("no message passes between the hosts b and c, though all reach host a; ")
     assert others == ["the hosts do not reach each other; rank 0 knows which"] * 4

@@ -11,7 +11,7 @@ import pytest
 from bpt.base.errors import UserError
 from bpt.system.comm import cores
 from bpt.system.comm.base import Communicator
-from bpt.system.comm.cores import are_scarce, cpu_time, frequency, physical, power, powers, share_cores
+from bpt.system.comm.cores import are_scarce, cpu_time, frequency, physical_cores, power, powers, share_cores
 from bpt.system.comm.serial import SerialCommunicator
 from tests.support.doubles.thread_ranks import run_ranks
 
@@ -72,18 +72,18 @@ def test_hardware_threads_of_one_core_count_once(tmp_path: Path) -> None:
         folder = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology"
         folder.mkdir(parents=True)
         (folder / "thread_siblings_list").write_text(siblings + "\n")
-    assert physical({0, 4, 1, 5}, tmp_path) == 2
-    assert physical({0, 5}, tmp_path) == 2
-    assert physical({0, 4}, tmp_path) == 1
-    assert physical({7, 8}, tmp_path) == 2  # not told
+    assert physical_cores({0, 4, 1, 5}, tmp_path) == 2
+    assert physical_cores({0, 5}, tmp_path) == 2
+    assert physical_cores({0, 4}, tmp_path) == 1
+    assert physical_cores({7, 8}, tmp_path) == 2  # not told
 
 
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str, set[int]]]:
     """Rank → host and the CPUs that it may run on; each CPU is a core."""
     ranks: dict[str, tuple[str, set[int]]] = {}
-    monkeypatch.setattr(cores, "allowed", lambda: frozenset(ranks[threading.current_thread().name][1]))
-    monkeypatch.setattr(cores, "physical", len)
+    monkeypatch.setattr(cores, "allowed_cpus", lambda: frozenset(ranks[threading.current_thread().name][1]))
+    monkeypatch.setattr(cores, "physical_cores", len)
     monkeypatch.setattr(cores, "cpu_time", lambda: math.inf)
     monkeypatch.setattr(Communicator, "host", property(lambda comm: ranks[threading.current_thread().name][0]))
     return ranks
@@ -140,7 +140,7 @@ def test_cores_are_scarce_where_waiting_would_take_them_from_computing(
 
 def test_this_machine() -> None:
     assert cores.allowed()
-    assert 1 <= physical(cores.allowed()) <= len(cores.allowed())
+    assert 1 <= physical_cores(cores.allowed()) <= len(cores.allowed())
     assert cpu_time() > 0
     assert share_cores(SerialCommunicator(), {}) >= 1
 
@@ -172,7 +172,7 @@ def entry(cpu: int, mhz: str) -> str:
 def cpus(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     """The CPUs that this process may run on."""
     mine: set[int] = set()
-    monkeypatch.setattr(cores, "allowed", lambda: frozenset(mine))
+    monkeypatch.setattr(cores, "allowed_cpus", lambda: frozenset(mine))
     return mine
 
 
@@ -249,7 +249,7 @@ def test_ranks_learn_each_other_s_power(tmp_path: Path, monkeypatch: pytest.Monk
     def rank() -> int:
         return int(threading.current_thread().name.removeprefix("rank "))
 
-    monkeypatch.setattr(cores, "allowed", lambda: frozenset(places[rank()]))
+    monkeypatch.setattr(cores, "allowed_cpus", lambda: frozenset(places[rank()]))
     monkeypatch.setattr(cores, "cpu_time", lambda root: math.inf)
 
     def work(comm: Communicator) -> list[float | None]:

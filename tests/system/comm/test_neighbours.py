@@ -63,4 +63,4 @@ def test_ranks_are_no_others_even_where_hosts_share_a_machine() -> None:
 
 def test_more_threads_than_cores() -> None:
     (line,) = remarks([replace(ALONE, cores=2.0, threads=1, busy=0, own=0)] * 3)
-    assert line.startswith("host a has 2 cores for 3 threads, which hinder each other: ")
+    assert line.startswith("host a has 2 cores for 3 threads, which slow each other: ")

@@ -110,5 +110,5 @@ def test_what_is_abandoned_is_kept_until_it_is_done(monkeypatch: pytest.MonkeyPa
 
     assert kept() == [True, True, False]
     for expected in ([True, False, False], [True, False, False], [False, False, False]):  # it is done at the third look
-        pieces.forget_what_has_ended()
+        pieces.drop_finished()
         assert kept() == expected

@@ -16,14 +16,14 @@ import pytest
 
 from bpt.base.errors import LostRankError
 from bpt.system.comm import window
-from bpt.system.comm.processes import Peers, ProcessWindow, folder, identity, refusal, shortage, take
+from bpt.system.comm.processes import Peers, ProcessWindow, identity, refusal, reserve, shared_folder, shortage
 
 MIB = 2**20
 
 
 def test_windows_are_where_open_mpi_is_told(tmp_path: Path) -> None:
-    assert folder({"OMPI_MCA_osc_sm_backing_directory": str(tmp_path)}) == tmp_path
-    assert folder({}) in {Path("/dev/shm"), None}
+    assert shared_folder({"OMPI_MCA_osc_sm_backing_directory": str(tmp_path)}) == tmp_path
+    assert shared_folder({}) in {Path("/dev/shm"), None}
 
 
 @pytest.mark.parametrize(("nbytes", "free"), [(0, MIB), (5000, MIB + 5000), (3 * MIB, 64 * MIB)])
@@ -50,16 +50,18 @@ def test_what_is_enlarged_is_the_file_system() -> None:
 
 
 def test_a_folder_that_is_not_there_is_told_and_none_is_not(tmp_path: Path) -> None:
-    assert f"{tmp_path}/none, named by osc_sm_backing_directory, is no folder" in shortage(1, "a", tmp_path / "none", 9)
+    assert f"{tmp_path}/none, named by osc_sm_backing_directory, is not a folder" in shortage(
+        1, "a", tmp_path / "none", 9
+    )
     assert shortage(2**60, "a", None) == ""
     assert "the system has no more" in refusal(1, "a", None)
 
 
 def test_memory_is_filled_with_zeros() -> None:
     memory = np.full(10_000, 7, np.uint8)
-    assert take(memory[1:-1])
+    assert reserve(memory[1:-1])
     assert (memory[0], memory[-1], memory[1:-1].any()) == (7, 7, False)
-    assert take(memory[:0])
+    assert reserve(memory[:0])
 
 
 @pytest.mark.parametrize("there", [0, 2])
@@ -70,7 +72,7 @@ def test_memory_that_is_not_there_is_noticed_and_does_not_end_the_process(there:
         with mmap.mmap(file.fileno(), 3 * mmap.PAGESIZE) as mapped:
             file.truncate(there * mmap.PAGESIZE)
             memory = np.frombuffer(mapped, np.uint8)
-            assert not take(memory)
+            assert not reserve(memory)
             del memory
 
 

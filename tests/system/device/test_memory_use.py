@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bpt.system.device import memory_use as room
-from bpt.system.device.memory_use import Memory, available, installed
+from bpt.system.device.memory_use import Memory, available_memory, installed_memory
 
 MIB = 2**20
 CPU = torch.device("cpu")
@@ -37,17 +37,17 @@ def cgroup(folder: Path, version: int, limit: object, usage: int, stat: str) -> 
 
 
 def test_the_machine(system: Path) -> None:
-    assert available() == 1000 * MIB
+    assert available_memory() == 1000 * MIB
     (system / "proc/self/cgroup").write_text("0::/\n3:cpu:/x\n")
-    assert available() == 1000 * MIB
+    assert available_memory() == 1000 * MIB
 
 
 def test_version_2_of_cgroups(system: Path) -> None:
     (system / "proc/self/cgroup").write_text("0::/outer/inner\n")
     cgroup(system / "cgroup/outer", 2, 600 * MIB, 500 * MIB, f"anon 7\ninactive_file {50 * MIB}\n")
     cgroup(system / "cgroup/outer/inner", 2, "max", 100 * MIB, "inactive_file 0\n")
-    assert available() == 150 * MIB  # 600 - 500 + 50; the inner one has no limit
-    assert installed() == 600 * MIB
+    assert available_memory() == 150 * MIB  # 600 - 500 + 50; the inner one has no limit
+    assert installed_memory() == 600 * MIB
 
 
 def test_version_1_of_cgroups(system: Path) -> None:
@@ -55,20 +55,20 @@ def test_version_1_of_cgroups(system: Path) -> None:
     stat = f"inactive_file 1\ntotal_inactive_file {10 * MIB}\n"
     cgroup(system / "cgroup/memory", 1, 9223372036854771712, 900 * MIB, stat)
     cgroup(system / "cgroup/memory/job", 1, 400 * MIB, 350 * MIB, stat)
-    assert available() == 60 * MIB
+    assert available_memory() == 60 * MIB
 
 
 def test_a_cgroup_that_is_mounted_as_the_root(system: Path) -> None:
     """In a container /proc/self/cgroup names a path that cannot be seen there."""
     (system / "proc/self/cgroup").write_text("0::/docker/0123\n")
     cgroup(system / "cgroup", 2, 300 * MIB, 310 * MIB, "inactive_file 0\n")
-    assert available() == 0
+    assert available_memory() == 0
 
 
 def test_a_system_that_does_not_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "_PROC", tmp_path)
     monkeypatch.setattr(room, "memory_of", lambda device: 512)
-    assert available() == 256
+    assert available_memory() == 256
     assert (Memory(CPU).peak, Memory(CPU).room) == (0, 256)
     Memory(CPU).reset()
 
@@ -76,7 +76,7 @@ def test_a_system_that_does_not_tell(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_room_is_divided_among_those_who_share_it(system: Path) -> None:
     assert Memory(CPU).peak == 300 * MIB
     assert Memory(CPU).room == 950 * MIB  # 50 of the peak have been given back: the process will want them again
-    assert Memory(CPU, sharers=4).room == 200 * MIB
+    assert Memory(CPU, processes=4).room == 200 * MIB
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
@@ -108,5 +108,5 @@ def test_a_gpu() -> None:
     assert 64 * MIB <= memory.peak < 128 * MIB
     free, total = torch.cuda.mem_get_info(device)
     assert free <= memory.room <= total
-    assert Memory(device, sharers=2).room < memory.room
+    assert Memory(device, processes=2).room < memory.room
     del tensor

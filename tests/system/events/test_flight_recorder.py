@@ -25,7 +25,7 @@ def begun(flight: FlightRecorder, iteration: int) -> None:
     def names() -> Callable[[int], str]:
         return LAYERS.__getitem__
 
-    flight.come_to(iteration, names)
+    flight.begin_iteration(iteration, names)
 
 
 def test_the_last_are_kept_in_the_order_in_which_they_began() -> None:
@@ -114,6 +114,6 @@ def test_what_it_waits_for_in_another_thread_is_where_it_is() -> None:
 
 def test_a_net_that_is_done_with_is_not_kept() -> None:
     events, flight = recorder()
-    flight.come_to(0, lambda: None)
+    flight.begin_iteration(0, lambda: None)
     with events.during(Forward(1)):
         assert flight.position.words == "F1 in iteration 0"

@@ -16,7 +16,7 @@ from bpt.engine.instructions import (  # fmt: skip
     Wait,
 )
 from bpt.system.events.event import Activity, Event
-from bpt.system.events.totals import PHASES, Key, Totals, Traffic, computing, phase_seconds, traffic_of
+from bpt.system.events.totals import PHASES, Key, Totals, Traffic, busy_seconds, phase_seconds, traffic_of
 from tests.support.doubles.seen import key_of
 
 
@@ -70,5 +70,5 @@ def test_computing_is_without_waiting() -> None:
         ("X1 a … b", "Allreduce"): 1e3, ("C a", "Bcast"): 1e3, ("W", "Allreduce"): 1e3, ("", "Barrier"): 1e3,
     }  # fmt: skip
     traffic = {key_of(*key): Traffic(1, 0, 0, seconds) for key, seconds in waiting.items()}
-    assert computing(phases, traffic) == 6 + 24 + 3 - (1 + 2.5 + 0.5)
-    assert computing(phases, {}) == 33
+    assert busy_seconds(phases, traffic) == 6 + 24 + 3 - (1 + 2.5 + 0.5)
+    assert busy_seconds(phases, {}) == 33

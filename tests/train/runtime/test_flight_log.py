@@ -102,7 +102,7 @@ def test_where_nothing_can_be_written_it_goes_elsewhere(
 
 def test_of_those_that_only_follow_the_first_says_where(capsys: pytest.CaptureFixture[str]) -> None:
     flight = FlightRecorder()
-    flight.come_to(0, lambda: None)
+    flight.begin_iteration(0, lambda: None)
     log = log_of("small", flight)
     log.standings = RankStatusTable(["rank 0", "rank 1"], [0, 1], 1, [0, 0])
     log.failed(LostRankError("rank 7 is gone", [7]))

@@ -253,7 +253,7 @@ def test_wrong_kernels_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_float16_is_for_gpus() -> None:
-    with pytest.raises(PrototxtError, match="CPUs multiply no float16; BFLOAT16 is for them"):
+    with pytest.raises(PrototxtError, match="CPUs have no float16 products; use BFLOAT16"):
         precision_here(read_plan("solver.prototxt", ("precision: FLOAT16",)), SerialCommunicator(), CPU)
 
 

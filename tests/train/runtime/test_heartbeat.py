@@ -124,7 +124,7 @@ def test_a_rank_that_is_at_its_disk_for_long_is_named_again_and_again(
 
     def run(comm: Communicator) -> None:
         assert comm.events.flight is not None
-        comm.events.flight.come_to(0, lambda: None)
+        comm.events.flight.begin_iteration(0, lambda: None)
 
         def warn(message: str) -> None:
             told.append((comm.rank, message))
@@ -192,7 +192,7 @@ def test_ranks_that_all_wait_for_each_other_are_told_who_for_whom(
 
     def run(comm: Communicator) -> None:
         assert comm.events.flight is not None
-        comm.events.flight.come_to(4, lambda: None)
+        comm.events.flight.begin_iteration(4, lambda: None)
 
         def end(message: str, process: int | None) -> None:
             found.append((comm.rank, message, process))

@@ -28,7 +28,7 @@ SMALL = NET.replace("num_output: 32768", 'num_output: 5 weight_filler { type: "g
 
 
 def memory(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(making, "obtainable", lambda device: size)
+    monkeypatch.setattr(making, "obtainable_memory", lambda device: size)
 
 
 @pytest.mark.parametrize(("phase", "size"), [(pb.TEST, WEIGHTS + BIAS), (pb.TRAIN, 2 * (WEIGHTS + BIAS))])

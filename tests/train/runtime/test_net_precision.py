@@ -100,7 +100,7 @@ def test_a_cpu_goes_on_in_float32(asks: str, monkeypatch: pytest.MonkeyPatch, ca
     run = train(2)
     (line,) = [line for line in run.log if line.startswith("Precision")]
     assert line.startswith("Precision: FLOAT32, though the net's text asks for FLOAT16, since rank 0 on host ")
-    assert line.endswith("CPUs multiply no float16; BFLOAT16 is for them (precision: BFLOAT16 in the solver)")
+    assert line.endswith("CPUs have no float16 products; use BFLOAT16 (precision: BFLOAT16 in the solver)")
     assert {name: values.tolist() for name, values in read_model(9).items()} == plain
 
 

@@ -1,7 +1,7 @@
-"""Upgrades of settings that Caffe's forks write in another way than BVLC's Caffe.
+"""Upgrades of settings that Caffe's forks write differently from BVLC's Caffe.
 
-``ceil_mode`` and ``torch_pooling`` of Pooling are ``round_mode``; ``hole`` of DeepLab's convolutions is ``dilation``;
-``relu: true`` of Intel's Convolution and BatchNorm is a ReLU layer behind it.
+``ceil_mode`` and ``torch_pooling`` of Pooling become ``round_mode``; ``hole`` of DeepLab's convolutions becomes
+``dilation``; ``relu: true`` of Intel's Convolution and BatchNorm becomes a ReLU layer after it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from bpt.base.errors import LayerError
 from bpt.base.origin import FieldPath, Origin
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.config.proto.upgrade.written import Note, Written, put, take
+from bpt.config.proto.upgrade.written import Note, Written, insert_elements, remove_elements
 
 _Layer = Written[pb.LayerParameter]
 
@@ -21,11 +21,12 @@ def upgrade(
 ) -> list[Note]:
     """Upgrade the layers of ``net`` and ``origins`` in place; return a note for each kind of change.
 
-    Raises LayerError if a layer says the same thing in both ways.
+    Raises:
+        LayerError: a layer has a setting in both forms.
     """
     if not any(map(_is_concerned, net.layer)):
         return []
-    layers = take(net.layer, origins, (*where, "layer"), path)
+    layers = remove_elements(net.layer, origins, (*where, "layer"), path)
     notes: dict[str, Note] = {}
     made: list[_Layer] = []
     for layer in layers:
@@ -38,7 +39,7 @@ def upgrade(
     messages = [layer.message for layer in made]
     del net.layer[:]
     net.layer.extend(messages)
-    put(made, origins, (*where, "layer"))
+    insert_elements(made, origins, (*where, "layer"))
     return list(notes.values())
 
 
@@ -58,7 +59,7 @@ def _is_concerned(layer: pb.LayerParameter) -> bool:
 
 
 Change = tuple[str, Origin | None]
-"""What was changed, in words, and where that stands."""
+"""The change in words, and its place."""
 
 
 def _round_mode(layer: _Layer) -> Iterator[Change]:
@@ -92,7 +93,7 @@ def _dilation(layer: _Layer) -> Iterator[Change]:
 
 
 def _relus(layer: _Layer) -> Iterator[tuple[_Layer, str, Origin | None]]:
-    """Yield a ReLU for each top of a layer with ``relu: true``, in place, in the net whenever the layer is."""
+    """Yield an in-place ReLU for each top of a layer with ``relu: true``, in the same phases as the layer."""
     message = layer.message
     field = _CONVOLUTION if message.convolution_param.relu else _NORM
     param = getattr(message, field)

@@ -1,7 +1,8 @@
 """All upgrades of a net, and of a solver, in Caffe's order and words.
 
-Data transformations that V1 nets say in data_param, image_data_param and window_data_param; inputs of a net, which were
-fields of it; BatchNorm layers that say of each of their three blobs how it is trained, which Caffe ignores now.
+They cover three kinds of old fields. V1 nets have data transformations in data_param, image_data_param and
+window_data_param. Inputs of a net were fields of it. BatchNorm layers have training settings for each of their three
+blobs, which Caffe now ignores.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from bpt.base.errors import PrototxtError
 from bpt.base.origin import FieldPath, Origin, locate
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.upgrade import fork_upgrades, v0, v1
-from bpt.config.proto.upgrade.written import Note, Written, put, take
+from bpt.config.proto.upgrade.written import Note, Written, insert_elements, remove_elements
 
 _SOURCES = {
     pb.V1LayerParameter.DATA: "data_param",
@@ -47,7 +48,7 @@ def _move(layer: Written[pb.V1LayerParameter], name: str) -> bool:
 
 
 _INPUTS = ("input", "input_dim", "input_shape")
-_DIMENSIONS = 4  # that input_dim gives for each input
+_DIMENSIONS = 4  # the number that input_dim gives for each input
 
 
 def inputs_as_layer(
@@ -55,10 +56,11 @@ def inputs_as_layer(
 ) -> Origin | None:
     """Turn ``input``, ``input_shape`` and ``input_dim`` into a first layer "input"; return their places.
 
-    Old files of weights (``path`` None) name inputs without their dimensions; these inputs are dropped, as in Caffe.
-    So are those of a text that a layer makes, too.
+    Old files of weights (``path`` None) name inputs without their dimensions; these inputs are dropped, as in Caffe. So
+    are inputs of a text that a layer also makes.
 
-    Raises PrototxtError if the inputs and their dimensions do not match.
+    Raises:
+        PrototxtError: the inputs and their dimensions do not match.
     """
     field = next(name for name in _INPUTS if getattr(net, name))
     place = None if path is None else locate(origins, (*where, field), path)
@@ -81,11 +83,11 @@ def _put_first(
 ) -> None:
     """Put ``layer``, from ``place``, before the layers of ``net``, whose list is at ``where``."""
     first = Written(layer, {} if place is None else {(): place}, None)
-    layers = [first, *take(net.layer, origins, where, None)]
+    layers = [first, *remove_elements(net.layer, origins, where, None)]
     messages = [each.message for each in layers]
     del net.layer[:]
     net.layer.extend(messages)
-    put(layers, origins, where)
+    insert_elements(layers, origins, where)
 
 
 def _shapes(net: pb.NetParameter, place: Origin | None) -> list[pb.BlobShape]:
@@ -142,13 +144,16 @@ def upgrade_net(
 ) -> list[Note]:
     """Upgrade old fields of ``net`` to today's, in place.
 
-    These are V0 and V1 layers (``layers``), old settings of how data are transformed, ``input`` with ``input_shape``
-    or ``input_dim``, ``param`` of BatchNorm layers, and what forks write in another way.
-    ``where`` is the path of ``net`` in ``origins``, which follow what moves; ``path`` is the text it is from, None if
-    it is from no text.
+    These are V0 and V1 layers (``layers``), old settings of data transformations, ``input`` with ``input_shape`` or
+    ``input_dim``, ``param`` of BatchNorm layers, and settings that forks write in another way.
 
-    Raises PrototxtError if the net has old layers along with new ones, of which Caffe would drop some, or anything
-    in it that Caffe refuses.
+    Args:
+        where: the path of ``net`` in ``origins``, which are moved with it.
+        path: the file of the text; None if there is no text.
+
+    Raises:
+        PrototxtError: the net has old layers along with new ones, of which Caffe would drop some, or a field that Caffe
+            refuses.
     """
     notes = _upgrade_layers(net, origins, path, where) if net.layers else []
     if net.input or net.input_shape or net.input_dim:
@@ -173,7 +178,7 @@ def _upgrade_layers(
             place,
         )
     notes: list[Note] = []
-    old = take(net.layers, origins, (*where, "layers"), path)
+    old = remove_elements(net.layers, origins, (*where, "layers"), path)
     if any(layer.message.HasField("layer") for layer in old):
         old, notes = v0.upgrade(old, net.input)
         notes.append(Note(f"{_DONE}V0LayerParameter", place))
@@ -183,7 +188,7 @@ def _upgrade_layers(
     notes.append(Note(f"{_DONE}V1LayerParameter", place))
     del net.layers[:]
     net.layer.extend(layer.message for layer in layers)
-    put(layers, origins, (*where, "layer"))
+    insert_elements(layers, origins, (*where, "layer"))
     return notes
 
 
@@ -201,7 +206,8 @@ _TYPE_DONE = "Successfully upgraded file specified using deprecated 'solver_type
 def upgrade_solver(param: pb.SolverParameter, origins: dict[FieldPath, Origin], path: str) -> list[Note]:
     """Upgrade the old enum ``solver_type`` to ``type``, and the nets inside the solver.
 
-    Raises PrototxtError if both are set, and as :func:`upgrade_net` does.
+    Raises:
+        PrototxtError: both are set, or :func:`upgrade_net` fails.
     """
     notes = []
     if param.HasField("solver_type"):

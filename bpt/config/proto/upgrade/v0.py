@@ -1,6 +1,6 @@
 """V0 layers (2013): ``layers { layer { ... } }``, all settings of all types in one message.
 
-V0 nets pad by layers of their own; today, convolution and pooling layers do so themselves.
+V0 nets have separate layers for padding; today, convolution and pooling layers pad themselves.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ _PADDED = ("conv", "pool")
 
 
 def fold_padding(layers: Iterable[_Layer], inputs: Iterable[str]) -> list[_Layer]:
-    """Return ``layers`` without "padding" layers, whose ``pad`` moves to the layers behind them.
+    """Return ``layers`` without "padding" layers, whose ``pad`` moves to the layers after them.
 
-    ``inputs`` are the blobs that the net is given. The layers that stay are changed in place.
+    ``inputs`` are the input blobs of the net. The remaining layers are changed in place.
 
-    Raises LayerError as Caffe does: a bottom that nothing has made yet; a padded blob that another layer than a
-    convolution or pooling reads, or one beside other bottoms; padding with more than one bottom or top.
+    Raises:
+        LayerError: as in Caffe, for a bottom that no layer has made yet; a padded blob that another layer than a
+            convolution or pooling reads, or one beside other bottoms; padding with more than one bottom or top.
     """
     made_by: dict[str, _Layer | None] = dict.fromkeys(inputs)
     kept = []
@@ -93,7 +94,7 @@ TYPES = {
     "tanh": _Old.TANH,
     "window_data": _Old.WINDOW_DATA,
 }
-"""The V1 type of each V0 type, but for "padding"."""
+"""The V1 type of each V0 type except "padding"."""
 
 _CONV, _FULLY, _POOL, _LRN = "convolution_param", "inner_product_param", "pooling_param", "lrn_param"
 _DATA, _HDF5, _IMAGES, _WINDOWS = "data_param", "hdf5_data_param", "image_data_param", "window_data_param"
@@ -131,21 +132,22 @@ SETTINGS: dict[str, tuple[dict[str, str], str]] = {
     "new_num": ({}, ""),
     "new_channels": ({}, ""),
 }
-"""By V0's name: the V1 message that holds the setting, for each type that has it, and its name there."""
+"""The V1 message that holds a setting, for each type that has it, and its name there, by V0's name."""
 
-# What any type may have: how data are transformed, and what V1 layers hold directly.
+# The settings of any type: data transformations, and fields that V1 layers hold directly.
 _TRANSFORMATION = {"scale": "scale", "meanfile": "mean_file", "cropsize": "crop_size", "mirror": "mirror"}
 _OF_LAYER = ("name", "blobs", "blobs_lr", "weight_decay")
-_AROUND = ("bottom", "top", "layer")  # what V0 layers have outside of their ``layer``
+_AROUND = ("bottom", "top", "layer")  # the fields that V0 layers have outside of their ``layer``
 
 
 def upgrade(layers: Iterable[_Layer], inputs: Iterable[str]) -> tuple[list[_Layer], list[Note]]:
     """Return the layers in the V1 format, and a note on each setting that is ignored for its type.
 
-    ``inputs`` are the blobs that the net is given. The old layers are of no use afterwards.
+    ``inputs`` are the input blobs of the net. The old layers are consumed.
 
-    Raises LayerError for an unknown type, for what is not of the V0 format and would get lost, and as
-    :func:`fold_padding` does.
+    Raises:
+        LayerError: the type is unknown, content that is not of the V0 format would be lost, or :func:`fold_padding`
+            fails.
     """
     old = list(layers)
     for layer in old:
@@ -213,7 +215,7 @@ def _set(new: pb.V1LayerParameter, target: FieldPath, value: Any, old: _Layer, n
     last = str(target[-1])
     field = field_by_name(holder, last)
     assert field is not None
-    if is_repeated(field):  # a setting that was a single one then has one entry
+    if is_repeated(field):  # a setting that was single in V0 has one entry
         many = is_message(field) or target[0] in _OF_LAYER
         getattr(holder, last).extend(value if many else [value])
     elif is_message(field):

@@ -53,7 +53,7 @@ TYPES = {
     _Old.BN: "BN",
     _Old.UNPOOLING: "Unpooling",
 }
-"""Today's name of each type; NONE, the default, says nothing."""
+"""Today's name of each type; NONE, the default, has none."""
 
 # Lists with an entry for each parameter of the layer, and the fields of its ``param`` that replace them.
 PARAM_FIELDS = {"param": "name", "blob_share_mode": "share_mode", "blobs_lr": "lr_mult", "weight_decay": "decay_mult"}

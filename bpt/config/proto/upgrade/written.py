@@ -1,4 +1,4 @@
-"""Messages along with where their fields were written, so that both can be moved together; what an upgrade says."""
+"""Messages together with the places of their fields, so that both can be moved; and the notes of an upgrade."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from bpt.base.origin import FieldPath, Origin, locate
 M = TypeVar("M", bound=Message)
 
 Origins = dict[FieldPath, Origin]
-"""Where the fields of a message were written, by their paths from its top; ``()`` is the message itself."""
+"""The places of the fields of a message, by their paths from its top; ``()`` is the message itself."""
 
 
 @dataclass
 class Written(Generic[M]):
-    """An element of a list, such as a layer; ``path`` is the text it is from, or None."""
+    """An element of a list, such as a layer; ``path`` is the file of its text, or None."""
 
     message: M
     origins: Origins
     path: str | None
 
     def place(self, *where: str | int) -> Origin | None:
-        """Return where the field ``where`` stands or, if it is not set, what is nearest around it."""
+        """Return the place of the field ``where`` or, if it is not set, of the nearest field around it."""
         return None if self.path is None else locate(self.origins, where, self.path)
 
 
-def take(messages: Iterable[M], origins: Origins, prefix: FieldPath, path: str | None) -> list[Written[M]]:
+def remove_elements(messages: Iterable[M], origins: Origins, prefix: FieldPath, path: str | None) -> list[Written[M]]:
     """Remove the elements of the list at ``prefix`` from ``origins``; return them with their places."""
     elements = [Written(message, {}, path) for message in messages]
     at = len(prefix)
@@ -40,7 +40,7 @@ def take(messages: Iterable[M], origins: Origins, prefix: FieldPath, path: str |
     return elements
 
 
-def put(elements: Iterable[Written[M]], origins: Origins, prefix: FieldPath) -> None:
+def insert_elements(elements: Iterable[Written[M]], origins: Origins, prefix: FieldPath) -> None:
     """Enter the places of ``elements``, which are now the list at ``prefix``, into ``origins``."""
     for index, element in enumerate(elements):
         for key, origin in element.origins.items():
@@ -54,8 +54,8 @@ def put(elements: Iterable[Written[M]], origins: Origins, prefix: FieldPath) -> 
 class Note:
     """A sentence for the log; ``str()`` puts its place before it.
 
-    ``place`` is None if the message is not from a text. ``lossy``: something of the old file had no meaning and is
-    not in the new one, which makes Caffe's upgrade tools fail after they have written their file.
+    ``place`` is None if the message is not from a text. ``lossy`` means that a part of the old file had no meaning and
+    is not in the new one. Caffe's upgrade tools then fail after they have written their file.
     """
 
     text: str

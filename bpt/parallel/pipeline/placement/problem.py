@@ -119,7 +119,7 @@ def _times(node: LayerNode, measured: Mapping[str, tuple[float, float]] | None) 
 def _activations(graph: LayerGraph, node: LayerNode, itemsizes: Sequence[int]) -> float:
     if node.layer_type.is_view:
         return 0.0
-    return node.layer_type.keeps(node.spec) * _bytes(graph, node.tops, itemsizes)
+    return node.layer_type.saved_for_backward(node.spec) * _bytes(graph, node.tops, itemsizes)
 
 
 def _diffs(graph: LayerGraph, node: LayerNode, itemsizes: Sequence[int]) -> int:
