@@ -62,7 +62,7 @@ class ListedPicture:
             return 0
 
 
-class Listed(Protocol):
+class ListedFile(Protocol):
     """Something that a list names: a picture, a volume, a clip."""
 
     def check(self) -> None:
@@ -74,7 +74,7 @@ class Listed(Protocol):
 
 
 def verify_listed(
-    path: str, find: Callable[[], Sequence[Listed]], tell: Callable[[int], None], what: str = "file"
+    path: str, find: Callable[[], Sequence[ListedFile]], tell: Callable[[int], None], what: str = "file"
 ) -> Verified:
     """Decode all that ``find`` gives for ``path``, in threads. Raises nothing.
 

@@ -43,7 +43,7 @@ def list_examples() -> Iterator[str]:
     width = max(map(len, names))
     for name in names:
         yield f"{name:{width}}  {_about((home() / 'prototxt' / name / 'solver.prototxt').read_text())}"
-    yield "bpt example lenet copies LeNet into the current folder: it is trained in about 10 seconds"
+    yield "bpt example lenet copies LeNet into the current folder: it is trained in less than a minute"
 
 
 def _about(text: str) -> str:

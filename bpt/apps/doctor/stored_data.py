@@ -17,7 +17,7 @@ from bpt.config.proto.sources import read_net
 from bpt.data.hdf5_file import listed
 from bpt.data.listed_pictures import (
     ENDINGS,
-    Listed,
+    ListedFile,
     ListedPicture,
     is_window_file,
     listed_pictures,
@@ -156,11 +156,13 @@ def _hdf5(path: str) -> Stored:
     return Stored("HDF5 file", path, partial(verify_hdf5, path), partial(size_of, path))
 
 
-def _pictures(kind: str, path: str, find: Callable[[], Sequence[Listed]], root: str = "", what: str = "file") -> Stored:
+def _pictures(
+    kind: str, path: str, find: Callable[[], Sequence[ListedFile]], root: str = "", what: str = "file"
+) -> Stored:
     return Stored(kind, path, partial(verify_listed, path, find, what=what), partial(_size_of_pictures, find), root)
 
 
-def _size_of_pictures(find: Callable[[], Sequence[Listed]]) -> int:
+def _size_of_pictures(find: Callable[[], Sequence[ListedFile]]) -> int:
     try:
         return sum(picture.size for picture in find())
     except BptError:  # which verifying it reports
