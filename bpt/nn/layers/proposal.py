@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bpt.data.detection.suppression import best_of_equals_last, suppress_overlaps
+from bpt.data.detection.suppression import best_of_equals_last, non_maximum_suppression
 from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.nn.layers.axes import show_bottoms
 from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer, setting
@@ -105,7 +105,7 @@ class Proposal(Layer):
         rules = self.rules
         order = best_of_equals_last(scores)
         order = torch.cat((order[: rules.before], self._rest(order)))
-        return order[suppress_overlaps(boxes[order], rules.overlap, rules.most)]
+        return order[non_maximum_suppression(boxes[order], rules.overlap, rules.most)]
 
     def _rest(self, order: Tensor) -> Tensor:
         """Return the boxes after the best ones in the order of the first family's Caffe.
