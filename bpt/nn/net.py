@@ -226,13 +226,13 @@ class Net(nn.Module):
 
     @property
     def hidden_states(self) -> tuple[tuple[Tensor, ...], ...]:
-        """What each layer has kept for the next pass, see ``Layer.hidden_state``; may be set."""
+        """The hidden state of each layer; may be set."""
         return tuple(self.layer(node).hidden_state for node in self.graph.nodes)
 
     @hidden_states.setter
     def hidden_states(self, states: Sequence[tuple[Tensor, ...]]) -> None:
-        for node, kept in zip(self.graph.nodes, states, strict=True):
-            self.layer(node).hidden_state = kept
+        for node, state in zip(self.graph.nodes, states, strict=True):
+            self.layer(node).hidden_state = state
 
     def data_layers(self) -> dict[str, DataLayer]:
         """Layer name → layer, for the layers that read a data set."""

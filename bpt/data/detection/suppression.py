@@ -37,7 +37,7 @@ class Suppression(NamedTuple):
     def select(self, boxes: Tensor) -> Tensor:
         """Return those of ``boxes`` (K, 4), the best first, that are kept: ascending indices."""
         if self.eta < 1 and self.threshold > ADAPTS_ABOVE:
-            return self._kept_adaptively(boxes)
+            return self._select_adaptively(boxes)
         near = (jaccard(boxes, boxes) > self.threshold).cpu().numpy()
         left = np.ones(len(boxes), np.bool_)
         kept: list[int] = []
@@ -47,7 +47,7 @@ class Suppression(NamedTuple):
                 left &= ~near[index]
         return torch.tensor(kept, dtype=torch.long, device=boxes.device)
 
-    def _kept_adaptively(self, boxes: Tensor) -> Tensor:
+    def _select_adaptively(self, boxes: Tensor) -> Tensor:
         kept: list[int] = []
         threshold = self.threshold
         for index in range(len(boxes)):
@@ -101,11 +101,10 @@ def best_of_equals_last(scores: Tensor) -> Tensor:
     return found[len(own) - 1 - own.flip(0).argsort(descending=True, stable=True)]
 
 
-def suppress_overlaps(boxes: Tensor, overlap: float, most: int) -> Tensor:
-    """Return which of boxes (K, 4), the best first, overlap no better kept one by more than ``overlap``, ascending.
+def non_maximum_suppression(boxes: Tensor, overlap: float, most: int) -> Tensor:
+    """Return at most ``most`` of ``boxes`` (K, 4), the best first, that overlap no better one by more than ``overlap``.
 
-    At most ``most`` boxes are kept. The overlap is intersection over union; corners are pixels, both of which belong to
-    a box.
+    The overlap is intersection over union. Corners are pixels inside the box. The result has ascending indices.
     """
     kept: list[int] = []
     areas = (boxes[:, 2:] - boxes[:, :2] + 1).prod(1)

@@ -11,7 +11,7 @@ from torch.nn import functional
 from bpt.config.precision import narrowed
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_spec import Autocast, LayerShapes, LayerSpec, ParamSpec, Shape
-from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer
+from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer, setting
 from bpt.nn.pass_context import PassContext
 
 LARGE = 50.0  # above it, Caffe's backward uses exp(50) for exp(x): the gradient is 1, up to 2e-22
@@ -115,10 +115,7 @@ class Swish(Neuron):
     """``x / (1 + exp(-beta · x))`` (Ramachandran et al., *Searching for Activation Functions*, 2017)."""
 
     numbers = Autocast.WIDEST
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        self.beta = spec.param.swish_param.beta
+    beta = setting(float, "swish_param.beta")
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         x = bottoms[0]
@@ -165,10 +162,8 @@ class Clip(Neuron):
     """
 
     numbers = Autocast.WIDEST
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        self.least, self.most = spec.param.clip_param.min, spec.param.clip_param.max
+    least = setting(float, "clip_param.min")
+    most = setting(float, "clip_param.max")
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -204,14 +199,13 @@ class Power(Neuron):
     If ``scale · power`` is 0 the top is constant, even where the bottom is infinite, and the bottom gets no diff.
     """
 
+    power = setting(float, "power_param.power")
+    scale = setting(float, "power_param.scale")
+    shift = setting(float, "power_param.shift")
+
     @classmethod
     def autocast(cls, spec: LayerSpec) -> Autocast:
         return Autocast.WIDEST if spec.param.power_param.power == 1 else Autocast.FULL
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        param = spec.param.power_param
-        self.power, self.scale, self.shift = param.power, param.scale, param.shift
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         x = bottoms[0]
@@ -227,10 +221,7 @@ class Threshold(Neuron):
     """1 where ``x > threshold`` (default 0), else 0. It never runs backward, so the bottom gets no diff."""
 
     bottoms_without_diff = ALL_BOTTOMS
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        self.threshold = spec.param.threshold_param.threshold
+    threshold = setting(float, "threshold_param.threshold")
 
     @torch.no_grad()
     def forward(self, *bottoms: Tensor) -> Tensor:

@@ -16,8 +16,7 @@ from torch.nn import functional
 
 from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.nn.layers.axes import show_bottoms
-from bpt.nn.layers.base import LAYERS, Family, Layer
-from bpt.nn.pass_context import PassContext
+from bpt.nn.layers.base import LAYERS, Family, Layer, setting
 
 FIELD = "attention_param"
 BLOCK = 400_000  # pairs of a query and a key that are processed at a time: 1.6 MB for a matrix of their weights
@@ -39,10 +38,7 @@ class Attention(Layer):
     arity = Arity(bottoms=(3, 3))
     sample_independent = True
     family = Family.CONNECTED
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        self.scale = spec.param.attention_param.scale
+    scale = setting(float, "attention_param.scale")
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -22,7 +22,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Container, Sequence
-from typing import ClassVar
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import ClassVar, TypeVar, cast
 
 from torch import Tensor, nn
 
@@ -34,6 +36,8 @@ from bpt.graph.share import ShardRotation, Share, whole_batch
 from bpt.nn.layers.channel_affine import ChannelAffine, Weights
 from bpt.nn.layers.type_table import TYPES_OF
 from bpt.nn.pass_context import CurrentPass, PassContext
+
+T = TypeVar("T")
 
 ALL_BOTTOMS = range(2**31)
 """The places of all bottoms of a layer, for ``bottoms_without_diff``."""
@@ -52,6 +56,21 @@ class Family(enum.Enum):
     JOIN = "joins and shapes"
     LOSS = "loss and score"
     OTHER = "other"
+
+
+@dataclass(frozen=True)
+class _Setting:
+    field: str
+
+
+def setting(kind: type[T], field: str) -> T:
+    """Return a class attribute that every layer fills from its text when it is made.
+
+    Args:
+        kind: the Python type of the value.
+        field: the path in LayerParameter, such as ``"tile_param.axis"``.
+    """
+    return cast(T, _Setting(field))
 
 
 class Layer(nn.Module):
@@ -115,9 +134,17 @@ class Layer(nn.Module):
     settings: ClassVar[str | None] = None
     # Fields of LayerParameter that it reads, or handles itself, in addition to the settings of its type.
     reads: ClassVar[frozenset[str]] = frozenset()
+    _settings: ClassVar[dict[str, str]] = {}  # fields of LayerParameter, by the attributes that hold their values
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        own = {name: value.field for name, value in vars(cls).items() if isinstance(value, _Setting)}
+        cls._settings = cls._settings | own
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__()
+        for name, field in self._settings.items():
+            setattr(self, name, attrgetter(field)(spec.param))
         self.spec = spec
         self._pass = CurrentPass(context)
         self.blobs = nn.ParameterList()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bpt.graph.layer_spec import Arity, Autocast, LayerShapes, LayerSpec, Shape
 from bpt.nn.layers.axes import axis_or_dim, canonical_axis, show_bottoms
-from bpt.nn.layers.base import LAYERS, Family, Layer
+from bpt.nn.layers.base import LAYERS, Family, Layer, setting
 from bpt.nn.layers.graph_tracing import is_compiling_or_tracing
 from bpt.nn.pass_context import PassContext
 
@@ -177,10 +177,8 @@ class Tile(Layer):
     sample_independent = True
     computes = False
     family = Family.JOIN
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        self.axis, self.tiles = spec.param.tile_param.axis, spec.param.tile_param.tiles
+    axis = setting(int, "tile_param.axis")
+    tiles = setting(int, "tile_param.tiles")
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -14,7 +14,7 @@ from bpt.data.detection.suppression import ADAPTS_ABOVE, ALL, Suppression
 from bpt.data.detection.truth import ROW
 from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.nn.layers.axes import show_bottoms
-from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer
+from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer, setting
 from bpt.nn.layers.detection_operators import DETECTION, detect_in_one, detected
 from bpt.nn.layers.graph_tracing import is_exported
 from bpt.nn.pass_context import PassContext
@@ -147,12 +147,10 @@ class DetectionEvaluate(Layer):
     no_collectives = True
     family = Family.LOSS
     bottoms_without_diff = ALL_BOTTOMS
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        param = spec.param.detection_evaluate_param
-        self.classes, self.background = param.num_classes, param.background_label_id
-        self.threshold, self.count_difficult = param.overlap_threshold, param.evaluate_difficult_gt
+    classes = setting(int, "detection_evaluate_param.num_classes")
+    background = setting(int, "detection_evaluate_param.background_label_id")
+    threshold = setting(float, "detection_evaluate_param.overlap_threshold")
+    count_difficult = setting(bool, "detection_evaluate_param.evaluate_difficult_gt")
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

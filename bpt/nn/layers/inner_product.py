@@ -16,7 +16,7 @@ from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape
 from bpt.nn.kernels.linear import linear
 from bpt.nn.kernels.packed import PackedProduct, pack_product
 from bpt.nn.layers.axes import canonical_axis, show_bottoms
-from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer
+from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer, setting
 from bpt.nn.layers.channel_affine import Weights
 from bpt.nn.layers.labels import row_indices
 from bpt.nn.pass_context import PassContext
@@ -34,13 +34,9 @@ class InnerProduct(Layer):
     bias_blob = 1
     settings = "inner_product_param"
     family = Family.CONNECTED
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        param = spec.param.inner_product_param
-        self.axis = param.axis
-        self.transpose = param.transpose
-        self.bias_term = param.bias_term
+    axis = setting(int, "inner_product_param.axis")
+    transpose = setting(bool, "inner_product_param.transpose")
+    bias_term = setting(bool, "inner_product_param.bias_term")
 
     @classmethod
     def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
@@ -105,6 +101,8 @@ class Embed(Layer):
     no_collectives = True
     family = Family.CONNECTED
     bottoms_without_diff = ALL_BOTTOMS
+    rows = setting(int, "embed_param.input_dim")
+    bias_term = setting(bool, "embed_param.bias_term")
 
     @classmethod
     def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
@@ -124,11 +122,6 @@ class Embed(Layer):
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
         return count(tops[0]) * spec.param.embed_param.bias_term
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        param = spec.param.embed_param
-        self.rows, self.bias_term = param.input_dim, param.bias_term
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         indices = row_indices(self.spec, bottoms[0], 0, self.rows, "the rows of its table (embed_param { input_dim })")

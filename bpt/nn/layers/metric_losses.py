@@ -10,10 +10,9 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.nn.layers.axes import canonical_axis, show_bottoms
-from bpt.nn.layers.base import LAYERS
+from bpt.nn.layers.base import LAYERS, setting
 from bpt.nn.layers.labels import row_indices
 from bpt.nn.layers.loss import Loss
-from bpt.nn.pass_context import PassContext
 
 NEAR = 1e-4  # Caffe adds this to a distance before dividing by it
 
@@ -30,6 +29,8 @@ class ContrastiveLoss(Loss):
     arity = Arity(bottoms=(3, 3), auto_tops=True)
     reads = frozenset()
     bottoms_without_diff = (2,)
+    margin = setting(float, "contrastive_loss_param.margin")
+    legacy = setting(bool, "contrastive_loss_param.legacy_version")
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -40,11 +41,6 @@ class ContrastiveLoss(Loss):
                 f"needs two bottoms of features (N, C) and N labels: {show_bottoms(spec, bottoms)}", "bottom"
             )
         return super().infer(spec, bottoms)
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        param = spec.param.contrastive_loss_param
-        self.margin, self.legacy = param.margin, param.legacy_version
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         differences = bottoms[0].flatten(1) - bottoms[1].flatten(1)
@@ -89,10 +85,7 @@ class TripletLoss(Loss):
     arity = Arity(bottoms=(2, 3), auto_tops=True)
     reads = frozenset()
     bottoms_without_diff = ()
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        self.margin = spec.param.triplet_loss_param.margin
+    margin = setting(float, "triplet_loss_param.margin")
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -126,10 +119,7 @@ class CenterLoss(Loss):
     """
 
     reads = frozenset()
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        self.axis = spec.param.center_loss_param.axis
+    axis = setting(int, "center_loss_param.axis")
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

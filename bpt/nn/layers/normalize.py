@@ -12,7 +12,7 @@ from torch.nn import functional
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_spec import Autocast, LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.nn.kernels.lrn_kernel import lrn_across
-from bpt.nn.layers.base import LAYERS, Family, Layer
+from bpt.nn.layers.base import LAYERS, Family, Layer, setting
 from bpt.nn.pass_context import PassContext
 
 
@@ -32,11 +32,8 @@ class Normalize(Layer):
     family = Family.NORM
     settings = "norm_param"
     flops_per_top = 4  # square, sum, two products
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        param = spec.param.norm_param
-        self.across_spatial, self.eps = param.across_spatial, param.eps
+    across_spatial = setting(bool, "norm_param.across_spatial")
+    eps = setting(float, "norm_param.eps")
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -66,12 +63,9 @@ class MVN(Layer):
 
     sample_independent = True
     family = Family.NORM
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        param = spec.param.mvn_param
-        self.across_channels, self.eps = param.across_channels, param.eps
-        self.normalize_variance = param.normalize_variance
+    across_channels = setting(bool, "mvn_param.across_channels")
+    eps = setting(float, "mvn_param.eps")
+    normalize_variance = setting(bool, "mvn_param.normalize_variance")
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -9,7 +9,7 @@ from torch import Tensor
 from bpt.graph.layer_spec import LayerShapes, LayerSpec, Shape
 from bpt.nn.kernels.channels_last import is_channels_last
 from bpt.nn.layers.axes import show_bottoms
-from bpt.nn.layers.base import LAYERS, Family, Layer
+from bpt.nn.layers.base import LAYERS, Family, Layer, setting
 from bpt.nn.pass_context import PassContext
 
 
@@ -91,10 +91,8 @@ class Reorg(Layer):
     within_batch = sample_independent = True
     computes = False
     family = Family.JOIN
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        self.stride, self.reverse = spec.param.reorg_param.stride, spec.param.reorg_param.reverse
+    stride = setting(int, "reorg_param.stride")
+    reverse = setting(bool, "reorg_param.reverse")
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -133,10 +131,7 @@ class ShuffleChannel(Layer):
     sample_independent = True
     computes = False
     family = Family.JOIN
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        self.group = spec.param.shuffle_channel_param.group
+    group = setting(int, "shuffle_channel_param.group")
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bpt.data.detection.suppression import best_of_equals_last, suppress_overlaps
+from bpt.data.detection.suppression import best_of_equals_last, non_maximum_suppression
 from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.nn.layers.axes import show_bottoms
-from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer
+from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer, setting
 from bpt.nn.layers.detection_operators import propose_in_one
 from bpt.nn.layers.graph_tracing import is_exported
 from bpt.nn.pass_context import PassContext
@@ -105,7 +105,7 @@ class Proposal(Layer):
         rules = self.rules
         order = best_of_equals_last(scores)
         order = torch.cat((order[: rules.before], self._rest(order)))
-        return order[suppress_overlaps(boxes[order], rules.overlap, rules.most)]
+        return order[non_maximum_suppression(boxes[order], rules.overlap, rules.most)]
 
     def _rest(self, order: Tensor) -> Tensor:
         """Return the boxes after the best ones in the order of the first family's Caffe.
@@ -217,11 +217,8 @@ class BoxAnnotatorOHEM(Layer):
     family = Family.LOSS
     settings = "box_annotator_ohem_param"
     bottoms_without_diff = ALL_BOTTOMS
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        param = spec.param.box_annotator_ohem_param
-        self.number, self.ignore_label = param.roi_per_img, param.ignore_label
+    number = setting(int, "box_annotator_ohem_param.roi_per_img")
+    ignore_label = setting(int, "box_annotator_ohem_param.ignore_label")
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

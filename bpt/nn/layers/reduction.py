@@ -10,7 +10,7 @@ from torch import Tensor
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_spec import LayerShapes, LayerSpec, Shape, count
 from bpt.nn.layers.axes import canonical_axis, show_bottoms
-from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer
+from bpt.nn.layers.base import ALL_BOTTOMS, LAYERS, Family, Layer, setting
 from bpt.nn.layers.loss import at_least_1
 from bpt.nn.pass_context import PassContext
 
@@ -31,11 +31,9 @@ class Reduction(Layer):
 
     sample_independent = True
     family = Family.JOIN
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        param = spec.param.reduction_param
-        self.axis, self.operation, self.coeff = param.axis, param.operation, param.coeff
+    axis = setting(int, "reduction_param.axis")
+    operation = setting(int, "reduction_param.operation")
+    coeff = setting(float, "reduction_param.coeff")
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
-from bpt.graph.layer_spec import LayerSpec, Shape, count
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.nn.layers.axes import show_bottoms
 from bpt.nn.layers.base import Family, Layer
 from bpt.nn.layers.labels import row_indices
@@ -24,10 +25,36 @@ class RegionLayer(Layer):
     of its own.
     """
 
+    arity = Arity(bottoms=(2, 2))
     whole_batch_only = "its regions are of any images of the batch"
     within_batch = no_collectives = True
     family = Family.POOLING
+    settings: ClassVar[str]
     bottoms_without_diff = (1,)
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        """Return the shape ``(R, channels, pooled_h, pooled_w)`` of the top."""
+        check_regions(spec, bottoms)
+        return LayerShapes(((bottoms[1][0], bottoms[0][1], *cls.bins_of(spec)),))
+
+    @classmethod
+    def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
+        param = getattr(layer, cls.settings)
+        return (f"{param.pooled_h}×{param.pooled_w}",)
+
+    @classmethod
+    def bins_of(cls, spec: LayerSpec) -> tuple[int, int]:
+        """Return ``pooled_h`` and ``pooled_w`` of the layer's settings.
+
+        Raises:
+            LayerError: one of them is missing or 0.
+        """
+        param: Any = getattr(spec.param, cls.settings)
+        for name in ("pooled_h", "pooled_w"):
+            if getattr(param, name) < 1:
+                raise spec.error(f"{cls.settings} needs pooled_h and pooled_w, each at least 1", cls.settings, name)
+        return param.pooled_h, param.pooled_w
 
     def regions(self, bottom: Tensor, images: int) -> Regions:
         """Return the images ``(R,)`` and the corners ``(R, 4)`` of the regions in the second bottom.
@@ -47,16 +74,3 @@ def check_regions(spec: LayerSpec, bottoms: Sequence[Shape]) -> None:
         raise spec.error(f"needs features (N, channels, H, W): {show_bottoms(spec, bottoms)}", "bottom")
     if not regions or count(regions[1:]) != 5:
         raise spec.error(f"needs regions (R, 5), image, x1, y1, x2 and y2: {show_bottoms(spec, bottoms)}", "bottom", 1)
-
-
-def bins_of(spec: LayerSpec, field: str) -> tuple[int, int]:
-    """Return ``pooled_h`` and ``pooled_w`` of the message ``field``.
-
-    Raises:
-        LayerError: one of them is missing or 0.
-    """
-    param: Any = getattr(spec.param, field)
-    for name in ("pooled_h", "pooled_w"):
-        if getattr(param, name) < 1:
-            raise spec.error(f"{field} needs pooled_h and pooled_w, each at least 1", field, name)
-    return param.pooled_h, param.pooled_w

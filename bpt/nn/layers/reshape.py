@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bpt.graph.layer_spec import LayerShapes, LayerSpec, Shape, count
 from bpt.nn.layers.axes import canonical_axis, show_bottoms
-from bpt.nn.layers.base import LAYERS, Family, Layer
+from bpt.nn.layers.base import LAYERS, Family, Layer, setting
 from bpt.nn.pass_context import PassContext
 
 FIELD = "reshape_param"
@@ -137,6 +137,8 @@ class Flatten(Layer):
     within_batch = sample_independent = is_view = True
     computes = False
     family = Family.JOIN
+    axis = setting(int, "flatten_param.axis")
+    end_axis = setting(int, "flatten_param.end_axis")
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -157,11 +159,6 @@ class Flatten(Layer):
         first = canonical_axis(spec, param.axis, shape, "flatten_param", "axis")
         last = canonical_axis(spec, param.end_axis, shape, "flatten_param", "end_axis")
         return "it makes one axis of the samples (axis 0) and others" if first == 0 < last else ""
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        self.axis = spec.param.flatten_param.axis
-        self.end_axis = spec.param.flatten_param.end_axis
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         return bottoms[0].flatten(self.axis, self.end_axis)

@@ -8,13 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bpt.config.proto import bpt_pb2 as pb
-from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape
+from bpt.graph.layer_spec import LayerShapes, LayerSpec, Shape
 from bpt.nn.kernels.region_kernels import weighted, weights_along
 from bpt.nn.layers.base import LAYERS
 from bpt.nn.layers.graph_tracing import is_exported
 from bpt.nn.layers.region_operators import aligned, roi_align
-from bpt.nn.layers.regions import RegionLayer, bins_of, check_regions
+from bpt.nn.layers.regions import RegionLayer
 from bpt.nn.pass_context import PassContext
 
 FIELD = "roi_align_param"
@@ -38,12 +37,12 @@ class ROIAlign(RegionLayer):
       plane it reads 0.
     """
 
-    arity = Arity(bottoms=(2, 2))
+    settings = FIELD
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         param = spec.param.roi_align_param
-        self.bins, self.scale = bins_of(spec, FIELD), param.spatial_scale
+        self.bins, self.scale = self.bins_of(spec), param.spatial_scale
         self.sampling = param.sampling_ratio if param.HasField("sampling_ratio") else None
         self.pad = param.pad_ratio if param.HasField("pad_ratio") else None
 
@@ -56,12 +55,7 @@ class ROIAlign(RegionLayer):
                 FIELD,
                 "pad_ratio",
             )
-        check_regions(spec, bottoms)
-        return LayerShapes(((bottoms[1][0], bottoms[0][1], *bins_of(spec, FIELD)),))
-
-    @classmethod
-    def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
-        return (f"{layer.roi_align_param.pooled_h}×{layer.roi_align_param.pooled_w}",)
+        return super().infer(spec, bottoms)
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         if self.sampling is not None and is_exported():

@@ -8,16 +8,15 @@ import torch
 from torch import Tensor
 
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape
+from bpt.graph.layer_spec import LayerShapes, LayerSpec, Shape
 from bpt.nn.kernels.region_kernels import bins_along, mean_of_bins, round_away
 from bpt.nn.layers.axes import show_bottoms
-from bpt.nn.layers.base import LAYERS
+from bpt.nn.layers.base import LAYERS, setting
 from bpt.nn.layers.graph_tracing import is_exported
 from bpt.nn.layers.region_operators import max_roi_pool, pooled
-from bpt.nn.layers.regions import RegionLayer, bins_of, check_regions
+from bpt.nn.layers.regions import RegionLayer, check_regions
 from bpt.nn.pass_context import PassContext
 
-FIELD = "roi_pooling_param"
 PS_FIELD = "psroi_pooling_param"
 
 
@@ -30,21 +29,12 @@ class ROIPooling(RegionLayer):
     R-CNN*, 2015, 2.1.)
     """
 
-    arity = Arity(bottoms=(2, 2))
+    settings = "roi_pooling_param"
+    scale = setting(float, "roi_pooling_param.spatial_scale")
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
-        self.bins = bins_of(spec, FIELD)
-        self.scale = spec.param.roi_pooling_param.spatial_scale
-
-    @classmethod
-    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
-        check_regions(spec, bottoms)
-        return LayerShapes(((bottoms[1][0], bottoms[0][1], *bins_of(spec, FIELD)),))
-
-    @classmethod
-    def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
-        return (f"{layer.roi_pooling_param.pooled_h}×{layer.roi_pooling_param.pooled_w}",)
+        self.bins = self.bins_of(spec)
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         if is_exported():
@@ -64,13 +54,10 @@ class PSROIPooling(RegionLayer):
     least a tenth of a cell. A bin beyond the plane is 0. (Dai et al., *R-FCN*, 2016, eq. 1.)
     """
 
-    arity = Arity(bottoms=(2, 2))
     settings = PS_FIELD
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        param = spec.param.psroi_pooling_param
-        self.outputs, self.bins, self.scale = param.output_dim, param.group_size, param.spatial_scale
+    outputs = setting(int, "psroi_pooling_param.output_dim")
+    bins = setting(int, "psroi_pooling_param.group_size")
+    scale = setting(float, "psroi_pooling_param.spatial_scale")
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

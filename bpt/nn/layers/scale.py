@@ -13,9 +13,8 @@ from bpt.graph.layer_spec import Arity, Autocast, LayerShapes, LayerSpec, ParamS
 from bpt.nn.kernels import by_channel
 from bpt.nn.kernels.channels_last import is_channels_last
 from bpt.nn.layers.axes import canonical_axis
-from bpt.nn.layers.base import LAYERS, Family, Layer
+from bpt.nn.layers.base import LAYERS, Family, Layer, setting
 from bpt.nn.layers.channel_affine import ChannelAffine
-from bpt.nn.pass_context import PassContext
 
 
 def coefficient_shape(spec: LayerSpec, bottoms: Sequence[Shape], field: str) -> Shape:
@@ -101,11 +100,8 @@ class Scale(Layer):
     arity = Arity(bottoms=(1, 2))
     sample_independent = top_is_free = True
     family = Family.NORM
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        self.axis = spec.param.scale_param.axis
-        self.bias_term = spec.param.scale_param.bias_term
+    axis = setting(int, "scale_param.axis")
+    bias_term = setting(bool, "scale_param.bias_term")
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -188,10 +184,7 @@ class Bias(Layer):
     overwrites = (0,)
     family = Family.NORM
     is_linear = True
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        self.axis = spec.param.bias_param.axis
+    axis = setting(int, "bias_param.axis")
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from bpt.graph.layer_spec import LayerShapes, LayerSpec, Shape
 from bpt.nn.layers.axes import canonical_axis
-from bpt.nn.layers.base import LAYERS, Family, Layer
-from bpt.nn.pass_context import PassContext
+from bpt.nn.layers.base import LAYERS, Family, Layer, setting
 
 
 def softmax_axis(spec: LayerSpec, bottom: Shape) -> int:
@@ -25,6 +24,7 @@ class Softmax(Layer):
     within_batch = sample_independent = True
     family = Family.LOSS
     flops_per_bottom = 4  # subtract the largest, exp, add up, divide
+    axis = setting(int, "softmax_param.axis")
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -35,10 +35,6 @@ class Softmax(Layer):
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
         along_samples = "" if softmax_axis(spec, bottoms[0]) else "its softmax runs along axis 0, the samples"
         return along_samples or super().mixes_samples(spec, bottoms)
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        self.axis = spec.param.softmax_param.axis
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         return torch.softmax(bottoms[0], self.axis)

@@ -30,7 +30,6 @@ class CudaEvent:
         self._event.synchronize()
 
     def done(self) -> bool:
-        """Return whether ``wait`` would return, or raise, at once."""
         return self._recorded.done() and bool(self._event.query())  # type: ignore[no-untyped-call]
 
     def hold(self, stream: torch.cuda.Stream) -> None:
@@ -57,7 +56,6 @@ class CurrentStream:
         work()
 
     def submit(self, work: Work) -> StreamEvent:
-        """Call ``work``, and record an event."""
         work()
         return self.record()
 
@@ -71,8 +69,7 @@ class CurrentStream:
         event.mark(torch.cuda.current_stream(self._device))
         return event
 
-    def close(self) -> None:
-        """Do nothing: there is nothing to end."""
+    def close(self) -> None: ...
 
 
 class SideStream:
@@ -94,7 +91,6 @@ class SideStream:
         self._worker.submit(work)
 
     def submit(self, work: Work) -> StreamEvent:
-        """Let the thread call ``work``, and record an event after it."""
         mark = Mark()
         event = CudaEvent(mark)
 
@@ -119,7 +115,6 @@ class SideStream:
         return event
 
     def close(self) -> None:
-        """End the thread after its current work. The device continues with the enqueued work."""
         self._stop()
 
 

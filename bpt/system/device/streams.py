@@ -67,20 +67,16 @@ class NullStream:
         work()
 
     def submit(self, work: Work) -> StreamEvent:
-        """Do ``work`` and return an event that is reached."""
         work()
         return reached()
 
     def after(self, event: StreamEvent) -> None:
-        """Wait for ``event``."""
         event.wait()
 
     def record(self) -> StreamEvent:
-        """Return an event that is reached."""
         return reached()
 
-    def close(self) -> None:
-        """Do nothing: there is nothing to end."""
+    def close(self) -> None: ...
 
 
 class ThreadStream:
@@ -101,17 +97,14 @@ class ThreadStream:
         self._worker.submit(work)
 
     def submit(self, work: Work) -> StreamEvent:
-        """Do ``work`` in the thread, without recording for gradients."""
         mark = Mark()
         self._worker.submit(work, mark)
         return mark
 
     def after(self, event: StreamEvent) -> None:
-        """Let the thread wait for ``event``."""
         self._worker.submit(event.wait)
 
     def record(self) -> StreamEvent:
-        """Return an event that the thread reaches."""
         if self._worker.untouched:
             return reached()
         mark = Mark()
@@ -119,7 +112,6 @@ class ThreadStream:
         return mark
 
     def close(self) -> None:
-        """End the thread after its current work."""
         self._stop()
 
 

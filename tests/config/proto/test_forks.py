@@ -95,7 +95,7 @@ def test_fields_inside_of_settings_and_quoted_engines(tmp_path: Path) -> None:
     [
         (
             'type: "Dropout" dropout_param { sample_weights_test: true }',
-            "sample_weights_test, of another Caffe, is not there",
+            "sample_weights_test, of another Caffe, is not supported",
         ),
         (
             'type: "Scale" scale_param { filler { type: "msra"\n scale: 2 } }',

@@ -239,8 +239,8 @@ def test_labels_that_are_none(label: int, reason: str) -> None:
     with pytest.raises(DataError) as caught:
         one_layer(body(), *(tuple(bottom.shape) for bottom in given)).double()(*given)
     assert str(caught.value) == (
-        f'layer "L": an object of image 1 of the batch has the label {label} in "x3", which is {reason}; mend the data '
-        "set, or num_classes and background_label_id"
+        f'layer "L": an object of image 1 of the batch has the label {label} in "x3", which is {reason}; correct the '
+        "data set, or num_classes and background_label_id"
     )
 
 

@@ -139,8 +139,8 @@ def test_cores_are_scarce_where_waiting_would_take_them_from_computing(
 
 
 def test_this_machine() -> None:
-    assert cores.allowed()
-    assert 1 <= physical_cores(cores.allowed()) <= len(cores.allowed())
+    assert cores.allowed_cpus()
+    assert 1 <= physical_cores(cores.allowed_cpus()) <= len(cores.allowed_cpus())
     assert cpu_time() > 0
     assert share_cores(SerialCommunicator(), {}) >= 1
 
