@@ -171,7 +171,7 @@ class ImageBatches(Batches):
             raise DataError(f"{self._source.path}: {error}") from None
         for sample in samples:
             if sample.image.dtype != np.uint8:
-                self.watch.look(sample.image, partial('{}: record "{}"'.format, self._source.path, sample.key))
+                self.watch.check(sample.image, partial('{}: record "{}"'.format, self._source.path, sample.key))
         data = empty(len(samples), *shape)
         self._workers.run(
             partial(transform, samples[run], SampleDraw(draw.epochs[run], draw.samples[run]), data.numpy()[run])
@@ -198,7 +198,7 @@ class RowBatches(Batches):
         for name, values in zip(self._source.datasets, rows, strict=True):
             if not all_finite(values):
                 for index, row in zip(draw.samples.tolist(), values, strict=True):
-                    self.watch.look(row, partial(self._source.place, index, name))
+                    self.watch.check(row, partial(self._source.place, index, name))
         return tuple(empty(*values.shape).copy_(torch.from_numpy(values)) for values in rows)
 
     def close(self) -> None:

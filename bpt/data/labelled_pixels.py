@@ -50,7 +50,7 @@ class LabelledSource:
         size: (height, width) that both are resized to; ``()`` leaves them. Labels take the nearest pixel, edges are
             interpolated like the image, and are 1 from a half on.
         channels: of the images, 1 or 3.
-        nothing: the label of images without one.
+        ignore_label: the label of images without one.
 
     Raises:
         FileError: the list is missing, or a line is not as ``labels`` says.
@@ -64,12 +64,12 @@ class LabelledSource:
         root_folder: str = "",
         size: Shape = (),
         channels: int = 3,
-        nothing: int = 255,
+        ignore_label: int = 255,
     ) -> None:
         import_pillow()
         self.path = path
         self._labels, self._root_folder, self._size, self._channels = labels, root_folder, size, channels
-        self._nothing = nothing
+        self._ignore_label = ignore_label
         self._entries: list[tuple[str, str, int]] = []
         for number, line in enumerate(read_list(path, "that lists images"), 1):
             words = line.split()
@@ -97,7 +97,7 @@ class LabelledSource:
                 sizes = " and ".join(f"{shape[2]} × {shape[1]}" for shape in (image.shape, labels.shape))
                 raise DataError(f"{self.path}:{number}: image and labels are of {sizes} pixels; they must agree")
         else:
-            value = int(label) if label else self._nothing
+            value = int(label) if label else self._ignore_label
             labels = np.full((1, *image.shape[1:]), value, np.uint8)
         if self._size:
             image = resize(image, *self._size)

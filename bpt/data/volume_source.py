@@ -169,7 +169,7 @@ class VolumeSource:
         self._shape = shape
         self._intensity = intensity
         self._room = cache_bytes
-        self._kept: dict[int, Volume] = {}
+        self._cache: dict[int, Volume] = {}
         first = self.entries[0]
         try:
             open_nifti(first.path)  # a list of other files is found before the run; each file is looked at when read
@@ -185,8 +185,8 @@ class VolumeSource:
         Raises:
             DataError: its file cannot be used; names the file, and the line that lists it.
         """
-        if index in self._kept:
-            return self._kept[index]
+        if index in self._cache:
+            return self._cache[index]
         entry = self.entries[index]
         try:
             volume = normalise(resample(read_nifti(entry.path), self._shape), self._intensity)
@@ -196,7 +196,7 @@ class VolumeSource:
             raise DataError(f"{entry.place}: {entry.path}: {error}") from None
         if volume.nbytes <= self._room:
             self._room -= volume.nbytes
-            self._kept[index] = volume
+            self._cache[index] = volume
         return volume
 
     def glance(self) -> Iterator[bytes]:
@@ -207,7 +207,7 @@ class VolumeSource:
 
     def close(self) -> None:
         """Give the memory back. No file stays open."""
-        self._kept = {}
+        self._cache = {}
 
 
 def list_volumes(path: str, root_folder: str = "") -> list[VolumeEntry]:

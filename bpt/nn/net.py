@@ -225,14 +225,14 @@ class Net(nn.Module):
         return layer
 
     @property
-    def kept(self) -> tuple[tuple[Tensor, ...], ...]:
-        """What each layer has kept for the next pass, see ``Layer.kept``; may be set."""
-        return tuple(self.layer(node).kept for node in self.graph.nodes)
+    def hidden_states(self) -> tuple[tuple[Tensor, ...], ...]:
+        """The hidden state of each layer; may be set."""
+        return tuple(self.layer(node).hidden_state for node in self.graph.nodes)
 
-    @kept.setter
-    def kept(self, states: Sequence[tuple[Tensor, ...]]) -> None:
-        for node, kept in zip(self.graph.nodes, states, strict=True):
-            self.layer(node).kept = kept
+    @hidden_states.setter
+    def hidden_states(self, states: Sequence[tuple[Tensor, ...]]) -> None:
+        for node, state in zip(self.graph.nodes, states, strict=True):
+            self.layer(node).hidden_state = state
 
     def data_layers(self) -> dict[str, DataLayer]:
         """Layer name → layer, for the layers that read a data set."""

@@ -23,7 +23,7 @@ def test_what_is_kept(threshold: float, eta: float) -> None:
     generator = torch.Generator().manual_seed(3)
     corner = torch.rand(60, 2, generator=generator) / 2
     boxes = torch.cat((corner, corner + 0.2 + torch.rand(60, 2, generator=generator) / 4), 1)
-    kept = Suppression(threshold, ALL, eta).kept(boxes).tolist()
+    kept = Suppression(threshold, ALL, eta).select(boxes).tolist()
     assert kept == greedy(boxes, threshold, eta)
     assert 1 < len(kept) < 60
 

@@ -102,7 +102,7 @@ def state_of(net: Net) -> ModuleState:
     recurrent = {name: part for name, part in net.layers.named_modules() if isinstance(part, Recurrent)}
     return ModuleState(
         {name: dict(_attributes(part)) for name, part in net.layers.named_modules()},
-        {name: layer.kept for name, layer in recurrent.items()},
+        {name: layer.hidden_state for name, layer in recurrent.items()},
         {name: layer.position for name, layer in net.data_layers().items()},
     )
 
@@ -117,10 +117,10 @@ def set_state(net: Net, state: ModuleState) -> None:
                 f'has no "{inner}", as it had when the module was pickled', "type"
             )
         parts[name].__dict__.update(attributes)
-    for name, kept in state.kept.items():
+    for name, hidden_state in state.kept.items():
         layer = parts[name]
         assert isinstance(layer, Recurrent)
-        layer.kept = kept
+        layer.hidden_state = hidden_state
     for name, position in state.positions.items():
         net.data_layers()[name].position = position
 

@@ -34,10 +34,10 @@ class Suppression(NamedTuple):
         order = found[scores[found].argsort(descending=True, stable=True)]
         return order if self.top_k == ALL else order[: self.top_k]
 
-    def kept(self, boxes: Tensor) -> Tensor:
+    def select(self, boxes: Tensor) -> Tensor:
         """Return those of ``boxes`` (K, 4), the best first, that are kept: ascending indices."""
         if self.eta < 1 and self.threshold > ADAPTS_ABOVE:
-            return self._kept_adaptively(boxes)
+            return self._select_adaptively(boxes)
         near = (jaccard(boxes, boxes) > self.threshold).cpu().numpy()
         left = np.ones(len(boxes), np.bool_)
         kept: list[int] = []
@@ -47,7 +47,7 @@ class Suppression(NamedTuple):
                 left &= ~near[index]
         return torch.tensor(kept, dtype=torch.long, device=boxes.device)
 
-    def _kept_adaptively(self, boxes: Tensor) -> Tensor:
+    def _select_adaptively(self, boxes: Tensor) -> Tensor:
         kept: list[int] = []
         threshold = self.threshold
         for index in range(len(boxes)):
@@ -79,7 +79,7 @@ def detect(boxes: Tensor, scores: Tensor, background: int, least: float, nms: Su
         if not len(found):
             continue
         own = boxes[found] if boxes.dim() == 2 else boxes[found, label]
-        kept = nms.kept(own)
+        kept = nms.select(own)
         numbers = scores.new_full((len(kept), 1), label)
         rows.append(torch.cat((numbers, scores[found[kept], label, None], own[kept]), 1))
     if not rows:
@@ -101,10 +101,10 @@ def best_of_equals_last(scores: Tensor) -> Tensor:
     return found[len(own) - 1 - own.flip(0).argsort(descending=True, stable=True)]
 
 
-def apart(boxes: Tensor, overlap: float, most: int) -> Tensor:
-    """Of boxes (K, 4), the best first, at most ``most`` that overlap no better one by more (intersection over union).
+def non_maximum_suppression(boxes: Tensor, overlap: float, most: int) -> Tensor:
+    """Return at most ``most`` of ``boxes`` (K, 4), the best first, that overlap no better one by more than ``overlap``.
 
-    Corners are pixels, both of which are in. Returns ascending indices.
+    The overlap is intersection over union. Corners are pixels inside the box. The result has ascending indices.
     """
     kept: list[int] = []
     areas = (boxes[:, 2:] - boxes[:, :2] + 1).prod(1)

@@ -230,15 +230,15 @@ class Layer(nn.Module):
         return False
 
     @property
-    def kept(self) -> tuple[Tensor, ...]:
+    def hidden_state(self) -> tuple[Tensor, ...]:
         """What a pass has left for the next one beside blobs, such as the states of a recurrent layer; may be set.
 
         (): nothing, so that the next pass is like a first one.
         """
         return ()
 
-    @kept.setter
-    def kept(self, states: tuple[Tensor, ...]) -> None:
+    @hidden_state.setter
+    def hidden_state(self, states: tuple[Tensor, ...]) -> None:
         assert not states, f"{self.spec.name}: {self.spec.type} keeps nothing"
 
     def set_up(self, bottoms: Sequence[Shape]) -> None:

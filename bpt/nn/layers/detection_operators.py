@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from bpt.data.detection.suppression import Suppression, apart, best_of_equals_last, detect
+from bpt.data.detection.suppression import Suppression, best_of_equals_last, detect, non_maximum_suppression
 
 COLUMNS = 7
 """Of a detection: image, label, score, xmin, ymin, xmax, ymax."""
@@ -50,7 +50,7 @@ def _propose(boxes: Tensor, scores: Tensor, before: int, overlap: float, most: i
     parts = []
     for image, (own, numbers) in enumerate(zip(boxes, scores, strict=True)):
         order = best_of_equals_last(numbers)[:before]
-        place = order[apart(own[order], overlap, most)]
+        place = order[non_maximum_suppression(own[order], overlap, most)]
         parts.append(torch.stack((torch.full_like(place, image), place), 1))
     return torch.cat(parts)
 

@@ -219,7 +219,7 @@ class MultiBoxLoss(Loss):
         for image, mask in enumerate(eligible):
             boxes = priors.boxes if self.param.use_prior_for_nms else self._decoded(offsets[image, :, 0], priors)
             best = suppression.best(torch.where(mask, losses[image], -torch.inf))
-            left[image, best[suppression.kept(boxes[best])]] = True
+            left[image, best[suppression.select(boxes[best])]] = True
         return left
 
     def _loc_losses(self, offsets: Tensor, priors: _Priors, objects: Sequence[Objects], pairs: _Positives) -> Tensor:

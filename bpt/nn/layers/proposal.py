@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bpt.data.detection.suppression import apart, best_of_equals_last
+from bpt.data.detection.suppression import best_of_equals_last, non_maximum_suppression
 from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.nn.layers.axes import show_bottoms
 from bpt.nn.layers.base import LAYERS, Family, Layer
@@ -109,7 +109,7 @@ class Proposal(Layer):
         rules = self.rules
         order = best_of_equals_last(scores)
         order = torch.cat((order[: rules.before], self._rest(order)))
-        return order[apart(boxes[order], rules.overlap, rules.most)]
+        return order[non_maximum_suppression(boxes[order], rules.overlap, rules.most)]
 
     def _rest(self, order: Tensor) -> Tensor:
         """What the first family's Caffe goes on with: what its partial sort leaves, each time the least so far."""

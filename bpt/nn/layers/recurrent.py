@@ -126,7 +126,7 @@ class Recurrent(Layer):
         self.exposed, self.has_static = self._exposed(spec), self._has_static(spec)
         self.repeatable = bool(self.exposed)
         # The last states, (N, num_output) each; of each micro-batch, where these stand for the batches of ranks.
-        self._kept: dict[int | None, tuple[Tensor, ...]] = {}
+        self._hidden_states: dict[int | None, tuple[Tensor, ...]] = {}
         if param.debug_info:
             message = "there is no unrolled net to log; debug_info: true in the solver shows the layer itself"
             notice(spec, message, FIELD, "debug_info")
@@ -145,7 +145,7 @@ class Recurrent(Layer):
         if self.exposed:
             return (outputs, *(state.unsqueeze(0) for state in last))
         if not _is_exported():
-            self._kept[self.context.micro_batch] = last
+            self._hidden_states[self.context.micro_batch] = last
         return outputs
 
     def unroll(self, inputs: Tensor, markers: Tensor, first: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -162,24 +162,24 @@ class Recurrent(Layer):
         raise NotImplementedError
 
     @property
-    def kept(self) -> tuple[Tensor, ...]:
+    def hidden_state(self) -> tuple[Tensor, ...]:
         """The states from which the next pass goes on, (N, num_output) each; none: from 0."""
-        return tuple(state.detach() for state in self._kept.get(None, ()))
+        return tuple(state.detach() for state in self._hidden_states.get(None, ()))
 
-    @kept.setter
-    def kept(self, states: tuple[Tensor, ...]) -> None:
-        self._kept = {None: states}
+    @hidden_state.setter
+    def hidden_state(self, states: tuple[Tensor, ...]) -> None:
+        self._hidden_states = {None: states}
 
     def reset(self) -> None:
         """Let the next pass begin with states of 0 (Caffe: ``RecurrentLayer::Reset``)."""
-        self._kept = {}
+        self._hidden_states = {}
 
     def _first(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """Return the states that the last pass has left, or 0."""
         shape = (inputs.shape[1], self.size)
-        kept = () if _is_exported() else self._kept.get(self.context.micro_batch, ())
-        if kept and kept[0].shape == shape:
-            return tuple(state.to(inputs) for state in kept)
+        state = () if _is_exported() else self._hidden_states.get(self.context.micro_batch, ())
+        if state and state[0].shape == shape:
+            return tuple(each.to(inputs) for each in state)
         return tuple(inputs.new_zeros(shape) for _ in range(self.states))
 
     def extra_blob(self, index: int) -> Tensor:

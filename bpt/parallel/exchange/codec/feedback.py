@@ -45,8 +45,8 @@ class Feedback(Codec):
         self._residuals = dict(state)
 
     def _residual(self, name: str, gradient: Tensor) -> Tensor:
-        kept = self._residuals.get(name)
-        return torch.zeros_like(gradient) if kept is None else kept.to(gradient.dtype)
+        residual = self._residuals.get(name)
+        return torch.zeros_like(gradient) if residual is None else residual.to(gradient.dtype)
 
 
 def code_of(param: CompressionSpec) -> Code | None:

@@ -96,8 +96,8 @@ class PowerSgd(Codec):
         return min(self._rank * (n + m), n * m)
 
     def _matrix(self, name: str, gradient: Tensor) -> Tensor:
-        kept = self._residuals.get(name)
-        whole = gradient if kept is None else gradient + kept.to(gradient.dtype)
+        residual = self._residuals.get(name)
+        whole = gradient if residual is None else gradient + residual.to(gradient.dtype)
         return whole.flatten(1)
 
     def _bases(self, matrices: Mapping[str, Tensor], comm: Communicator, transport: Transport) -> dict[str, Tensor]:
@@ -112,9 +112,9 @@ class PowerSgd(Codec):
 
     def _factor(self, name: str, matrix: Tensor) -> Tensor:
         """Return Q (columns, rank); the first one is drawn at random, by the parameter's name."""
-        kept = self._factors.get(name)
-        if kept is not None:
-            return kept.to(matrix.dtype)
+        factor = self._factors.get(name)
+        if factor is not None:
+            return factor.to(matrix.dtype)
         generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
         return torch.randn(matrix.shape[1], self._rank, generator=generator).to(matrix.dtype)
 
