@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from bpt.parallel.exchange.buckets import Bucket
+from bpt.parallel.exchange.flat import unflatten
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.tree_collectives import children_of, parent_of
 from bpt.system.device import synchronize
@@ -105,8 +106,7 @@ class DeviceTree:
 
     def _runs(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
         parameters = self._bucket.parameters
-        runs = torch.split(self._own, [parameter.numel() for parameter in parameters])
-        yield from ((parameter, run.view(parameter.shape)) for parameter, run in zip(parameters, runs, strict=True))
+        yield from zip(parameters, unflatten(self._own, parameters), strict=True)
 
     def _serve_readers(self, readers: Sequence[int]) -> None:
         """Let the other ranks read this rank's memory, and wait until they have read it."""

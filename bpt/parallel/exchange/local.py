@@ -19,6 +19,7 @@ from bpt.engine import instructions as do
 from bpt.parallel.exchange.allreduce import Allreduce
 from bpt.parallel.exchange.base import EXCHANGES
 from bpt.parallel.exchange.buckets import Bucket
+from bpt.parallel.exchange.flat import flatten, unflatten
 from bpt.parallel.exchange.local_steps import LocalSteps
 from bpt.parallel.exchange.replicas import TrainingProgress
 from bpt.system.comm.base import Communicator
@@ -184,13 +185,13 @@ class Local(Allreduce):
             group = self._groups[bucket.comm]
             factor = self.replicas.part(group.replicas) / group.comm.size
             for what, tensors in self._averaged(bucket, weights, moments):
-                row = torch.cat([tensor.reshape(-1).to("cpu", bucket.wire) for tensor in tensors]).mul_(factor)
+                row = flatten(tensor.to("cpu", bucket.wire) for tensor in tensors).mul_(factor)
                 with bucket.comm.events.part_of(do.Average(), f"{what} of {bucket.label}"):
                     self._sum_up(bucket.comm, row)
                 summed.append((tensors, row))
         for tensors, row in summed:
-            for tensor, mean in zip(tensors, torch.split(row, [each.numel() for each in tensors]), strict=True):
-                tensor.copy_(mean.view(tensor.shape))
+            for tensor, mean in zip(tensors, unflatten(row, tensors), strict=True):
+                tensor.copy_(mean)
 
     def _sum_up(self, comm: Communicator, row: Tensor) -> None:
         hierarchy = self._hierarchies.get(comm)
