@@ -24,7 +24,7 @@ from bpt.data.imageset import (
     labelled_images,
     write_listed,
 )
-from bpt.data.source import Sample, read_list, slash_hint
+from bpt.data.source import Sample, listed_lines, slash_hint
 
 NO_LABEL = -1
 """The label of a Datum whose image has objects."""
@@ -113,16 +113,13 @@ class _AnnotatedFiles:
         self._root, self._wanted, self._written = root, wanted, annotations.written
         self._labels = read_labels(annotations.label_map, annotations.check_label) if annotations.label_map else {}
         self._entries: list[tuple[str, str, int]] = []
-        for number, line in enumerate(read_list(path, "that lists images and their annotations"), 1):
-            image, _, annotation = line.strip().rpartition(" ")
-            if not line.strip():
-                continue
+        remedy = "lists no images; write a line for each: its path, then that of its annotation"
+        for number, line in listed_lines(path, "that lists images and their annotations", remedy):
+            image, _, annotation = line.rpartition(" ")
             if not image:
                 both = "is one path: write that of the image, a space, then that of its annotation"
                 raise FileError(f"{path}:{number}", f'"{excerpt(annotation)}" {both}')
             self._entries.append((image.strip(), annotation, number))
-        if not self._entries:
-            raise FileError(path, "lists no images; write a line for each: its path, then that of its annotation")
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -22,14 +22,11 @@ from bpt.graph.share import Share
 ROW = 8  # numbers: the image's place in the batch, then those of its object
 
 
-class AnnotatedBatches(Batches):
+class AnnotatedBatches(Batches[AnnotatedSource]):
     """Batches of (data (B, C, h, w), objects (1, 1, rows, 8)), or, without ``boxes``, of (data, label (B,)).
 
     A row: (place of the image in this rank's share, label, instance, xmin, ymin, xmax, ymax, difficult). Without
     objects there is one row of -1.
-
-    Args:
-        workers: who decodes and transforms the images; closed together with the source.
     """
 
     def __init__(
@@ -41,9 +38,8 @@ class AnnotatedBatches(Batches):
         boxes: bool,
         workers: Workers = ALONE,
     ) -> None:
-        super().__init__(source, sampler, share)
-        self._source, self._transform = source, transform
-        self._boxes, self._workers = boxes, workers
+        super().__init__(source, sampler, share, workers)
+        self._transform, self._boxes = transform, boxes
         self._first: Shape = ()
 
     def _read(self, draw: SampleDraw) -> tuple[Tensor, ...]:
@@ -93,7 +89,3 @@ class AnnotatedBatches(Batches):
             moved[0, 0, :, 0] = (images - behind) % len(data)
             rows = moved[:, :, moved[0, 0, :, 0].argsort(stable=True)]
         return (*super()._reordered((data,), behind), torch.clone(rows, memory_format=torch.contiguous_format))
-
-    def close(self) -> None:
-        self._workers.close()
-        self._source.close()

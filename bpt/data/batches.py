@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence, Set
 from functools import partial
 from itertools import pairwise
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -27,11 +28,17 @@ from bpt.graph.share import ShardRotation, Share
 from bpt.system.events.bus import EventBus
 from bpt.system.events.event import Activity
 
+S = TypeVar("S", bound=Comparable)
 
-class Batches(ABC):
+
+class Batches(ABC, Generic[S]):
     """Called with a position of the sampler's stream, it makes this rank's share of the whole batch that starts there.
 
     Nothing else of the batch is read.
+
+    Args:
+        workers: who decodes and transforms; closed together with the source. ``ALONE`` is quickest where nothing has to
+            be decoded.
 
     Attributes:
         share: which samples of a whole batch are this rank's.
@@ -43,8 +50,9 @@ class Batches(ABC):
         allocated: the stream, once only some of the samples are this process's; ``None``: all are.
     """
 
-    def __init__(self, source: Comparable, sampler: Sampler, share: Share) -> None:
-        self._compared = source
+    def __init__(self, source: S, sampler: Sampler, share: Share, workers: Workers = ALONE) -> None:
+        self._source = source
+        self._workers = workers
         self.share = share
         self.rotation_of_shares: ShardRotation | None = None
         self.epoch = sampler.size
@@ -85,35 +93,34 @@ class Batches(ABC):
     @property
     def skipped(self) -> Set[int]:
         """The samples of the source that others have taken the places of, so far."""
-        return self._compared.skipped if isinstance(self._compared, SkippingSource) else frozenset()
+        return self._source.skipped if isinstance(self._source, SkippingSource) else frozenset()
 
     @property
     def path(self) -> str:
         """Of the source, for messages."""
-        return self._compared.path
+        return self._source.path
 
     def digest(self) -> str:
         """Return what ranks compare to see that they read the same; see ``digest_of``."""
-        return digest_of(self._compared)
+        return digest_of(self._source)
 
     @abstractmethod
     def _read(self, draw: SampleDraw) -> tuple[Tensor, ...]:
         """Return the samples of ``draw``."""
 
-    @abstractmethod
     def close(self) -> None:
         """Give the files back. The object is not used afterwards."""
+        self._workers.close()
+        self._source.close()
 
 
-class ImageBatches(Batches):
+class ImageBatches(Batches[Source]):
     """Batches of (data (B, C, h, w), label (B,)).
 
     Images of another size than the last batch's give a batch of that size, as in Caffe; within a batch all must agree.
     A share without samples is of the size that the first image of the source gets.
 
     Args:
-        workers: who decodes and transforms the images; closed together with the source. ``ALONE`` is quickest where
-            nothing has to be decoded.
         augment: what else is done to images; if it mixes them, labels are distributions (B, classes).
     """
 
@@ -126,11 +133,9 @@ class ImageBatches(Batches):
         workers: Workers = ALONE,
         augment: Augment | None = None,
     ) -> None:
-        super().__init__(source, sampler, share)
+        super().__init__(source, sampler, share, workers)
         self._augment = augment
-        self._source = source
         self._transform = transform
-        self._workers = workers
         self._first: Shape = ()
 
     def _read(self, draw: SampleDraw) -> tuple[Tensor, ...]:
@@ -171,7 +176,7 @@ class ImageBatches(Batches):
             raise DataError(f"{self._source.path}: {error}") from None
         for sample in samples:
             if sample.image.dtype != np.uint8:
-                self.watch.look(sample.image, partial('{}: record "{}"'.format, self._source.path, sample.key))
+                self.watch.check(sample.image, partial('{}: record "{}"'.format, self._source.path, sample.key))
         data = empty(len(samples), *shape)
         self._workers.run(
             partial(transform, samples[run], SampleDraw(draw.epochs[run], draw.samples[run]), data.numpy()[run])
@@ -181,28 +186,17 @@ class ImageBatches(Batches):
             augment.erase(data.numpy(), draw)
         return data, samples
 
-    def close(self) -> None:
-        self._workers.close()
-        self._source.close()
 
-
-class RowBatches(Batches):
+class RowBatches(Batches[Hdf5Source]):
     """Batches with a tensor (B, *row shape) for each dataset of the source."""
-
-    def __init__(self, source: Hdf5Source, sampler: Sampler, share: Share) -> None:
-        super().__init__(source, sampler, share)
-        self._source = source
 
     def _read(self, draw: SampleDraw) -> tuple[Tensor, ...]:
         rows = self._source.rows(draw.samples)
         for name, values in zip(self._source.datasets, rows, strict=True):
             if not all_finite(values):
                 for index, row in zip(draw.samples.tolist(), values, strict=True):
-                    self.watch.look(row, partial(self._source.place, index, name))
+                    self.watch.check(row, partial(self._source.place, index, name))
         return tuple(empty(*values.shape).copy_(torch.from_numpy(values)) for values in rows)
-
-    def close(self) -> None:
-        self._source.close()
 
 
 def _runs(count: int, parts: int) -> list[slice]:

@@ -14,7 +14,7 @@ from bpt.data.image import import_pillow, resize
 from bpt.data.image_source import LARGEST_LABEL
 from bpt.data.prefetch import Workers
 from bpt.data.sampler import SampleDraw, Sampler
-from bpt.data.source import Sample, a_few, ends_of, read_list, slash_hint
+from bpt.data.source import Sample, a_few, ends_of, listed_lines, slash_hint
 from bpt.data.transform import Transform
 from bpt.data.video_frames import Frames
 from bpt.graph.layer_spec import Shape
@@ -54,10 +54,9 @@ class ClipSource:
         self.path = path
         self._root, self._frames, self._rate, self._size, self._channels = root_folder, frames, rate, size, channels
         self._entries: list[tuple[str, int, int, int]] = []
-        for number, line in enumerate(read_list(path, "that lists clips"), 1):
+        remedy = "lists no clips; write a line for each: video, first frame, label"
+        for number, line in listed_lines(path, "that lists clips", remedy):
             words = line.rsplit(maxsplit=2)
-            if not words:
-                continue
             if len(words) < 3 or not all(map(_is_number, words[1:])):
                 problem = (
                     "needs a video, the number of the clip's first frame, and a label, integers of at "
@@ -65,8 +64,6 @@ class ClipSource:
                 )
                 raise FileError(f"{path}:{number}", f'"{excerpt(line.strip())}" {problem}')
             self._entries.append((words[0].strip(), int(words[1]), int(words[2]), number))
-        if not self._entries:
-            raise FileError(path, "lists no clips; write a line for each: video, first frame, label")
 
     def __len__(self) -> int:
         return len(self._entries)

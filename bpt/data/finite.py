@@ -33,13 +33,13 @@ class FiniteWatch:
     """Tells the first places of a source that have numbers which are not finite, each once."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
-    def look(self, values: NDArray[np.generic], name: Callable[[], str]) -> None:
+    def check(self, values: NDArray[np.generic], name: Callable[[], str]) -> None:
         """Warn if not all of ``values``, one sample, are finite; ``name`` says where they are from."""
-        if len(self._told) >= _MOST or all_finite(values) or (place := name()) in self._told:
+        if len(self._reported) >= _MOST or all_finite(values) or (place := name()) in self._reported:
             return
-        self._told.add(place)
+        self._reported.add(place)
         bad = values.size - int(np.count_nonzero(np.isfinite(values)))
         LOG.log(
             ANY_RANK,
@@ -48,5 +48,5 @@ class FiniteWatch:
             bad,
             values.size,
             "is" if bad == 1 else "are",
-            "; further ones are not told" if len(self._told) == _MOST else "",
+            "; further ones are not told" if len(self._reported) == _MOST else "",
         )

@@ -14,7 +14,7 @@ import numpy as np
 from bpt.base.errors import DataError, FileError, UserError, excerpt
 from bpt.base.user_files import UnreadableError, read_bytes
 from bpt.data.image import Pixels, decode_image, import_pillow, resize
-from bpt.data.source import Sample, a_few, ends_of, read_list, slash_hint
+from bpt.data.source import Sample, a_few, ends_of, listed_lines, slash_hint
 from bpt.graph.layer_spec import Shape
 
 LARGEST = 2**28  # bytes of an image; a digit too many in a text would else take all memory
@@ -53,15 +53,12 @@ class ImageSource:
         self._remedy = f"; {remedy}" if remedy else ""
         self._names: list[str] = []
         labels, numbers = [], []
-        for number, line in enumerate(read_list(path, "that lists images, each line a path and a label"), 1):
-            if not line or line.isspace():
-                continue
+        remedy = "lists no images; write a line for each: its path, then its label"
+        for number, line in listed_lines(path, "that lists images, each line a path and a label", remedy):
             name, label = _entry(line, f"{path}:{number}")
             self._names.append(name)
             labels.append(label)
             numbers.append(number)
-        if not self._names:
-            raise FileError(path, "lists no images; write a line for each: its path, then its label")
         self._labels, self._numbers = np.array(labels), np.array(numbers)  # a list may have millions of lines
 
     def __len__(self) -> int:
@@ -104,7 +101,7 @@ def read_image(file: str, channels: int) -> Pixels:
 
 
 def _entry(line: str, place: str) -> tuple[str, int]:
-    name, _, label = line.strip().rpartition(" ")
+    name, _, label = line.rpartition(" ")
     if not name.strip():
         both = "is a path or a label, not both: write the path, a space, then the label"
         raise FileError(place, f'"{excerpt(label)}" {both}')

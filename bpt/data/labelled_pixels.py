@@ -19,7 +19,7 @@ from bpt.data.image import Pixels, import_pillow, resize
 from bpt.data.image_source import read_image
 from bpt.data.prefetch import Workers
 from bpt.data.sampler import SampleDraw, Sampler, below, hash_samples
-from bpt.data.source import a_few, ends_of, read_list, slash_hint
+from bpt.data.source import a_few, ends_of, listed_lines, slash_hint
 from bpt.data.transform import check_mean, read_mean
 from bpt.graph.layer_spec import Shape
 from bpt.graph.share import Share
@@ -50,7 +50,7 @@ class LabelledSource:
         size: (height, width) that both are resized to; ``()`` leaves them. Labels take the nearest pixel, edges are
             interpolated like the image, and are 1 from a half on.
         channels: of the images, 1 or 3.
-        nothing: the label of images without one.
+        ignore_label: the label of images without one.
 
     Raises:
         FileError: the list is missing, or a line is not as ``labels`` says.
@@ -64,25 +64,21 @@ class LabelledSource:
         root_folder: str = "",
         size: Shape = (),
         channels: int = 3,
-        nothing: int = 255,
+        ignore_label: int = 255,
     ) -> None:
         import_pillow()
         self.path = path
         self._labels, self._root_folder, self._size, self._channels = labels, root_folder, size, channels
-        self._nothing = nothing
+        self._ignore_label = ignore_label
         self._entries: list[tuple[str, str, int]] = []
-        for number, line in enumerate(read_list(path, "that lists images"), 1):
+        for number, line in listed_lines(path, "that lists images", "lists no images; write a line for each"):
             words = line.split()
-            if not words:
-                continue
             wanted = 1 if labels is LabelsOf.NOTHING else 2
             if len(words) < wanted:
                 raise FileError(f"{path}:{number}", f'"{excerpt(line)}" needs the path of an image and {labels.value}')
             if labels is LabelsOf.IMAGE and not (words[1].isdecimal() and len(words[1]) < 4 and int(words[1]) < 256):
                 raise FileError(f"{path}:{number}", f'the label "{excerpt(words[1])}" is not an integer in 0 ... 255')
             self._entries.append((words[0], words[1] if wanted == 2 else "", number))
-        if not self._entries:
-            raise FileError(path, "lists no images; write a line for each")
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -97,7 +93,7 @@ class LabelledSource:
                 sizes = " and ".join(f"{shape[2]} × {shape[1]}" for shape in (image.shape, labels.shape))
                 raise DataError(f"{self.path}:{number}: image and labels are of {sizes} pixels; they must agree")
         else:
-            value = int(label) if label else self._nothing
+            value = int(label) if label else self._ignore_label
             labels = np.full((1, *image.shape[1:]), value, np.uint8)
         if self._size:
             image = resize(image, *self._size)
@@ -208,7 +204,7 @@ class PixelTransform:
         return hash_samples(derive_seed(self._seed, what), draw.epochs, draw.samples)
 
 
-class LabelledBatches(Batches):
+class LabelledBatches(Batches[NumberedSource[Labelled]]):
     """Batches of (data (B, C, h, w), labels (B, 1, h, w), sizes (B, 1, 1, 2)).
 
     Within a batch all images must get one shape. Sizes are height and width of what of a sample is image, not padding.
@@ -222,8 +218,8 @@ class LabelledBatches(Batches):
         share: Share,
         workers: Workers,
     ) -> None:
-        super().__init__(source, sampler, share)
-        self._source, self._transform, self._workers = source, transform, workers
+        super().__init__(source, sampler, share, workers)
+        self._transform = transform
 
     def _read(self, draw: SampleDraw) -> tuple[Tensor, ...]:
         tasks: list[Callable[[], Labelled]] = [partial(self._source.read, index) for index in draw.samples.tolist()]
@@ -250,7 +246,3 @@ class LabelledBatches(Batches):
             return self._transform.infer(sample.image.shape)
         except UserError as error:
             raise DataError(f"{self._source.path}: {sample.key}: {error}") from None
-
-    def close(self) -> None:
-        self._workers.close()
-        self._source.close()

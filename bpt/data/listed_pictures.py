@@ -15,7 +15,7 @@ from bpt.base.user_files import check_there
 from bpt.data.image import import_pillow
 from bpt.data.image_source import read_image
 from bpt.data.record_survey import survey
-from bpt.data.source import read_list, slash_hint
+from bpt.data.source import listed_lines, read_list, slash_hint
 from bpt.data.verify import Verified
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".pbm", ".tif", ".tiff", ".webp", ".jp2")
@@ -133,13 +133,8 @@ def listed_pictures(path: str, root_folder: str | None = None) -> list[ListedPic
     Raises:
         FileError: the list cannot be read, or is empty.
     """
-    found = []
-    for number, line in enumerate(read_list(path, "that lists images"), 1):
-        if line.strip():
-            found += list(_of_line(path, number, line.strip(), root_folder))
-    if not found:
-        raise FileError(path, "lists no images; write a line for each")
-    return found
+    lines = listed_lines(path, "that lists images", "lists no images; write a line for each")
+    return [picture for number, line in lines for picture in _of_line(path, number, line, root_folder)]
 
 
 def _of_line(path: str, number: int, line: str, root: str | None) -> Iterator[ListedPicture]:

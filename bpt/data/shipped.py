@@ -115,7 +115,7 @@ class RecordStream:
 
 
 def pack(indices: Iterable[int], records: Iterable[DatumRecord]) -> RecordChunk:
-    """Return records with these indices in their source, in one parcel."""
+    """Return records with these indices in their source, in one chunk."""
     records = list(records)
     sizes = [(index, len(record.key), len(record.datum)) for index, record in zip(indices, records, strict=True)]
     content = bytearray().join(part for record in records for part in record)
@@ -123,7 +123,7 @@ def pack(indices: Iterable[int], records: Iterable[DatumRecord]) -> RecordChunk:
 
 
 _numbers = itertools.count(1)
-_spools: weakref.WeakValueDictionary[str, RecordCache] = weakref.WeakValueDictionary()  # by name
+_caches: weakref.WeakValueDictionary[str, RecordCache] = weakref.WeakValueDictionary()  # by name
 
 
 class RecordCache:
@@ -137,7 +137,7 @@ class RecordCache:
         header: of the server's source.
 
     Attributes:
-        name: stands for the spool in the text of a net, in this process.
+        name: stands for the cache in the text of a net, in this process.
         header: as given.
 
     Raises:
@@ -158,20 +158,20 @@ class RecordCache:
         except BaseException:
             self.close()
             raise
-        _spools[self.name] = self
+        _caches[self.name] = self
 
-    def append(self, parcel: RecordChunk) -> None:
-        """Keep the records of ``parcel``; those that are here already may come again.
+    def append(self, chunk: RecordChunk) -> None:
+        """Keep the records of ``chunk``; those that are here already may come again.
 
         May be called while another thread reads others.
         """
-        view = parcel.content.data
+        view = chunk.content.data
         end = self._end
         with _writing():
             while view:
                 written = os.pwrite(self._file.fileno(), view, end)
                 view, end = view[written:], end + written
-        index, sizes = parcel.table[:, 0], parcel.table[:, 1:]
+        index, sizes = chunk.table[:, 0], chunk.table[:, 1:]
         assert end - self._end == sizes.sum(), (end - self._end, sizes.sum())
         ends = np.cumsum(sizes.sum(axis=1)) + self._end
         self._places[index] = np.column_stack((ends - sizes.sum(axis=1), sizes))
@@ -187,15 +187,15 @@ class RecordCache:
         return DatumRecord(content[:key], content[key:])
 
     def redirect(self, layer: pb.LayerParameter) -> None:
-        """Let the Data layer of this text, which is changed, read the spool, and the mean image that came with it."""
+        """Let the Data layer of this text, which is changed, read the cache, and the mean image that came with it."""
         layer.data_param.source = self.name
         layer.data_param.backend = pb.DataParameter.LMDB
         if self._mean and layer.transform_param.HasField("mean_file"):
             layer.transform_param.mean_file = self._mean.name
 
     def close(self) -> None:
-        """Remove the files. No layer that reads the spool is used afterwards."""
-        _spools.pop(self.name, None)
+        """Remove the files. No layer that reads the cache is used afterwards."""
+        _caches.pop(self.name, None)
         self._file.close()
         if self._mean:
             self._mean.close()
@@ -217,42 +217,42 @@ class RecordCache:
                 self._mean.flush()
 
 
-class SpoolSource:
-    """The source whose records ``spool`` holds: it has all of them, but only those that were sent can be read.
+class RecordCacheSource:
+    """The source whose records ``cache`` holds: it has all of them, but only those that were sent can be read.
 
     Args:
         channels: what encoded images are converted to, 1 or 3; ``None`` keeps what the file has.
     """
 
-    def __init__(self, spool: RecordCache, channels: int | None = None) -> None:
-        self.path = spool.header.path
-        self._spool = spool
+    def __init__(self, cache: RecordCache, channels: int | None = None) -> None:
+        self.path = cache.header.path
+        self._cache = cache
         self._channels = channels
 
     def __len__(self) -> int:
-        return self._spool.header.samples
+        return self._cache.header.samples
 
     def read(self, index: int) -> Sample:
-        return self._spool.record(index).sample(self.path, self._channels)
+        return self._cache.record(index).sample(self.path, self._channels)
 
     def begin(self, index: int) -> Callable[[], Sample]:
-        return partial(self._spool.record(index).sample, self.path, self._channels)
+        return partial(self._cache.record(index).sample, self.path, self._channels)
 
     def is_encoded(self) -> bool:
         """Return whether the first record has to be decoded."""
-        return is_encoded(self._spool.header.first.datum)
+        return is_encoded(self._cache.header.first.datum)
 
     def glance(self) -> Iterator[bytes]:
         """Yield nothing: the data sent are those that the server has."""
         yield from ()
 
     def close(self) -> None:
-        """Do nothing: the spool outlives its readers, and its maker closes it."""
+        """Do nothing: the cache outlives its readers, and its maker closes it."""
 
 
-def spool_of(source: str) -> RecordCache | None:
-    """Return the spool that the text of a net means by ``source``; ``None`` if it means a folder."""
-    return _spools.get(source)
+def record_cache_of(source: str) -> RecordCache | None:
+    """Return the cache that the text of a net means by ``source``; ``None`` if it means a folder."""
+    return _caches.get(source)
 
 
 @contextlib.contextmanager

@@ -45,10 +45,42 @@ def read_list(path: str, what: str) -> list[str]:
         raise FileError(path, f"{error} (looked for {Path(path).absolute()})") from None
 
 
-class Source(Protocol):
-    """A finite list of samples. Used by one thread at a time, but for what ``begin`` returns."""
+def listed_lines(path: str, what: str, remedy: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines of the text file at ``path`` that are not empty, stripped, with their numbers.
+
+    Args:
+        what: see read_list.
+        remedy: says what to do if there are none.
+
+    Raises:
+        FileError: it is missing, cannot be read, is not text, or has no such lines.
+    """
+    is_empty = True
+    for number, line in enumerate(read_list(path, what), 1):
+        if stripped := line.strip():
+            yield number, stripped
+            is_empty = False
+    if is_empty:
+        raise FileError(path, remedy)
+
+
+class Comparable(Protocol):
+    """What ranks on unlike hosts can compare, as each of them reads its own copy."""
 
     path: str  # as the user wrote it, for messages
+
+    def glance(self) -> Iterator[bytes]:
+        """Something of a few records, quickly read: the same wherever the source is, whatever its path.
+
+        Nothing at all, if there is nothing to compare. Raises a BptError or OSError if it cannot be read.
+        """
+
+    def close(self) -> None:
+        """Give the files back. The source is not used afterwards."""
+
+
+class Source(Comparable, Protocol):
+    """A finite list of samples. Used by one thread at a time, except for what ``begin`` returns."""
 
     def __len__(self) -> int: ...
 
@@ -57,24 +89,6 @@ class Source(Protocol):
 
     def begin(self, index: int) -> Callable[[], Sample]:
         """Do the part of ``read`` that must be done in order; any thread may do the rest, by calling the result."""
-
-    def glance(self) -> Iterator[bytes]:
-        """See ``Comparable``."""
-
-    def close(self) -> None:
-        """Give the files back. The source is not used afterwards."""
-
-
-class Comparable(Protocol):
-    """What ranks on unlike hosts can compare, as each of them reads its own copy."""
-
-    path: str
-
-    def glance(self) -> Iterator[bytes]:
-        """Something of a few records, quickly read: the same wherever the source is, whatever its path.
-
-        Nothing at all, if there is nothing to compare. Raises a BptError or OSError if it cannot be read.
-        """
 
 
 def a_few(count: int) -> list[int]:

@@ -21,7 +21,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.batches import Batches, empty
 from bpt.data.nifti import Volume, import_nibabel, open_nifti, read_nifti
 from bpt.data.sampler import SampleDraw, Sampler, below, hash_samples
-from bpt.data.source import a_few, ends_of, read_list
+from bpt.data.source import a_few, ends_of, listed_lines
 from bpt.graph.layer_spec import Shape
 from bpt.graph.share import Share
 
@@ -169,7 +169,7 @@ class VolumeSource:
         self._shape = shape
         self._intensity = intensity
         self._room = cache_bytes
-        self._kept: dict[int, Volume] = {}
+        self._cache: dict[int, Volume] = {}
         first = self.entries[0]
         try:
             open_nifti(first.path)  # a list of other files is found before the run; each file is looked at when read
@@ -185,8 +185,8 @@ class VolumeSource:
         Raises:
             DataError: its file cannot be used; names the file, and the line that lists it.
         """
-        if index in self._kept:
-            return self._kept[index]
+        if index in self._cache:
+            return self._cache[index]
         entry = self.entries[index]
         try:
             volume = normalise(resample(read_nifti(entry.path), self._shape), self._intensity)
@@ -196,7 +196,7 @@ class VolumeSource:
             raise DataError(f"{entry.place}: {entry.path}: {error}") from None
         if volume.nbytes <= self._room:
             self._room -= volume.nbytes
-            self._kept[index] = volume
+            self._cache[index] = volume
         return volume
 
     def glance(self) -> Iterator[bytes]:
@@ -207,7 +207,7 @@ class VolumeSource:
 
     def close(self) -> None:
         """Give the memory back. No file stays open."""
-        self._kept = {}
+        self._cache = {}
 
 
 def list_volumes(path: str, root_folder: str = "") -> list[VolumeEntry]:
@@ -216,14 +216,10 @@ def list_volumes(path: str, root_folder: str = "") -> list[VolumeEntry]:
     Raises:
         FileError: the list or a file is missing, a label is no integer up to 2²⁴, or nothing is listed.
     """
-    lines = read_list(path, "that lists volumes, each line a path and a label")
     folder = Path(root_folder) if root_folder else Path(path).parent
-    entries = [
-        volume_entry(line.strip(), folder, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()
-    ]
-    if not entries:
-        raise FileError(path, "lists no volumes; write a line for each: its path, then its label")
-    return entries
+    remedy = "lists no volumes; write a line for each: its path, then its label"
+    lines = listed_lines(path, "that lists volumes, each line a path and a label", remedy)
+    return [volume_entry(line, folder, f"{path}:{number}") for number, line in lines]
 
 
 def volume_entry(line: str, folder: Path, place: str) -> VolumeEntry:
@@ -248,14 +244,13 @@ def volume_entry(line: str, folder: Path, place: str) -> VolumeEntry:
     return VolumeEntry(path, int(label), place)
 
 
-class VolumeBatches(Batches):
+class VolumeBatches(Batches[VolumeSource]):
     """Batches of (data (B, 1, D, H, W), label (B,)), where ``shape`` is (D, H, W)."""
 
     def __init__(
         self, source: VolumeSource, sampler: Sampler, transform: VolumeTransform, shape: Shape, share: Share
     ) -> None:
         super().__init__(source, sampler, share)
-        self._source = source
         self._transform = transform
         self._shape = shape
 
@@ -265,6 +260,3 @@ class VolumeBatches(Batches):
         self._transform([self._source.read(index) for index in samples], draw, data.numpy())
         label.numpy()[:] = [self._source.entries[index].label for index in samples]
         return data, label
-
-    def close(self) -> None:
-        self._source.close()

@@ -124,7 +124,7 @@ def _round(value: np.float32) -> int:
     return int(math.copysign(math.floor(abs(float(value)) + 0.5), value))
 
 
-class WindowBatches(Batches):
+class WindowBatches(Batches[WindowSource]):
     """Batches of (data (B, 3, size, size), label (B,)).
 
     The last ``foreground`` of each ``batch_size`` samples are foreground windows, those before background ones, each
@@ -137,7 +137,6 @@ class WindowBatches(Batches):
         mean: subtracted from each crop: (3, size, size). Empty pixels of a crop stay 0.
         scale: factor, after that.
         mirror: half of the windows are flipped left to right.
-        workers: who decodes and warps; closed together with the source.
     """
 
     def __init__(
@@ -154,8 +153,7 @@ class WindowBatches(Batches):
         seed: int,
         workers: Workers = ALONE,
     ) -> None:
-        super().__init__(source, Sampler([len(source.foreground) + len(source.background)]), share)
-        self._source = source
+        super().__init__(source, Sampler([len(source.foreground) + len(source.background)]), share, workers)
         self._background = batch_size - foreground
         self._batch_size = batch_size
         self._crop = crop
@@ -163,7 +161,6 @@ class WindowBatches(Batches):
         self._scale = np.float32(scale)
         self._mirror = mirror
         self._seed = seed
-        self._workers = workers
 
     def _read(self, draw: SampleDraw) -> tuple[Tensor, ...]:
         count = len(draw.samples)
@@ -198,7 +195,3 @@ class WindowBatches(Batches):
         inside = np.s_[:, top : top + pixels.shape[1], left : left + pixels.shape[2]]
         out[...] = 0
         out[inside] = (pixels - self._mean[inside]) * self._scale
-
-    def close(self) -> None:
-        self._workers.close()
-        self._source.close()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bpt.base.errors import DataError, FileError, excerpt
 from bpt.base.user_files import UnreadableError, read_bytes
 from bpt.data.image import Pixels, decode_image, import_pillow
-from bpt.data.source import a_few, ends_of, read_list, slash_hint
+from bpt.data.source import a_few, ends_of, listed_lines, slash_hint
 
 CHANNELS = 3  # every image is read as color
 _HEAD = ("image index", "path", "channels", "height", "width", "number of windows")
@@ -166,11 +166,7 @@ class WindowSource:
 
 def _lines(path: str) -> list[tuple[int, str]]:
     """Return the lines that are not empty, with their numbers."""
-    found = read_list(path, "of windows")
-    lines = [(number, line.strip()) for number, line in enumerate(found, 1) if line.strip()]
-    if not lines:
-        raise FileError(path, 'lists no images; the first one begins with "# 0"')
-    return lines
+    return list(listed_lines(path, "of windows", 'lists no images; the first one begins with "# 0"'))
 
 
 def _number(path: str, line: tuple[int, str], what: str) -> int:

@@ -17,7 +17,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.data import shipped
 from bpt.data.lmdb_file import DatumRecord, LmdbSource
 from bpt.data.sampler import Sampler
-from bpt.data.shipped import Header, RecordCache, RecordChunk, RecordStream, SpoolSource, pack, spool_of
+from bpt.data.shipped import Header, RecordCache, RecordCacheSource, RecordChunk, RecordStream, pack, record_cache_of
 from tests.support.lmdbs import write_images, write_records
 
 RECORDS = {f"{index:03d}".encode(): bytes([index]) * (index + 1) for index in range(20)}
@@ -25,11 +25,11 @@ ITEMS = [DatumRecord(*item) for item in RECORDS.items()]
 FIRST = Header("server/db", 20, ITEMS[0])
 
 
-def unpack(parcel: RecordChunk) -> Iterator[tuple[int, DatumRecord]]:
-    """The records of a parcel with their indices."""
-    content = parcel.content.tobytes()
+def unpack(chunk: RecordChunk) -> Iterator[tuple[int, DatumRecord]]:
+    """The records of a chunk with their indices."""
+    content = chunk.content.tobytes()
     at = 0
-    for index, key, datum in parcel.table.tolist():
+    for index, key, datum in chunk.table.tolist():
         end = at + key + datum
         yield index, DatumRecord(content[at : at + key], content[at + key : end])
         at = end
@@ -41,45 +41,45 @@ def source(tmp_path: Path) -> str:
 
 
 def contents(parcels: list[RecordChunk]) -> list[tuple[int, DatumRecord]]:
-    return [item for parcel in parcels for item in unpack(parcel)]
+    return [item for chunk in parcels for item in unpack(chunk)]
 
 
 def test_records_in_two_flat_buffers() -> None:
-    parcel = pack([7, 3], [DatumRecord(b"ab", b"cde"), DatumRecord(b"f", b"")])
-    assert parcel.table.dtype == np.int64 and parcel.content.dtype == np.uint8
-    assert parcel.table.tolist() == [[7, 2, 3], [3, 1, 0]]
-    assert parcel.content.tobytes() == b"abcdef"
-    assert list(unpack(parcel)) == [(7, DatumRecord(b"ab", b"cde")), (3, DatumRecord(b"f", b""))]
+    chunk = pack([7, 3], [DatumRecord(b"ab", b"cde"), DatumRecord(b"f", b"")])
+    assert chunk.table.dtype == np.int64 and chunk.content.dtype == np.uint8
+    assert chunk.table.tolist() == [[7, 2, 3], [3, 1, 0]]
+    assert chunk.content.tobytes() == b"abcdef"
+    assert list(unpack(chunk)) == [(7, DatumRecord(b"ab", b"cde")), (3, DatumRecord(b"f", b""))]
 
 
 def test_no_records_in_a_parcel() -> None:
-    parcel = pack([], [])
-    assert (parcel.table.shape, parcel.content.shape, list(unpack(parcel))) == ((0, 3), (0,), [])
+    chunk = pack([], [])
+    assert (chunk.table.shape, chunk.content.shape, list(unpack(chunk))) == ((0, 3), (0,), [])
 
 
 def test_the_header(source: str, tmp_path: Path) -> None:
     (tmp_path / "mean").write_bytes(b"mean")
-    shipment = RecordStream(source, Sampler([20]), str(tmp_path / "mean"))
-    header = pickle.loads(pickle.dumps(shipment.header))
-    shipment.close()
+    stream = RecordStream(source, Sampler([20]), str(tmp_path / "mean"))
+    header = pickle.loads(pickle.dumps(stream.header))
+    stream.close()
     assert header == Header(source, 20, ITEMS[0], b"mean")
 
 
 def test_runs_are_positions_of_epoch_0(source: str) -> None:
     sampler = Sampler([20], shuffle=True, seed=4, skip=3)
-    shipment = RecordStream(source, sampler)
-    sent = contents(list(shipment.pieces([(15, 20), (2, 4)])))
-    shipment.close()
+    stream = RecordStream(source, sampler)
+    sent = contents(list(stream.pieces([(15, 20), (2, 4)])))
+    stream.close()
     order = Sampler([20], shuffle=True, seed=4).indices(0, 20).samples.tolist()
     assert sent == [(index, ITEMS[index]) for index in sorted(order[15:20] + order[2:4])]
 
 
 def test_pieces_of_some_bytes(source: str) -> None:
     """Record i has i + 1 bytes: a piece ends when it has at least 30."""
-    shipment = RecordStream(source, Sampler([20]))
-    pieces = list(shipment.pieces([(0, 20)], size=30))
-    none = list(shipment.pieces([]))
-    shipment.close()
+    stream = RecordStream(source, Sampler([20]))
+    pieces = list(stream.pieces([(0, 20)], size=30))
+    none = list(stream.pieces([]))
+    stream.close()
     assert [piece.table[:, 0].tolist() for piece in pieces] == [
         [0, 1, 2, 3, 4, 5, 6, 7],
         [8, 9, 10],
@@ -93,12 +93,12 @@ def test_pieces_of_some_bytes(source: str) -> None:
 
 
 def test_records_are_read_while_one_iterates(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    shipment = RecordStream(source, Sampler([20]))
+    stream = RecordStream(source, Sampler([20]))
     read: list[int] = []
     original = LmdbSource.record
     monkeypatch.setattr(LmdbSource, "record", lambda source, index: read.append(index) or original(source, index))
-    next(shipment.pieces([(0, 20)], size=1))
-    shipment.close()
+    next(stream.pieces([(0, 20)], size=1))
+    stream.close()
     assert read == [0]
 
 
@@ -108,25 +108,25 @@ def test_a_mean_file_that_is_missing(source: str) -> None:
 
 
 def test_a_spool_gives_back_what_it_was_sent() -> None:
-    with RecordCache(FIRST) as spool:
-        assert spool.record(0) == ITEMS[0]
-        spool.append(pack([4, 2, 19], [ITEMS[4], ITEMS[2], ITEMS[19]]))
-        spool.append(pack([], []))
-        spool.append(pack([3, 2], [ITEMS[3], ITEMS[2]]))
-        assert {index: spool.record(index) for index in (19, 4, 0, 3, 2)} == {i: ITEMS[i] for i in (0, 2, 3, 4, 19)}
+    with RecordCache(FIRST) as cache:
+        assert cache.record(0) == ITEMS[0]
+        cache.append(pack([4, 2, 19], [ITEMS[4], ITEMS[2], ITEMS[19]]))
+        cache.append(pack([], []))
+        cache.append(pack([3, 2], [ITEMS[3], ITEMS[2]]))
+        assert {index: cache.record(index) for index in (19, 4, 0, 3, 2)} == {i: ITEMS[i] for i in (0, 2, 3, 4, 19)}
         with pytest.raises(DataError, match="server/db: record 5 of 20 was not sent to this node"):
-            spool.record(5)
+            cache.record(5)
 
 
 def test_a_spool_reads_like_the_lmdb(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     path = write_images(tmp_path / "db", list(generator.integers(0, 256, (6, 3, 4, 5), np.uint8)))
-    shipment = RecordStream(path, Sampler([6]))
+    stream = RecordStream(path, Sampler([6]))
     lmdb = LmdbSource(path)
-    with RecordCache(shipment.header) as spool:
-        for piece in shipment.pieces([(1, 6)], size=100):
-            spool.append(piece)
-        copy = SpoolSource(spool)
+    with RecordCache(stream.header) as cache:
+        for piece in stream.pieces([(1, 6)], size=100):
+            cache.append(piece)
+        copy = RecordCacheSource(cache)
         assert (len(copy), copy.path) == (6, path)
         for index in (5, 0, 3):
             expected, sample = lmdb.read(index), copy.read(index)
@@ -134,25 +134,25 @@ def test_a_spool_reads_like_the_lmdb(tmp_path: Path) -> None:
             np.testing.assert_array_equal(sample.image, expected.image)
         copy.close()
     lmdb.close()
-    shipment.close()
+    stream.close()
 
 
 def test_a_bad_record_names_the_servers_path() -> None:
-    with RecordCache(FIRST) as spool, pytest.raises(DataError, match='server/db: record "000": not a Datum'):
-        SpoolSource(spool).read(0)
+    with RecordCache(FIRST) as cache, pytest.raises(DataError, match='server/db: record "000": not a Datum'):
+        RecordCacheSource(cache).read(0)
 
 
 def test_spools_are_found_by_name_until_they_are_closed() -> None:
     with RecordCache(FIRST) as first, RecordCache(FIRST) as second:
         assert first.name != second.name
-        assert spool_of(first.name) is first
-        assert spool_of(second.name) is second
-        assert spool_of("server/db") is None
-    assert spool_of(first.name) is None
+        assert record_cache_of(first.name) is first
+        assert record_cache_of(second.name) is second
+        assert record_cache_of("server/db") is None
+    assert record_cache_of(first.name) is None
 
 
 def test_the_disk_gets_its_room_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The records never have a name; the mean image has one until the spool is closed."""
+    """The records never have a name; the mean image has one until the cache is closed."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with RecordCache(FIRST):
         assert not list(tmp_path.iterdir())
@@ -165,10 +165,10 @@ def test_redirect() -> None:
     transform = {"mean_file": "b", "scale": 2}
     meant = pb.LayerParameter(data_param=pb.DataParameter(source="a", shuffle=True), transform_param=transform)
     plain = pb.LayerParameter(data_param=pb.DataParameter(source="a"))
-    with RecordCache(Header("server/db", 20, ITEMS[0], b"mean")) as spool:
+    with RecordCache(Header("server/db", 20, ITEMS[0], b"mean")) as cache:
         for layer in (meant, plain):
-            spool.redirect(layer)
-            assert layer.data_param.source == spool.name
+            cache.redirect(layer)
+            assert layer.data_param.source == cache.name
         assert Path(meant.transform_param.mean_file).read_bytes() == b"mean"
     assert meant.data_param.shuffle and meant.transform_param.scale == 2
     assert not plain.HasField("transform_param")
@@ -180,20 +180,20 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with RecordCache(FIRST) as spool:
+    with RecordCache(FIRST) as cache:
         monkeypatch.setattr(shipped.os, "pwrite", full)
         with pytest.raises(WriteError) as caught:
-            spool.append(pack([1], [ITEMS[1]]))
+            cache.append(pack([1], [ITEMS[1]]))
         assert str(caught.value) == (
             f"{tmp_path}: could not be written: No space left on device; "
             "set TMPDIR to a folder with room for the records that this node trains"
         )
-        assert spool.record(0) == ITEMS[0]
+        assert cache.record(0) == ITEMS[0]
 
 
 def test_writes_that_come_short(monkeypatch: pytest.MonkeyPatch) -> None:
     original = os.pwrite
     monkeypatch.setattr(shipped.os, "pwrite", lambda file, data, at: original(file, bytes(data[:5]), at))
-    with RecordCache(FIRST) as spool:
-        spool.append(pack(range(20), ITEMS))
-        assert [spool.record(index) for index in range(20)] == ITEMS
+    with RecordCache(FIRST) as cache:
+        cache.append(pack(range(20), ITEMS))
+        assert [cache.record(index) for index in range(20)] == ITEMS

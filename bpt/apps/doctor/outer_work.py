@@ -22,7 +22,7 @@ from bpt.graph.layer_graph import LayerGraph, LayerNode
 from bpt.graph.part import Part
 from bpt.nn.layers import LAYERS, DataLayer
 from bpt.nn.layers.base import batch_of
-from bpt.nn.layers.data import shipment_of
+from bpt.nn.layers.data import record_stream_of
 from bpt.nn.net import Net
 from bpt.parallel.balance.divisible_batches import samples_together
 from bpt.parallel.outer.exchanges import make_schedule, passes_of
@@ -114,7 +114,7 @@ def _samples(parallel: ParallelSpec, graph: LayerGraph, nodes: Sequence[LayerNod
     try:
         if parallel.ship_data:
             for layer in net.data_layers().values():
-                shipment_of(layer).close()
+                record_stream_of(layer).close()
         return samples_of(net, parallel.exchange)
     finally:
         net.close()

@@ -117,10 +117,10 @@ def set_state(net: Net, state: ModuleState) -> None:
                 f'has no "{inner}", as it had when the module was pickled', "type"
             )
         parts[name].__dict__.update(attributes)
-    for name, kept in state.kept.items():
+    for name, hidden_state in state.kept.items():
         layer = parts[name]
         assert isinstance(layer, Recurrent)
-        layer.hidden_state = kept
+        layer.hidden_state = hidden_state
     for name, position in state.positions.items():
         net.data_layers()[name].position = position
 

@@ -1,17 +1,15 @@
-"""Questions about fields: the same answers with all versions of protobuf, differences of messages, refused values."""
+"""Questions about fields: the same answers for all versions of protobuf, and where two messages differ."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, TypeVar, cast
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from bpt.base.errors import PrototxtError
-from bpt.base.origin import FieldPath, Origin
-from bpt.config.proto import bpt_pb2 as pb
+from bpt.base.origin import FieldPath
 
 FIRST_OWN_NUMBER = 1000
 # The last number that BVLC's Caffe has, in the messages to which forks add fields of lower numbers than bpt's own.
@@ -175,34 +173,3 @@ def _one(field: FieldDescriptor, value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.7g}"
     return f'"{value}"' if isinstance(value, str) else str(value)
-
-
-Locate = Callable[..., Origin | None]
-"""A function that returns where a field of the solver was written, such as ``SolverSource.origin``."""
-
-
-def no_origin(*field: str | int) -> None:
-    """Return no place: the ``Locate`` of a solver that was made in memory."""
-
-
-def check_number(
-    param: pb.SolverParameter,
-    field: str,
-    origin: Locate,
-    least: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-) -> None:
-    """Raise a PrototxtError unless ``field`` is finite, ``least`` or more, above ``above`` and below ``below``."""
-    value = getattr(param, field)
-    wanted = [f"at least {least:g}"] if least is not None else []
-    wanted += [f"above {above:g}"] if above is not None else []
-    wanted += [f"below {below:g}"] if below is not None else []
-    fits = (
-        math.isfinite(value)
-        and (least is None or value >= least)
-        and (above is None or value > above)
-        and (below is None or value < below)
-    )
-    if not fits:
-        raise PrototxtError(f"{field} is {value:g}; it must be {' and '.join(wanted) or 'finite'}", origin(field))

@@ -8,7 +8,7 @@ from contextlib import closing
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.batches import ImageBatches
 from bpt.data.lmdb_file import LmdbSource
-from bpt.data.shipped import RecordStream, SpoolSource, spool_of
+from bpt.data.shipped import RecordCacheSource, RecordStream, record_cache_of
 from bpt.data.source import a_few, size_of
 from bpt.graph.layer_spec import FileKind, LayerSpec, Shape
 from bpt.graph.share import Share
@@ -35,9 +35,9 @@ class Data(PrefetchingDataLayer):
 
     The records come in the order of their keys, round and round, also within a batch; with ``shuffle``
     (bpt's own field) in a new order every epoch. ``rand_skip`` skips a random number of records at the
-    start, less than it. ``backend: LEVELDB``, Caffe's default, reads an LMDB too, if ``source`` is one. A Spool, with
-    the records that rank 0 has sent, may stand for the LMDB. If the records are encoded, ``num_workers`` threads
-    decode and transform them.
+    start, less than it. ``backend: LEVELDB``, Caffe's default, reads an LMDB too, if ``source`` is one.
+    ``source`` may also name a RecordCache, which has the records that rank 0 has sent. If the records are encoded,
+    ``num_workers`` threads decode and transform them.
     """
 
     field = FIELD
@@ -52,19 +52,21 @@ class Data(PrefetchingDataLayer):
             notice(spec, f'"{param.source}" is read as the LMDB that it is; set backend: LMDB', FIELD, "backend")
 
     @classmethod
-    def make_source(cls, spec: LayerSpec, path: str) -> LmdbSource | SpoolSource:
+    def make_source(cls, spec: LayerSpec, path: str) -> LmdbSource | RecordCacheSource:
         param = spec.param.data_param
         channels = 3 if param.force_encoded_color else channels_of(spec)
-        spool = spool_of(path)
-        if not spool:
+        cache = record_cache_of(path)
+        if not cache:
             return LmdbSource(path, random_access=param.shuffle, channels=channels)
         if (augment := augment_of(spec)) and augment.mixes:
             why = "mixup and cutmix take any record of the data set, and ship_data sends each node its own only"
             raise spec.error(why, "transform_param", "augment_param")
-        return SpoolSource(spool, channels)
+        return RecordCacheSource(cache, channels)
 
     @classmethod
-    def make_batches(cls, spec: LayerSpec, source: LmdbSource | SpoolSource, share: Share, seed: int) -> ImageBatches:
+    def make_batches(
+        cls, spec: LayerSpec, source: LmdbSource | RecordCacheSource, share: Share, seed: int
+    ) -> ImageBatches:
         transform, augment = transform_of(spec, seed, augments=True), augment_of(spec, seed)
         workers = workers_of(spec, decoding=source.is_encoded() or augment is not None)
         return ImageBatches(source, cls.sampler_of(spec, [len(source)], seed), transform, share, workers, augment)
@@ -83,13 +85,13 @@ class Data(PrefetchingDataLayer):
             channels, size = size_of(source.read(index).image for index in a_few(len(source)))
         return preprocessing_of(spec, channels, size)
 
-    def shipment(self) -> RecordStream:
+    def record_stream(self) -> RecordStream:
         """Return the records of the data set, to send them to nodes that cannot reach it."""
         param = self.spec.param
         return RecordStream(param.data_param.source, self._batches.sampler, param.transform_param.mean_file)
 
 
-def shipment_of(layer: DataLayer) -> RecordStream:
+def record_stream_of(layer: DataLayer) -> RecordStream:
     """Return the records that a layer reads, for ``ship_data``.
 
     Raises:
@@ -101,4 +103,4 @@ def shipment_of(layer: DataLayer) -> RecordStream:
             "for a Data layer, or let all nodes reach them and set ship_data: false",
             "type",
         )
-    return layer.shipment()
+    return layer.record_stream()

@@ -46,7 +46,7 @@ class LabelledImages(PrefetchingDataLayer):
             root_folder=param.root_folder,
             size=new_size_of(spec, cls.field),
             channels=3 if param.is_color else 1,
-            nothing=spec.param.image_data_param.ignore_label,
+            ignore_label=spec.param.image_data_param.ignore_label,
         )
         skips = cls.field == "image_data_param" and param.on_error == pb.ImageDataParameter.SKIP
         return handle_damage(source, skips)

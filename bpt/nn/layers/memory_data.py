@@ -77,7 +77,7 @@ class MemoryData(DataLayer):
             if not all_finite(array):
                 watch = FiniteWatch()
                 for row, part in enumerate(array):
-                    watch.look(part, partial("{}: row {} of the {}".format, where, row, name))
+                    watch.check(part, partial("{}: row {} of the {}".format, where, row, name))
         self._arrays = values, numbers.reshape(rows, 1, 1, 1)
         self._start = self._position
 

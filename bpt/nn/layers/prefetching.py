@@ -75,7 +75,7 @@ class PrefetchingDataLayer(DataLayer):
 
     @classmethod
     @abstractmethod
-    def make_batches(cls, spec: LayerSpec, source: Any, share: Share, seed: int) -> Batches:
+    def make_batches(cls, spec: LayerSpec, source: Any, share: Share, seed: int) -> Batches[Any]:
         """Return the batches of what ``open`` has returned.
 
         Args:

@@ -36,11 +36,11 @@ class IterationKind(NamedTuple):
 
     Attributes:
         lengths: chunks, from the top down.
-        apart: all exchange begins when backward has ended, layer by layer.
+        after_backward: all exchange begins when backward has ended, layer by layer.
     """
 
     lengths: tuple[int, ...]
-    apart: bool = False
+    after_backward: bool = False
 
 
 class ChunkSegment(NamedTuple):
@@ -64,7 +64,7 @@ class IterationSample(NamedTuple):
         backward: seconds of each segment's backward, from the top down.
         started: seconds in which the computing thread started exchanges.
         waited: seconds in which it waited for what backward did not hide.
-        stages: seconds of exchange; by Place where the kind is ``apart``, otherwise of all together.
+        stages: seconds of exchange; by Place where the kind is ``after_backward``, otherwise of all together.
     """
 
     backward: tuple[float, ...]
@@ -83,9 +83,9 @@ def whole_net(layers: int) -> IterationKind:
     return IterationKind((layers,))
 
 
-def one_by_one(layers: int, apart: bool = False) -> IterationKind:
+def one_by_one(layers: int, after_backward: bool = False) -> IterationKind:
     """Return a cut that has every layer as a chunk."""
-    return IterationKind((1,) * layers, apart)
+    return IterationKind((1,) * layers, after_backward)
 
 
 def middle(layers: int) -> IterationKind:
@@ -95,7 +95,7 @@ def middle(layers: int) -> IterationKind:
 
 def kinds_of(layers: int) -> tuple[IterationKind, ...]:
     """Return the kinds of iterations that the cost model needs of a net with so many layers (at least one)."""
-    kinds = whole_net(layers), one_by_one(layers, apart=True), one_by_one(layers), middle(layers)
+    kinds = whole_net(layers), one_by_one(layers, after_backward=True), one_by_one(layers), middle(layers)
     return tuple(dict.fromkeys(kinds))
 
 
@@ -182,7 +182,7 @@ class Calibration:
         """
         kind = self.kind
         if self._number % (WARM_UP + 1) == WARM_UP:
-            self.laps[kind].append(lap_of(totals, self.places if kind.apart else ()))
+            self.laps[kind].append(lap_of(totals, self.places if kind.after_backward else ()))
         self._number += 1
 
 

@@ -11,11 +11,11 @@ those of the slowest one), so that they go on alike.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
-from typing import Protocol
 
 
 def chunks(layers: int, size: int) -> tuple[int, ...]:
@@ -65,26 +65,49 @@ class Trial:
         return f"chunks {describe(self.lengths)}" if self.size is None else f"chunk size {self.size}"
 
 
-class CutSearch(Protocol):
-    """Tries cuts into chunks, an interval each, and settles on one."""
+class CutSearch(ABC):
+    """Tries cuts into chunks, an interval each, and settles on one.
 
-    trials: list[Trial]
-    settled: bool
+    Args:
+        interval: iterations of a trial.
+        settled: there is only one cut.
+
+    Attributes:
+        settled: the search has ended.
+        trials: those that have ended, in order.
+    """
+
+    def __init__(self, interval: int, settled: bool) -> None:
+        self.interval = interval
+        self.settled = settled
+        self.trials: list[Trial] = []
+        self._times: list[float] = []
 
     @property
+    @abstractmethod
     def lengths(self) -> tuple[int, ...]:
         """The cut to train with now, from the top layer down."""
-        ...
 
     def record(self, seconds: float) -> bool:
         """Note how long an iteration took; return whether this ended a trial, after which ``lengths`` may change.
 
         When the search has settled, times are ignored.
         """
-        ...
+        if self.settled:
+            return False
+        self._times.append(seconds)
+        if len(self._times) < self.interval:
+            return False
+        times, self._times = self._times, []
+        self._end_trial(times)
+        return True
+
+    @abstractmethod
+    def _end_trial(self, times: Sequence[float]) -> None:
+        """Note a trial whose iterations took ``times``, and go on to the next one or settle."""
 
 
-class ChunkSearch:
+class ChunkSearch(CutSearch):
     """The run-time algorithm of Fig. 4: tries rising chunk sizes and keeps the one with the least time.
 
     After each interval: if its time ``lapse`` is below ``lapse_min``, its size becomes ``best_chunk``; the search
@@ -103,38 +126,26 @@ class ChunkSearch:
 
     Attributes:
         size: the chunk size in use (the paper's ``chunk``).
-        best: ``best_chunk``, the best size so far.
-        settled: the search has ended, and ``size`` is ``best``.
-        trials: those that have ended, in order.
+        best: ``best_chunk``, the best size so far; when the search has settled, it is in use.
     """
 
     def __init__(self, layers: int, step: int = 10, range_: int = 5, interval: int = 10) -> None:
         assert layers >= 0 and step >= 1 and range_ >= 0 and interval >= 1, (layers, step, range_, interval)
+        super().__init__(interval, settled=layers < 2)
         self.layers = layers
         self.step = step
         self.range = range_
-        self.interval = interval
         self.size = 1
         self.best = 1
-        self.settled = layers < 2
-        self.trials: list[Trial] = []
         self._lapse_min = math.inf
-        self._times: list[float] = []
 
     @property
     def lengths(self) -> tuple[int, ...]:
         """The cut of the size in use."""
         return chunks(self.layers, self.size)
 
-    def record(self, seconds: float) -> bool:
-        """Note how long an iteration took; return whether this ended a trial, after which ``size`` may change."""
-        if self.settled:
-            return False
-        self._times.append(seconds)
-        if len(self._times) < self.interval:
-            return False
-        lapse = math.fsum(self._times)
-        self._times.clear()
+    def _end_trial(self, times: Sequence[float]) -> None:
+        lapse = math.fsum(times)
         self.trials.append(Trial(self.size, lapse, self.lengths))
         if lapse < self._lapse_min:
             self.best, self._lapse_min = self.size, lapse
@@ -143,10 +154,9 @@ class ChunkSearch:
         else:
             self.size = self.best
             self.settled = True
-        return True
 
 
-class CandidateSearch:
+class CandidateSearch(CutSearch):
     """Tries given cuts in turn, an interval each, and keeps the fastest; this goes beyond the paper.
 
     The first candidate is the cost model's proposal, and the others only refine it: one of them is taken only if it
@@ -159,39 +169,24 @@ class CandidateSearch:
         candidates: cuts into chunks, each from the top layer down; all of the same layers. One alone is settled at
             once.
         interval: iterations of a trial.
-
-    Attributes:
-        settled: the search has ended.
-        trials: those that have ended, in the order of the candidates.
     """
 
     def __init__(self, candidates: Sequence[tuple[int, ...]], interval: int = 10) -> None:
         assert candidates and interval >= 1, (candidates, interval)
         assert len({sum(lengths) for lengths in candidates}) == 1, candidates
+        super().__init__(interval, settled=len(candidates) == 1)
         self.candidates = tuple(candidates)
-        self.interval = interval
-        self.settled = len(self.candidates) == 1
-        self.trials: list[Trial] = []
         self._lengths = self.candidates[0]
-        self._times: list[float] = []
 
     @property
     def lengths(self) -> tuple[int, ...]:
         """The candidate in use."""
         return self._lengths
 
-    def record(self, seconds: float) -> bool:
-        """Note how long an iteration took; return whether this ended a trial: ``lengths`` may change."""
-        if self.settled:
-            return False
-        self._times.append(seconds)
-        if len(self._times) < self.interval:
-            return False
-        self.trials.append(Trial(None, self.interval * median(self._times), self._lengths))
-        self._times.clear()
+    def _end_trial(self, times: Sequence[float]) -> None:
+        self.trials.append(Trial(None, self.interval * median(times), self._lengths))
         self.settled = len(self.trials) == len(self.candidates)
         self._lengths = self._best() if self.settled else self.candidates[len(self.trials)]
-        return True
 
     def _best(self) -> tuple[int, ...]:
         proposal, *challengers = self.trials

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +16,6 @@ from bpt.parallel.exchange.base import EXCHANGES, Exchange
 from bpt.parallel.exchange.buckets import Bucket
 from bpt.system.comm.base import Communicator
 from bpt.system.device import CPU, Stream, StreamEvent, computing_stream, finish, new_stream, synchronize
-
-if TYPE_CHECKING:
-    pass
 
 Within = Callable[[], AbstractContextManager[object]]  # notes calls as those of a chunk's exchange
 

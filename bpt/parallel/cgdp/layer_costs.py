@@ -5,18 +5,18 @@ slowest counts; and of several rounds the mean of the faster half, since what ot
 time.
 
 - T_BP is backward with the net as one chunk, where no exchange disturbs it. t_bp of a layer is its backward with all
-  exchange apart, less an equal part for each layer of what cutting the net costs; the sum is T_BP.
+  exchange after backward, less an equal part for each layer of what cutting the net costs; the sum is T_BP.
 - D2H copy, accumulation, reduction between hosts and H2D copy (t_bc) are measured with the net as one chunk, and divide
   among the layers as when these are exchanged one by one after backward. Waiting for other ranks is in none of them.
 - t_as is by how much T of single layers, and of chunks of about sqrt(l), exceeds Eq. 1 without t_as. It has two parts:
-  so much a chunk (``per_chunk``: starting the exchange, cutting the net), and ``held``, so much of the exchange of all
-  chunks but the last: what is done by cores that would compute. Both are fitted, by least squares of relative errors.
-  In a net of few layers the two look alike; so how long chunks were seen to start, and the net to be longer when cut,
-  counts as an observation of ``per_chunk``, too.
+  so much a chunk (``per_chunk``: starting the exchange, cutting the net), and so much of the exchange of all chunks but
+  the last (``blocking_share``): what is done by cores that would compute. Both are fitted, by least squares of relative
+  errors. In a net of few layers the two look alike. So how long chunks were seen to start, and the net to be longer
+  when cut, counts as an observation of ``per_chunk``, too.
 
-``held`` is about 1 where all cores compute, as with one rank a core on a CPU: what overlaps there is not hidden. On a
-GPU it is about 0. In Eq. 1 a chunk's t_as delays its own exchange, too, while here this exchange holds up what follows.
-So the ``held`` part is counted as t_as and taken out of t_aa and t_bc, which gives the T that is meant.
+``blocking_share`` is about 1 where all cores compute, as with one rank a core on a CPU: what overlaps there is not
+hidden. On a GPU it is about 0. In Eq. 1 a chunk's t_as delays its own exchange, too, while here this exchange holds up
+what follows. So this part is counted as t_as and taken out of t_aa and t_bc, which gives the T that is meant.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class CalibrationResult:
     Attributes:
         layers: as measured, from the top down: nothing of their exchange is counted as t_as.
         per_chunk: the part of t_as that each chunk has.
-        held: the part of an exchange, 0 to 1, that holds backward up; see the file's docstring.
+        blocking_share: the part of an exchange, 0 to 1, that holds backward up; see the file's docstring.
         seen: kinds of iterations, with their times.
     """
 
     layers: tuple[TrainedLayerCost, ...]
     per_chunk: float
-    held: float
+    blocking_share: float
     seen: Mapping[IterationKind, ChunkMeasurement]
 
     @property
@@ -73,14 +73,14 @@ class CalibrationResult:
     def costs(self) -> ChunkCosts:
         """The costs that predictions of T use."""
         elements = sum(layer.elements for layer in self.layers)
-        per_element = self.held * self.exchange / elements if elements else 0.0
-        rest = ChunkCosts(self.layers).scaled(exchange=1 - self.held)
+        per_element = self.blocking_share * self.exchange / elements if elements else 0.0
+        rest = ChunkCosts(self.layers).scaled(exchange=1 - self.blocking_share)
         return replace(rest, per_chunk=self.per_chunk, per_element=per_element)
 
-    def held_up(self, lengths: Sequence[int]) -> list[float]:
+    def blocking_seconds(self, lengths: Sequence[int]) -> list[float]:
         """Return t_as of each chunk, by which it delays the chunks below it; the last chunk has none."""
         *others, _ = ChunkCosts(self.layers).chunked(lengths)
-        return [self.per_chunk + self.held * (chunk.aa + chunk.bc) for chunk in others] + [self.per_chunk]
+        return [self.per_chunk + self.blocking_share * (chunk.aa + chunk.bc) for chunk in others] + [self.per_chunk]
 
     @property
     def original(self) -> float:
@@ -98,23 +98,23 @@ def measured(places: Sequence[Layers], ranks: Sequence[Laps], passes: int = 1) -
             and T is that of an iteration without the backward of the others.
     """
     count = sum(map(len, places))
-    whole, single, apart = whole_net(count), one_by_one(count), one_by_one(count, apart=True)
+    whole, single, unhidden = whole_net(count), one_by_one(count), one_by_one(count, after_backward=True)
     laps = {kind: list(zip(*(of_rank[kind] for of_rank in ranks), strict=True)) for kind in ranks[0]}
     computing, cut = (
         _undisturbed([max(math.fsum(lap.backward) for lap in of_all) for of_all in laps[kind]]) / passes
-        for kind in (whole, apart)
+        for kind in (whole, unhidden)
     )
-    layers = _layers(places, [of_rank[apart] for of_rank in ranks], computing * passes, laps[whole])
+    layers = _layers(places, [of_rank[unhidden] for of_rank in ranks], computing * passes, laps[whole])
     layers = tuple(replace(layer, bp=layer.bp / passes) for layer in layers)
     seen = {kind: _seen(iterations, passes, computing) for kind, iterations in laps.items()}
     starting = _undisturbed([fmean(lap.started for lap in of_all) for of_all in laps[single]])
-    per_chunk, held = _fit(
+    per_chunk, blocking_share = _fit(
         [
             *(_equation(layers, kind, seen[kind].total) for kind in dict.fromkeys((single, middle(count)))),
             _Equation(count, 0.0, max(cut - computing, 0.0) + starting, seen[single].total / BELIEF),
         ]
     )
-    return CalibrationResult(layers, per_chunk, held, seen)
+    return CalibrationResult(layers, per_chunk, blocking_share, seen)
 
 
 def _seen(iterations: Sequence[Sequence[IterationSample]], passes: int, computing: float) -> ChunkMeasurement:
@@ -137,24 +137,24 @@ def _undisturbed(seconds: Sequence[float]) -> float:
 
 def _layers(
     places: Sequence[Layers],
-    apart: Sequence[Sequence[IterationSample]],
+    unhidden: Sequence[Sequence[IterationSample]],
     computing: float,
     whole: Sequence[Sequence[IterationSample]],
 ) -> tuple[TrainedLayerCost, ...]:
     """Return the times of the layers.
 
     Args:
-        apart: of each rank, laps with all exchange apart.
+        unhidden: of each rank, laps with all exchange after backward.
         computing: T_BP of all passes of an iteration.
         whole: laps of the net as one chunk; for each iteration those of all ranks.
     """
     order = range(len(places))
-    backward = [max(_undisturbed([lap.backward[place] for lap in laps]) for laps in apart) for place in order]
+    backward = [max(_undisturbed([lap.backward[place] for lap in laps]) for laps in unhidden) for place in order]
     bp = _lessened(_by_layer(places, backward), computing)
     stages = []
     for stage in range(4):
         total = _undisturbed([max(math.fsum(part[stage] for part in lap.stages) for lap in laps) for laps in whole])
-        each = [max(_undisturbed([lap.stages[place][stage] for lap in laps]) for laps in apart) for place in order]
+        each = [max(_undisturbed([lap.stages[place][stage] for lap in laps]) for laps in unhidden) for place in order]
         stages.append(_scaled(_by_layer(places, each), total))
     named = [layer for layers in places for layer in layers]
     return tuple(
@@ -194,7 +194,7 @@ def _scaled(seconds: Sequence[float], total: float) -> list[float]:
 
 
 class _Equation(NamedTuple):
-    """The equation ``per_chunk * chunks + held * hideable = excess``, for T of a kind of iterations.
+    """The equation ``per_chunk * chunks + blocking_share * hideable = excess``, for T of a kind of iterations.
 
     Attributes:
         chunks: their number.
@@ -208,9 +208,9 @@ class _Equation(NamedTuple):
     excess: float
     total: float
 
-    def error(self, per_chunk: float, held: float) -> float:
+    def error(self, per_chunk: float, blocking_share: float) -> float:
         """Return the relative error of T."""
-        return (per_chunk * self.chunks + held * self.hideable - self.excess) / self.total
+        return (per_chunk * self.chunks + blocking_share * self.hideable - self.excess) / self.total
 
 
 def _equation(layers: tuple[TrainedLayerCost, ...], kind: IterationKind, total: float) -> _Equation:
@@ -221,7 +221,7 @@ def _equation(layers: tuple[TrainedLayerCost, ...], kind: IterationKind, total: 
 
 
 def _fit(equations: Sequence[_Equation]) -> tuple[float, float]:
-    """Return ``per_chunk`` (at least 0) and ``held`` (0 to 1) with the least sum of squared errors.
+    """Return ``per_chunk`` (at least 0) and ``blocking_share`` (0 to 1) with the least sum of squared errors.
 
     The minimum is where the gradient is 0, if that is allowed, or else on a border.
     """
@@ -229,7 +229,7 @@ def _fit(equations: Sequence[_Equation]) -> tuple[float, float]:
     aa, ab, bb = (math.fsum(row[i] * row[j] for row in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
     ac, bc = (math.fsum(row[i] * row[2] for row in rows) for i in (0, 1))
     determinant = aa * bb - ab * ab
-    found = [(max((ac - ab * held) / aa, 0.0), held) for held in (0.0, 1.0)]
+    found = [(max((ac - ab * blocking_share) / aa, 0.0), blocking_share) for blocking_share in (0.0, 1.0)]
     if bb:
         found.append((0.0, min(max(bc / bb, 0.0), 1.0)))
     if determinant > 1e-12 * aa * bb:

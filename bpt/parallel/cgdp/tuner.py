@@ -217,14 +217,14 @@ class Chunks:
     def _train(self, kind: IterationKind) -> None:
         """Use iterations of a ``kind`` from now on."""
         # To wait for a device in between takes time, so only where nothing overlaps.
-        timed = self._calibration is not None and (kind.apart or len(kind.lengths) == 1)
+        timed = self._calibration is not None and (kind.after_backward or len(kind.lengths) == 1)
         self._events.before_end = partial(finish, self._operator.device) if timed else None
         if (kind, timed) == (self._kind, self._timed):
             return
         net = self._operator.net
         segments = self._parallel.segments(net.graph, overlap=True, chunks=kind.lengths)
         groups = self._parallel.groups(net, segments)
-        if kind.apart:
+        if kind.after_backward:
             # What belongs to segment 0, the last to run backward, is sent when all is computed.
             groups = [[bucket for group in reversed(groups) for bucket in group], *([] for _ in groups[1:])]
         if kind != self._kind:

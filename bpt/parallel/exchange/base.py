@@ -129,7 +129,7 @@ class Exchange:
         """Store the progress of a run, before anything is exchanged; most exchanges do not need it."""
 
     @property
-    def apart(self) -> bool:
+    def replicas_diverged(self) -> bool:
         """Whether the replicas have different weights now; the same on all ranks."""
         return False
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from bpt.parallel.exchange.buckets import Bucket
+from bpt.parallel.exchange.flat import unflatten
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.tree_collectives import children_of, parent_of
 from bpt.system.device import synchronize
@@ -70,7 +71,7 @@ class DeviceTree:
             self._give_turn(child)
         synchronize(self._own.device)
         if self._parent is not None:
-            self._hand_out([self._parent])
+            self._serve_readers([self._parent])
 
     def unpack_gradients(self) -> None:
         """Set the gradients of the parameters to the sums."""
@@ -94,7 +95,7 @@ class DeviceTree:
             for parameter, run in self._runs():
                 parameter.detach().copy_(run)
         synchronize(self._own.device)
-        self._hand_out(tuple(reversed(self._children)))
+        self._serve_readers(tuple(reversed(self._children)))
 
     def close(self) -> None:
         """Release the others' memory, then this rank's; a collective call."""
@@ -105,10 +106,9 @@ class DeviceTree:
 
     def _runs(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
         parameters = self._bucket.parameters
-        runs = torch.split(self._own, [parameter.numel() for parameter in parameters])
-        yield from ((parameter, run.view(parameter.shape)) for parameter, run in zip(parameters, runs, strict=True))
+        yield from zip(parameters, unflatten(self._own, parameters), strict=True)
 
-    def _hand_out(self, readers: Sequence[int]) -> None:
+    def _serve_readers(self, readers: Sequence[int]) -> None:
         """Let the other ranks read this rank's memory, and wait until they have read it."""
         for reader in readers:
             with self._comm.events.call(COPY, self._own.nbytes, 0, peer=self._comm.world_ranks[reader]):

@@ -19,6 +19,7 @@ from bpt.engine import instructions as do
 from bpt.parallel.exchange.allreduce import Allreduce
 from bpt.parallel.exchange.base import EXCHANGES
 from bpt.parallel.exchange.buckets import Bucket
+from bpt.parallel.exchange.flat import flatten, unflatten
 from bpt.parallel.exchange.local_steps import LocalSteps
 from bpt.parallel.exchange.replicas import TrainingProgress
 from bpt.system.comm.base import Communicator
@@ -56,7 +57,7 @@ class Local(Allreduce):
     tested and written, and ``state`` is then, too, what this rank goes on with.
     """
 
-    _kept: dict[str, Tensor] | None = None
+    _own_values: dict[str, Tensor] | None = None
 
     def _make_ready(self) -> None:
         super()._make_ready()
@@ -78,8 +79,8 @@ class Local(Allreduce):
         self._run = run
 
     @property
-    def apart(self) -> bool:
-        return self.local is not None and self.local.apart(self._run.iterations())
+    def replicas_diverged(self) -> bool:
+        return self.local is not None and self.local.replicas_diverged(self._run.iterations())
 
     @property
     def _is_local(self) -> bool:
@@ -113,30 +114,30 @@ class Local(Allreduce):
     def average(self) -> None:
         self._average(moments=self._settings.momentum == _Momentum.AVERAGE)
         if self._settings.momentum == _Momentum.RESET:
-            for bucket in self._apart:
+            for bucket in self._averaged_buckets:
                 for parameter in bucket.parameters:
-                    torch._foreach_zero_(list(self._run.remembered(parameter)[0]))
+                    torch._foreach_zero_(list(self._run.optimizer_state(parameter)[0]))
 
     @contextmanager
     def whole(self) -> Iterator[None]:
         own = self.state()
-        if not own or self._kept is not None:
+        if not own or self._own_values is not None:
             yield
             return
-        kept = self._kept = {name: value.clone() for name, value in own.items()}
-        self._average(weights=self.apart, moments=True)
+        own_values = self._own_values = {name: value.clone() for name, value in own.items()}
+        self._average(weights=self.replicas_diverged, moments=True)
         try:
             yield
         finally:
-            self._kept = None
-            self.load(kept)
+            self._own_values = None
+            self.load(own_values)
 
     def state(self) -> Mapping[str, Tensor]:
         """Return what this rank alone has: weights and moments between averages.
 
         Moments that are kept, at any time.
         """
-        return self._kept if self._kept is not None else dict(self._own())
+        return self._own_values if self._own_values is not None else dict(self._own())
 
     @torch.no_grad()
     def load(self, state: Mapping[str, Tensor]) -> None:
@@ -152,19 +153,19 @@ class Local(Allreduce):
         super().close(failed)
 
     @property
-    def _apart(self) -> list[Bucket]:
+    def _averaged_buckets(self) -> list[Bucket]:
         """The buckets whose parameters are not updated alike on all ranks."""
         return [each for group in self.buckets for each in group if not self._groups[each.comm].is_all]
 
     def _own(self) -> Iterator[tuple[str, Tensor]]:
         """Yield by parameter what is not equal on all ranks now."""
-        apart, keeps = self.apart, self._settings.momentum == _Momentum.KEEP
-        if self.local is None or not (apart or (keeps and self._run.iterations() > self.local.start)):
+        diverged, keeps = self.replicas_diverged, self._settings.momentum == _Momentum.KEEP
+        if self.local is None or not (diverged or (keeps and self._run.iterations() > self.local.start)):
             return
-        for bucket in self._apart:
+        for bucket in self._averaged_buckets:
             for name, parameter in zip(bucket.elements, bucket.parameters, strict=True):
-                moments, averages = self._run.remembered(parameter)
-                if apart:
+                moments, averages = self._run.optimizer_state(parameter)
+                if diverged:
                     yield name, parameter.detach()
                     moments = [*moments, *averages]
                 for number, moment in enumerate(moments):
@@ -180,17 +181,17 @@ class Local(Allreduce):
         """
         self.comm_thread.wait()
         summed: list[tuple[list[Tensor], Tensor]] = []
-        for bucket in self._apart:
+        for bucket in self._averaged_buckets:
             group = self._groups[bucket.comm]
             factor = self.replicas.part(group.replicas) / group.comm.size
             for what, tensors in self._averaged(bucket, weights, moments):
-                row = torch.cat([tensor.reshape(-1).to("cpu", bucket.wire) for tensor in tensors]).mul_(factor)
+                row = flatten(tensor.to("cpu", bucket.wire) for tensor in tensors).mul_(factor)
                 with bucket.comm.events.part_of(do.Average(), f"{what} of {bucket.label}"):
                     self._sum_up(bucket.comm, row)
                 summed.append((tensors, row))
         for tensors, row in summed:
-            for tensor, mean in zip(tensors, torch.split(row, [each.numel() for each in tensors]), strict=True):
-                tensor.copy_(mean.view(tensor.shape))
+            for tensor, mean in zip(tensors, unflatten(row, tensors), strict=True):
+                tensor.copy_(mean)
 
     def _sum_up(self, comm: Communicator, row: Tensor) -> None:
         hierarchy = self._hierarchies.get(comm)
@@ -203,8 +204,8 @@ class Local(Allreduce):
         """Yield the averages of a bucket's parameters, in one message each, for ``_average``."""
         if weights:
             yield "weights", [parameter.detach() for parameter in bucket.parameters]
-        remembered = [self._run.remembered(parameter) for parameter in bucket.parameters]
-        for number, of_all in enumerate(zip(*(own for own, _ in remembered), strict=True) if moments else ()):
+        states = [self._run.optimizer_state(parameter) for parameter in bucket.parameters]
+        for number, of_all in enumerate(zip(*(own for own, _ in states), strict=True) if moments else ()):
             yield f"moment {number}", list(of_all)
-        for of_all in zip(*(averages for _, averages in remembered), strict=True) if weights else ():
+        for of_all in zip(*(averages for _, averages in states), strict=True) if weights else ():
             yield "average", list(of_all)

@@ -37,7 +37,7 @@ class LocalSteps:
         """Return whether weights are averaged when so many iterations are done."""
         return done > self.start and (done - self.start) % self.steps == 0
 
-    def apart(self, done: int) -> bool:
+    def replicas_diverged(self, done: int) -> bool:
         """Return whether replicas have different weights after so many iterations."""
         return done > self.start and not self.averages(done)
 

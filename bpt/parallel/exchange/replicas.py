@@ -29,12 +29,11 @@ class TrainingProgress:
 
     Attributes:
         iterations: that are done.
-        remembered: what the update rule remembers of a parameter: its moments, and the average over iterations, if
-            there is one.
+        optimizer_state: returns the moments of a parameter, and its average over iterations if there is one.
     """
 
     iterations: Callable[[], int]
-    remembered: Callable[[nn.Parameter], tuple[Sequence[Tensor], Sequence[Tensor]]]
+    optimizer_state: Callable[[nn.Parameter], tuple[Sequence[Tensor], Sequence[Tensor]]]
 
 
 ALONE = Replicas(1, 0, lambda replicas: 1.0)

@@ -12,7 +12,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import Shape, count
 from bpt.nn.layers import LAYERS, DataLayer
-from bpt.nn.layers.data import shipment_of
+from bpt.nn.layers.data import record_stream_of
 from bpt.nn.net_file import make_input, reads_data
 from bpt.nn.net_graph import build_graph_of
 from bpt.nn.pass_context import PassContext
@@ -102,7 +102,7 @@ def _read_data_set(graph: LayerGraph, ships: bool) -> tuple[int, int]:
         try:
             samples = samples or layer.epoch
             if ships:
-                shipment = shipment_of(layer)
+                shipment = record_stream_of(layer)
                 shipment.close()
                 record += sum(map(len, shipment.header.first))
         finally:

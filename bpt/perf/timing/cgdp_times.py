@@ -175,14 +175,14 @@ def layer_table(measured: CalibrationResult, used: Lengths) -> Iterator[str]:
     stages = ["D2H", "accumulate", *(["between hosts"] if reduces else []), "H2D (t_bc)"]
     rows = [["layer", "parameters", "t_bp", *stages, "t_as", "T_BP^i"]]
     layers = iter(measured.layers)
-    for length, t_as, total in zip(used, measured.held_up(used), total_times(costs, used), strict=True):
+    for length, t_as, total in zip(used, measured.blocking_seconds(used), total_times(costs, used), strict=True):
         for number in range(length):
             layer = next(layers)
             end = [_ms(t_as), _ms(total)] if number == length - 1 else ["", ""]
             rows.append([layer.name, str(layer.elements), _ms(layer.bp), *_stages(layer.stages, reduces), *end])
     elements = sum(layer.elements for layer in measured.layers)
     sums = [sum(column) for column in zip(*(layer.stages for layer in measured.layers), strict=True)]
-    end = [_ms(sum(measured.held_up(used))), _ms(backward_time(costs, used))]
+    end = [_ms(sum(measured.blocking_seconds(used))), _ms(backward_time(costs, used))]
     rows.append(["sum", str(elements), _ms(sum(layer.bp for layer in measured.layers)), *_stages(sums, reduces), *end])
     yield from columns(rows, left=1)
     yield "t_aa: D2H and accumulate. t_as, predicted: how long a chunk's exchange holds up backward of what is below."
@@ -223,8 +223,9 @@ def summary(measured: CalibrationResult, used: Lengths) -> Iterator[str]:
         f"{_ms(predicted)}), so {_hidden(seen, exchange)} of it is hidden (predicted: {_hidden(predicted, exchange)})."
     )
     yield (
-        f"t_as holds backward up for {_ms(sum(measured.held_up(used)))} ms: {_ms(measured.per_chunk)} a chunk, and "
-        f"{measured.held:.0%} of the copies and sums, which take the cores that compute."
+        f"t_as holds backward up for {_ms(sum(measured.blocking_seconds(used)))} ms: "
+        f"{_ms(measured.per_chunk)} a chunk, and "
+        f"{measured.blocking_share:.0%} of the copies and sums, which take the cores that compute."
     )
     total = backward_time(measured.costs, used)
     if measured.original < total:

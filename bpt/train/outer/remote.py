@@ -32,7 +32,7 @@ class RemoteWorker:
         rank: of the worker.
         worker: its number.
         size, dtype: of the weights.
-        shipments: of the data layers, to send the worker the records of its samples.
+        streams: of the data layers, to send the worker the records of its samples.
         holders: the ranks of parameter servers, which weights go to and come from; none: this one.
         coded: how submissions travel.
 
@@ -47,7 +47,7 @@ class RemoteWorker:
         worker: int,
         size: int,
         dtype: np.dtype[np.generic],
-        shipments: Sequence[RecordStream] = (),
+        streams: Sequence[RecordStream] = (),
         holders: Sequence[int] = (),
         coded: Coded = identity_codec,
     ) -> None:
@@ -69,7 +69,7 @@ class RemoteWorker:
         self._holders = holders
         self._coming: tuple[SubmissionReport, Buffer | None, list[Request], list[Buffer]] | None = None
         self._sent: list[tuple[Request, Buffer]] = []
-        self._shipments = shipments
+        self._streams = streams
         self._pieces: Iterator[Sequence[Buffer]] = iter(())  # still to be sent
         self._shipping = False
         self._gone = False
@@ -94,7 +94,7 @@ class RemoteWorker:
             self._send(Activity.CONTROL, wire.write_head(order), _HEAD)
             if order.runs:
                 self._send(Activity.CONTROL, wire.write_runs(order), _RUNS)
-                self._pieces, self._shipping = self._records(order), bool(self._shipments)
+                self._pieces, self._shipping = self._records(order), bool(self._streams)
             if weights is not None:
                 self._send(Activity.WEIGHTS, weights, _WEIGHTS)
                 self._base = weights if self._coding else None
@@ -190,8 +190,8 @@ class RemoteWorker:
 
     def _records(self, order: Order) -> Iterator[Sequence[Buffer]]:
         """Yield pieces of records with their sizes, layer by layer; sizes of 0 end each layer."""
-        for shipment in self._shipments:
-            for table, content in shipment.pieces(order.runs):
+        for stream in self._streams:
+            for table, content in stream.pieces(order.runs):
                 yield np.array([len(table), len(content)]), table, content
             yield (np.zeros(2, np.int64),)
 
@@ -310,10 +310,10 @@ class RemoteServer:
             self._comm.Recv(sizes, SERVER, _SIZES)
             while sizes.any():
                 records, length = sizes.tolist()
-                parcel = RecordChunk(np.empty((records, 3), np.int64), np.empty(length, np.uint8))
-                self._comm.Recv(parcel.table, SERVER, _TABLE)
-                self._comm.Recv(parcel.content, SERVER, _CONTENT)
-                keep(parcel)
+                chunk = RecordChunk(np.empty((records, 3), np.int64), np.empty(length, np.uint8))
+                self._comm.Recv(chunk.table, SERVER, _TABLE)
+                self._comm.Recv(chunk.content, SERVER, _CONTENT)
+                keep(chunk)
                 self._comm.Recv(sizes, SERVER, _SIZES)
 
     def _listen(self) -> Request:

@@ -20,7 +20,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.shipped import RecordStream
 from bpt.graph.net_digest import net_digest
 from bpt.nn.layers.base import batch_of
-from bpt.nn.layers.data import shipment_of
+from bpt.nn.layers.data import record_stream_of
 from bpt.parallel.balance.divisible_batches import samples_together
 from bpt.parallel.outer.base import OuterSchedule
 from bpt.parallel.outer.exchanges import make_schedule, passes_of
@@ -152,7 +152,7 @@ class ServerSession:
 
     def _ship(self) -> dict[str, RecordStream]:
         """Return the records of each data layer."""
-        return {name: shipment_of(layer) for name, layer in self.solver.net.data_layers().items()}
+        return {name: record_stream_of(layer) for name, layer in self.solver.net.data_layers().items()}
 
     @property
     def _names(self) -> tuple[str, str]:

@@ -260,7 +260,7 @@ class Runtime(Closeable):
         """Start from a whole state, else from the one to resume, else anew; a collective call."""
         if state is not None:
             self.load(state.divided(self.net.graph, self.net.part))
-            if self.exchange.apart:  # what each rank that is left knows of its replica
+            if self.exchange.replicas_diverged:  # what each rank that is left knows of its replica
                 self.exchange.average()
         elif self._resume:
             self.load(self.checkpoint.read(self._resume, self.state()))
@@ -527,7 +527,7 @@ class Runtime(Closeable):
 
     def _share_weights(self) -> None:
         """Give all ranks the first one's weights, since fillers and files may differ between machines."""
-        if self.exchange.apart:
+        if self.exchange.replicas_diverged:
             return
         for net in self.nets.values():
             self.parallel.agree(net, everything=True)

@@ -27,7 +27,7 @@ PLACES = (
 )
 
 
-def totals(apart: bool, waited: float = 8.0) -> dict[Key, Traffic]:
+def totals(after_backward: bool, waited: float = 8.0) -> dict[Key, Traffic]:
     """Of layers whose stages are made up."""
     seconds = {
         ("X2 c/0 … c/1", "D2H"): 1.0,
@@ -41,16 +41,16 @@ def totals(apart: bool, waited: float = 8.0) -> dict[Key, Traffic]:
         ("W", "Allreduce"): 100.0,
         ("", "allgather"): 100.0,
     }
-    if apart:
+    if after_backward:
         seconds = {(f"X0{text[2:]}" if text[:1] == "X" else text, m): s for (text, m), s in seconds.items()}
     found = {key_of(*key): Traffic(1, 8, 8, value) for key, value in seconds.items()}
     times = INSTRUCTIONS | {"W": waited}
     return found | {key_of(name): Traffic(0, 0, 0, value) for name, value in times.items()}
 
 
-def test_an_iteration_with_all_exchange_apart() -> None:
+def test_an_iteration_with_all_exchange_after_backward() -> None:
     """Waiting for others counts nowhere; messages of a layer add up."""
-    lap = lap_of(totals(apart=True), PLACES)
+    lap = lap_of(totals(after_backward=True), PLACES)
     assert lap == IterationSample(
         backward=(4.0, 2.0, 1.0),
         started=0.875,
@@ -61,7 +61,7 @@ def test_an_iteration_with_all_exchange_apart() -> None:
 
 
 def test_an_iteration_of_another_kind() -> None:
-    lap = lap_of(totals(apart=False))
+    lap = lap_of(totals(after_backward=False))
     assert lap == IterationSample((4.0, 2.0, 1.0), 0.875, 8.0, ((10.0, 2.0, 6.0, 10.0),))
 
 
@@ -69,23 +69,23 @@ def test_kinds() -> None:
     """The whole net, single layers apart and overlapped, and chunks of about sqrt(l); no kind twice."""
     assert kinds_of(10) == (
         IterationKind((10,)),
-        IterationKind((1,) * 10, apart=True),
+        IterationKind((1,) * 10, after_backward=True),
         IterationKind((1,) * 10),
         IterationKind((3, 3, 3, 1)),
     )
-    assert kinds_of(2) == (IterationKind((2,)), IterationKind((1, 1), apart=True), IterationKind((1, 1)))
-    assert kinds_of(1) == (IterationKind((1,)), IterationKind((1,), apart=True))
+    assert kinds_of(2) == (IterationKind((2,)), IterationKind((1, 1), after_backward=True), IterationKind((1, 1)))
+    assert kinds_of(1) == (IterationKind((1,)), IterationKind((1,), after_backward=True))
 
 
 def test_kinds_take_turns_and_the_first_iteration_of_each_does_not_count() -> None:
-    kinds = [IterationKind((3,)), IterationKind((1, 1, 1), apart=True)]
+    kinds = [IterationKind((3,)), IterationKind((1, 1, 1), after_backward=True)]
     calibration = Calibration(PLACES, kinds, rounds=2)
     assert calibration.iterations == 8
     seen = []
     for number in range(8):
         seen.append(calibration.kind)
         assert not calibration.done
-        calibration.record(totals(calibration.kind.apart, waited=float(number)))
+        calibration.record(totals(calibration.kind.after_backward, waited=float(number)))
     assert calibration.done
     assert seen == [kinds[0], kinds[0], kinds[1], kinds[1]] * 2
     assert [lap.waited for lap in calibration.laps[kinds[0]]] == [1.0, 5.0]

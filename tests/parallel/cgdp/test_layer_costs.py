@@ -31,12 +31,12 @@ class Machine:
     Attributes:
         cut: what a segment takes beside the first one.
         started: what the start of an exchange takes.
-        held: the part of an exchange that takes the time of what runs backward meanwhile.
+        blocking_share: the part of an exchange that takes the time of what runs backward meanwhile.
     """
 
     cut: float = 0.125
     started: float = 0.25
-    held: float = 0.5
+    blocking_share: float = 0.5
     passes: int = 1
 
     def lap(self, kind: IterationKind) -> IterationSample:
@@ -49,12 +49,12 @@ class Machine:
         backward = [sum(layer.bp for layer in group) * self.passes for group in groups]
         if len(groups) > 1:
             backward = [seconds + len(groups) * self.cut * self.passes / len(groups) for seconds in backward]
-        if kind.apart:
+        if kind.after_backward:
             # Three threads share a core, so that each stage looks three times as long as it is.
             return IterationSample(
                 tuple(backward), self.started, 99.0, tuple((3 * a, 3 * b, 3 * c, 3 * d) for a, b, c, d in stages)
             )
-        backward[-1] += self.held * sum(exchange[:-1])
+        backward[-1] += self.blocking_share * sum(exchange[:-1])
         whole = tuple(math.fsum(column) for column in zip(*stages, strict=True))
         started = self.started * len(groups) if len(groups) > 1 else 0.0
         return IterationSample(tuple(backward), started, exchange[-1], (whole,))  # type: ignore[arg-type]
@@ -77,32 +77,32 @@ def test_a_machine_is_recognised() -> None:
     found = measured(PLACES, [Machine().laps(3)] * 2)
     assert_layers(found)
     assert found.per_chunk == pytest.approx(0.375)
-    assert found.held == pytest.approx(0.5)
+    assert found.blocking_share == pytest.approx(0.5)
     assert found.exchange == pytest.approx(10.0)
     assert found.original == pytest.approx(23.0)  # T' = 13 + 10
     # T by hand: 13 s, 0.375 a chunk, half of the exchange of all chunks but the last, and all of that (a: 1 s).
     expected = {(1, 1, 1, 1): 13 + 1.5 + 4.5 + 1, (2, 1, 1): 13 + 1.125 + 4.5 + 1, (4,): 13 + 0.375 + 10}
     for lengths, seconds in expected.items():
         assert backward_time(found.costs, lengths) == pytest.approx(seconds)
-    assert found.held_up((2, 1, 1)) == pytest.approx([0.375 + 3.5, 0.375 + 1.0, 0.375])
-    assert found.held_up((4,)) == pytest.approx([0.375])
+    assert found.blocking_seconds((2, 1, 1)) == pytest.approx([0.375 + 3.5, 0.375 + 1.0, 0.375])
+    assert found.blocking_seconds((4,)) == pytest.approx([0.375])
     assert found.seen[IterationKind((1, 1, 1, 1))].total == pytest.approx(20.0)
     assert found.seen[IterationKind((2, 1, 1))].waited == pytest.approx(1.0)
     assert found.seen[IterationKind((4,))].total == pytest.approx(23.0)
 
 
-@pytest.mark.parametrize(("held", "seconds"), [(0.0, 7 + 0.375 + 9), (1.0, 13 + 2 * 0.375 + 9 + 1)])
-def test_all_or_nothing_is_held_up(held: float, seconds: float) -> None:
+@pytest.mark.parametrize(("blocking_share", "seconds"), [(0.0, 7 + 0.375 + 9), (1.0, 13 + 2 * 0.375 + 9 + 1)])
+def test_backward_is_blocked_by_all_or_nothing_of_the_exchange(blocking_share: float, seconds: float) -> None:
     """Chunks that were in no calibration: the upper three layers, whose exchange ends last if nothing is held up, and
     the lowest."""
-    found = measured(PLACES, [Machine(held=held).laps()])
-    assert found.held == pytest.approx(held)
+    found = measured(PLACES, [Machine(blocking_share=blocking_share).laps()])
+    assert found.blocking_share == pytest.approx(blocking_share)
     assert backward_time(found.costs, (3, 1)) == pytest.approx(seconds)
 
 
 def test_what_is_hidden_costs_nothing() -> None:
-    found = measured(PLACES, [Machine(cut=0.0, started=0.0, held=0.0).laps()])
-    assert (found.per_chunk, found.held) == (0.0, 0.0)
+    found = measured(PLACES, [Machine(cut=0.0, started=0.0, blocking_share=0.0).laps()])
+    assert (found.per_chunk, found.blocking_share) == (0.0, 0.0)
 
 
 def test_several_passes_an_iteration() -> None:
@@ -156,7 +156,7 @@ def test_places_with_no_or_several_layers() -> None:
     def laps(backward: tuple[float, ...], stages: tuple[float, ...]) -> dict[IterationKind, list[IterationSample]]:
         apart = IterationSample(backward, 0.0, 0.0, tuple((s, 0.0, 0.0, 0.0) for s in stages))
         other = IterationSample((sum(backward),), 0.0, 0.0, ((sum(stages), 0.0, 0.0, 0.0),))
-        return {kind: [apart if kind.apart else other] for kind in kinds_of(3)}
+        return {kind: [apart if kind.after_backward else other] for kind in kinds_of(3)}
 
     seconds = laps((1.0, 8.0, 2.0, 4.0, 0.5), (0.0, 4.0, 0.0, 1.0, 0.0))
     (c, b, a) = measured([(), (("c", 30), ("b", 10)), (), (("a", 5),), ()], [seconds]).layers
@@ -173,16 +173,16 @@ def test_a_net_of_one_layer() -> None:
 
 
 def objective(laps: Mapping[IterationKind, Sequence[IterationSample]]) -> Callable[[float, float], float]:
-    """The sum of squared errors that ``per_chunk`` and ``held`` are to make small, written down anew."""
+    """The sum of squared errors that ``per_chunk`` and ``blocking_share`` are to make small, written down anew."""
     single, middle = (laps[IterationKind(lengths)][0] for lengths in ((1, 1, 1, 1), (2, 1, 1)))
-    seen = math.fsum(laps[IterationKind((1,) * 4, apart=True)][0].backward) - 13 + single.started
+    seen = math.fsum(laps[IterationKind((1,) * 4, after_backward=True)][0].backward) - 13 + single.started
 
-    def errors(per_chunk: float, held: float) -> float:
+    def errors(per_chunk: float, blocking_share: float) -> float:
         # Eq. 1 without t_as: 13 s of backward, and the exchange of the last chunk.
         return sum(
             (
-                ((14 + 4 * per_chunk + held * 9 - single.total) / single.total) ** 2,
-                ((14 + 3 * per_chunk + held * 9 - middle.total) / middle.total) ** 2,
+                ((14 + 4 * per_chunk + blocking_share * 9 - single.total) / single.total) ** 2,
+                ((14 + 3 * per_chunk + blocking_share * 9 - middle.total) / middle.total) ** 2,
                 (BELIEF * (4 * per_chunk - seen) / single.total) ** 2,
             )
         )
@@ -193,14 +193,14 @@ def objective(laps: Mapping[IterationKind, Sequence[IterationSample]]) -> Callab
 @pytest.mark.parametrize("more", [(2.0, 3.0), (1.0, 9.0), (9.0, 1.0), (0.0, 0.25), (20.0, 22.0), (0.5, 0.0)])
 def test_the_fit_is_the_best(more: tuple[float, float]) -> None:
     """Where T is not as the model says (single layers and the middle take longer), no pair of a grid is better."""
-    laps = Machine(cut=0.0, started=0.0, held=0.0).laps()
+    laps = Machine(cut=0.0, started=0.0, blocking_share=0.0).laps()
     for kind, seconds in zip(KINDS[2:], more, strict=True):
         laps[kind] = [replace_waited(laps[kind][0], seconds)]
     found = measured(PLACES, [laps])
     errors = objective(laps)
     assert found.per_chunk >= 0
-    assert 0 <= found.held <= 1
-    least = errors(found.per_chunk, found.held)
+    assert 0 <= found.blocking_share <= 1
+    least = errors(found.per_chunk, found.blocking_share)
     grid = itertools.product((number / 100 for number in range(600)), (number / 50 for number in range(51)))
     assert all(errors(*pair) > least - 1e-12 for pair in grid)
 
@@ -210,8 +210,8 @@ def replace_waited(lap: IterationSample, more: float) -> IterationSample:
 
 
 def test_a_machine_of_another_pace_has_the_same_parts() -> None:
-    machine = Machine(held=0.25)
+    machine = Machine(blocking_share=0.25)
     slow = {kind: [times(lap, 1000.0) for lap in laps] for kind, laps in machine.laps().items()}
     found, other = measured(PLACES, [machine.laps()]), measured(PLACES, [slow])
-    assert other.held == pytest.approx(found.held) == pytest.approx(0.25)
+    assert other.blocking_share == pytest.approx(found.blocking_share) == pytest.approx(0.25)
     assert replace(other, layers=()).per_chunk == pytest.approx(1000 * found.per_chunk)

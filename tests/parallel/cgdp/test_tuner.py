@@ -95,9 +95,9 @@ def test_the_paper_s_search_by_the_slowest_rank(caplog: pytest.LogCaptureFixture
     assert "Chunks: chosen after 4 trials: chunks 1x2 1x1" in caplog.messages
 
 
-def made_up(monkeypatch: pytest.MonkeyPatch, per_chunk: float, held: float) -> CalibrationResult:
+def made_up(monkeypatch: pytest.MonkeyPatch, per_chunk: float, blocking_share: float) -> CalibrationResult:
     """What any calibration finds from now on."""
-    result = CalibrationResult(LAYERS, per_chunk, held, {})
+    result = CalibrationResult(LAYERS, per_chunk, blocking_share, {})
     monkeypatch.setattr(layer_costs, "measured", lambda places, laps, passes: result)
     return result
 
@@ -114,7 +114,7 @@ def finish_calibration(chunks: Chunks) -> list[tuple[IterationKind, bool, bool]]
 def test_a_proposal_of_the_model_and_its_refinement(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    found = made_up(monkeypatch, per_chunk=0.25, held=0.5)
+    found = made_up(monkeypatch, per_chunk=0.25, blocking_share=0.5)
     expected = candidates(found.costs, CANDIDATES)
     assert len(expected) == 3
 
@@ -134,7 +134,7 @@ def test_a_proposal_of_the_model_and_its_refinement(
     kinds, tried, (lengths, segments, _, settled) = first
     whole, apart, single, middle = (
         IterationKind((3,)),
-        IterationKind((1,) * 3, apart=True),
+        IterationKind((1,) * 3, after_backward=True),
         IterationKind((1,) * 3),
         IterationKind((2, 1)),
     )
@@ -156,7 +156,7 @@ def test_a_proposal_of_the_model_and_its_refinement(
 
 def test_a_proposal_without_alternatives(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is tried then."""
-    made_up(monkeypatch, per_chunk=0.25, held=0.5)
+    made_up(monkeypatch, per_chunk=0.25, blocking_share=0.5)
     monkeypatch.setattr(under_test, "CANDIDATES", 1)
 
     def search(solver: Solver, rank: int) -> bool:

@@ -33,9 +33,9 @@ class Replica(Rank):
         super().__init__(comm, partial(EXCHANGES["LOCAL"], param=spec, replicas=Replicas(comm.size, comm.rank, part)))
         self.moments = {p: torch.full_like(p.detach(), 10.0 * comm.rank) for p in self.parameters.values()}
         self.averages = {p: torch.full_like(p.detach(), 20.0 * comm.rank) for p in self.parameters.values()}
-        self.exchange.follow(TrainingProgress(iterations, self._remembered))
+        self.exchange.follow(TrainingProgress(iterations, self._optimizer_state))
 
-    def _remembered(self, parameter: nn.Parameter) -> tuple[list[Tensor], list[Tensor]]:
+    def _optimizer_state(self, parameter: nn.Parameter) -> tuple[list[Tensor], list[Tensor]]:
         return [self.moments[parameter]], [self.averages[parameter]]
 
     @property
@@ -63,7 +63,7 @@ def test_before_it_begins_gradients_are_summed() -> None:
         rank = Replica(comm, LocalSpec(start_iter=5), lambda: 4)
         rank.give(a=1.0 + comm.rank, b=0.0, c=0.0)
         rank.run()
-        assert not rank.exchange.apart and not rank.exchange.state()
+        assert not rank.exchange.replicas_diverged and not rank.exchange.state()
         return rank.gradients["a"]
 
     assert run_ranks(2, run) == [[3.0] * 3] * 2

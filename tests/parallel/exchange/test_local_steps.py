@@ -16,6 +16,6 @@ def test_iterations_that_end_with_an_average() -> None:
 
 def test_between_averages_replicas_are_apart() -> None:
     local = LocalSteps(3, 2)
-    assert [done for done in range(10) if local.apart(done)] == [3, 4, 6, 7, 9]
+    assert [done for done in range(10) if local.replicas_diverged(done)] == [3, 4, 6, 7, 9]
     assert [iteration for iteration in range(4) if local.is_local(iteration)] == [2, 3]
-    assert not any(LocalSteps(1).apart(done) for done in range(5))
+    assert not any(LocalSteps(1).replicas_diverged(done) for done in range(5))

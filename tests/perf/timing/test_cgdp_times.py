@@ -25,7 +25,7 @@ MEASURED = CalibrationResult(
         TrainedLayerCost("conv1", 10, bp=0.004, d2h=0.0005, accumulate=0.00025, bc=0.00025),
     ),
     per_chunk=0.00025,
-    held=0.5,
+    blocking_share=0.5,
     seen={
         IterationKind((2, 1)): ChunkMeasurement(total=0.0125, waited=0.0015),
         IterationKind((1, 1, 1)): ChunkMeasurement(total=0.01, waited=0.001),
@@ -50,7 +50,7 @@ def test_a_line_a_layer() -> None:
 
 def test_a_line_a_layer_on_several_hosts() -> None:
     layers = tuple(replace(layer, reduce=0.002) for layer in MEASURED.layers)
-    table = list(layer_table(replace(MEASURED, layers=layers, held=0.0), (3,)))
+    table = list(layer_table(replace(MEASURED, layers=layers, blocking_share=0.0), (3,)))
     assert table[0] == "layer  parameters   t_bp    D2H  accumulate  between hosts  H2D (t_bc)   t_as  T_BP^i"
     assert table[4] == "sum            60  7.000  2.500       1.000          6.000       2.500  0.250  19.250"
 
@@ -77,7 +77,7 @@ def test_original_as_measured() -> None:
 def test_eq_2_leaves_out_what_is_not_hidden_above_the_last_chunk() -> None:
     """7 ms of backward, nothing holds it up. The top layer takes 9 ms to come back, the last 1: Eq. 2 has 1 ms."""
     top = replace(MEASURED.layers[0], d2h=0.007)
-    slow = replace(MEASURED, layers=(top, *MEASURED.layers[1:]), held=0.0, per_chunk=0.0)
+    slow = replace(MEASURED, layers=(top, *MEASURED.layers[1:]), blocking_share=0.0, per_chunk=0.0)
     row = list(total_table(slow, {"size 1": (1, 1, 1)}))[1].split()
     assert row[3:] == ["10.000", "10.000", "1.000", "3.000", "1.000", "3.000"]  # T: 1 ms of backward, and 9
 

@@ -41,8 +41,8 @@ def numbers(start: float = 0.0) -> NDArray[np.float32]:
 def linked(
     serve: Callable[[RemoteWorker], object],
     work: Callable[[RemoteServer], object],
-    shipments: Sequence[RecordStream] = (),
-    spools: Sequence[RecordCache] = (),
+    streams: Sequence[RecordStream] = (),
+    caches: Sequence[RecordCache] = (),
 ) -> dict[str, tuple[int, int]]:
     """A server on rank 0, and worker 7 on rank 1. Returns the bytes that the server has sent and received of what."""
 
@@ -50,9 +50,9 @@ def linked(
         comm = world.Dup()
         seen = Seen(comm)
         if world.rank:
-            work(RemoteServer(comm, 7, SIZE, KIND, [spool.append for spool in spools]))
+            work(RemoteServer(comm, 7, SIZE, KIND, [cache.append for cache in caches]))
             return {}
-        link = RemoteWorker(comm, 1, 7, SIZE, KIND, shipments)
+        link = RemoteWorker(comm, 1, 7, SIZE, KIND, streams)
         serve(link)
         assert link.poll() is None
         found: dict[str, tuple[int, int]] = {}
@@ -211,10 +211,10 @@ RECORD = {f"{index:02d}".encode(): bytes([index]) * 40 for index in range(12)}
 def test_records_arrive_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of an order's runs, for each of two data layers, and no others; before the worker trains."""
     original = RecordStream.pieces
-    monkeypatch.setattr(RecordStream, "pieces", lambda shipment, runs: original(shipment, runs, size=100))
+    monkeypatch.setattr(RecordStream, "pieces", lambda stream, runs: original(stream, runs, size=100))
     source = write_records(tmp_path / "db", RECORD)
     other = write_records(tmp_path / "other", {key: value[:7] for key, value in RECORD.items()})
-    shipments = [RecordStream(path, Sampler([12])) for path in (source, other)]
+    streams = [RecordStream(path, Sampler([12])) for path in (source, other)]
     first, more = ((0, 3), (8, 12)), ((3, 4),)
 
     def serve(link: RemoteWorker) -> None:
@@ -227,11 +227,11 @@ def test_records_arrive_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         link.send(STOP, None)
         settle(link)
 
-    def has(spool: RecordCache, length: int, *indices: int) -> bool:
+    def has(cache: RecordCache, length: int, *indices: int) -> bool:
         items = [DatumRecord(key, value[:length]) for key, value in RECORD.items()]
-        return [spool.record(index) for index in indices] == [items[index] for index in indices]
+        return [cache.record(index) for index in indices] == [items[index] for index in indices]
 
-    with RecordCache(shipments[0].header) as one, RecordCache(shipments[1].header) as two:
+    with RecordCache(streams[0].header) as one, RecordCache(streams[1].header) as two:
 
         def work(server: RemoteServer) -> None:
             for version in range(3):
@@ -241,16 +241,16 @@ def test_records_arrive_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                 if weights is not None:
                     np.testing.assert_array_equal(weights, numbers(version + 1))
                 assert has(one, 40, 0, 1, 2, 8, 9, 10, 11) and has(two, 7, 0, 1, 2, 8, 9, 10, 11)
-                for spool in (one, two) if version < 2 else ():
+                for cache in (one, two) if version < 2 else ():
                     with pytest.raises(DataError, match="record 3 of 12 was not sent"):
-                        spool.record(3)
+                        cache.record(3)
                 server.submit(REPORT, numbers())
             assert has(one, 40, 3) and has(two, 7, 3)
             server.order()
 
-        counted = linked(serve, work, shipments, (one, two))
-    for shipment in shipments:
-        shipment.close()
+        counted = linked(serve, work, streams, (one, two))
+    for stream in streams:
+        stream.close()
     # 8 records: a row of 3 numbers, a key of 2 bytes, and 40 or 7 bytes each. 100 bytes end a piece: 3 + 3 + 1 records
     # of 40, all of 7, then one of either. Sizes: of each piece, and of the end of each layer in both orders.
     pieces = (3 + 1) + (1 + 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -78,17 +78,6 @@ class Codec(ABC):
     @abstractmethod
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Continue from a ``state()``; what it does not name starts anew."""
-
-
-def joined(tensors: Iterable[Tensor]) -> Tensor:
-    """Return all elements in one row, in new memory."""
-    return torch.cat([tensor.reshape(-1) for tensor in tensors])
-
-
-def parted(row: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """Return tensors in the shapes of ``like``, of which ``row`` is made; they share its memory."""
-    parts = torch.split(row, [tensor.numel() for tensor in like])
-    return [part.view(tensor.shape) for part, tensor in zip(parts, like, strict=True)]
 
 
 CODECS: Registry[Callable[[CompressionSpec], Codec]] = Registry(

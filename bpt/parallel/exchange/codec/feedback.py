@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from bpt.parallel.exchange.codec.base import CODECS, Codec, joined, parted
+from bpt.parallel.exchange.codec.base import CODECS, Codec
+from bpt.parallel.exchange.flat import flatten, unflatten
 from bpt.parallel.exchange.transport.coded import Code
 from bpt.parallel.exchange.transport.transport import Transport
 from bpt.system.comm.base import Communicator
@@ -27,13 +28,13 @@ class Feedback(Codec):
 
     def _sum(self, gradients: Mapping[str, Tensor], comm: Communicator, transport: Transport) -> None:
         tensors = list(gradients.values())
-        values = joined(tensors)
-        lost = joined(self._residual(name, gradient) for name, gradient in gradients.items())
+        values = flatten(tensors)
+        lost = flatten(self._residual(name, gradient) for name, gradient in gradients.items())
         values += lost
         transport.sum_coded(comm, values, lost, self.code)
-        for gradient, total in zip(tensors, parted(values, tensors), strict=True):
+        for gradient, total in zip(tensors, unflatten(values, tensors), strict=True):
             gradient.copy_(total)
-        self._residuals.update(zip(gradients, parted(lost, tensors), strict=True))
+        self._residuals.update(zip(gradients, unflatten(lost, tensors), strict=True))
 
     def coded_bytes(self, shape: Sequence[float], itemsize: int) -> float:
         return math.prod(shape) * self.code.bytes_each(itemsize)
@@ -45,8 +46,8 @@ class Feedback(Codec):
         self._residuals = dict(state)
 
     def _residual(self, name: str, gradient: Tensor) -> Tensor:
-        kept = self._residuals.get(name)
-        return torch.zeros_like(gradient) if kept is None else kept.to(gradient.dtype)
+        residual = self._residuals.get(name)
+        return torch.zeros_like(gradient) if residual is None else residual.to(gradient.dtype)
 
 
 def code_of(param: CompressionSpec) -> Code | None:

@@ -36,9 +36,9 @@ class Half:
 
     def encode(self, values: Tensor) -> Tensor:
         half = values.to(self._dtype)
-        beyond = half.isinf() & values.isfinite()
-        if beyond.any():
-            half = torch.where(beyond, values.clamp(-self._most, self._most).to(self._dtype), half)
+        overflows = half.isinf() & values.isfinite()
+        if overflows.any():
+            half = torch.where(overflows, values.clamp(-self._most, self._most).to(self._dtype), half)
         return half.view(torch.uint8)
 
     def decode(self, code: Tensor, like: Tensor) -> Tensor:

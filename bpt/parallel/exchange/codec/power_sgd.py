@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from bpt.parallel.exchange.codec.base import CODECS, Codec, joined, parted
+from bpt.parallel.exchange.codec.base import CODECS, Codec
+from bpt.parallel.exchange.flat import flatten, unflatten
 from bpt.parallel.exchange.transport.transport import Transport
 from bpt.system.comm.base import Communicator
 
@@ -54,9 +55,9 @@ class PowerSgd(Codec):
         for name, matrix in matrices.items():
             self._residuals[name] = (matrix - bases[name] @ rights[name].t()).view(gradients[name].shape)
         tensors = [*whole, *rights.values()]
-        row = joined(tensors)
+        row = flatten(tensors)
         transport.sum(comm, row.numpy())
-        totals = parted(row, tensors)
+        totals = unflatten(row, tensors)
         for gradient, total in zip(whole, totals, strict=False):
             gradient.copy_(total)
         for name, right in zip(matrices, totals[len(whole) :], strict=True):
@@ -96,25 +97,25 @@ class PowerSgd(Codec):
         return min(self._rank * (n + m), n * m)
 
     def _matrix(self, name: str, gradient: Tensor) -> Tensor:
-        kept = self._residuals.get(name)
-        whole = gradient if kept is None else gradient + kept.to(gradient.dtype)
+        residual = self._residuals.get(name)
+        whole = gradient if residual is None else gradient + residual.to(gradient.dtype)
         return whole.flatten(1)
 
     def _bases(self, matrices: Mapping[str, Tensor], comm: Communicator, transport: Transport) -> dict[str, Tensor]:
         """Return P̂ of each gradient, the same on all ranks."""
         lefts = [matrix @ self._factor(name, matrix) for name, matrix in matrices.items()]
-        row = joined(lefts)
+        row = flatten(lefts)
         transport.reduce(comm, row.numpy())
         if comm.rank == 0:
-            row = joined(torch.linalg.qr(total.double()).Q.to(row.dtype) for total in parted(row, lefts))
+            row = flatten(torch.linalg.qr(total.double()).Q.to(row.dtype) for total in unflatten(row, lefts))
         transport.bcast(comm, row.numpy())
-        return dict(zip(matrices, parted(row, lefts), strict=True))
+        return dict(zip(matrices, unflatten(row, lefts), strict=True))
 
     def _factor(self, name: str, matrix: Tensor) -> Tensor:
         """Return Q (columns, rank); the first one is drawn at random, by the parameter's name."""
-        kept = self._factors.get(name)
-        if kept is not None:
-            return kept.to(matrix.dtype)
+        factor = self._factors.get(name)
+        if factor is not None:
+            return factor.to(matrix.dtype)
         generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
         return torch.randn(matrix.shape[1], self._rank, generator=generator).to(matrix.dtype)
 
