@@ -211,7 +211,7 @@ class _Population:
     def refine(self, rng: np.random.Generator, most: int, rounds: int, idle_rounds: int = 3) -> None:
         """Improve the best ones by local search; each takes its own place, unless it became like another."""
         loads = self.objective.loads
-        each = (len(loads.readers) + loads.n) * loads.m
+        each = (len(loads.crossings.readers) + loads.n) * loads.m
         rows = np.argsort(self.scores, kind="stable")[: max(1, min(most, WORK // (32 * each)))]
         found, scores = improved(self.objective, self.genes[rows], rng, rounds, idle_rounds)
         for row, genes, value in zip(rows.tolist(), found, scores.tolist(), strict=True):
