@@ -97,8 +97,7 @@ def test_less_than_a_hundredth_of_the_work() -> None:
     # 20 bytes a layer; the second device also holds the 8 that it receives.
     problem = chain([60, 39.5, 0.5], DEVICES)
     assert idle_stages(problem, (0, 2), (0, 1)) == [
-        "stage 1 (b) has 0.5% of the work and 41.2% of the memory; if memory allows it, fewer "
-        "stages may be as fast"
+        "stage 1 (b) has 0.5% of the work and 41.2% of the memory; if memory allows it, fewer stages may be as fast"
     ]
     assert idle_stages(problem, (0, 1, 2), (0, 1, 0)) == []
     assert idle_stages(chain([60, 39, 1], DEVICES), (0, 2), (0, 1)) == []

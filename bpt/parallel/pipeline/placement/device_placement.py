@@ -16,9 +16,10 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.parallel.pipeline.placement.block import ALIKE, best_cut, fastest_cut, genes_of, least_excess
 from bpt.parallel.pipeline.placement.exact import best_placement
 from bpt.parallel.pipeline.placement.gabra import evolve, good_placement
-from bpt.parallel.pipeline.placement.loads import Ints, Loads, excess
+from bpt.parallel.pipeline.placement.loads import Loads, excess
 from bpt.parallel.pipeline.placement.objective import UNFIT, Objective, Profit, StepTime, score
 from bpt.parallel.pipeline.placement.partition import check_enough, partitions
+from bpt.parallel.pipeline.placement.partition_crossings import Ints
 from bpt.parallel.pipeline.placement.problem import Placement, Problem, joined
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpt.base.errors import PrototxtError
-from bpt.parallel.pipeline.placement.loads import ROUNDING, Floats, Ints, Loads
+from bpt.parallel.pipeline.placement.loads import ROUNDING, Loads
 from bpt.parallel.pipeline.placement.objective import Objective, Profit, Relaxation, score
+from bpt.parallel.pipeline.placement.partition_crossings import Floats, Ints
 
 CHUNK = 4096  # partial placements that are extended at once
 MOST = 20_000_000  # partial placements that are looked at before the case counts as too big

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from bpt.parallel.pipeline.placement.block import fastest_cut, genes_of, least_excess
 from bpt.parallel.pipeline.placement.improve import fill, improved, is_small, limits, relieve
-from bpt.parallel.pipeline.placement.loads import ROUNDING, Floats, Ints, Loads
+from bpt.parallel.pipeline.placement.loads import ROUNDING, Loads
 from bpt.parallel.pipeline.placement.objective import UNFIT, Objective, StepTime, score
+from bpt.parallel.pipeline.placement.partition_crossings import Floats, Ints
 
 if TYPE_CHECKING:
     from bpt.config.plan.run_plan import GabraSpec

@@ -11,8 +11,9 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.parallel.pipeline.placement.loads import ROUNDING, Floats, Ints, Loads
+from bpt.parallel.pipeline.placement.loads import ROUNDING, Loads
 from bpt.parallel.pipeline.placement.objective import Objective, Profit, guided_score
+from bpt.parallel.pipeline.placement.partition_crossings import Floats, Ints
 
 
 def limits(objective: Objective) -> tuple[Floats, Floats]:

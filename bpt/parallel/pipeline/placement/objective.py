@@ -7,7 +7,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.parallel.pipeline.placement.loads import Floats, Ints, Loads, excess
+from bpt.parallel.pipeline.placement.loads import Loads, excess
+from bpt.parallel.pipeline.placement.partition_crossings import Floats, Ints
 
 
 class Relaxation:

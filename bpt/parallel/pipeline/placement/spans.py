@@ -12,7 +12,8 @@ from itertools import pairwise
 import numpy as np
 
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.parallel.pipeline.placement.loads import ROUNDING, Floats, Ints, Loads, excess
+from bpt.parallel.pipeline.placement.loads import ROUNDING, Loads, excess
+from bpt.parallel.pipeline.placement.partition_crossings import Floats, Ints
 
 SLIGHT = 1e-10  # relative: what decides between equals
 
