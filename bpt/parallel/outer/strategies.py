@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from bpt.parallel.outer.base import OuterSchedule, WorkerState
+from bpt.parallel.outer.base import OuterSchedule
 from bpt.parallel.outer.global_versions import Versions
 from bpt.parallel.outer.idpa import Idpa
 from bpt.parallel.outer.outer_instructions import ApplyGradient, AverageSubmitted, Instruction, Merge, SubmissionReport
 from bpt.parallel.outer.weight_update import Normalizer, sgwu_factors
+from bpt.parallel.outer.worker_table import WorkerState
 
 
 class Sgwu(OuterSchedule):
@@ -33,7 +34,7 @@ class Sgwu(OuterSchedule):
         self._reports: dict[int, SubmissionReport] = {}
 
     def hands_out(self, worker: int) -> bool:
-        others = self._counts[WorkerState.TRAINING] - (self.nodes[worker].state is WorkerState.TRAINING)
+        others = self.table.count(WorkerState.TRAINING) - (self.nodes[worker].state is WorkerState.TRAINING)
         return not others and super().hands_out(worker)
 
     def _exchange(self, report: SubmissionReport) -> list[Instruction]:
@@ -42,7 +43,7 @@ class Sgwu(OuterSchedule):
 
     def _complete(self) -> list[Instruction]:
         """Return the instructions for the new version, once all have submitted."""
-        if self._counts[WorkerState.TRAINING] or not self._reports:
+        if self.table.count(WorkerState.TRAINING) or not self._reports:
             return []
         workers = tuple(sorted(self._reports))
         trained = tuple(worker for worker in workers if self._reports[worker].samples)
@@ -58,8 +59,8 @@ class Sgwu(OuterSchedule):
         sends = [self._send(worker, self._version) for worker in workers]
         return [*averages, *sends]
 
-    def _without(self, gone: Sequence[int]) -> list[Instruction]:
-        for worker in gone:
+    def _without(self, lost: Sequence[int]) -> list[Instruction]:
+        for worker in lost:
             self._reports.pop(worker, None)
         return self._complete()
 
@@ -96,17 +97,17 @@ class Agwu(OuterSchedule):
         self.versions = Versions(idpa.nodes, max_staleness, normalizer)
         for worker in range(idpa.nodes):
             self.versions.leave(worker)  # until it has samples
-        self._held: list[SubmissionReport] = []
+        self._waiting: list[SubmissionReport] = []
 
     def _exchange(self, report: SubmissionReport) -> list[Instruction]:
-        self._held.append(report)
+        self._waiting.append(report)
         return self._release()
 
     def _release(self) -> list[Instruction]:
         """Serve all that may submit, in the order of their arrival."""
         instructions: list[Instruction] = []
-        while ready := next((report for report in self._held if self.versions.may_submit(report.worker)), None):
-            self._held.remove(ready)
+        while ready := next((report for report in self._waiting if self.versions.may_submit(report.worker)), None):
+            self._waiting.remove(ready)
             instructions += self._serve(ready)
         return instructions
 
@@ -116,15 +117,15 @@ class Agwu(OuterSchedule):
             if self._needs_batch(self.nodes[worker].passes):
                 self._hand_out()
             return [self._send(worker, self.versions.fetch(worker))]
-        share = self.share(worker) if self._by_samples else 1.0
+        share = self.table.share(worker) if self._by_samples else 1.0
         merge = Merge(self.versions.submit(worker, report.accuracy, share=share))
         if self._needs_batch(self.nodes[worker].passes):
             self._hand_out()
         return [merge, self._send(worker, self.versions.newest)]
 
-    def _without(self, gone: Sequence[int]) -> list[Instruction]:
-        self._held = [report for report in self._held if report.worker not in gone]
-        for worker in gone:
+    def _without(self, lost: Sequence[int]) -> list[Instruction]:
+        self._waiting = [report for report in self._waiting if report.worker not in lost]
+        for worker in lost:
             if worker in self.versions.workers:
                 self.versions.leave(worker)
         return self._release()

@@ -1,9 +1,9 @@
-"""Parameter servers apart from the main server: each holds a part of the global weights (``servers: N``).
+"""Parameter servers besides the main server: each holds a part of the global weights (``servers: N``).
 
 The main server decides, tests and writes; workers send their weights to the parameter servers, part by part, and get
-new ones from there. So its link and its processor do not hold workers up, and N servers have N links (BPT-CNN, section
-3.2.2 and Fig. 3 draw them apart). The parts are stretches of the flat weights; updates of SGWU and AGWU are element by
-element, so they are the same bits as with one server.
+new ones from there. So its link and its processor do not delay workers, and N servers have N links (BPT-CNN, section
+3.2.2 and Fig. 3). The parts are ranges of the flat weights. Updates of SGWU and AGWU are element by element, so they
+give the same bits as with one server.
 """
 
 from __future__ import annotations
@@ -25,22 +25,25 @@ from bpt.system.events.event import Activity
 from bpt.train.outer import messages as wire
 from bpt.train.outer.coded_submissions import Coded, identity_codec
 from bpt.train.outer.global_weights import GlobalWeights
+from bpt.train.outer.outbox import Outbox
 from bpt.train.outer.roles import SERVER
 from bpt.train.solver.solver import RunOutcome
 
-COMMAND, TABLE, PART, ARRIVED = 11, 12, 13, 14  # tags; of what has arrived, ARRIVED + worker
-PAUSE = 0.0005  # seconds to sleep when nothing has come
-_LENGTH = 8  # of a command
+COMMAND, TABLE, PART, ARRIVED = 11, 12, 13, 14  # tags; the one of an arrival is ARRIVED + worker
+PAUSE = 0.0005  # seconds to sleep if nothing has arrived
+_LENGTH = 8  # numbers of a command
 
 
 class _Kind(IntEnum):
+    """The kind of a command."""
+
     FETCH = 1  # send the newest weights to a worker, which submits some next
     MERGE = 2  # worker, base, newest, gamma, accuracy, share
     AVERAGE = 3  # how many, version; a table of workers and factors follows
     GIVE = 4  # send the newest weights to the main server
-    PUT = 5  # what a worker in the main server's process has submitted follows
-    FORGET = 6  # a worker is gone
-    END = 7  # send what there is to report, and wait for how the run has ended
+    PUT = 5  # a submission of a worker in the main server's process follows
+    FORGET = 6  # a worker is lost
+    END = 7  # send the report, and wait for the outcome of the run
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,8 @@ class ServerPart:
     """The part of a parameter server.
 
     Attributes:
-        rank: of it.
-        span: of the flat weights that it holds.
+        rank: its rank.
+        span: the range of the flat weights that it holds.
     """
 
     rank: int
@@ -62,10 +65,7 @@ class ServerPart:
 
 
 def parts_of(size: int, ranks: Sequence[int]) -> list[ServerPart]:
-    """Return the flat weights in nearly equal parts, one for each of ``ranks``.
-
-    Rank 0's whole if there are none.
-    """
+    """Return nearly equal parts of the flat weights, one for each of ``ranks``; without any, all of them on rank 0."""
     if not ranks:
         return [ServerPart(SERVER, slice(0, size))]
     ends = [size * number // len(ranks) for number in range(len(ranks) + 1)]
@@ -184,7 +184,7 @@ class ParameterServer:
         self._comm = comm
         self._ranks = ranks
         self._coming: dict[int, tuple[Buffer, Request]] = {}
-        self._sent: list[tuple[Request, Buffer]] = []
+        self._outbox = Outbox(comm)
         self._report = dict.fromkeys(REPORTED, 0.0)
         weights = np.empty(part.size, dtype)
         comm.Recv(weights, SERVER, PART)
@@ -196,24 +196,24 @@ class ParameterServer:
         command = np.zeros(_LENGTH)
         awaited = self._comm.Irecv(command, SERVER, COMMAND)
         while True:
-            busy = self._look()
+            found = self._receive()
             if awaited.Test():
                 kind, numbers = _Kind(int(command[0])), command[1:].tolist()
                 if kind is _Kind.END:
                     return self._end()
                 with self._comm.events.during(Activity.MERGE):
                     start = time.perf_counter()
-                    self._do(kind, numbers)
+                    self._execute(kind, numbers)
                     self._report["seconds"] += time.perf_counter() - start
                 awaited = self._comm.Irecv(command, SERVER, COMMAND)
-            elif not busy:
+            elif not found:
                 start = time.perf_counter()
                 time.sleep(PAUSE)
                 self._report["waited"] += time.perf_counter() - start
 
-    def _look(self) -> bool:
+    def _receive(self) -> bool:
         """Receive what workers have sent; return whether anything has come."""
-        self._sent = [(request, buffer) for request, buffer in self._sent if not _over(request)]
+        self._outbox.clean(ignores_lost=True)
         found = False
         for worker, (buffer, request) in list(self._coming.items()):
             arrived = 1.0
@@ -231,7 +231,7 @@ class ParameterServer:
             found = True
         return found
 
-    def _do(self, kind: _Kind, numbers: Sequence[float]) -> None:
+    def _execute(self, kind: _Kind, numbers: Sequence[float]) -> None:
         worker = int(numbers[0])
         match kind:
             case _Kind.FETCH:
@@ -270,19 +270,8 @@ class ParameterServer:
         self._comm.Send(np.array([self._report[name] for name in REPORTED]), SERVER, TABLE)
         head = wire.head()
         self._comm.Recv(head, SERVER, TABLE)
-        for request, _ in self._sent:
-            with suppress(LostRankError):
-                request.Wait()
+        self._outbox.wait(ignores_lost=True)
         return wire.read_head(RunOutcome, head)
 
     def _send(self, buffer: Buffer, rank: int, tag: int) -> None:
-        with self._comm.events.part_of(Activity.WEIGHTS if tag == PART else Activity.CONTROL):
-            self._sent.append((self._comm.Isend(buffer, rank, tag), buffer))
-
-
-def _over(request: Request) -> bool:
-    """Return whether a message has been sent, or never will be."""
-    try:
-        return request.Test()
-    except LostRankError:
-        return True
+        self._outbox.send(Activity.WEIGHTS if tag == PART else Activity.CONTROL, buffer, rank, tag)

@@ -1,8 +1,8 @@
-"""Links between ranks: heads, samples and weights as messages."""
+"""Links between the server's rank and workers' ranks: heads, samples and weights as messages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -16,6 +16,7 @@ from bpt.system.events.event import Activity
 from bpt.train.outer import messages as wire
 from bpt.train.outer.coded_submissions import Coded, identity_codec
 from bpt.train.outer.messages import MessageKind, WorkerProgress
+from bpt.train.outer.outbox import Outbox, RecordSender
 from bpt.train.outer.parameter_server import ARRIVED, PART, parts_of
 from bpt.train.outer.roles import SERVER
 from bpt.train.outer.worker_links import Event, Submission, WorkerLost
@@ -28,13 +29,13 @@ class RemoteWorker:
     """The server's link to a worker on another rank.
 
     Args:
-        comm: the ranks; used by nobody else.
-        rank: of the worker.
+        comm: a communicator that only this link uses.
+        rank: the rank of the worker.
         worker: its number.
         size, dtype: of the weights.
-        streams: of the data layers, to send the worker the records of its samples.
-        holders: the ranks of parameter servers, which weights go to and come from; none: this one.
-        coded: how submissions travel.
+        streams: the records of the data layers, to send the worker those of its samples.
+        holders: the ranks of parameter servers, which exchange weights with workers; none: this rank does.
+        coded: the codec of submissions.
 
     Attributes:
         sent, received: bytes of weights.
@@ -59,7 +60,7 @@ class RemoteWorker:
         parts = parts_of(size, holders)
         of_parts = [coded(rank, part.rank, part.span) for part in parts]
         self._coding = None if holders else of_parts[0]
-        self._base: Buffer | None = None  # what the worker has got last, if its submissions are told by that
+        self._base: Buffer | None = None  # the weights that the worker got last, if its submissions refer to them
         self._submitted = sum(
             coding.nbytes if coding else part.size * dtype.itemsize
             for part, coding in zip(parts, of_parts, strict=True)
@@ -68,45 +69,43 @@ class RemoteWorker:
         self._awaited: Request | None = None
         self._holders = holders
         self._coming: tuple[SubmissionReport, Buffer | None, list[Request], list[Buffer]] | None = None
-        self._sent: list[tuple[Request, Buffer]] = []
-        self._streams = streams
-        self._pieces: Iterator[Sequence[Buffer]] = iter(())  # still to be sent
-        self._shipping = False
-        self._gone = False
+        self._outbox = Outbox(comm)
+        self._records = RecordSender(self._outbox, rank, streams, (_SIZES, _TABLE, _CONTENT))
+        self._is_lost = False
         self.sent = 0
         self.received = 0
         self._listen()
 
     def poll(self) -> Event | None:
         """Return what has come from the worker since the last call, if anything."""
-        if self._gone:
+        if self._is_lost:
             return None
         try:
             return self._poll()
         except LostRankError:
-            return self._lost()
+            return self._lose()
 
     def send(self, order: Order, weights: Buffer | None) -> None:
         """Send an order to the worker."""
-        if self._gone:
+        if self._is_lost:
             return
         try:
             self._send(Activity.CONTROL, wire.write_head(order), _HEAD)
             if order.runs:
                 self._send(Activity.CONTROL, wire.write_runs(order), _RUNS)
-                self._pieces, self._shipping = self._records(order), bool(self._streams)
+                self._records.begin(order.runs)
             if weights is not None:
                 self._send(Activity.WEIGHTS, weights, _WEIGHTS)
                 self._base = weights if self._coding else None
             self.sent += self._bytes * order.weights
         except LostRankError:
-            pass  # the next poll tells
+            pass  # the next poll reports it
         if order.stop:
             self._awaited = None
 
     def hurry(self) -> None:
         """Ask the worker to submit after its iteration."""
-        if self._awaited is not None or self._coming is not None:  # it has not been told to stop
+        if self._awaited is not None or self._coming is not None:  # it has no order to stop
             self._tell(wire.hurry_head())
 
     def finish(self, outcome: RunOutcome) -> None:
@@ -114,23 +113,22 @@ class RemoteWorker:
         self._tell(wire.write_head(outcome))
 
     def _tell(self, head: Buffer) -> None:
-        if not self._gone:
-            with suppress(LostRankError):  # the next poll tells
+        if not self._is_lost:
+            with suppress(LostRankError):  # the next poll reports it
                 self._send(Activity.CONTROL, head, _HEAD)
 
     @property
     def idle(self) -> bool:
         """Whether nothing is on its way in either direction."""
-        return self._gone or (self._coming is None and not self._sent and not self._shipping)
+        return self._is_lost or (self._coming is None and not self._outbox and not self._records.is_sending)
 
     def _listen(self) -> None:
         with self._comm.events.part_of(Activity.CONTROL):
             self._awaited = self._comm.Irecv(self._head, self._rank, _HEAD)
 
     def _poll(self) -> Event | None:
-        self._sent = [(request, buffer) for request, buffer in self._sent if not request.Test()]
-        if self._shipping and not self._sent:
-            self._ship()
+        self._outbox.clean()
+        self._records.advance()
         if self._coming is not None:
             return self._arrived(*self._coming)
         if self._awaited is None or not self._awaited.Test():
@@ -170,8 +168,8 @@ class RemoteWorker:
         """Return the submission, once it is complete here or on the parameter servers."""
         if sum(request.Test() for request in requests) < len(requests):
             return None
-        if not all(word[0] for word in words):  # it died on the way
-            return self._lost()
+        if not all(word[0] for word in words):  # the worker died before it had sent all
+            return self._lose()
         self._coming = None
         self.received += self._submitted
         self._listen()
@@ -179,30 +177,13 @@ class RemoteWorker:
             weights = self._coding.decode(weights, self._base)
         return Submission(report, weights)
 
-    def _ship(self) -> None:
-        """Send the next piece of records, after the one before has arrived."""
-        piece = next(self._pieces, None)
-        if piece is None:
-            self._shipping = False
-            return
-        for buffer, tag in zip(piece, (_SIZES, _TABLE, _CONTENT), strict=False):
-            self._send(Activity.RECORDS, buffer, tag)
+    def _send(self, activity: Activity, buffer: Buffer, tag: int) -> None:
+        self._outbox.send(activity, buffer, self._rank, tag)
 
-    def _records(self, order: Order) -> Iterator[Sequence[Buffer]]:
-        """Yield pieces of records with their sizes, layer by layer; sizes of 0 end each layer."""
-        for stream in self._streams:
-            for table, content in stream.pieces(order.runs):
-                yield np.array([len(table), len(content)]), table, content
-            yield (np.zeros(2, np.int64),)
-
-    def _send(self, what: Activity, buffer: Buffer, tag: int) -> None:
-        with self._comm.events.part_of(what):
-            self._sent.append((self._comm.Isend(buffer, self._rank, tag), buffer))
-
-    def _lost(self) -> WorkerLost:
-        self._gone = True
+    def _lose(self) -> WorkerLost:
+        self._is_lost = True
         self._coming, self._awaited = None, None
-        self._sent.clear()
+        self._outbox.clear()
         return WorkerLost(self._worker)
 
 
@@ -210,11 +191,11 @@ class RemoteServer:
     """A worker's link to the server on rank 0.
 
     Args:
-        comm: the ranks; used by nobody else.
-        worker: the number of this one.
+        comm: a communicator that only this link uses.
+        worker: the number of this worker.
         size, dtype: of the weights.
-        keep: of each data layer, where the records go that the server sends.
-        holders, coded: see RemoteWorker.
+        keep: for each data layer, the function that stores the records that the server sends.
+        holders, coded: as of RemoteWorker.
     """
 
     def __init__(
@@ -239,22 +220,22 @@ class RemoteServer:
         self._tag = PART if holders else _WEIGHTS
         self._head = wire.head()
         self._awaited = self._listen()
-        self._sent: list[tuple[Request, Buffer]] = []
+        self._outbox = Outbox(comm)
         self._hurried = False
 
     def tell(self, word: WorkerProgress | Settled) -> None:
         """Tell the server how far the pass is, or how the worker computes."""
-        self._sent = [(request, buffer) for request, buffer in self._sent if not request.Test()]
-        self._send(Activity.CONTROL, wire.write_head(word), _HEAD)
+        self._outbox.clean()
+        self._outbox.send(Activity.CONTROL, wire.write_head(word), SERVER, _HEAD)
 
     def submit(self, report: SubmissionReport, weights: Buffer) -> None:
         """Submit what has been trained to the server."""
-        self._send(Activity.CONTROL, wire.write_head(report), _HEAD)
+        self._outbox.send(Activity.CONTROL, wire.write_head(report), SERVER, _HEAD)
         for part, coding, rest in zip(self._parts, self._codings, self._rests, strict=True):
             values = weights[part.span]
             if coding:
                 values = coding.encode(values, None if self._base is None else self._base[part.span], rest)
-            self._send(Activity.WEIGHTS, values, self._tag, part.rank)
+            self._outbox.send(Activity.WEIGHTS, values, part.rank, self._tag)
 
     def order(self) -> tuple[Order, Buffer | None]:
         """Wait for the next order, and the weights that come with it."""
@@ -278,9 +259,7 @@ class RemoteServer:
                 self._receive(keep)
         for each in coming:
             each.Wait()
-        for request, _ in self._sent:
-            request.Wait()
-        self._sent.clear()
+        self._outbox.wait()
         if any(coding and coding.differs for coding in self._codings) and weights is not None:
             self._base = weights
         if not order.stop:
@@ -290,7 +269,7 @@ class RemoteServer:
     def finished(self) -> RunOutcome:
         """Wait until the run has ended, after an order to stop."""
         self._listen().Wait()
-        while wire.kind_of(self._head) is not MessageKind.FINISHED:  # asked to hurry when it had stopped already
+        while wire.kind_of(self._head) is not MessageKind.FINISHED:  # it was asked to hurry after it had stopped
             self._listen().Wait()
         return wire.read_head(RunOutcome, self._head)
 
@@ -319,7 +298,3 @@ class RemoteServer:
     def _listen(self) -> Request:
         with self._comm.events.part_of(Activity.CONTROL):
             return self._comm.Irecv(self._head, SERVER, _HEAD)
-
-    def _send(self, what: Activity, buffer: Buffer, tag: int, rank: int = SERVER) -> None:
-        with self._comm.events.part_of(what):
-            self._sent.append((self._comm.Isend(buffer, rank, tag), buffer))

@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from bpt.parallel.outer.base import WorkerRecord, WorkerState
 from bpt.parallel.outer.idpa import Idpa, Udpa
 from bpt.parallel.outer.outer_instructions import ApplyGradient, CutShort, Order, SendOrder, SubmissionReport
 from bpt.parallel.outer.strategies import Asgd
+from bpt.parallel.outer.worker_table import WorkerRecord, WorkerState
 from tests.parallel.outer.play import BATCH, Play
 
 
@@ -121,15 +121,16 @@ def test_passes_that_end_within_one_iteration_keep_the_bound() -> None:
 def test_the_newest_knowledge_of_the_speed_of_a_worker(
     taken: tuple[float, int], hint: tuple[float, int], before: float | None, pace: float | None
 ) -> None:
-    assert WorkerRecord(WorkerState.TRAINING, samples=10, taken=taken, time=before, hint=hint).pace() == pace
+    record = WorkerRecord(WorkerState.TRAINING, samples=10, submitted=taken, time=before, reported=hint)
+    assert record.seconds_per_sample() == pace
 
 
 def test_a_hint_counts_until_the_next_submission() -> None:
     schedule = Asgd(Udpa(10, 1), Fraction(2), push=1)
     schedule.begin([None])
     schedule.progressed(0, 2, 4.0)
-    assert schedule.nodes[0].pace() == 2.0
+    assert schedule.nodes[0].seconds_per_sample() == 2.0
     schedule.submitted(SubmissionReport(0, Fraction(5, 10), 1, 5, 15.0))
-    assert schedule.nodes[0].pace() == 3.0
+    assert schedule.nodes[0].seconds_per_sample() == 3.0
     schedule.submitted(SubmissionReport(0, Fraction(1), 1, 5, 25.0))
-    assert schedule.nodes[0].pace() == 4.0
+    assert schedule.nodes[0].seconds_per_sample() == 4.0

@@ -8,7 +8,6 @@ from fractions import Fraction
 import pytest
 
 from bpt.base.errors import RunError
-from bpt.parallel.outer.base import WorkerState
 from bpt.parallel.outer.idpa import Idpa, Udpa
 from bpt.parallel.outer.outer_instructions import (
     ApplyGradient,
@@ -20,6 +19,7 @@ from bpt.parallel.outer.outer_instructions import (
     SubmissionReport,
 )
 from bpt.parallel.outer.strategies import Agwu, Sgwu
+from bpt.parallel.outer.worker_table import WorkerState
 from tests.parallel.outer.play import BALANCES, Play, conserved, random_schedule
 
 
@@ -114,7 +114,7 @@ def test_what_a_lost_worker_had_comes_with_the_next_orders_of_the_others() -> No
     schedule.begin([None] * 3)
     assert schedule.lost(1) == [Lost((1,))]
     assert schedule.lost(1) == []
-    assert schedule.workers(WorkerState.LOST) == (1,)
+    assert schedule.table.workers(WorkerState.LOST) == (1,)
     *_, send = schedule.submitted(SubmissionReport(0, Fraction(1), 1, 4, 1.0))
     assert send == SendOrder(Order(0, 1, Fraction(2), Fraction(1), ((4, 6),), batch=1))
     *_, send = schedule.submitted(SubmissionReport(2, Fraction(1), 1, 4, 1.0))

@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from bpt.parallel.outer.base import WorkerState
 from bpt.parallel.outer.idpa import Idpa, Udpa
 from bpt.parallel.outer.outer_instructions import AverageSubmitted, CutShort, Lost, Order, SendOrder, SubmissionReport
 from bpt.parallel.outer.strategies import Sgwu
+from bpt.parallel.outer.worker_table import WorkerState
 from tests.parallel.outer.play import Play
 
 
@@ -22,7 +22,7 @@ def test_a_round_by_hand() -> None:
     ]
     assert schedule.submitted(SubmissionReport(2, Fraction(1), samples=1, accuracy=0.25)) == []
     assert schedule.submitted(SubmissionReport(0, Fraction(1), samples=1, accuracy=0.5)) == []
-    assert schedule.workers(WorkerState.SUBMITTED) == (0, 2)
+    assert schedule.table.workers(WorkerState.SUBMITTED) == (0, 2)
     average, *sends = schedule.submitted(SubmissionReport(1, Fraction(1), samples=1, accuracy=0.25))
     assert average == AverageSubmitted((0, 1, 2), (0.5, 0.25, 0.25), 1)
     assert sends == [SendOrder(Order(worker, 1, Fraction(2), Fraction(1), batch=1)) for worker in range(3)]

@@ -288,7 +288,7 @@ def test_a_worker_that_dies(moment: str) -> None:
         server = RemoteServer(comm, world.rank - 1, SIZE, KIND)
         order, _ = server.order()
         if world.rank == 1 and moment == "half submitted":
-            server._send("control", np.array([2.0, 1.0, 1.0] + [0.0] * (LENGTH - 3)), 1)  # a report without its weights
+            comm.Send(np.array([2.0, 1.0, 1.0] + [0.0] * (LENGTH - 3)), 0, 1)  # a report without its weights
         elif world.rank == 2 or moment == "waiting":
             server.submit(SubmissionReport(order.worker, Fraction(1)), numbers())
         if world.rank == 1:

@@ -8,7 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from bpt.parallel.pipeline.placement.loads import Floats, Loads
+from bpt.parallel.pipeline.placement.loads import Loads
+from bpt.parallel.pipeline.placement.partition_crossings import Floats
 from bpt.parallel.pipeline.placement.spans import CostWeights, Cuts, PartitionCut, SpanCosts, worst_table
 
 ALIKE = 0.02

@@ -16,9 +16,10 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.parallel.pipeline.placement.block import ALIKE, best_cut, fastest_cut, genes_of, least_excess
 from bpt.parallel.pipeline.placement.exact import best_placement
 from bpt.parallel.pipeline.placement.gabra import evolve, good_placement
-from bpt.parallel.pipeline.placement.loads import Ints, Loads, lacking
+from bpt.parallel.pipeline.placement.loads import Loads, excess
 from bpt.parallel.pipeline.placement.objective import UNFIT, Objective, Profit, StepTime, score
 from bpt.parallel.pipeline.placement.partition import check_enough, partitions
+from bpt.parallel.pipeline.placement.partition_crossings import Ints
 from bpt.parallel.pipeline.placement.problem import Placement, Problem, joined
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ def infeasible(loads: Loads, genes: Ints, what: str) -> InsufficientMemoryError 
         genes: (n,) the device of each partition: the placement that comes nearest to fitting.
         what: how the message begins.
     """
-    held = loads.held(genes[None])[0]
-    lack = lacking(held, loads.memory)
+    held = loads.memory_of(genes[None])[0]
+    lack = excess(held, loads.memory)
     device = int(lack.argmax())
     if not lack[device]:
         return _beyond_capacity(loads, genes, what)
@@ -68,7 +69,7 @@ def infeasible(loads: Loads, genes: Ints, what: str) -> InsufficientMemoryError 
 
 
 def _beyond_capacity(loads: Loads, genes: Ints, what: str) -> InsufficientCapacityError:
-    beyond = loads.beyond(genes[None])[0]
+    beyond = loads.excess_work(genes[None])[0]
     device = int(beyond.argmax())
     assert beyond[device] > 0, beyond
     work = loads.work.sum()
@@ -91,8 +92,8 @@ def _frugal(loads: Loads, genes: Ints) -> str:
         return ""
 
     def fits(rule: int) -> bool:
-        held = Loads(replace(problem, rule=rule), loads.starts).held(genes[None])[0]
-        return not lacking(held, loads.memory).any()
+        held = Loads(replace(problem, rule=rule), loads.starts).memory_of(genes[None])[0]
+        return not excess(held, loads.memory).any()
 
     names = [pb.PipelineParameter.Schedule.Name(rule) for rule in FRUGAL if fits(rule)]
     return " or ".join(names)
@@ -145,7 +146,7 @@ def by_hand(problem: Problem, marks: Sequence[int | None]) -> Placement:
     starts, devices = joined(range(len(stages)), stages)
     loads = Loads(problem, starts)
     genes = np.array(devices, dtype=np.int64)
-    if lacking(loads.held(genes[None])[0], loads.memory).any() or loads.beyond(genes[None]).any():
+    if excess(loads.memory_of(genes[None])[0], loads.memory).any() or loads.excess_work(genes[None]).any():
         raise infeasible(loads, genes, "the stages that the layers name do not fit")
     return Placement(starts, devices)
 
@@ -238,7 +239,7 @@ def _divided(problem: Problem, count: int) -> Loads:
     BLOCK's, or none fits at all.
     """
     loads = Loads(problem, partitions(problem, count))
-    if count or (loads.ample and not loads.capped):
+    if count or (loads.always_fits and not loads.has_capacities):
         return loads
     every = Loads(problem, problem.cuts)
     cut = fastest_cut(every)
@@ -255,7 +256,7 @@ def _best(placements: Sequence[Placement], problem: Problem, clock: Callable[[Pl
 
     def filled(index: int) -> tuple[int, float, float, float]:
         placement = placements[index]
-        fills = Loads(problem, placement.starts).fills(np.array([placement.stages], dtype=np.int64))
+        fills = Loads(problem, placement.starts).memory_shares(np.array([placement.stages], dtype=np.int64))
         late = len(joined(placement.starts, placement.stages)[0]) if problem.rule == Param.DELAYED else 0
         return late, float(fills.max()), -float(fills.min()), seconds[index]
 

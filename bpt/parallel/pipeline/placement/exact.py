@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpt.base.errors import PrototxtError
-from bpt.parallel.pipeline.placement.loads import ROUNDING, Floats, Ints, Loads
+from bpt.parallel.pipeline.placement.loads import ROUNDING, Loads
 from bpt.parallel.pipeline.placement.objective import Objective, Profit, Relaxation, score
+from bpt.parallel.pipeline.placement.partition_crossings import Floats, Ints
 
 CHUNK = 4096  # partial placements that are extended at once
 MOST = 20_000_000  # partial placements that are looked at before the case counts as too big
@@ -162,8 +163,10 @@ class _Search:
         """Add the traffic between partition ``i``, now on ``device`` (K,), and the placed partitions."""
         loads, m = self.loads, self.loads.m
         rows = np.arange(len(device))
-        for crossing, (producer, readers) in enumerate(zip(loads.producers.tolist(), loads.readers, strict=True)):
-            seconds = loads.seconds[crossing]
+        for crossing, (producer, readers) in enumerate(
+            zip(loads.crossings.producers.tolist(), loads.crossings.readers, strict=True)
+        ):
+            seconds = loads.crossings.seconds[crossing]
             if producer == i:
                 reads = _used(partial.genes[:, list(readers)], m)
                 reads[rows, device] = False
@@ -186,7 +189,7 @@ def _used(genes: Ints, m: int) -> NDArray[np.bool_]:
 
 def _twins(loads: Loads) -> list[tuple[int, int]]:
     """Return pairs of equal devices: each device with the last one like it before."""
-    first = 1 if (loads.producers < 0).any() or loads.source_memory else 0  # stage 0 has what others have not
+    first = 1 if (loads.crossings.producers < 0).any() or loads.source_memory else 0  # stage 0 has what others have not
     found = []
     for device in range(first + 1, loads.m):
         for before in reversed(range(first, device)):

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from bpt.parallel.pipeline.placement.block import fastest_cut, genes_of, least_excess
 from bpt.parallel.pipeline.placement.improve import fill, improved, is_small, limits, relieve
-from bpt.parallel.pipeline.placement.loads import ROUNDING, Floats, Ints, Loads
+from bpt.parallel.pipeline.placement.loads import ROUNDING, Loads
 from bpt.parallel.pipeline.placement.objective import UNFIT, Objective, StepTime, score
+from bpt.parallel.pipeline.placement.partition_crossings import Floats, Ints
 
 if TYPE_CHECKING:
     from bpt.config.plan.run_plan import GabraSpec
@@ -211,7 +212,7 @@ class _Population:
     def refine(self, rng: np.random.Generator, most: int, rounds: int, idle_rounds: int = 3) -> None:
         """Improve the best ones by local search; each takes its own place, unless it became like another."""
         loads = self.objective.loads
-        each = (len(loads.readers) + loads.n) * loads.m
+        each = (len(loads.crossings.readers) + loads.n) * loads.m
         rows = np.argsort(self.scores, kind="stable")[: max(1, min(most, WORK // (32 * each)))]
         found, scores = improved(self.objective, self.genes[rows], rng, rounds, idle_rounds)
         for row, genes, value in zip(rows.tolist(), found, scores.tolist(), strict=True):

@@ -11,8 +11,9 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.parallel.pipeline.placement.loads import ROUNDING, Floats, Ints, Loads
+from bpt.parallel.pipeline.placement.loads import ROUNDING, Loads
 from bpt.parallel.pipeline.placement.objective import Objective, Profit, guided_score
+from bpt.parallel.pipeline.placement.partition_crossings import Floats, Ints
 
 
 def limits(objective: Objective) -> tuple[Floats, Floats]:
@@ -26,7 +27,7 @@ def limits(objective: Objective) -> tuple[Floats, Floats]:
     if isinstance(objective, Profit):
         takes.append(objective.p)
         has.append(objective.d)
-    elif loads.capped:
+    elif loads.has_capacities:
         takes.append(loads.work)
         has.append(loads.capacity)
     return np.array(takes).T, np.array(has).T
@@ -160,7 +161,7 @@ def _drawn(objective: Objective, genes: Ints, rng: np.random.Generator) -> Ints:
     rows = np.arange(k * tries)
     new = np.repeat(genes, tries, 0)
     # A partition of the pressed device, each as likely; in one case of four, any partition.
-    pressed = genes == objective.pressed(genes)[:, None]
+    pressed = genes == objective.device_to_relieve(genes)[:, None]
     order = np.argsort(~pressed, axis=1, kind="stable")
     count = np.where(rng.random((k, tries)) < 0.75, pressed.sum(1, keepdims=True), 0)
     place = (rng.random((k, tries)) * np.where(count, count, n)).astype(np.int64)

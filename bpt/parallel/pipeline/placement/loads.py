@@ -10,18 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.pipeline.placement.partition_crossings import Columns, Floats, Ints, PartitionCrossings
 from bpt.parallel.pipeline.placement.problem import Problem
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 
 ROUNDING = 1e-9  # relative: nearer numbers are equal
 AT_ONCE = 2**16  # genes and reads of crossings that are summed at once
 
 
-def lacking(needed: Floats, there: Floats | float) -> Floats:
-    """Return how much is missing; 0 where that is less than rounding."""
+def excess(needed: Floats, there: Floats | float) -> Floats:
+    """Return by how much ``needed`` exceeds ``there``; 0 if that is less than rounding."""
     found: Floats = np.where(needed <= there * (1 + ROUNDING), 0.0, needed - there)
     return found
 
@@ -34,7 +31,7 @@ def by_blocks(load: Load) -> Load:
 
     @wraps(load)
     def found(loads: Loads, genes: Ints) -> Floats:
-        few = max(1, AT_ONCE // (loads.n + len(loads.pair_reader)))
+        few = max(1, AT_ONCE // (loads.n + len(loads.crossings.pair_reader)))
         blocks = [load(loads, genes[row : row + few]) for row in range(0, max(len(genes), 1), few)]
         return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
@@ -47,8 +44,8 @@ class Loads:
     A chromosome is the device of each partition, in order of the net; most methods take K of them, (K, n).
 
     Args:
-        problem: whose layers are divided.
-        starts: the first layer of each partition, ascending from 0; all of them may be cut there.
+        problem: the problem, whose layers are divided.
+        starts: the first layer of each partition, ascending from 0; each must be one of the problem's cuts.
 
     Attributes:
         n, m: numbers of partitions and devices.
@@ -56,14 +53,10 @@ class Loads:
         speeds, memory: (m,) of the devices.
         capacity: (m,) the work that each device may get at most; infinite: any.
         copied: (n,) bytes of a copy of trained parameters' values, of which DELAYED keeps some; 0 under other rules.
-        added: (n,) bytes of the largest gradient that is added to another one; 0 where none is.
+        added: (n,) bytes of the largest gradient that is added to another one; 0 if none is.
         source_memory: bytes on stage 0 of layers without bottoms.
-        room: (m,) what memory is divided by for shares to compare: that of the devices if all of it is known, else 1.
-        producers: (C,) the partition that makes each crossing; -1: a layer without bottoms, on stage 0.
-        readers: for each crossing the partitions that read it, ascending, without the producer.
-        seconds: (C,) that it takes to one device, and back.
-        bytes: (C,) that it takes at a device that reads it.
-        pair_reader: (P,) the reader of each pair of a crossing and a reader; those of one crossing stand together.
+        room: (m,) the divisor that makes memory comparable: the devices' memory if all of it is known, otherwise 1.
+        crossings: the blobs that partitions read from each other.
     """
 
     def __init__(self, problem: Problem, starts: Sequence[int]) -> None:
@@ -97,29 +90,7 @@ class Loads:
         np.multiply(share, self.work.sum(), out=self.capacity, where=share < np.inf)
         known = bool(np.isfinite(self.memory).all() and self.memory.all())
         self.room = self.memory if known else np.ones(self.m)
-        self._cross(part, sources)
-
-    def _cross(self, part: NDArray[np.intp], sources: set[int]) -> None:
-        link, messages = self.problem.link, self.problem.micro_batches
-        merged: dict[tuple[int, tuple[int, ...]], list[float]] = {}
-        for crossing in self.problem.crossings:
-            producer = -1 if crossing.producer in sources else int(part[crossing.producer])
-            readers = tuple(sorted({int(part[layer]) for layer in crossing.readers} - {producer}))
-            if readers:
-                total = merged.setdefault((producer, readers), [0.0, 0.0])
-                total[0] += link.seconds(crossing.bytes, messages) * (1 + crossing.diff)
-                total[1] += crossing.bytes
-        self.producers = np.array([producer for producer, _ in merged], dtype=np.int64)
-        self.readers = tuple(readers for _, readers in merged)
-        self.seconds = np.array([total[0] for total in merged.values()])
-        self.bytes = np.array([total[1] for total in merged.values()])
-        of = np.repeat(np.arange(len(merged)), [len(readers) for readers in self.readers])
-        rank = np.array([place for readers in self.readers for place in range(len(readers))], dtype=np.int64)
-        self.pair_reader = np.array([reader for readers in self.readers for reader in readers], dtype=np.int64)
-        self._pair_maker = self.producers[of]
-        self._pair_seconds, self._pair_bytes = self.seconds[of], self.bytes[of]
-        self._from_source = np.flatnonzero(self._pair_maker < 0)
-        self._later = [np.flatnonzero(rank >= distance) for distance in range(1, rank.max(initial=0) + 1)]
+        self.crossings = PartitionCrossings(problem, part, sources)
 
     def one_hot(self, genes: Ints) -> NDArray[np.bool_]:
         """Return (K, n, m): whether a partition is on a device."""
@@ -140,47 +111,35 @@ class Loads:
         """Return (K, m): the sums of ``values``, (p, K) or (p, 1), over each device; ``slots`` are from ``_slots``."""
         k = slots.shape[1]
         found = np.bincount(slots.ravel(), np.broadcast_to(values, slots.shape).ravel(), self.m * k)
-        totals: Floats = found.astype(np.float64, copy=False).reshape(self.m, k).T  # of nothing it makes integers
+        totals: Floats = found.astype(np.float64, copy=False).reshape(self.m, k).T  # an empty count has integers
         return totals
 
     @by_blocks
     def received(self, genes: Ints) -> Floats:
         """Return (K, m): the seconds in which blobs travel to a device, and their diffs back from it."""
-        if not self.seconds.any():
+        if not self.crossings.seconds.any():
             return np.zeros((len(genes), self.m))
-        readers, sent = self._sent(_columns(genes))
-        return self._totals(_slots(readers), self._pair_seconds[:, None] * sent)
-
-    def _sent(self, columns: NDArray[np.int16]) -> tuple[NDArray[np.int16], NDArray[np.bool_]]:
-        """Return (P, K) for each pair: the reader's device, and whether the crossing is sent for it.
-
-        It is if the device is another one than the maker's, and no reader before is there.
-        """
-        readers, makers = columns[self.pair_reader], columns[self._pair_maker]
-        makers[self._from_source] = 0
-        sent: NDArray[np.bool_] = readers != makers
-        for distance, pairs in enumerate(self._later, 1):
-            sent[pairs] &= readers[pairs] != readers[pairs - distance]
-        return readers, sent
+        readers, sent = self.crossings.sent(_columns(genes))
+        return self._totals(_slots(readers), self.crossings.pair_seconds[:, None] * sent)
 
     def idle(self, genes: Ints) -> Ints:
-        """Return (K,): how many devices have no partition."""
+        """Return (K,): the number of devices without a partition."""
         used = np.zeros((self.m, len(genes)), dtype=np.bool_)
         used.ravel()[_slots(_columns(genes))] = True
         found: Ints = self.m - used.sum(0)
         return found
 
     def alive(self, genes: Ints) -> Floats:
-        """Return (K, n): how much of a batch's activations a partition holds at once, relative to a batch.
+        """Return (K, n): the part of a batch's activations that a partition holds at once.
 
-        GPIPE: all micro-batches run forward before one runs backward. SEQUENTIAL: there is one micro-batch at a time.
-        ONE_F_ONE_B: a block, which is a run of partitions on one device, holds one micro-batch for itself and one for
-        each block behind it. DELAYED: the same with whole batches.
+        Under GPIPE all micro-batches run forward before one runs backward; under SEQUENTIAL there is one micro-batch at
+        a time. Under ONE_F_ONE_B a block, which is a run of partitions on one device, holds one micro-batch for itself
+        and one for each block behind it. DELAYED does the same with whole batches.
         """
         found: Floats = np.broadcast_to(self._alive(_columns(genes)).T, genes.shape)
         return found
 
-    def _alive(self, columns: NDArray[np.int16]) -> Floats:
+    def _alive(self, columns: Columns) -> Floats:
         """Return ``alive``, (n, K), or (n, 1) if it does not depend on the placement."""
         rule = self.problem.rule
         if rule not in (pb.PipelineParameter.ONE_F_ONE_B, pb.PipelineParameter.DELAYED):
@@ -198,46 +157,46 @@ class Loads:
         return 1.0 / self.problem.micro_batches if self.problem.rule in rules else 1.0
 
     @cached_property
-    def most_held(self) -> float:
+    def memory_bound(self) -> float:
         """Upper bound on the bytes that a device needs, for any placement."""
         alive = float(self.alive(np.arange(self.n)[None]).max())
-        blobs = self.activations.sum() + self.bytes.sum()
+        blobs = self.activations.sum() + self.crossings.bytes.sum()
         weights = self.parameters.sum() + (alive - 1) * self.copied.sum() + self.added.max()
         return float(self.source_memory + weights + alive * blobs)
 
     @property
-    def ample(self) -> bool:
+    def always_fits(self) -> bool:
         """Whether every placement fits into the devices' memory."""
-        return float(self.memory.min()) >= self.most_held
+        return float(self.memory.min()) >= self.memory_bound
 
     @property
-    def capped(self) -> bool:
+    def has_capacities(self) -> bool:
         """Whether the capacity of some device is less than all of the work."""
         return bool((self.capacity < self.work.sum()).any())
 
-    def beyond(self, genes: Ints) -> Floats:
-        """Return (K, m): the work that each device gets beyond its capacity."""
-        return lacking(self.sums(self.work, genes), self.capacity)
+    def excess_work(self, genes: Ints) -> Floats:
+        """Return (K, m): the work of each device beyond its capacity."""
+        return excess(self.sums(self.work, genes), self.capacity)
 
     @by_blocks
-    def held(self, genes: Ints) -> Floats:
-        """Return (K, m): the bytes of each device, ``weights`` and ``blobs``."""
+    def memory_of(self, genes: Ints) -> Floats:
+        """Return (K, m): the bytes of each device: ``weights`` and ``blobs``."""
         columns = _columns(genes)
         alive = self._alive(columns)
         slots = _slots(columns)
         own = self._totals(slots, self._trained(alive) + self.activations[:, None] * alive)
-        return own + self._largest(slots) + self._taken(columns, alive)
+        return own + self._largest(slots) + self._received_bytes(columns, alive)
 
-    def fills(self, genes: Ints) -> Floats:
-        """Return (K, m): the share of each device's memory that is filled, or the bytes, as ``room`` says."""
-        found: Floats = self.held(genes) / self.room
+    def memory_shares(self, genes: Ints) -> Floats:
+        """Return (K, m): the part of each device's memory that is taken, or the bytes, as ``room`` says."""
+        found: Floats = self.memory_of(genes) / self.room
         return found
 
     def weights(self, genes: Ints) -> Floats:
         """Return (K, m): the bytes of each device's parameters, with all that training keeps for them.
 
-        Under DELAYED a partition keeps a copy of the values for each stage behind it, by which batches under way go
-        backward. Where gradients add up, the one that is added needs room once: that of the largest parameter.
+        Under DELAYED a partition keeps a copy of the values for each stage behind it, with which batches under way run
+        backward. If gradients add up, there must be memory for the largest one that is added.
         """
         columns = _columns(genes)
         slots = _slots(columns)
@@ -255,33 +214,34 @@ class Loads:
         most: Floats = np.zeros((self.m, slots.shape[1]))
         if self.added.any():
             order = self.added.argsort()
-            most.ravel()[slots[order]] = self.added[order, None]  # what is written last stays
+            most.ravel()[slots[order]] = self.added[order, None]  # the last value of a slot remains
         found: Floats = most.T
         return found
 
     def blobs(self, genes: Ints) -> Floats:
         """Return (K, m): the bytes of each device's live activations, and of blobs received from others.
 
-        The first partition that reads a blob on a device is the one that keeps it longest.
+        The first partition that reads a blob on a device keeps it longest.
         """
         columns = _columns(genes)
         alive = self._alive(columns)
-        return self._totals(_slots(columns), self.activations[:, None] * alive) + self._taken(columns, alive)
+        return self._totals(_slots(columns), self.activations[:, None] * alive) + self._received_bytes(columns, alive)
 
-    def _taken(self, columns: NDArray[np.int16], alive: Floats) -> Floats:
+    def _received_bytes(self, columns: Columns, alive: Floats) -> Floats:
         """Return (K, m): the bytes of blobs received from others, and on stage 0 of layers without bottoms."""
-        readers, sent = self._sent(columns)
-        found = self._totals(_slots(readers), self._pair_bytes[:, None] * alive[self.pair_reader] * sent)
+        readers, sent = self.crossings.sent(columns)
+        held = self.crossings.pair_bytes[:, None] * alive[self.crossings.pair_reader]
+        found = self._totals(_slots(readers), held * sent)
         found[:, 0] += self.source_memory
         return found
 
 
-def _columns(genes: Ints) -> NDArray[np.int16]:
-    """Return (n, K) in contiguous memory."""
+def _columns(genes: Ints) -> Columns:
+    """Return the columns of chromosomes (K, n)."""
     return np.ascontiguousarray(genes.T, dtype=np.int16)
 
 
-def _slots(devices: NDArray[np.int16]) -> Ints:
+def _slots(devices: Columns) -> Ints:
     """Return (p, K): the index of a chromosome's device in a table (m, K)."""
     found = devices.astype(np.int64)
     found *= devices.shape[1]
@@ -296,17 +256,18 @@ def idle_stages(problem: Problem, starts: Sequence[int], stages: Sequence[int]) 
     """Return a line for the user about each stage with less than 1 % of the work; nothing without work.
 
     Args:
-        starts: the first layer of each partition, and
-        stages: its stage.
+        problem: the problem.
+        starts: the first layer of each partition.
+        stages: the stage of each partition.
     """
     if not problem.work:
         return []
     loads, genes = Loads(problem, starts), np.array([stages], dtype=np.int64)
     parts = loads.sums(loads.work, genes)[0] / problem.work
-    held = loads.held(genes)[0]
-    filled = held / held.sum()
+    memory = loads.memory_of(genes)[0]
+    filled = memory / memory.sum()
     return [
         f"stage {stage} ({problem.devices[stage].name}) has {parts[stage]:.1%} of the work and {filled[stage]:.1%} of "
-        "what is held in memory; if that allows, fewer stages may be as fast"
+        "the memory; if memory allows it, fewer stages may be as fast"
         for stage in np.flatnonzero(parts < LITTLE).tolist()
     ]

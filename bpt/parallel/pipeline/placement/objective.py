@@ -7,7 +7,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.parallel.pipeline.placement.loads import Floats, Ints, Loads, lacking
+from bpt.parallel.pipeline.placement.loads import Loads, excess
+from bpt.parallel.pipeline.placement.partition_crossings import Floats, Ints
 
 
 class Relaxation:
@@ -70,10 +71,10 @@ class Objective(Protocol):
     def fitness_of(self, cost: Floats) -> Floats:
         """Return (K,): positive and greater for better ones, as a roulette wheel and a convergence plot need."""
 
-    def lack(self, genes: Ints) -> Floats:
+    def overload(self, genes: Ints) -> Floats:
         """Return (K, m): by how much each device's limits are exceeded; 0 if not."""
 
-    def pressed(self, genes: Ints) -> Ints:
+    def device_to_relieve(self, genes: Ints) -> Ints:
         """Return (K,): the device to relieve first."""
 
 
@@ -122,16 +123,16 @@ class StepTime:
         found: Floats = 1.0 / np.maximum(cost, np.finfo(np.float64).tiny)
         return found
 
-    def lack(self, genes: Ints) -> Floats:
+    def overload(self, genes: Ints) -> Floats:
         """Return the excess of memory and of work beyond capacity, each relative to the whole net's need."""
-        found = _lack_of_memory(self.loads, genes)
-        if self.loads.capped:
-            found = found + self.loads.beyond(genes) / self.loads.work.sum()
+        found = _memory_overload(self.loads, genes)
+        if self.loads.has_capacities:
+            found = found + self.loads.excess_work(genes) / self.loads.work.sum()
         return found
 
-    def pressed(self, genes: Ints) -> Ints:
+    def device_to_relieve(self, genes: Ints) -> Ints:
         """Return the device that lacks most, else the one that is slowest to compute or to receive."""
-        return _pressed(self.lack(genes), np.maximum(self.loads.working(genes), self.loads.received(genes)))
+        return _largest_or(self.overload(genes), np.maximum(self.loads.working(genes), self.loads.received(genes)))
 
     def bound(self) -> float:
         """Return a lower bound on the time of all completions."""
@@ -196,19 +197,19 @@ class Profit:
         """Return (K, m): the left side of Eq. 6."""
         return self.loads.sums(self.p, genes)
 
-    def lack(self, genes: Ints) -> Floats:
+    def overload(self, genes: Ints) -> Floats:
         """Return the load beyond capacity, and the memory beyond the device's relative to the whole net's need."""
-        found: Floats = lacking(self.filled(genes), self.d) + _lack_of_memory(self.loads, genes)
+        found: Floats = excess(self.filled(genes), self.d) + _memory_overload(self.loads, genes)
         return found
 
-    def pressed(self, genes: Ints) -> Ints:
+    def device_to_relieve(self, genes: Ints) -> Ints:
         """Return the device that lacks most, else the strongest: that with most capacity left to others."""
-        return _pressed(self.lack(genes), np.where(self.loads.one_hot(genes).any(1), self.d, 0.0))
+        return _largest_or(self.overload(genes), np.where(self.loads.one_hot(genes).any(1), self.d, 0.0))
 
 
 def score(objective: Objective, genes: Ints) -> Floats:
     """Return (K,): the cost of feasible placements; infeasible ones score above UNFIT."""
-    lacks = _lacks(objective, genes)
+    lacks = _overloads(objective, genes)
     found: Floats = np.where(lacks > 0, UNFIT * (1 + lacks), objective.cost(genes))
     return found
 
@@ -225,32 +226,32 @@ def guided_score(
     lost = np.broadcast_to(guides, len(genes)) >= UNFIT  # whatever is within the limits is better
     lacks = np.zeros(len(genes))
     if lost.any():
-        lacks[lost] = _lacks(objective, genes[lost])
+        lacks[lost] = _overloads(objective, genes[lost])
         fit = lacks == 0
         cost, guide = np.full((2, len(genes)), UNFIT)
         cost[fit], guide[fit] = objective.guide(genes[fit])
     else:
         cost, guide = objective.guide(genes)
     promising = ~lost & ((cost < scores) | (guide < guides))
-    lacks[promising] = _lacks(objective, genes[promising])
+    lacks[promising] = _overloads(objective, genes[promising])
     unfit = (lacks > 0) | ~(lost | promising)
     return np.where(unfit, UNFIT * (1 + lacks), cost), np.where(unfit, UNFIT * (1 + lacks), guide)
 
 
-def _lacks(objective: Objective, genes: Ints) -> Floats:
+def _overloads(objective: Objective, genes: Ints) -> Floats:
     """Return (K,): above 0 where a limit is exceeded or a device has no partition."""
-    found: Floats = objective.lack(genes).sum(1) + objective.loads.idle(genes)
+    found: Floats = objective.overload(genes).sum(1) + objective.loads.idle(genes)
     return found
 
 
-def _lack_of_memory(loads: Loads, genes: Ints) -> Floats:
-    if loads.ample:
+def _memory_overload(loads: Loads, genes: Ints) -> Floats:
+    if loads.always_fits:
         return np.zeros((len(genes), loads.m))
-    held = loads.held(genes)
-    found: Floats = lacking(held, loads.memory) / np.maximum(held.sum(1, keepdims=True), 1.0)
+    held = loads.memory_of(genes)
+    found: Floats = excess(held, loads.memory) / np.maximum(held.sum(1, keepdims=True), 1.0)
     return found
 
 
-def _pressed(lack: Floats, otherwise: Floats) -> Ints:
+def _largest_or(lack: Floats, otherwise: Floats) -> Ints:
     found: Ints = np.where(lack.any(1), lack.argmax(1), otherwise.argmax(1))
     return found

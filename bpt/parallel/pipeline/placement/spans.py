@@ -12,7 +12,8 @@ from itertools import pairwise
 import numpy as np
 
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.parallel.pipeline.placement.loads import ROUNDING, Floats, Ints, Loads, lacking
+from bpt.parallel.pipeline.placement.loads import ROUNDING, Loads, excess
+from bpt.parallel.pipeline.placement.partition_crossings import Floats, Ints
 
 SLIGHT = 1e-10  # relative: what decides between equals
 
@@ -76,7 +77,11 @@ class SpanCosts:
         seconds = _Rectangles(n)
         size = _Rectangles(n)
         for producer, readers, second, byte in zip(
-            loads.producers.tolist(), loads.readers, loads.seconds.tolist(), loads.bytes.tolist(), strict=True
+            loads.crossings.producers.tolist(),
+            loads.crossings.readers,
+            loads.crossings.seconds.tolist(),
+            loads.crossings.bytes.tolist(),
+            strict=True,
         ):
             # Stage 0 runs the layers without bottoms, so it receives nothing that they make.
             first = max(producer, 0)
@@ -98,9 +103,9 @@ class SpanCosts:
             held = parameters + added + (alive - 1) * copied + alive * (activations + taken)
             if device == 0:
                 held = held + loads.source_memory
-            lack = lacking(held, loads.memory[device])
-            if loads.capped:
-                lack = lack + lacking(work, loads.capacity[device]) * (loads.most_held / loads.work.sum())
+            lack = excess(held, loads.memory[device])
+            if loads.has_capacities:
+                lack = lack + excess(work, loads.capacity[device]) * (loads.memory_bound / loads.work.sum())
             self.excess.append(np.where(here, lack, np.inf))
             fits = here & (lack == 0)
             working = work / loads.speeds[device]

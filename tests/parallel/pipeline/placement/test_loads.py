@@ -33,7 +33,7 @@ def test_by_hand() -> None:
     # 0 1 1: a goes once, data once. 0 1 0: a there, b back. 1 0 1: data (once) and b there, a back.
     assert loads.working(genes).tolist() == [[3 / 2, 8], [5 / 2, 6], [3, 5]]
     assert loads.received(genes).tolist() == [[0, 5.5], [6, 4], [4, 7.5]]
-    assert loads.held(genes).tolist() == [
+    assert loads.memory_of(genes).tolist() == [
         [5 + 110, 220 + 330 + 8 + 4],
         [5 + 110 + 330 + 16, 220 + 8],
         [5 + 220 + 8, 110 + 330 + 16 + 4],
@@ -51,7 +51,7 @@ def test_copies_of_delayed_and_gradients_that_are_added() -> None:
     assert delayed.blobs(genes).tolist() == [[30, 20, 10], [40, 10, 0]]
     adding = Loads(Problem(costs, (), devices, micro_batches=2, adds=True), range(3))
     assert adding.weights(genes).tolist() == [[103, 105, 102], [205, 102, 0]]
-    assert adding.held(genes).tolist() == [[113, 115, 112], [225, 112, 0]]
+    assert adding.memory_of(genes).tolist() == [[113, 115, 112], [225, 112, 0]]
     assert Loads(adding.problem, (0, 2)).weights(np.array([[0, 1]])).tolist() == [[205, 102, 0]]
 
 
@@ -83,8 +83,8 @@ def test_plain_reckoning(rule: int) -> None:
         layers = [stages_of(Placement(loads.starts, tuple(row)), len(problem.costs)) for row in genes.tolist()]
         np.testing.assert_allclose(loads.working(genes), [working(problem, stages) for stages in layers])
         np.testing.assert_allclose(loads.received(genes), [received(problem, stages) for stages in layers])
-        np.testing.assert_allclose(loads.held(genes), [memory(problem, stages) for stages in layers])
-        assert (loads.held(genes) <= loads.most_held * (1 + 1e-9)).all()
+        np.testing.assert_allclose(loads.memory_of(genes), [memory(problem, stages) for stages in layers])
+        assert (loads.memory_of(genes) <= loads.memory_bound * (1 + 1e-9)).all()
 
 
 @pytest.mark.parametrize("rule", [Param.GPIPE, Param.ONE_F_ONE_B])
@@ -92,8 +92,8 @@ def test_many_at_once(rule: int) -> None:
     """As each of them alone, though they are reckoned in several blocks."""
     loads = Loads(problem := random_problem(2, 40, 4, True, rule), problem.cuts)
     genes = np.random.default_rng(0).integers(0, 4, (2000, loads.n))
-    assert len(genes) * (loads.n + len(loads.pair_reader)) > 2 * AT_ONCE
-    for load in (loads.working, loads.received, loads.held):
+    assert len(genes) * (loads.n + len(loads.crossings.pair_reader)) > 2 * AT_ONCE
+    for load in (loads.working, loads.received, loads.memory_of):
         np.testing.assert_allclose(load(genes), np.concatenate([load(row[None]) for row in genes]), rtol=1e-12)
         assert load(genes[:0]).shape == (0, 4)
 
@@ -105,8 +105,7 @@ def test_less_than_a_hundredth_of_the_work() -> None:
     # 20 bytes a layer; the second device also holds the 8 that it receives.
     problem = chain([60, 39.5, 0.5], DEVICES)
     assert idle_stages(problem, (0, 2), (0, 1)) == [
-        "stage 1 (b) has 0.5% of the work and 41.2% of what is held in memory; if that allows, fewer "
-        "stages may be as fast"
+        "stage 1 (b) has 0.5% of the work and 41.2% of the memory; if memory allows it, fewer stages may be as fast"
     ]
     assert idle_stages(problem, (0, 1, 2), (0, 1, 0)) == []
     assert idle_stages(chain([60, 39, 1], DEVICES), (0, 2), (0, 1)) == []

@@ -24,7 +24,7 @@ def test_profit() -> None:
     np.testing.assert_allclose(profit.profit(genes), [5 / 3, 5 / 3, 2, 2, 4 / 3])
     np.testing.assert_allclose(profit.filled(genes), [[0.75, 0.25], [0.75, 0.25], [0.5, 0.5], [0.5, 0.5], [1, 0]])
     # Eq. 6: the slow device may have 3/8, the fast one 3/4.
-    np.testing.assert_allclose(profit.lack(genes), [[0, 0], [0, 0], [0, 0.5 - 0.375], [0, 0.125], [0.25, 0]])
+    np.testing.assert_allclose(profit.overload(genes), [[0, 0], [0, 0], [0, 0.5 - 0.375], [0, 0.125], [0.25, 0]])
     scores = score(profit, genes)
     np.testing.assert_allclose(scores[:2], [-5 / 3, -5 / 3])
     assert (scores[2:] >= UNFIT).all()
@@ -40,7 +40,7 @@ def test_profit_by_capacities_that_are_given() -> None:
     genes = np.array([[0, 0, 1], [1, 0, 0], [0, 1, 1], [0, 0, 0]])
     # c = 2/3 and 1 for the first partition, 1/3 and 1/2 for the others.
     np.testing.assert_allclose(profit.profit(genes), [3 / 2, 5 / 3, 5 / 3, 4 / 3])
-    np.testing.assert_allclose(profit.lack(genes), [[0, 0], [0, 0], [0, 0], [0.25, 0]])
+    np.testing.assert_allclose(profit.overload(genes), [[0, 0], [0, 0], [0, 0], [0.25, 0]])
     step = StepTime(loads)
     assert (score(step, genes) < UNFIT).tolist() == [True, True, True, False]
     loads = Loads(chain([4, 2, 2], [devices[0], Device("b", 1)]), range(3))
@@ -56,7 +56,7 @@ def test_step_time() -> None:
     # The devices: 3 2; 3 2; 2 4; 4 0. All in a row, with a second for each border: 6, 7, 7, 4. Half of each.
     assert step.cost(genes).tolist() == [4.5, 5, 5.5, 4]
     assert step.fitness_of(np.array([5.0, 4.0])).tolist() == [0.2, 0.25]
-    assert step.pressed(genes).tolist() == [0, 0, 1, 0]
+    assert step.device_to_relieve(genes).tolist() == [0, 0, 1, 0]
     scores, guides = guided_score(step, genes)
     assert scores[:3].tolist() == [4.5, 5, 5.5]
     assert scores[3] >= UNFIT  # nothing on the slow one
@@ -81,7 +81,7 @@ def test_a_link_that_is_the_slowest() -> None:
     genes = np.array([[0, 0, 1], [0, 1, 0]])
     # To the second device 8 s; of two borders one leads back to the first. In a row: 3 + 2 + 8, 3 + 2 + 16.
     assert step.cost(genes).tolist() == [(3 * 8 + 13) / 4, (3 * 8 + 21) / 4]
-    assert step.pressed(genes).tolist() == [1, 0]
+    assert step.device_to_relieve(genes).tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("link", [DeviceLink(), DeviceLink(0.01, 40.0)])
@@ -111,11 +111,11 @@ def test_memory_is_a_limit_of_both() -> None:
     devices = [Device("small", 1, memory=48), Device("large", 1)]
     loads = Loads(chain([1, 1, 1, 1], devices), range(4))  # 20 bytes a layer; 8 more for a blob received
     fitting, large = np.array([[0, 1, 1, 0]]), np.array([[0, 0, 0, 1]])
-    assert loads.held(fitting).tolist() == [[48, 48]]
-    assert loads.held(large).tolist() == [[60, 28]]
+    assert loads.memory_of(fitting).tolist() == [[48, 48]]
+    assert loads.memory_of(large).tolist() == [[60, 28]]
     for objective in (StepTime(loads), Profit(loads, large[0])):
         assert score(objective, fitting)[0] < UNFIT <= score(objective, large)[0]
-        assert objective.lack(large).tolist() == [[pytest.approx(12 / 88), 0]]
+        assert objective.overload(large).tolist() == [[pytest.approx(12 / 88), 0]]
 
 
 def test_what_is_not_better_is_not_judged() -> None:
