@@ -54,10 +54,10 @@ class Compute(Protocol):
                 for those for which it is not, the caller does it.
         """
 
-    def joins(self, segment: Segment) -> bool:
-        """Return whether ``both`` can run it."""
+    def can_join(self, segment: Segment) -> bool:
+        """Return whether ``forward_backward`` can run it."""
 
-    def both(
+    def forward_backward(
         self, segment: Segment, bottoms: Tensors, start: Start, update: Update | None = None
     ) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
         """``forward`` and then ``backward``, without a stop between: the segment's outputs, and its inputs' diffs."""
@@ -120,11 +120,11 @@ class LibraryCompute:
             if leaf.requires_grad
         }
 
-    def joins(self, segment: Segment) -> bool:
+    def can_join(self, segment: Segment) -> bool:
         """See Compute: autograd runs forward first."""
         return False
 
-    def both(
+    def forward_backward(
         self, segment: Segment, bottoms: Tensors, start: Start, update: Update | None = None
     ) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
         """See Compute."""

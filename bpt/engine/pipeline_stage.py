@@ -78,8 +78,8 @@ class PipelineStage(Protocol):
     def receive(self, transfer: Transfer, diff: bool, shape_now: ShapeNow) -> Tensor:
         """Return the first blob of a transfer that was expected; wait for it."""
 
-    def tell_rotation(self, rotation: float, micro: int) -> None:
+    def send_rotation(self, rotation: float, micro: int) -> None:
         """Send the rotation of the shares to the other stages, for the pass that begins with ``micro``."""
 
-    def learn_rotation(self) -> float:
+    def recv_rotation(self) -> float:
         """Receive the rotation of the shares of the next pass."""

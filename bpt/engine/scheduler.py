@@ -9,9 +9,9 @@ from typing import Protocol
 from bpt.engine.instructions import Forward, Instruction
 from bpt.engine.synchronous import synchronous
 
-LOOK = -1  # in the place of a batch's number, where batches that are trained may be under way
+TEST_BATCH = -1  # in the place of a batch's number, where batches that are trained may be under way
 
-Applied = tuple[int, Sequence[int] | None]
+AppliedBatch = tuple[int, Sequence[int] | None]
 """The iteration whose gradient an update applies, and the segments that it is of; ``None``: all of this rank's."""
 
 
@@ -28,7 +28,7 @@ class Scheduler(Protocol):
     def forward(self) -> Iterable[Instruction]:
         """Return those of a pass without a backward pass: a test."""
 
-    def applied(self, iteration: int, first: int) -> Sequence[Applied]:
+    def applied(self, iteration: int, first: int) -> Sequence[AppliedBatch]:
         """Return the gradients that the update at the end of ``iteration`` applies; empty: there is none yet."""
 
     @property
@@ -61,6 +61,6 @@ class Synchronous:
         """See Scheduler."""
         return map(Forward, range(self.segments))
 
-    def applied(self, iteration: int, first: int) -> Sequence[Applied]:
+    def applied(self, iteration: int, first: int) -> Sequence[AppliedBatch]:
         """See Scheduler."""
         return [(iteration, None)]

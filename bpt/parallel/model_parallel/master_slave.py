@@ -64,7 +64,7 @@ class MasterSlave:
     def backward(self, call: BlockPass) -> None:
         """Run a block backward, on the slaves' slices."""
         if not self._runs_backward(call.block):
-            call.state.segments.pop(call.segment, None)
+            call.state.segments.pop(call.segment.index, None)
         elif self.leads:
             self._lead_backward(call)
         else:

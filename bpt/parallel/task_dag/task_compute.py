@@ -134,14 +134,14 @@ class TaskDagCompute:
         run.update = update
         run.fresh = {owner: value.grad is None for owner, value in plan.parameters.items()}
 
-    def joins(self, segment: Segment) -> bool:
-        """Return whether ``both`` can run the segment."""
+    def can_join(self, segment: Segment) -> bool:
+        """Return whether ``forward_backward`` can run the segment."""
         if self.inner == pb.InnerParameter.LIBRARY or self.threads == 1:
             return False
         plan = self.plan(segment)
         return plan.parallel and plan.both is not None
 
-    def both(
+    def forward_backward(
         self, segment: Segment, bottoms: Mapping[int, Tensor], start: Start, update: Update | None = None
     ) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
         """Run forward and backward as one DAG, without a barrier between them (BPT-CNN, section 4.2)."""

@@ -11,7 +11,7 @@ from bpt.base.log import number
 from bpt.config.plan.nets import file_plan
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.executor import Executor
+from bpt.engine.executor import PassExecutor
 from bpt.engine.memory_format_choice import LayoutChoice
 from bpt.engine.operator import Operator
 from bpt.engine.optim import lr_policy
@@ -150,7 +150,7 @@ def _unit(device: torch.device) -> str:
 
 def _try_once(operator: Operator) -> None:
     """One pass before the clock starts, as in Caffe: it shows what cannot run, and the loss."""
-    debug, executor = operator.net.graph.debug_info, Executor(operator)
+    debug, executor = operator.net.graph.debug_info, PassExecutor(operator)
     LOG.info("Performing Forward")
     LOG.info("Initial loss: %s", number(executor.evaluate(0, 0, grad=True, debug=debug)))
     LOG.info("Performing Backward")
