@@ -84,10 +84,10 @@ class Operator:
         self._gathered_layers = gathers
         self._leads = collectives is None or collectives.leads
         self.batches: ActiveBatches
-        if stage is None:
-            self.batches = WholeShare(state or MicroBatchState(net.context))
-        else:
+        if stage is not None:
             self.batches = PipelineBatches(net, self.place, stage, splits, delay, self._leads)
+        else:
+            self.batches = WholeShare(state or MicroBatchState(net.context))
         self._cut(tuple(segments or whole(net.graph)))
 
     @property

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from bpt.engine.active_batches import Handler
+from bpt.engine.active_batches import ActiveBatches, Handler
 from bpt.engine.compute import Place, Update
 from bpt.engine.gathered_batch import rows_of
 from bpt.engine.instructions import InstructionBase, LoadBatch, PostRecv, Recv, ReleaseBatch, Send
@@ -19,7 +19,7 @@ from bpt.graph.segments import Segment
 from bpt.nn.net import Net
 
 
-class PipelineBatches:
+class PipelineBatches(ActiveBatches):
     """The micro-batches of one stage.
 
     Layers without bottoms run on stage 0, once for all micro-batches of a pass. What the passes of a micro-batch leave
@@ -47,11 +47,11 @@ class PipelineBatches:
         delay: int | None,
         leads: bool,
     ) -> None:
+        super().__init__(MicroBatchState(net.context))
         net.sources_apart = True
         net.enter(replace(net.context, micro_batch_splits=splits))
         self.under_way = MicroBatches(net, math.prod(splits)) if delay is None else DelayedBatches(net)
         self.outputs = PassOutputs(net)
-        self.outcome = MicroBatchState(net.context)
         self._net = net
         self._place = place
         self._stage = stage

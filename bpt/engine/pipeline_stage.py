@@ -1,4 +1,4 @@
-"""PipelineStage: what an operator and its executor must know of a rank's place in a pipeline."""
+"""PipelineStage: the protocol by which an operator and its executor use a rank's place in a pipeline."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class PipelineStage(Protocol):
         """Take note of the segments that the net is cut into."""
 
     def scheduler(self, passes: int, micro_batches: int, broadcasts: bool, gathers: Set[int]) -> Scheduler:
-        """Return what says when this stage does what.
+        """Return the scheduler of this stage.
 
         Args:
             passes: of an iteration (``iter_size``).

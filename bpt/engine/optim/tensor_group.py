@@ -21,9 +21,9 @@ class Batch:
     moments: tuple[list[Tensor], ...]
 
     def pieces(self) -> Iterator[Batch]:
-        """Yield the same elements in batches that fit into a core's cache, so that each pass but the first runs in it.
+        """Yield the same elements in batches that fit into a core's cache, which all passes except the first use.
 
-        On a GPU, where every operation on many tensors is a single kernel, the batch itself.
+        On a GPU, where every operation on many tensors is a single kernel, yield the batch itself.
         """
         if self.weights[0].device.type != "cpu":
             yield self
@@ -43,7 +43,7 @@ class Batch:
             yield self._pick(small)
 
     def rows(self, first: int, last: int) -> Batch:
-        """Elements ``first`` to ``last`` of axis 0 of all tensors: views."""
+        """Return views of the elements ``first`` to ``last`` of axis 0 of all tensors."""
 
         def cut(tensors: list[Tensor]) -> list[Tensor]:
             return [tensor[first:last] for tensor in tensors]

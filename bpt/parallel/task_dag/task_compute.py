@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bpt.base.malloc_settings import share_heap
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.compute import LibraryCompute, Place, Start, Update
+from bpt.engine.compute import Compute, LibraryCompute, Place, Start, Update
 from bpt.engine.segment_state import SegmentState, Weights
 from bpt.graph.segments import Segment
 from bpt.graph.transfers import wants_diff
@@ -25,7 +25,7 @@ from bpt.parallel.task_dag.task_costs import GRAIN
 from bpt.parallel.task_dag.task_dag import TaskDag, Timeline
 
 
-class TaskDagCompute:
+class TaskDagCompute(Compute):
     """Runs the layers of a segment as tasks side by side (BPT-CNN, section 4).
 
     Results are LibraryCompute's up to rounding, and the same in every run: sums have a fixed order. Segments with

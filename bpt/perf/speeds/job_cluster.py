@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bpt.base.errors import PrototxtError
 from bpt.config.plan.run_plan import RunPlan
 from bpt.engine.instructions import Wait
-from bpt.engine.memory_format_choice import LayoutChoice
+from bpt.engine.memory_format_choice import MemoryFormatChoice
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import count
 from bpt.nn.layers.base import batch_of
@@ -139,7 +139,7 @@ def _speed_here(
     course: list[float] = []
     borders: dict[int, float] = {}
     try:
-        layout = LayoutChoice(plan.engine)
+        layout = MemoryFormatChoice(plan.engine)
         for size in dict.fromkeys(sizes):
             world.Barrier()
             work.resize(size)

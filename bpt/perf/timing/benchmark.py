@@ -12,7 +12,7 @@ from bpt.config.plan.nets import file_plan
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.executor import PassExecutor
-from bpt.engine.memory_format_choice import LayoutChoice
+from bpt.engine.memory_format_choice import MemoryFormatChoice
 from bpt.engine.operator import Operator
 from bpt.engine.optim import lr_policy
 from bpt.graph.segments import per_layer
@@ -82,7 +82,7 @@ def _time(
     by_layer = Operator(net, per_layer(net.graph), device)
     whole = Operator(net, device=device)
     _try_once(by_layer)
-    layout = LayoutChoice(engine)
+    layout = MemoryFormatChoice(engine)
     choose_layout(whole, layout, update)
     by_layer.engine = layout.engine
     LOG.info("Engine: %s", layout)

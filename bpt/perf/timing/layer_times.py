@@ -17,7 +17,7 @@ import torch
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.instructions import Backward, Forward, LoadBatch
-from bpt.engine.memory_format_choice import LayoutChoice
+from bpt.engine.memory_format_choice import MemoryFormatChoice
 from bpt.engine.operator import Operator
 from bpt.graph.layer_graph import LayerNode
 from bpt.parallel.pipeline import Pipeline, instructions
@@ -138,7 +138,7 @@ def time_passes(
     )
 
 
-def choose_layout(operator: Operator, choice: LayoutChoice, update: Callable[[], object] | None = None) -> None:
+def choose_layout(operator: Operator, choice: MemoryFormatChoice, update: Callable[[], object] | None = None) -> None:
     """Settle ``choice`` as training does, by whole passes in the layouts that it tries; ``operator`` then uses it."""
     operator.engine = choice.engine
     while not choice.settled:

@@ -15,7 +15,9 @@ from bpt.engine.optim.tensor_group import Batch
 
 @UPDATE_RULES.register("AdaDelta")
 class AdaDelta(UpdateRule):
-    """``momentum``, short m, is the weight of the past::
+    """AdaDelta, with ``momentum`` m as the weight of the past.
+
+    ::
 
     h ← m · h + (1 - m) · g²
     u = g · √((k + delta) / (h + delta))

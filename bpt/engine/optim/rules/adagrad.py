@@ -20,7 +20,7 @@ def no_momentum(spec: OptimSpec) -> Iterator[Violation]:
 
 
 def scale_by_root(gradients: list[Tensor], squares: list[Tensor], delta: float, rate: float) -> list[Tensor]:
-    """``rate · g / (√h + delta)``, in place of the gradients ``g``."""
+    """Return ``rate · g / (√h + delta)``, in place of the gradients ``g``."""
     roots = torch._foreach_sqrt(squares)
     torch._foreach_add_(roots, delta)
     torch._foreach_div_(gradients, roots)
@@ -30,7 +30,7 @@ def scale_by_root(gradients: list[Tensor], squares: list[Tensor], delta: float, 
 
 @UPDATE_RULES.register("AdaGrad")
 class AdaGrad(UpdateRule):
-    """``h ← h + g²;  w ← w - rate · g / (√h + delta)``"""
+    """AdaGrad: ``h ← h + g²;  w ← w - rate · g / (√h + delta)``."""
 
     @classmethod
     def violations(cls, spec: OptimSpec) -> Iterator[Violation]:

@@ -19,7 +19,9 @@ _LATE = 1e12  # an iteration at which torch's own correction of the moments is 1
 
 @UPDATE_RULES.register("Adam")
 class Adam(UpdateRule):
-    """With ``momentum`` m, ``momentum2`` n and t = iteration + 1::
+    """Adam, with ``momentum`` m, ``momentum2`` n and t = iteration + 1.
+
+    ::
 
     a ← m · a + (1 - m) · g
     b ← n · b + (1 - n) · g²
@@ -38,7 +40,7 @@ class Adam(UpdateRule):
         return step.rate * math.sqrt(1 - self.spec.momentum2**time) / (1 - step.momentum**time)
 
     def _remember(self, batch: Batch, step: UpdateNumbers) -> None:
-        """Bring the moments up to date."""
+        """Update the moments."""
         means, squares = batch.moments
         torch._foreach_mul_(means, step.momentum)
         torch._foreach_add_(means, batch.gradients, alpha=1 - step.momentum)

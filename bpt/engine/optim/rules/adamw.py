@@ -15,21 +15,22 @@ from bpt.engine.optim.tensor_group import Batch
 
 @UPDATE_RULES.register("AdamW")
 class AdamW(Adam):
-    """As torch has it ("Decoupled Weight Decay Regularization", Loshchilov and Hutter, 2019, algorithm 2). With
-    ``momentum`` m, ``momentum2`` n and t = iteration + 1::
+    """AdamW, as in torch ("Decoupled Weight Decay Regularization", Loshchilov and Hutter, 2019, algorithm 2).
+
+    With ``momentum`` m, ``momentum2`` n and t = iteration + 1::
 
         a ← m · a + (1 - m) · g
         b ← n · b + (1 - n) · g²
         w ← w - rate · (a / (1 - mᵗ) / (√(b / (1 - nᵗ)) + delta) + weight_decay · w)
 
     Unlike in Caffe's Adam, ``delta`` is added to the corrected root. Under ``regularization_type: "L1"`` the sign of w
-    stands in the place of the last w.
+    replaces the last w.
     """
 
     decouples_decay = True
 
     def _direction(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
-        """Return what is multiplied by the rate. Moments are brought up to date."""
+        """Update the moments; return what is multiplied by the rate."""
         self._remember(batch, step)
         means, squares = batch.moments
         time = step.iteration + 1

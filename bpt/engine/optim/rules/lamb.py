@@ -15,10 +15,11 @@ from bpt.engine.optim.tensor_group import Batch
 
 @UPDATE_RULES.register("LAMB")
 class Lamb(AdamW):
-    """``w ← w - rate · ‖w‖ / ‖u‖ · u``, where u is what AdamW multiplies by the rate ("Large Batch Optimization for
-    Deep Learning: Training BERT in 76 minutes", You et al., 2020, algorithm 2, with φ the identity).
+    """LAMB: ``w ← w - rate · ‖w‖ / ‖u‖ · u``, where u is what AdamW multiplies by the rate.
 
-    The factor is 1 where one of the norms is 0. Both are of a whole blob, also where ranks hold slices of it.
+    It is algorithm 2, with φ the identity, of "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes"
+    (You et al., 2020). The factor is 1 where one of the norms is 0. Both are norms of a whole blob, also where ranks
+    hold slices of it.
     """
 
     needs_norms = True

@@ -12,7 +12,7 @@ from bpt.engine.optim.tensor_group import Batch
 
 @UPDATE_RULES.register("Nesterov")
 class Nesterov(UpdateRule):
-    """``v' = momentum · v + rate · g;  w ← w - ((1 + momentum) · v' - momentum · v)``"""
+    """Nesterov's momentum: ``v' = momentum · v + rate · g;  w ← w - ((1 + momentum) · v' - momentum · v)``."""
 
     def _compute(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
         # The update is rate · g + momentum · v', the same without a copy of the old v.

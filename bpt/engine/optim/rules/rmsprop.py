@@ -16,7 +16,7 @@ from bpt.engine.optim.tensor_group import Batch
 
 @UPDATE_RULES.register("RMSProp")
 class RMSProp(UpdateRule):
-    """``h ← rms_decay · h + (1 - rms_decay) · g²;  w ← w - rate · g / (√h + delta)``"""
+    """RMSProp: ``h ← rms_decay · h + (1 - rms_decay) · g²;  w ← w - rate · g / (√h + delta)``."""
 
     @classmethod
     def violations(cls, spec: OptimSpec) -> Iterator[Violation]:

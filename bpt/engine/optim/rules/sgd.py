@@ -12,9 +12,9 @@ from bpt.engine.optim.tensor_group import Batch
 
 @UPDATE_RULES.register("SGD")
 class SGD(UpdateRule):
-    """``v ← momentum · v + rate · g;  w ← w - v``
+    """SGD with momentum: ``v ← momentum · v + rate · g;  w ← w - v``.
 
-    The rate stands inside ``v``, unlike in torch: when it changes, what was gathered before keeps its old rate.
+    The rate is inside ``v``, unlike in torch: when it changes, earlier gradients keep their old rate.
     """
 
     def _compute(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
