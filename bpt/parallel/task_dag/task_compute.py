@@ -49,7 +49,7 @@ class TaskDagCompute(Compute):
         self.inner: int = pb.InnerParameter.TASK_DAG
         self.timelines: dict[tuple[int, str], Timeline] = {}
         self._net = net
-        self._place: Place = lambda top: net.typed(place(top))
+        self._place: Place = lambda top: net.precision.cast(place(top))
         self._library = LibraryCompute(net, place)
         self._plans: dict[tuple[object, ...], SegmentPlan] = {}
         share_heap()
@@ -74,7 +74,7 @@ class TaskDagCompute(Compute):
     def plan(self, segment: Segment) -> SegmentPlan:
         """Return the tasks of a segment, for the blobs' shapes as they are now."""
         net = self._net
-        key = (segment.index, net.graph, net.in_half, batches(net) if net.context.is_divided else ())
+        key = (segment.index, net.graph, net.precision.in_half, batches(net) if net.context.is_divided else ())
         if key not in self._plans:
             self._plans[key] = make_plan(net, segment, self.threads, self.grain)
         return self._plans[key]

@@ -87,7 +87,7 @@ def _time(
     by_layer.engine = layout.engine
     LOG.info("Engine: %s", layout)
 
-    meter = PeakMeter(device, net.fastest_type) if roofline is not None else None
+    meter = PeakMeter(device, net.precision.fastest_type) if roofline is not None else None
     if meter:
         LOG.info("Measuring the roofs of %s.", _unit(device))
         meter.measure()
@@ -136,7 +136,7 @@ def _log_roofline(
 
 
 def _itemsizes(net: Net) -> Itemsizes:
-    edges = tuple(net.type_of(edge.index).itemsize for edge in net.graph.edges)
+    edges = tuple(net.precision.type_of(edge.index).itemsize for edge in net.graph.edges)
     return Itemsizes(edges, net.context.precision.master.itemsize)
 
 
