@@ -34,7 +34,7 @@ class DelayedStatus(Status):
     def start(self, loss: float) -> None:
         """Start to sum over the ranks, and wait for the sum that is due."""
         self._sums = np.zeros_like(self._sums)
-        self._fill(loss, self._take())
+        self._fill(loss, self._pop_signal())
         under_way: Future[Floats] = Future()
         self._under_way.append(under_way)
         self._comm_thread.submit(partial(_sum, self._mine, self._sums, under_way), Wait())

@@ -88,18 +88,18 @@ class PlainPass:
     def forward(self, states: Sequence[MicroBatchState], grad: bool) -> None:
         (state,) = states
         bottoms = self._enter(state)
-        tops, left = self._compute.forward(self.segment, bottoms, grad)
+        tops, segment_state = self._compute.forward(self.segment, bottoms, grad)
         if grad:
-            state.segments[self.segment.index] = left
+            state.segments[self.segment.index] = segment_state
         for edge, top in tops.items():
             state.values[edge] = top
 
     def backward(self, states: Sequence[MicroBatchState], update: Update | None) -> None:
         (state,) = states
         self._net.enter(state.context)
-        left = state.segments.pop(self.segment.index)
-        starts = {edge: self._starting_diff(state, edge, top) for edge, top in left.tops.items()}
-        diffs = self._compute.backward(self.segment, left, starts, state.weights, update)
+        segment_state = state.segments.pop(self.segment.index)
+        starts = {edge: self._starting_diff(state, edge, top) for edge, top in segment_state.tops.items()}
+        diffs = self._compute.backward(self.segment, segment_state, starts, state.weights, update)
         for edge, diff in diffs.items():
             state.diffs[edge] = diff
 

@@ -62,17 +62,17 @@ class BlockPass:
         """Return the top of the slice, computed from its bottom; layers see ``context`` meanwhile."""
         self.net.enter(context)
         try:
-            tops, left = self.compute.forward(self.segment, {self.block.bottom: bottom}, self.grad)
+            tops, segment_state = self.compute.forward(self.segment, {self.block.bottom: bottom}, self.grad)
         finally:
             self.net.enter(self.state.context)
         if self.grad:
-            self.state.segments[self.segment.index] = left
+            self.state.segments[self.segment.index] = segment_state
         return tops[self.block.top]
 
     def run_back(self, diff: Tensor | None) -> Mapping[int, Tensor]:
         """Return the diff of the bottom, computed from that of the slice's top; empty if the bottom wants none."""
-        left = self.state.segments.pop(self.segment.index)
-        return self.compute.backward(self.segment, left, {self.block.top: diff}, self.state.weights)
+        segment_state = self.state.segments.pop(self.segment.index)
+        return self.compute.backward(self.segment, segment_state, {self.block.top: diff}, self.state.weights)
 
     def starting_diff(self) -> Tensor | None:
         """Return the diff that flows into the block's top from behind; ``None`` if nothing does."""

@@ -33,7 +33,7 @@ class Status:
 
     def start(self, loss: float) -> None:
         """Start to sum over the ranks; ``loss`` and ``action`` are known when the communication thread has waited."""
-        self._fill(loss, self._take() if self._world.size > 1 else SignalAction.NONE)
+        self._fill(loss, self._pop_signal() if self._world.size > 1 else SignalAction.NONE)
         self._comm_thread.submit(lambda: self._mine.Allreduce(self._sums), Wait())
 
     def forget(self) -> None:
@@ -66,7 +66,7 @@ class Status:
 
     def agree(self) -> SignalAction:
         """Return what all ranks must do now; a collective call."""
-        self._fill(0.0, self._take())
+        self._fill(0.0, self._pop_signal())
         self._world.Allreduce(self._sums)
         return self._asked()
 
@@ -78,7 +78,7 @@ class Status:
             self._signals.stopping = True
         return asked[-1] if asked else SignalAction.NONE
 
-    def _take(self) -> SignalAction:
+    def _pop_signal(self) -> SignalAction:
         self.pending = self._signals.take() if self._signals else SignalAction.NONE
         self.terminated |= self._signals is not None and self._signals.terminated
         return self.pending

@@ -42,7 +42,7 @@ class Net(nn.Module):
         filled: whether parameters get values by their fillers; if not, the caller must set them all.
 
     Attributes:
-        held: the parameters of ``graph.learnable`` that this rank holds, whole or a slice, in the same order.
+        local_params: the parameters of ``graph.learnable`` that this rank holds, whole or a slice, in the same order.
         sources_apart: layers without bottoms run by ``draw``, and ``run`` leaves them out. The samples that they make
             at once go through the other layers in micro-batches, some of them on other ranks.
         precision: which layers and blobs are in half precision.
@@ -64,7 +64,7 @@ class Net(nn.Module):
         super().__init__()
         self.graph = graph
         self.part = part
-        self.held = tuple(param for param in graph.learnable if part.holds(param))
+        self.local_params = tuple(param for param in graph.learnable if part.holds(param))
         self._pass = CurrentPass(context or PassContext())
         self.sources_apart = False
         self.layers = nn.ModuleList()
@@ -129,14 +129,14 @@ class Net(nn.Module):
         return layer
 
     @property
-    def kept(self) -> tuple[tuple[Tensor, ...], ...]:
+    def hidden_states(self) -> tuple[tuple[Tensor, ...], ...]:
         """The hidden state that each layer has for the next pass (``Layer.kept``); may be set."""
         return tuple(self.layer(node).kept for node in self.graph.nodes)
 
-    @kept.setter
-    def kept(self, states: Sequence[tuple[Tensor, ...]]) -> None:
-        for node, kept in zip(self.graph.nodes, states, strict=True):
-            self.layer(node).kept = kept
+    @hidden_states.setter
+    def hidden_states(self, states: Sequence[tuple[Tensor, ...]]) -> None:
+        for node, state in zip(self.graph.nodes, states, strict=True):
+            self.layer(node).kept = state
 
     def data_layers(self) -> dict[str, DataLayer]:
         """Return the layers that read a data set, by name."""
@@ -156,7 +156,7 @@ class Net(nn.Module):
                     f"the new input shape would change parameter {new.blob} from {old.shape} to {new.shape}"
                 )
         self.graph = graph
-        self.held = tuple(param for param in graph.learnable if self.holds(param))
+        self.local_params = tuple(param for param in graph.learnable if self.holds(param))
         for node in graph.nodes:
             self.layer(node).samples = _samples(graph, node)
 

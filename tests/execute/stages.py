@@ -142,7 +142,7 @@ def batches_of(operator: Operator) -> PipelineBatches:
 
 
 def grads_of(net: Net) -> dict[int, Tensor]:
-    grads = {param.index: net.value(param).grad for param in net.held}
+    grads = {param.index: net.value(param).grad for param in net.local_params}
     return {index: grad for index, grad in grads.items() if grad is not None}
 
 

@@ -132,7 +132,7 @@ def test_gradients_are_by_the_weights_of_the_forward_pass() -> None:
             if batch >= 0:
                 backward(operator, batch)
                 found = grads_of(net)
-                assert set(found) == {p.index for p in net.held if net.value(p).requires_grad}
+                assert set(found) == {p.index for p in net.local_params if net.value(p).requires_grad}
                 for index, grad in found.items():
                     assert torch.allclose(grad, expected[batch][index], rtol=1e-5, atol=1e-7), (now, index)
             if stage_of(operator) == 0:
@@ -147,7 +147,7 @@ def test_layers_have_their_own_parameters_again() -> None:
     def look(operator: Operator) -> None:
         net = operator.net
         forward(operator, 0)
-        for param in net.held:
+        for param in net.local_params:
             node = net.graph.nodes[param.layer]
             assert net.layer(node).blobs[param.blob] is net.value(param)
 
@@ -163,13 +163,13 @@ def test_also_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
         batches_of(operator).load_batch(LoadBatch(0))
 
         def fail(*bottoms: Tensor) -> Tensor:
-            assert layer.blobs[0] is not net.value(net.held[0])  # computes by a copy
+            assert layer.blobs[0] is not net.value(net.local_params[0])  # computes by a copy
             raise KeyError("on purpose")
 
         layer.forward = fail  # type: ignore[method-assign]
         with pytest.raises(KeyError):
             operator.forward(0, 0)
-        assert layer.blobs[0] is net.value(net.held[0])
+        assert layer.blobs[0] is net.value(net.local_params[0])
 
     run(look)
 

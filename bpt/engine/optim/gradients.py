@@ -37,7 +37,7 @@ def learnable_params(net: Net) -> list[LearnableParam]:
     """Return the parameters of ``net`` on this rank, in Caffe's order of ``learnable_params``, shared ones once."""
     return [
         LearnableParam(param_name(net.graph, param), net.value(param), param.lr_mult, param.decay_mult)
-        for param in net.held
+        for param in net.local_params
     ]
 
 

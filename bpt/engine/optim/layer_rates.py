@@ -16,7 +16,7 @@ from bpt.base.violation import Violation, check_range
 from bpt.config.optim_spec import OptimSpec
 from bpt.engine.optim.gradients import SUMMED, LearnableParam
 from bpt.engine.optim.shard_info import ShardInfo
-from bpt.engine.optim.tensor_group import Batch
+from bpt.engine.optim.tensor_group import TensorGroup
 from bpt.engine.optim.tensor_layout import flat, split
 
 LARC_POLICIES = ("scale", "clip")
@@ -40,19 +40,19 @@ class Norms(NamedTuple):
 
 
 def norms_of(
-    parameters: Sequence[LearnableParam], batch: Batch, scale: float, shard_info: ShardInfo, turbo: bool
+    parameters: Sequence[LearnableParam], group: TensorGroup, scale: float, shard_info: ShardInfo, turbo: bool
 ) -> list[Norms]:
     """Return the norms of parameters; a collective call (``ShardInfo.totals``).
 
     Args:
-        batch: their weights, gradients and first moments.
+        group: their weights, gradients and first moments.
         scale: factor of the gradients, which have not been multiplied by it yet.
         turbo: whether the norms of the velocity are needed.
     """
-    columns = [dots(batch.weights, batch.weights), dots(batch.gradients, batch.gradients)]
+    columns = [dots(group.weights, group.weights), dots(group.gradients, group.gradients)]
     if turbo:
-        velocities = batch.moments[0]
-        columns += [dots(velocities, velocities), dots(batch.gradients, velocities)]
+        velocities = group.moments[0]
+        columns += [dots(velocities, velocities), dots(group.gradients, velocities)]
     totals = summed(parameters, columns, shard_info)
     rows = ((weights, gradient, *(more or (0.0, 0.0))) for weights, gradient, *more in totals)
     return [Norms(w**0.5, abs(scale) * g**0.5, v**0.5, scale * product) for w, g, v, product in rows]

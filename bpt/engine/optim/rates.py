@@ -40,7 +40,7 @@ class Rates:
 
     Attributes:
         spec: already checked; may be set, to one of the same policy.
-        follows_loss: whether ``see`` must get the loss of each iteration before its rate is used.
+        follows_loss: whether ``observe`` must get the loss of each iteration before its rate is used.
         plateau: the state of the policy ``plateau``.
     """
 
@@ -53,7 +53,7 @@ class Rates:
     def __call__(self, iteration: int) -> float:
         return learning_rate(self.spec, iteration, self.plateau.step)
 
-    def see(self, iteration: int, loss: float) -> None:
+    def observe(self, iteration: int, loss: float) -> None:
         """Add the displayed loss of an iteration; take a step if the loss has not fallen for long enough.
 
         While the rate still rises (``rampup_interval``, ``warmup_iter``) losses do not count, as in Intel's Caffe.

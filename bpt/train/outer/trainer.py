@@ -79,14 +79,14 @@ class Trainer:
         runtime = self._runtime
         kept = self._flat.pack()  # a BatchNorm notes what it sees
         self._accuracy.take()
-        states = runtime.net.kept
+        states = runtime.net.hidden_states
         batches = iterations * runtime.plan.optim.iter_size
         for layer in self.layers:
             layer.position -= batches * layer.share.total
         for batch in range(batches):
             runtime.executor.evaluate(runtime.iteration, batch)
         self._flat.load(kept)
-        runtime.net.kept = states
+        runtime.net.hidden_states = states
 
     def tally(self) -> CorrectCount:
         """Return the predictions since the last call."""

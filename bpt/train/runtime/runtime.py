@@ -414,7 +414,7 @@ class Runtime(Closeable):
 
     def state(self) -> TrainState:
         """Return this rank's part of the state; it shares memory with the nets."""
-        graph, held = self.net.graph, self.net.held
+        graph, held = self.net.graph, self.net.local_params
         history, count = self.updater.rule.history, len(held)
         return replace(
             self._progress(self.iteration),
@@ -463,7 +463,7 @@ class Runtime(Closeable):
             raise UserError(f"the state is of random_seed {state.seed}, this run of {self.seed}: bind another to it")
         self.updater.load(state)
         starting_point.set_positions(self.nets, state.positions)
-        self.net.kept = ((),) * len(self.graph)
+        self.net.hidden_states = ((),) * len(self.graph)
         for tuned in self._all_tuned:
             if tuned.name in state.tuned:
                 tuned.load(state.tuned[tuned.name])

@@ -10,7 +10,7 @@ from torch import Tensor
 from bpt.base.violation import Violation, check_range
 from bpt.config.optim_spec import OptimSpec
 from bpt.engine.optim.rules.base import UPDATE_RULES, UpdateNumbers, UpdateRule
-from bpt.engine.optim.tensor_group import Batch
+from bpt.engine.optim.tensor_group import TensorGroup
 
 
 def no_momentum(spec: OptimSpec) -> Iterator[Violation]:
@@ -37,7 +37,7 @@ class AdaGrad(UpdateRule):
         yield from no_momentum(spec)
         yield from check_range(spec, "delta", above=0)
 
-    def _compute(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
-        (squares,) = batch.moments
-        torch._foreach_addcmul_(squares, batch.gradients, batch.gradients)
-        return scale_by_root(batch.gradients, squares, self.spec.delta, step.rate)
+    def _compute(self, group: TensorGroup, step: UpdateNumbers) -> list[Tensor]:
+        (squares,) = group.moments
+        torch._foreach_addcmul_(squares, group.gradients, group.gradients)
+        return scale_by_root(group.gradients, squares, self.spec.delta, step.rate)

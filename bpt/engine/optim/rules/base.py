@@ -24,7 +24,7 @@ from bpt.engine.optim.gradients import LearnableParam, gradient_scale, l2_norm
 from bpt.engine.optim.layer_rates import LocalRate, local_rate_of, norms_of, turned
 from bpt.engine.optim.momentum_policy import momentum_at, weight_decay_at
 from bpt.engine.optim.shard_info import ALONE
-from bpt.engine.optim.tensor_group import Batch
+from bpt.engine.optim.tensor_group import TensorGroup
 from bpt.engine.optim.tensor_layout import laid_out_like
 
 UpdatePiece = Callable[[Sequence[nn.Parameter], int, int | None], None]
@@ -144,8 +144,8 @@ class UpdateRule:
                 index, step = steps[id(value)]
                 groups.setdefault(step, []).append(index)
         for step, members in groups.items():
-            batch = self._batch(members)
-            self._change(batch if last is None else batch.rows(first, last), step)
+            group = self._group_of(members)
+            self._change(group if last is None else group.rows(first, last), step)
             self._done.update(members)
 
     def average(self, iteration: int) -> None:
@@ -212,7 +212,7 @@ class UpdateRule:
         alike = [(index, mults) for mults, group in self._groups(members) for index in group]
         indices, turbo = [index for index, _ in alike], self.spec.turbo
         parameters = [self.parameters[index] for index in indices]
-        norms = norms_of(parameters, self._batch(indices), common.scale, self.shard_info, turbo)
+        norms = norms_of(parameters, self._group_of(indices), common.scale, self.shard_info, turbo)
         for place, (index, (lr_mult, decay_mult)) in enumerate(alike):
             step = common.of(lr_mult, decay_mult)
             if lr_mult > 0:
@@ -251,16 +251,16 @@ class UpdateRule:
         yield from groups.items()
 
     def _apply(self, members: Sequence[int], step: UpdateNumbers) -> None:
-        batch = self._batch(members)
+        group = self._group_of(members)
         if self.updates is not None:
-            for index, update in zip(members, self._subtract(batch, step), strict=True):
+            for index, update in zip(members, self._subtract(group, step), strict=True):
                 self.updates[index] = update
         else:
-            self._change(batch, step)
+            self._change(group, step)
 
-    def _change(self, batch: Batch, step: UpdateNumbers) -> None:
-        if not self._fuse(batch, step):
-            for piece in batch.pieces():
+    def _change(self, group: TensorGroup, step: UpdateNumbers) -> None:
+        if not self._fuse(group, step):
+            for piece in group.pieces():
                 self._subtract(piece, step)
 
     def _settle(self, members: Sequence[int]) -> None:
@@ -269,40 +269,40 @@ class UpdateRule:
             for place in range(index, len(self.history), len(self.parameters)):
                 self.history[place] = laid_out_like(self.history[place], self.parameters[index].value.detach())
 
-    def _batch(self, members: Sequence[int]) -> Batch:
+    def _group_of(self, members: Sequence[int]) -> TensorGroup:
         self._settle(members)
         weights = [self.parameters[index].value.detach() for index in members]
         count = len(self.parameters)
         gradients = [self._gradient(index) for index in members]
         moments = tuple([self.history[m * count + index] for index in members] for m in range(self.moments))
-        return Batch(weights, gradients, moments)
+        return TensorGroup(weights, gradients, moments)
 
     def _gradient(self, index: int) -> Tensor:
         value = self.parameters[index].value
         return torch.zeros_like(value) if value.grad is None else laid_out_like(value.grad, value)
 
-    def _subtract(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
+    def _subtract(self, group: TensorGroup, step: UpdateNumbers) -> list[Tensor]:
         if step.scale != 1:
-            torch._foreach_mul_(batch.gradients, step.scale)
+            torch._foreach_mul_(group.gradients, step.scale)
         if step.decay and not self.decouples_decay:
-            torch._foreach_add_(batch.gradients, self._toward(batch), alpha=step.decay)
-        update = self._compute(batch, step)
-        torch._foreach_sub_(batch.weights, update)
+            torch._foreach_add_(group.gradients, self._toward(group), alpha=step.decay)
+        update = self._compute(group, step)
+        torch._foreach_sub_(group.weights, update)
         return update
 
-    def _toward(self, batch: Batch) -> list[Tensor]:
+    def _toward(self, group: TensorGroup) -> list[Tensor]:
         """Return the tensors of which weight decay adds a part."""
-        return batch.weights if self._l2 else list(torch._foreach_sign(batch.weights))
+        return group.weights if self._l2 else list(torch._foreach_sign(group.weights))
 
     @property
     def _l2(self) -> bool:
         return self.spec.regularization_type == "L2"
 
-    def _compute(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
+    def _compute(self, group: TensorGroup, step: UpdateNumbers) -> list[Tensor]:
         """Update the moments; return what to subtract from the weights. Gradients may be overwritten."""
         raise NotImplementedError
 
-    def _fuse(self, batch: Batch, step: UpdateNumbers) -> bool:
+    def _fuse(self, group: TensorGroup, step: UpdateNumbers) -> bool:
         """Update all, decay included, in one pass over memory; return whether torch has a kernel for that."""
         return False
 
