@@ -1,9 +1,9 @@
-"""Compute: how the layers of a segment are run, forward and backward; by torch's own threads here."""
+"""Compute: how the layers of a segment run, forward and backward; LibraryCompute uses torch's own threads."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -25,19 +25,22 @@ Start = Callable[[int, Tensor], Tensor | None]
 """The diff that flows into an edge from behind the segment, from the edge and its value."""
 
 
-class Compute(Protocol):
+class Compute(ABC):
     """Runs one segment at a time, between edges that are detached from all others.
 
     Attributes:
-        updates: whether ``backward`` has any use for an ``update``.
+        updates: whether ``backward`` calls an ``update``.
     """
 
     @property
-    def updates(self) -> bool: ...
+    def updates(self) -> bool:
+        return False
 
+    @abstractmethod
     def forward(self, segment: Segment, bottoms: Tensors, grad: bool) -> tuple[dict[int, Tensor], SegmentState]:
-        """Run ``segment`` on ``bottoms``: its outputs, detached, and what its backward needs if ``grad``."""
+        """Run ``segment`` on ``bottoms``; return its detached outputs, and what its backward needs if ``grad``."""
 
+    @abstractmethod
     def backward(
         self,
         segment: Segment,
@@ -46,38 +49,43 @@ class Compute(Protocol):
         weights: Weights,
         update: Update | None = None,
     ) -> dict[int, Tensor]:
-        """Run ``segment`` backward from ``diffs`` of its outputs; those that its inputs want. Gradients add up.
+        """Run ``segment`` backward from ``diffs`` of its outputs; return the diffs that its inputs want.
+
+        The gradients of parameters are added to their ``.grad``.
 
         Args:
             weights: copies of parameters by which the layers compute now.
-            update: may be called for parameters whose gradients are complete, which nothing needs any more as they are;
-                for those for which it is not, the caller does it.
+            update: may be called for parameters whose gradients are complete and whose values nothing needs any more.
+                The caller updates the other parameters.
         """
 
-    def joins(self, segment: Segment) -> bool:
-        """Return whether ``both`` can run it."""
+    def can_join(self, segment: Segment) -> bool:
+        """Return whether ``forward_backward`` need not run all layers forward before it runs one backward."""
+        return False
 
-    def both(
+    def forward_backward(
         self, segment: Segment, bottoms: Tensors, start: Start, update: Update | None = None
     ) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
-        """``forward`` and then ``backward``, without a stop between: the segment's outputs, and its inputs' diffs."""
+        """Run ``forward`` and then ``backward`` without a stop; return the segment's outputs, and its inputs' diffs."""
+        tops, state = self.forward(segment, bottoms, grad=True)
+        return tops, self.backward(segment, state, {edge: start(edge, tops[edge]) for edge in state.tops}, {}, update)
 
     def reset(self) -> None:
-        """The net's blobs have other shapes, or it is cut into other segments."""
+        """Drop all plans: the net's blobs have other shapes, or it is cut into other segments."""
+        return
 
     def close(self) -> None:
-        """End threads; another pass would start them again."""
+        """End threads; another pass starts them again."""
+        return
 
 
-class LibraryCompute:
-    """Autograd and the threads of torch.
+class LibraryCompute(Compute):
+    """Runs segments by autograd and the threads of torch.
 
     Args:
         place: puts what layers without bottoms make on the device, in the memory layout in use.
         keeps_graphs: a segment's backward may be repeated; costs memory.
     """
-
-    updates = False
 
     def __init__(self, net: Net, place: Place, keeps_graphs: bool = False) -> None:
         self._net = net
@@ -85,7 +93,6 @@ class LibraryCompute:
         self._keeps_graphs = keeps_graphs
 
     def forward(self, segment: Segment, bottoms: Tensors, grad: bool) -> tuple[dict[int, Tensor], SegmentState]:
-        """See Compute."""
         state = SegmentState()
         env: dict[int, Tensor] = {}
         for edge, bottom in bottoms.items():
@@ -105,7 +112,7 @@ class LibraryCompute:
         weights: Weights,
         update: Update | None = None,
     ) -> dict[int, Tensor]:
-        """See Compute. Gradients of copies go to the copies; all updates are left to the caller."""
+        """Run ``segment`` backward; the gradients of copies go to the copies, and the caller does all updates."""
         roots, grads = [], []
         for edge, top in state.tops.items():
             diff = diffs[edge]
@@ -119,23 +126,6 @@ class LibraryCompute:
             for edge, leaf in state.leaves.items()
             if leaf.requires_grad
         }
-
-    def joins(self, segment: Segment) -> bool:
-        """See Compute: autograd runs forward first."""
-        return False
-
-    def both(
-        self, segment: Segment, bottoms: Tensors, start: Start, update: Update | None = None
-    ) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
-        """See Compute."""
-        tops, state = self.forward(segment, bottoms, grad=True)
-        return tops, self.backward(segment, state, {edge: start(edge, tops[edge]) for edge in state.tops}, {}, update)
-
-    def reset(self) -> None:
-        """See Compute."""
-
-    def close(self) -> None:
-        """See Compute."""
 
     def _differentiate(self, segment: Segment, roots: list[Tensor], grads: list[Tensor]) -> None:
         try:

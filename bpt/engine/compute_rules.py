@@ -1,4 +1,4 @@
-"""What goes together with the inner layer and with layers that are split over ranks, and what does not."""
+"""Rules of the inner layer and of layers that are split over ranks: what they can be combined with."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
 
 
 def violations_on_gpu(plan: RunPlan) -> Iterator[Violation]:
-    """Yield why a GPU cannot compute so."""
+    """Yield why a GPU cannot compute as ``plan`` says."""
     if plan.parallel_param.inner_param.engine == TASK_DAG:
         yield Violation(
             ENGINE,
@@ -45,10 +45,10 @@ def violations_on_gpu(plan: RunPlan) -> Iterator[Violation]:
 
 
 def ignored_settings(plan: RunPlan, on_gpu: bool) -> Iterator[IgnoredSetting]:
-    """Yield what is set of them that does nothing.
+    """Yield the settings of the inner layer and of split layers that have no effect.
 
     Args:
-        on_gpu: the plan's rank computes on one.
+        on_gpu: the plan's rank computes on a GPU.
     """
     parallel = plan.parallel_param
     if parallel.num_shards == 1 and plan.given(PARALLEL, "fc_param"):

@@ -1,6 +1,6 @@
 """``debug_info``: the mean size of every blob, parameter and diff, in the lines of Caffe's Net.
 
-Works on an operator that is cut into one segment a layer, so that a segment is a layer.
+The operator must be cut into one segment a layer.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ LOG = logging.getLogger("bpt")
 
 
 def _mean_size(tensor: Tensor, scale: float = 1.0) -> str:
-    """Mean absolute value, as Caffe's ``asum_data() / count()``, of what has been multiplied by ``scale``."""
+    """Return the mean absolute value divided by ``scale``, as Caffe's ``asum_data() / count()``."""
     return number(tensor.detach().float().abs().mean().item() / scale) if tensor.numel() else "0"
 
 
 def log_forward(operator: Operator, index: int) -> None:
-    """After ``Forward(index)``: data of the layer's tops and parameters."""
+    """Log the data of a layer's tops and parameters, after ``Forward(index)``."""
     graph = operator.net.graph
     node = graph.nodes[index]
     for edge in node.tops:
@@ -33,7 +33,7 @@ def log_forward(operator: Operator, index: int) -> None:
 
 
 def log_backward(operator: Operator, index: int) -> None:
-    """After ``Backward(index)``: diffs of the layer's bottoms and parameters."""
+    """Log the diffs of a layer's bottoms and parameters, after ``Backward(index)``."""
     graph = operator.net.graph
     node = graph.nodes[index]
     if not node.needs_backward:
@@ -51,7 +51,7 @@ def log_backward(operator: Operator, index: int) -> None:
 
 
 def log_totals(operator: Operator) -> None:
-    """After the whole backward pass: norms of all parameters and of their diffs."""
+    """Log the norms of all parameters and of their diffs, after the whole backward pass."""
     net = operator.net
     values, scale = [net.value(param) for param in net.graph.learnable], net.context.loss_scale
     l1 = [sum(v.detach().abs().sum().item() for v in values)]

@@ -1,4 +1,4 @@
-"""A status that is known some iterations later, so that ranks which run ahead do not wait for it."""
+"""DelayedStatus: a status that ranks know some iterations later, so that those which run ahead need not wait."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Floats = NDArray[np.float64]
 
 
 class DelayedStatus(Status):
-    """Sums losses and signals of an iteration; ``loss`` and ``action`` tell those of ``lag`` iterations ago.
+    """Sums losses and signals of an iteration; ``loss`` and ``action`` are those of ``lag`` iterations ago.
 
-    In the first ``lag`` iterations the loss is that of the first one. A signal is told once.
+    In the first ``lag`` iterations the loss is that of the first one. A signal is reported once.
     """
 
     def __init__(self, world: Communicator, signals: SignalActions | None, lag: int) -> None:
@@ -32,9 +32,9 @@ class DelayedStatus(Status):
         self._under_way: deque[Future[Floats]] = deque()
 
     def start(self, loss: float) -> None:
-        """Send off this rank's summand, and wait for what is due."""
+        """Start to sum over the ranks, and wait for the sum that is due."""
         self._sums = np.zeros_like(self._sums)
-        self._fill(loss, self._take())
+        self._fill(loss, self._pop_signal())
         under_way: Future[Floats] = Future()
         self._under_way.append(under_way)
         self._comm_thread.submit(partial(_sum, self._mine, self._sums, under_way), Wait())
@@ -46,11 +46,9 @@ class DelayedStatus(Status):
             self._under_way.popleft()
 
     def forget(self) -> None:
-        """See Status."""
         self._under_way.clear()
 
     def close(self, failed: bool = False) -> None:
-        """See Status."""
         super().close(failed)
         self._own_thread.close()
 

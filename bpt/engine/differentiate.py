@@ -1,10 +1,9 @@
-"""Backward passes from given diffs, by the engine of autograd, to which ``torch.autograd`` is a way round.
+"""Backward passes from given diffs, which call the engine of autograd directly.
 
-``torch.autograd.backward`` and ``grad`` compare the shapes of blobs and of given diffs in terms that may be symbolic,
-and for that import sympy, at the first pass: half a second, a fifth of what it takes to start training. Later they
-still cost some 50 µs a call. Shapes here are numbers, which the engine compares by itself. How it is called is not of
-torch's public interface, so it is tried first, with numbers of which the answer is known; where that fails, the public
-functions do it.
+``torch.autograd.backward`` and ``grad`` compare the shapes of blobs and of diffs in terms that may be symbolic. For
+that they import sympy at the first pass, which takes half a second: a fifth of the time to start training. Each later
+call still takes 50 µs. Shapes here are numbers, which the engine compares itself. Its call is not part of torch's
+public interface, so it is tried first on numbers with a known result. If that fails, the public functions are used.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ def add_gradients(tops: Sequence[Tensor], diffs: Sequence[Tensor], keep_graph: b
     """Add the gradients that follow from ``diffs`` of ``tops`` to the ``.grad`` of all leaves.
 
     Args:
-        keep_graph: it may be asked for again; costs memory.
+        keep_graph: the same gradients may be computed again; costs memory.
     """
-    run = engine()
+    run = autograd_engine()
     if run is None:
         torch.autograd.backward(tops, diffs, retain_graph=keep_graph)
     else:
@@ -35,15 +34,15 @@ def add_gradients(tops: Sequence[Tensor], diffs: Sequence[Tensor], keep_graph: b
 
 def gradients(tops: Sequence[Tensor], diffs: Sequence[Tensor], leaves: Sequence[Tensor]) -> Sequence[Tensor | None]:
     """Return the gradients of ``leaves`` that follow from ``diffs`` of ``tops``; ``None`` where nothing flows."""
-    run = engine()
+    run = autograd_engine()
     if run is None:
         return torch.autograd.grad(tops, leaves, diffs, allow_unused=True)
     return run(tuple(tops), tuple(diffs), False, False, tuple(leaves), allow_unreachable=True, accumulate_grad=False)
 
 
 @cache
-def engine() -> _RunBackward | None:
-    """Return how autograd's engine is called; ``None``: not in a way that is known here."""
+def autograd_engine() -> _RunBackward | None:
+    """Return the function that runs autograd's engine; ``None`` if this torch has none that is known here."""
     try:
         run: Any = torch.autograd.Variable._execution_engine.run_backward
         with torch.enable_grad():

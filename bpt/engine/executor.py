@@ -1,24 +1,26 @@
-"""The Executor: where Scheduler and Operator meet. One table from instruction to handler executes every schedule."""
+"""The Executor: one table from instruction to handler executes every schedule."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from bpt.engine import debug_info
 from bpt.engine import instructions as do
+from bpt.engine.active_batches import Handler
+from bpt.engine.batch_counter import BatchCounter
 from bpt.engine.compute import Update
 from bpt.engine.gradient_exchange import GradientExchange
-from bpt.engine.instructions import Instruction
+from bpt.engine.instructions import Instruction, InstructionBase
 from bpt.engine.operator import Operator
 from bpt.engine.scheduler import Scheduler, Synchronous
 from bpt.engine.status import Status
 from bpt.system.events.bus import EventBus
-
-Handler = Callable[[Any], None]
 
 
 class Applied(NamedTuple):
@@ -35,83 +37,166 @@ class Applied(NamedTuple):
     layers: frozenset[int] | None
 
 
-class Executor:
-    """Executes the instructions of training iterations, and of passes that are only looked at, on one rank.
+@dataclass
+class IterationState:
+    """What the handlers of one iteration, or of one pass, share.
+
+    Attributes:
+        iteration: of the solver.
+        pass_number: the number of the pass under way in its iteration; one less before the first pass.
+        loss: the sum of this rank's losses so far: float64, on the device.
+        grad: forward passes are followed by backward passes.
+        debug: log every blob and diff, in Caffe's lines.
+        loss_scale: losses are multiplied by it.
+        early: may update parameters in the backward pass that completes their gradients; ``None``: nothing may.
+        last_pass: the pass that completes the gradients.
+    """
+
+    iteration: int
+    pass_number: int
+    loss: Tensor
+    grad: bool = True
+    debug: bool = False
+    loss_scale: float = 1.0
+    early: Update | None = None
+    last_pass: int = 0
+
+    @property
+    def early_now(self) -> Update | None:
+        """What may update parameters in the pass under way."""
+        return self.early if self.pass_number == self.last_pass else None
+
+
+class PassExecutor:
+    """Executes the instructions of single passes, such as those of a test, on one rank.
 
     Args:
         operator: runs the segments.
-        exchange: sums gradients over ranks.
-        status: sums losses over ranks.
-        events: of this rank; by default of nobody's interest.
-        passes: of an iteration (iter_size).
-
-    An executor that only evaluates needs no ``exchange`` and no ``status``.
+        events: of this rank; by default nobody listens to them.
 
     Attributes:
         before: called with the iteration and an instruction before it is executed.
     """
 
+    def __init__(self, operator: Operator, events: EventBus | None = None) -> None:
+        self.operator = operator
+        self.before: Callable[[int, Instruction], object] = lambda iteration, instruction: None
+        self._events = events or EventBus()
+        self._layers_of = weakref.WeakMethod(operator.layers_of)  # whoever keeps it need not keep the net
+        self._now = IterationState(0, -1, self._no_loss())
+        self._handlers: dict[type[InstructionBase], Handler] = {
+            do.Forward: self._forward,
+            do.Backward: self._backward,
+            **operator.batches.handlers(),
+        }
+
+    def evaluate(self, iteration: int, number: int, *, grad: bool = False, debug: bool = False) -> float:
+        """Run a pass forward; return this rank's loss.
+
+        Args:
+            number: of the pass in its iteration: random numbers are those of it.
+            grad: a backward pass will follow.
+            debug: log every blob, in Caffe's lines; the operator must be cut into one segment a layer.
+        """
+        self._begin(IterationState(iteration, number - 1, self._no_loss(), grad, debug))
+        batches = self.operator.batches
+        batches.begin(iteration, self.operator.micro_batches, number)
+        for instruction in self._scheduler().forward():
+            self._execute(instruction)
+        batches.finish()
+        return float(self._now.loss.item())
+
+    def backward(self, debug: bool = False) -> None:
+        """Run the whole net backward, after ``evaluate`` with ``grad``."""
+        self._now.debug = debug
+        for segment in reversed(range(len(self.operator.segments))):
+            self._execute(do.Backward(segment))
+
+    def _no_loss(self) -> Tensor:
+        return torch.zeros((), dtype=torch.float64, device=self.operator.device)
+
+    def _scheduler(self) -> Scheduler:
+        """Return the scheduler of the net as it is cut now."""
+        return self._scheduler_of(1, False, False)
+
+    def _scheduler_of(self, passes: int, broadcasts: bool, joined: bool) -> Scheduler:
+        operator = self.operator
+        if operator.stage is not None:
+            return operator.stage.scheduler(passes, operator.micro_batches, broadcasts, operator.gathers)
+        # debug_info shows this rank's gradients, which must all be there before sums replace them.
+        return Synchronous(len(operator.segments), passes, broadcasts, not self._now.debug, joined)
+
+    def _begin(self, state: IterationState) -> None:
+        self._now = state
+        if self._events.flight:
+            self._events.flight.begin_iteration(state.iteration, self._layers_of)
+
+    def _execute(self, instruction: Instruction) -> None:
+        self.before(self._now.iteration, instruction)
+        with self._events.during(instruction, self.operator.layers_of):
+            self._handlers[type(instruction)](instruction)
+
+    # Handlers
+
+    def _forward(self, instruction: do.Forward) -> None:
+        segment, micro, now = instruction.segment, instruction.micro, self._now
+        if micro is None:
+            self._begin_pass(segment)
+        self.operator.forward(segment, micro, grad=now.grad)
+        now.loss = now.loss + self.operator.losses(segment, micro)
+        if now.debug:
+            debug_info.log_forward(self.operator, segment)
+
+    def _begin_pass(self, segment: int) -> None:
+        """Begin a pass on the whole share if this is its first segment."""
+        if segment == 0:
+            now = self._now
+            now.pass_number += 1
+            self.operator.begin_pass(now.iteration, now.pass_number, now.loss_scale)
+
+    def _backward(self, instruction: do.Backward) -> None:
+        self.operator.backward(instruction.segment, instruction.micro, self._now.early_now)
+        if self._now.debug:
+            debug_info.log_backward(self.operator, instruction.segment)
+            if not instruction.segment:
+                debug_info.log_totals(self.operator)
+
+
+class Executor(PassExecutor):
+    """Executes the instructions of training iterations on one rank.
+
+    Args:
+        operator: runs the segments.
+        exchange: sums gradients over ranks.
+        status: sums losses over ranks.
+        events: of this rank; by default nobody listens to them.
+        passes: of an iteration (iter_size).
+    """
+
     def __init__(
         self,
         operator: Operator,
-        exchange: GradientExchange | None = None,
-        status: Status | None = None,
+        exchange: GradientExchange,
+        status: Status,
         events: EventBus | None = None,
         passes: int = 1,
     ) -> None:
-        self.operator = operator
-        self.exchange = exchange
+        super().__init__(operator, events)
+        self._exchange = exchange
         self._status = status
-        self._events = events or EventBus()
         self._passes = passes
-        self._loss = torch.zeros((), dtype=torch.float64, device=operator.device)
-        self._layers_of = weakref.WeakMethod(operator.layers_of)  # who keeps it need not keep the net
-        self._total = 0.0
-        self._iteration = 0
-        self._pass = -1
-        self._grad = True
-        self._debug = False
-        self._update: Callable[[float], object] = lambda loss: None
-        self._early: Update | None = None
-        # Batches are counted from the iteration on at which the run began; iterations may be renumbered meanwhile.
-        self._batch = self._first = 0
-        self._next: int | None = None  # the iteration that goes on with the run
-        self._iterations: dict[int, int] = {}  # of batches whose gradients may be to come
+        self._batches = BatchCounter(operator.delay or 0)
         self._exchanging = False
-        self.before: Callable[[int, Instruction], object] = lambda iteration, instruction: None
-        self._handlers: Mapping[type[Instruction], Handler] = {
-            do.Broadcast: self._broadcast,
-            do.LoadBatch: self._draw,
-            do.Forward: self._forward,
-            do.Backward: self._backward,
-            do.ForwardBackward: self._both,
-            do.Send: self._send,
-            do.Recv: self._recv,
-            do.PostRecv: self._expect,
-            do.ReleaseBatch: self._retire,
+        self._loss = 0.0
+        self._update: Callable[[float], object] = lambda loss: None
+        self._handlers |= {
+            do.Broadcast: lambda instruction: exchange.broadcast(),
+            do.ForwardBackward: self._forward_backward,
             do.ExchangeGradients: self._start_exchange,
             do.Wait: self._wait,
-            do.UpdateWeights: self._apply,
-            do.Average: self._average,
+            do.UpdateWeights: self._update_weights,
+            do.Average: lambda instruction: exchange.average(),
         }
-
-    @property
-    def scheduler(self) -> Scheduler:
-        """Of the net as it is cut now."""
-        found = self._in_step
-        return self.exchange.schedule(found) if self.exchange else found
-
-    @property
-    def _in_step(self) -> Scheduler:
-        """Of replicas that do not average weights."""
-        operator, broadcasts = self.operator, self.exchange is not None and self.exchange.broadcasts
-        stage = operator.stage
-        if stage is None:
-            # To look at gradients, all must be there before sums come in their place. And who looks at blobs or times
-            # phases looks between forward and backward.
-            joined = operator.joins and not self._debug and not self._events.listens
-            return Synchronous(len(operator.segments), self._passes, broadcasts, not self._debug, joined)
-        return stage.scheduler(self._passes, operator.micro_batches, broadcasts, operator.gathers)
 
     def train(
         self,
@@ -124,8 +209,10 @@ class Executor:
         """Run the passes of one iteration, whose gradients add up, and then ``update`` with their mean loss.
 
         Args:
+            iteration: of the solver.
+            update: applies the gradients.
             debug: log every blob and diff, in Caffe's lines; the operator must be cut into one segment a layer.
-            scale: the loss scale of the batch that begins, of this number; its gradients come multiplied by it.
+            scale: returns the loss scale of the batch that begins, of this number; its gradients come multiplied by it.
             early: may update parameters before ``update`` is called, in the backward pass that completes their
                 gradients; only for one segment on one rank, in step.
 
@@ -133,62 +220,37 @@ class Executor:
             The loss of all ranks, as a mean over the passes; under ``schedule: DELAYED`` that of as many iterations ago
             as there are other stages.
         """
-        assert self._status is not None
-        self._begin(iteration, -1, grad=True, debug=debug)
-        self._update = update
-        self._early = early
-        if iteration != self._next:  # elsewhere: batches that are under way will not come back
-            self._batch = self._first = iteration
-            self._iterations.clear()
-            self.operator.forget()
+        if not self._batches.begin(iteration):
+            self.operator.batches.forget()
             self._status.forget()
-        else:
-            self._batch += 1
-        self._next = iteration + 1
-        self._iterations[self._batch] = iteration
-        self._iterations.pop(self._batch - 1 - (self.operator.delay or 0), None)
-        scheduler = self.scheduler
-        self.operator.begin(iteration, scheduler.micro_batches, loss_scale=scale(self._batch))
-        for instruction in scheduler.training(self._batch, self._first):
+        batch = self._batches.batch
+        loss_scale = scale(batch)
+        self._begin(IterationState(iteration, -1, self._no_loss(), True, debug, loss_scale, early, self._passes - 1))
+        self._update = update
+        scheduler = self._scheduler()
+        self.operator.batches.begin(iteration, scheduler.micro_batches, loss_scale=loss_scale)
+        for instruction in scheduler.training(batch, self._batches.first):
             self._execute(instruction)
-        return self._total
+        return self._loss
 
     def renumber(self, iteration: int) -> None:
-        """The run that is under way, if one is, goes on with the iteration of this number."""
-        if self._next is not None:
-            self._next = iteration
+        """Let the run that is under way, if one is, continue with the iteration of this number."""
+        self._batches.renumber(iteration)
 
     def forget(self) -> None:
-        """What comes next does not go on with what was before, whatever its number."""
-        self._next = None
+        """Let no iteration continue the run, whatever its number."""
+        self._batches.forget()
 
     def evaluate(self, iteration: int, number: int, *, grad: bool = False, debug: bool = False) -> float:
-        """Run a pass forward; returns this rank's loss.
-
-        Args:
-            number: of the pass in its iteration: random numbers are those of it.
-            grad: a backward pass will follow.
-        """
-        if self.exchange is not None and self.exchange.broadcasts:
+        if self._exchange.broadcasts:
             self._execute(do.Broadcast())
-        self._begin(iteration, number - 1, grad, debug)
-        scheduler = self.scheduler
-        self.operator.begin(iteration, self.operator.micro_batches, number)
-        for instruction in scheduler.forward():
-            self._execute(instruction)
-        self.operator.finish()
-        return float(self._loss.item())
-
-    def backward(self, debug: bool = False) -> None:
-        """Run the whole net backward, after ``evaluate`` with ``grad``."""
-        self._debug, self._early = debug, None
-        for segment in reversed(range(len(self.operator.segments))):
-            self._execute(do.Backward(segment))
+        return super().evaluate(iteration, number, grad=grad, debug=debug)
 
     def applied(self) -> list[Applied]:
         """Return the gradients that the update at the end of the last iteration applies."""
-        found = self.scheduler.applied(self._batch, self._first)
-        return [Applied(batch, self._iterations[batch], self._layers(segments)) for batch, segments in found]
+        batches = self._batches
+        found = self._scheduler().applied(batches.batch, batches.first)
+        return [Applied(batch, batches.iteration_of(batch), self._layers(segments)) for batch, segments in found]
 
     def _layers(self, segments: Sequence[int] | None) -> frozenset[int] | None:
         if segments is None:
@@ -196,89 +258,30 @@ class Executor:
         spans = [self.operator.segments[index] for index in segments]
         return frozenset(layer for segment in spans for layer in range(segment.start, segment.end))
 
-    def _begin(self, iteration: int, number: int, grad: bool, debug: bool) -> None:
-        self._iteration, self._pass, self._grad, self._debug = iteration, number, grad, debug
-        self._loss = torch.zeros((), dtype=torch.float64, device=self.operator.device)
-        if self._events.flight:
-            self._events.flight.begin_iteration(iteration, self._layers_of)
-
-    def _execute(self, instruction: Instruction) -> None:
-        self.before(self._iteration, instruction)
-        with self._events.during(instruction, self.operator.layers_of):
-            self._handlers[type(instruction)](instruction)
+    def _scheduler(self) -> Scheduler:
+        # Whoever looks at blobs, or times phases, does so between forward and backward.
+        joined = not (self._now.debug or self._events.listens) and self.operator.can_join
+        return self._exchange.schedule(self._scheduler_of(self._passes, self._exchange.broadcasts, joined))
 
     # Handlers
 
-    def _broadcast(self, instruction: do.Broadcast) -> None:
-        assert self.exchange is not None
-        self.exchange.broadcast()
-
-    def _draw(self, instruction: do.LoadBatch) -> None:
-        self.operator.draw(instruction.micro)
-
-    def _forward(self, instruction: do.Forward) -> None:
-        segment, micro = instruction.segment, instruction.micro
-        if micro is None:
-            self._enter(segment)
-        self.operator.forward(segment, micro, grad=self._grad)
-        self._loss = self._loss + self.operator.losses(segment, micro)
-        if self._debug:
-            debug_info.log_forward(self.operator, segment)
-
-    def _enter(self, segment: int) -> None:
-        """A pass begins with its first segment."""
-        if segment == 0:
-            self._pass += 1
-            self.operator.begin_pass(self._iteration, self._pass)
-
-    @property
-    def _early_now(self) -> Update | None:
-        """What may update parameters in this pass: only the last one completes gradients."""
-        return self._early if self._pass == self._passes - 1 else None
-
-    def _both(self, instruction: do.ForwardBackward) -> None:
-        self._enter(instruction.segment)
-        self.operator.both(instruction.segment, self._early_now)
-        self._loss = self._loss + self.operator.losses(instruction.segment)
-
-    def _backward(self, instruction: do.Backward) -> None:
-        self.operator.backward(instruction.segment, instruction.micro, self._early_now)
-        if self._debug:
-            debug_info.log_backward(self.operator, instruction.segment)
-            if not instruction.segment:
-                debug_info.log_totals(self.operator)
-
-    def _send(self, instruction: do.Send) -> None:
-        self.operator.send(instruction)
-
-    def _recv(self, instruction: do.Recv) -> None:
-        self.operator.recv(instruction)
-
-    def _expect(self, instruction: do.PostRecv) -> None:
-        self.operator.expect(instruction)
-
-    def _retire(self, instruction: do.ReleaseBatch) -> None:
-        self.operator.retire(instruction.batch)
+    def _forward_backward(self, instruction: do.ForwardBackward) -> None:
+        self._begin_pass(instruction.segment)
+        self.operator.forward_backward(instruction.segment, self._now.early_now)
+        self._now.loss = self._now.loss + self.operator.losses(instruction.segment)
 
     def _start_exchange(self, instruction: do.ExchangeGradients) -> None:
-        assert self.exchange is not None
         self._exchanging = True
-        self.exchange.start(instruction.segment)
+        self._exchange.start(instruction.segment)
 
     def _wait(self, instruction: do.Wait) -> None:
-        assert self.exchange is not None and self._status is not None
-        self._status.start(self._loss.item() / self._passes)
+        self._status.start(self._now.loss.item() / self._passes)
         if instruction.in_step:
-            self.operator.finish()
+            self.operator.batches.finish()
         if self._exchanging:
-            self.exchange.wait()
+            self._exchange.wait()
             self._exchanging = False
 
-    def _apply(self, instruction: do.UpdateWeights) -> None:
-        assert self._status is not None
-        self._total = self._status.loss
-        self._update(self._total)
-
-    def _average(self, instruction: do.Average) -> None:
-        assert self.exchange is not None
-        self.exchange.average()
+    def _update_weights(self, instruction: do.UpdateWeights) -> None:
+        self._loss = self._status.loss
+        self._update(self._loss)

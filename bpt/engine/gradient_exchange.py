@@ -1,4 +1,4 @@
-"""GradientExchange: what an executor must know of how ranks agree on gradients or weights."""
+"""GradientExchange: the protocol by which an executor lets ranks agree on gradients or weights."""
 
 from __future__ import annotations
 

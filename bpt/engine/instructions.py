@@ -1,6 +1,6 @@
-"""The steps of which a rank's iteration is made. They print in a few characters: ``F0 B0 X0 W U``.
+"""The instructions of a rank's iteration, which print in a few characters: ``F0 B0 X0 W U``.
 
-In a pipeline a step is one of a micro-batch, ``F0.2``, and values (``S``, ``R``) and diffs (``s``, ``r``) travel
+In a pipeline an instruction names a micro-batch, as in ``F0.2``. Values (``S``, ``R``) and diffs (``s``, ``r``) travel
 between stages.
 """
 
@@ -11,12 +11,12 @@ from typing import Any, ClassVar, NamedTuple
 
 
 class InstructionStep(NamedTuple):
-    """What an instruction is in all micro-batches alike. Prints as the instruction without its own: `F0`, `S1`, `W`.
+    """An instruction without its micro-batch, which prints as `F0`, `S1` or `W`.
 
     Attributes:
-        kind: of instruction.
-        number: of the segment or of the transfer.
-        diff: of a transfer, whether it is that of the diff, on the way back.
+        kind: the class of the instruction.
+        number: the number of the segment or of the transfer.
+        diff: whether a transfer is that of a diff, on the way back.
     """
 
     kind: type[InstructionBase]
@@ -29,16 +29,16 @@ class InstructionStep(NamedTuple):
 
     @property
     def phase(self) -> str:
-        """As the instruction's."""
+        """The phase of the instruction."""
         return self.kind.phase
 
 
 class InstructionBase:
-    """What is alike in all instructions.
+    """The base of all instructions.
 
     Attributes:
-        letter: with which it prints.
-        phase: of an iteration (CGDP, Table 2), or "pipeline", that its time counts to.
+        letter: the letter with which it prints.
+        phase: the phase of an iteration that its time counts to (CGDP, Table 2), or "pipeline".
     """
 
     letter: ClassVar[str]
@@ -61,7 +61,7 @@ class InstructionBase:
 
 @dataclass(frozen=True)
 class Broadcast(InstructionBase, letter="C", phase="broadcast"):
-    """Take over the weights of the rank that updates them."""
+    """Receive the weights of the rank that updates them."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,9 @@ class Backward(InstructionBase, letter="B", phase="backward", number="segment"):
 
 @dataclass(frozen=True)
 class ForwardBackward(InstructionBase, letter="P", phase="backward", number="segment"):
-    """Run segment ``segment`` forward and backward, where nothing has to happen in between: what backward needs of
-    forward it waits for piece by piece. Only while nobody tells the phases apart.
+    """Run segment ``segment`` forward and backward, where nothing has to happen in between.
+
+    The backward pass waits for the forward pass piece by piece. Only while nobody times the phases.
     """
 
     segment: int
@@ -131,9 +132,9 @@ class PostRecv(InstructionBase, letter="E", phase="pipeline", number="transfer")
 
 @dataclass(frozen=True)
 class ReleaseBatch(InstructionBase, letter="T", phase="pipeline"):
-    """No instruction will name batch ``batch`` any more (``None``: none has come back); show outputs as late as losses.
+    """Release batch ``batch``, which no instruction names any more; show outputs as late as losses.
 
-    Only where batches outlive iterations; elsewhere all are over at Wait.
+    ``None``: no batch has come back yet. Only where batches outlive iterations; elsewhere Wait ends them all.
     """
 
     batch: int | None
@@ -151,9 +152,9 @@ class ExchangeGradients(InstructionBase, letter="X", phase="exchange", number="s
 
 @dataclass(frozen=True)
 class Wait(InstructionBase, letter="W", phase="exchange"):
-    """Wait until all that was started is done: gradients are those of the whole batch.
+    """Wait for all exchanges that were started; gradients are then those of the whole batch.
 
-    ``in_step``: messages between stages, too; else these stay under way from iteration to iteration.
+    ``in_step``: also wait for messages between stages, which otherwise stay under way from iteration to iteration.
     """
 
     in_step: bool = True
@@ -161,12 +162,12 @@ class Wait(InstructionBase, letter="W", phase="exchange"):
 
 @dataclass(frozen=True)
 class UpdateWeights(InstructionBase, letter="U", phase="update"):
-    """Apply the solver's update rule to the gradients that have added up, if there are any, and clear them."""
+    """Apply the solver's update rule to the gradients, if there are any, and clear them."""
 
 
 @dataclass(frozen=True)
 class Average(InstructionBase, letter="A", phase="exchange"):
-    """Take over the average of the weights of all replicas, which have updated by themselves (`exchange: LOCAL`)."""
+    """Replace the weights by their average over all replicas, which update on their own (`exchange: LOCAL`)."""
 
 
 Instruction = (

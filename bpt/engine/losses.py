@@ -13,7 +13,7 @@ from bpt.graph.layer_graph import LayerGraph
 def sum_of_losses(
     graph: LayerGraph, values: Mapping[int, Tensor], edges: Iterable[int], device: torch.device
 ) -> Tensor:
-    """The sum of those of ``edges`` that are there, each times its ``loss_weight``: a float64 scalar on the device."""
+    """Return the sum of the losses among ``edges``, each times its ``loss_weight``: a float64 scalar on the device."""
     total = torch.zeros((), dtype=torch.float64, device=device)
     for edge in edges:
         weight = graph.edges[edge].loss_weight
@@ -27,13 +27,13 @@ def starting_diff(
 ) -> Tensor | None:
     """Return the diff that flows into ``edge`` from behind; ``None`` if nothing does.
 
-    A loss starts with its weight. What a later segment hands back is added to it, as it would be if that layer stood in
-    this segment; what a caller has set for an output replaces it.
+    A loss starts with its weight. The diff that a later segment hands back is added to it. The diff that a caller has
+    set for an output replaces it.
 
     Args:
         top: the edge's value, which a loss must have.
-        behind: what a later segment has handed back, or a caller has set.
-        scale: losses, and what a caller has set, are multiplied by it.
+        behind: the diff that a later segment has handed back, or a caller has set.
+        scale: losses, and the diffs that a caller has set, are multiplied by it.
     """
     info = graph.edges[edge]
     if behind is not None and info.consumer is None:

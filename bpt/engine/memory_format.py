@@ -1,7 +1,7 @@
-"""Which memory layout the blobs of a net have.
+"""The memory format of the blobs of a net.
 
-Channels-last (NHWC; NDHWC for volumes) and contiguous (NCHW, NCDHW) compute the same numbers up to rounding; which is
-faster depends on the net, the batch and the machine: see LayoutChoice.
+Channels-last (NHWC; NDHWC for volumes) and contiguous (NCHW, NCDHW) give the same numbers up to rounding. Which one is
+faster depends on the net, the batch and the machine; MemoryFormatChoice measures it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bpt.nn.kernels.channels_last import FORMATS, channels_last
 
 
 def laid_out(tensor: Tensor, engine: int) -> Tensor:
-    """``tensor`` in the layout of ``engine``; only blobs with four or five axes have a choice."""
+    """Return ``tensor`` in the memory format of ``engine``; only blobs with four or five axes have a choice."""
     if engine != pb.SolverParameter.CHANNELS_LAST or tensor.dim() not in FORMATS:
         return tensor.contiguous()
     return channels_last(tensor)
@@ -24,7 +24,7 @@ def laid_out(tensor: Tensor, engine: int) -> Tensor:
 
 @dataclass
 class MemoryFormatPlacement:
-    """Puts tensors on ``device``, in the memory layout of ``engine``, which may change between iterations."""
+    """Puts tensors on ``device``, in the memory format of ``engine``, which may change between iterations."""
 
     device: torch.device
     engine: int

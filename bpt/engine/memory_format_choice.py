@@ -1,4 +1,4 @@
-"""A choice between two ways to compute the same numbers: made by measuring, in the first iterations of training."""
+"""Choices between two ways to compute the same numbers, made by measuring the first iterations of training."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ MARGIN = 0.9  # contiguous must be faster than this, since channels-last hardly 
 WARM_UP = 2  # iterations of each candidate that do not count: memory and kernels are made ready
 
 
-class EngineChoice:
-    """Tries the candidates in turn, one an iteration, and settles on the faster.
+class MeasuredChoice:
+    """Tries two candidates in turn, one an iteration, and settles on the faster.
 
-    Every trial is an iteration of training like any other; nothing is computed twice.
+    Every trial is an iteration of training like any other, so no work is done twice.
 
     Args:
-        engine: the field of this name; anything but AUTO is settled from the start.
+        engine: the field of this name; any value except AUTO is settled from the start.
 
     Attributes:
-        engine: what to compute by now.
-        seconds: of the iterations by each candidate.
+        engine: the candidate in use.
+        seconds: the times of the iterations by each candidate.
+        settled: whether the choice is final.
     """
 
     names: ClassVar[Any]  # the protobuf enum
-    candidates: ClassVar[tuple[int, int]]  # of equally fast ones the first is taken
+    candidates: ClassVar[tuple[int, int]]  # the first is chosen if both are equally fast
     auto: ClassVar[int]
     trials: ClassVar[int]  # iterations of each candidate that count
 
@@ -38,7 +39,7 @@ class EngineChoice:
 
     @classmethod
     def _plan(cls) -> Iterator[int]:
-        """Candidates in turn: first the warm-up of each, then a, b, b, a, … so that a drift hits both alike."""
+        """Yield the candidates: the warm-up of each, then a, b, b, a, … so that a drift affects both equally."""
         first, second = cls.candidates
         for candidate in cls.candidates:
             yield from [candidate] * WARM_UP
@@ -46,7 +47,7 @@ class EngineChoice:
             yield from (first, second) if trial % 2 == 0 else (second, first)
 
     def record(self, seconds: float) -> bool:
-        """Note how long the iteration took; whether this settled the choice."""
+        """Record how long the iteration took; return whether this settled the choice."""
         if self.settled:
             return False
         self.seconds[self.engine].append(seconds)
@@ -58,7 +59,7 @@ class EngineChoice:
         return self.settled
 
     def settle(self, engine: int | None = None) -> None:
-        """Try no more: use ``engine``, or what was best so far; a choice once made stands."""
+        """Stop the trials and use ``engine``, by default the best one so far; a final choice stays."""
         if not self.settled:
             self.engine = self._best() if engine is None else engine
             self.settled = True
@@ -67,8 +68,9 @@ class EngineChoice:
         return min(self.candidates, key=self.fastest)
 
     def fastest(self, engine: int) -> float:
-        """Return seconds of the fastest iteration by this candidate after its warm-up: what others did to the machine
-        meanwhile only adds to a time. Infinite if there was none.
+        """Return the seconds of the fastest iteration by this candidate after its warm-up; infinite if there was none.
+
+        The fastest one counts, because other programs only add to a time.
         """
         return min(self.seconds[engine][WARM_UP:], default=math.inf)
 
@@ -80,11 +82,8 @@ class EngineChoice:
         return f"{name} ({times} an iteration)" if times else name
 
 
-class LayoutChoice(EngineChoice):
-    """Between contiguous blobs and those whose channels are last; see EngineChoice.
-
-    Both give the same numbers up to rounding; which is faster depends on the net, the batch and the machine.
-    """
+class MemoryFormatChoice(MeasuredChoice):
+    """The choice between contiguous blobs and blobs whose channels are last."""
 
     names = pb.SolverParameter.Engine
     candidates = (pb.SolverParameter.CONTIGUOUS, pb.SolverParameter.CHANNELS_LAST)
@@ -96,8 +95,8 @@ class LayoutChoice(EngineChoice):
         return self.candidates[0] if contiguous < MARGIN * channels_last else self.candidates[1]
 
 
-class InnerChoice(EngineChoice):
-    """Between torch's own threads and the tasks of the inner layer; see EngineChoice."""
+class InnerChoice(MeasuredChoice):
+    """The choice between torch's own threads and the tasks of the inner layer."""
 
     names = pb.InnerParameter.Engine
     candidates = (pb.InnerParameter.LIBRARY, pb.InnerParameter.TASK_DAG)

@@ -1,4 +1,4 @@
-"""PipelineStage: what an operator and its executor must know of a rank's place in a pipeline."""
+"""PipelineStage: the protocol by which an operator and its executor use a rank's place in a pipeline."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class PipelineStage(Protocol):
         """Take note of the segments that the net is cut into."""
 
     def scheduler(self, passes: int, micro_batches: int, broadcasts: bool, gathers: Set[int]) -> Scheduler:
-        """Return what says when this stage does what.
+        """Return the scheduler of this stage.
 
         Args:
             passes: of an iteration (``iter_size``).
@@ -78,8 +78,8 @@ class PipelineStage(Protocol):
     def receive(self, transfer: Transfer, diff: bool, shape_now: ShapeNow) -> Tensor:
         """Return the first blob of a transfer that was expected; wait for it."""
 
-    def tell_rotation(self, rotation: float, micro: int) -> None:
+    def send_rotation(self, rotation: float, micro: int) -> None:
         """Send the rotation of the shares to the other stages, for the pass that begins with ``micro``."""
 
-    def learn_rotation(self) -> float:
+    def recv_rotation(self) -> float:
         """Receive the rotation of the shares of the next pass."""

@@ -1,4 +1,4 @@
-"""What passes leave for the instructions behind them: of a segment, and of all segments of a micro-batch."""
+"""The state that passes leave for later instructions, of one segment and of all segments of a micro-batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Weights = Mapping[int, nn.Parameter]
 
 @dataclass
 class SegmentState:
-    """What a segment's forward leaves for its backward: its own leaves, and what came of them."""
+    """What a segment's forward leaves for its backward: its inputs as leaves, and its outputs."""
 
     leaves: dict[int, Tensor] = field(default_factory=dict)  # input edge → detached tensor
     tops: dict[int, Tensor] = field(default_factory=dict)  # output edge → tensor with its autograd graph
@@ -28,9 +28,9 @@ class MicroBatchState:
     Attributes:
         context: of its pass.
         values: edges at the segments' borders, detached.
-        diffs: of the same.
-        segments: what their backward needs.
-        weights: the copies that it is computed by, where the net's own are updated before its backward comes.
+        diffs: the diffs of these edges.
+        segments: what the backward pass of each segment needs, by the segment's index.
+        weights: copies of the weights, if the net's own are updated before the backward pass comes.
     """
 
     context: PassContext

@@ -1,15 +1,19 @@
-"""What an operator must know of layers that are split over ranks: their blocks, and what exchanges their blobs."""
+"""SplitPass: layers that are split over ranks run on slices, whose blobs an MpiFcOperator exchanges."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
 
+from bpt.engine.compute import Compute, Update
+from bpt.engine.losses import starting_diff
 from bpt.engine.segment_state import MicroBatchState
 from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.segments import Segment
+from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 
 
@@ -39,19 +43,42 @@ class BlockPass:
     """A pass of the split layers ``block`` on this rank's slice.
 
     Attributes:
-        segment: its number.
+        net: the net, or this rank's part of it.
+        compute: runs the layers.
+        segment: the segment that the block is.
+        block: the layers.
         state: of the micro-batch.
-        run: computes the top of the slice from its bottom, in a context.
-        run_back: computes from the diff of that top what the bottom wants.
-        starting_diff: the diff that comes to the block's top from behind.
+        grad: a backward pass will follow.
     """
 
+    net: Net
+    compute: Compute
+    segment: Segment
     block: SplitBlock
-    segment: int
     state: MicroBatchState
-    run: Callable[[Tensor, PassContext], Tensor]
-    run_back: Callable[[Tensor | None], Mapping[int, Tensor]]
-    starting_diff: Callable[[], Tensor | None]
+    grad: bool
+
+    def run(self, bottom: Tensor, context: PassContext) -> Tensor:
+        """Return the top of the slice, computed from its bottom; layers see ``context`` meanwhile."""
+        self.net.enter(context)
+        try:
+            tops, segment_state = self.compute.forward(self.segment, {self.block.bottom: bottom}, self.grad)
+        finally:
+            self.net.enter(self.state.context)
+        if self.grad:
+            self.state.segments[self.segment.index] = segment_state
+        return tops[self.block.top]
+
+    def run_back(self, diff: Tensor | None) -> Mapping[int, Tensor]:
+        """Return the diff of the bottom, computed from that of the slice's top; empty if the bottom wants none."""
+        segment_state = self.state.segments.pop(self.segment.index)
+        return self.compute.backward(self.segment, segment_state, {self.block.top: diff}, self.state.weights)
+
+    def starting_diff(self) -> Tensor | None:
+        """Return the diff that flows into the block's top from behind; ``None`` if nothing does."""
+        edge, state = self.block.top, self.state
+        top, behind = state.values.get(edge), state.diffs.get(edge)
+        return starting_diff(self.net.graph, edge, top, behind, state.context.loss_scale)
 
 
 class MpiFcOperator(Protocol):
@@ -76,3 +103,32 @@ class MpiFcOperator(Protocol):
 
     def backward(self, call: BlockPass) -> None:
         """Run a block backward: from the diff of its top to that of its bottom in ``call.state.diffs``."""
+
+
+class SplitPass:
+    """Runs this rank's slice of a block of split layers, between the exchanges of ``collectives``."""
+
+    num_states = 1
+
+    def __init__(
+        self, net: Net, compute: Compute, segment: Segment, block: SplitBlock, collectives: MpiFcOperator
+    ) -> None:
+        assert (segment.start, segment.end, segment.inputs, segment.outputs) == (
+            block.start, block.end, (block.bottom,), (block.top,)
+        )  # fmt: skip
+        self.segment = segment
+        self._net = net
+        self._compute = compute
+        self._block = block
+        self._collectives = collectives
+
+    def forward(self, states: Sequence[MicroBatchState], grad: bool) -> None:
+        self._collectives.forward(self._enter(states, grad))
+
+    def backward(self, states: Sequence[MicroBatchState], update: Update | None) -> None:
+        self._collectives.backward(self._enter(states, True))
+
+    def _enter(self, states: Sequence[MicroBatchState], grad: bool) -> BlockPass:
+        (state,) = states
+        self._net.enter(state.context)
+        return BlockPass(self._net, self._compute, self.segment, self._block, state, grad)

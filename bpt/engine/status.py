@@ -1,4 +1,4 @@
-"""What all ranks must know of an iteration before they go on: its loss, and what signals ask for."""
+"""Status: what all ranks must know of an iteration before they continue: its loss, and what signals ask for."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from bpt.engine.instructions import Wait
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.comm_thread import CommThread
 
-_ACTIONS = (SignalAction.SNAPSHOT, SignalAction.STOP)  # a later one outdoes an earlier one
+_ACTIONS = (SignalAction.SNAPSHOT, SignalAction.STOP)  # a later one overrides an earlier one
 
 
 class Status:
-    """Sums losses, and lets all ranks serve a signal that any of them has got, after the same iteration.
+    """Sums losses, and lets all ranks obey a signal to any of them after the same iteration.
 
     Args:
         world: all ranks of the run.
@@ -27,20 +27,20 @@ class Status:
         self._comm_thread = comm_thread
         self._signals = signals
         self._sums = np.zeros(3 + len(_ACTIONS))  # loss, overflow, termination, one for each action
-        self.overflow = False  # whether to tell all ranks that this one had gradients that are not finite
+        self.overflow = False  # whether this rank had gradients that are not finite, which all ranks must know
         self.pending = SignalAction.NONE  # what this rank was asked to do, while the others may not know
         self.terminated = False  # whether a stop was asked for by SIGTERM, on any rank
 
     def start(self, loss: float) -> None:
-        """Send off this rank's summand. ``loss`` and ``action`` are known when the communication thread has waited."""
-        self._fill(loss, self._take() if self._world.size > 1 else SignalAction.NONE)
+        """Start to sum over the ranks; ``loss`` and ``action`` are known when the communication thread has waited."""
+        self._fill(loss, self._pop_signal() if self._world.size > 1 else SignalAction.NONE)
         self._comm_thread.submit(lambda: self._mine.Allreduce(self._sums), Wait())
 
     def forget(self) -> None:
-        """The run goes on from elsewhere: what is on its way is of no interest. A collective call."""
+        """Drop all sums that are under way, because the run continues from elsewhere; a collective call."""
 
     def close(self, failed: bool = False) -> None:
-        """End what runs beside the solver; a collective call, unless something ``failed``."""
+        """End all communication; a collective call, unless something ``failed``."""
         if not failed:
             self._comm_thread.wait()
             self._mine.Free()
@@ -52,21 +52,21 @@ class Status:
 
     @property
     def overflown(self) -> bool:
-        """Whether any rank has told of ``overflow``."""
+        """Whether any rank has reported an ``overflow``."""
         return bool(self._sums[1])
 
     @property
     def action(self) -> SignalAction:
-        """What the solver is to do after this iteration.
+        """What the solver must do after this iteration.
 
-        Among many ranks a signal that comes during the update is served an iteration later; a rank that is alone
-        serves it at once, as Caffe does.
+        Among many ranks a signal that comes during the update takes effect an iteration later. A rank that is alone
+        obeys it at once, as Caffe does.
         """
         return self.agree() if self._world.size == 1 else self._asked()
 
     def agree(self) -> SignalAction:
-        """Return what all ranks are to do now; a collective call."""
-        self._fill(0.0, self._take())
+        """Return what all ranks must do now; a collective call."""
+        self._fill(0.0, self._pop_signal())
         self._world.Allreduce(self._sums)
         return self._asked()
 
@@ -78,7 +78,7 @@ class Status:
             self._signals.stopping = True
         return asked[-1] if asked else SignalAction.NONE
 
-    def _take(self) -> SignalAction:
+    def _pop_signal(self) -> SignalAction:
         self.pending = self._signals.take() if self._signals else SignalAction.NONE
         self.terminated |= self._signals is not None and self._signals.terminated
         return self.pending

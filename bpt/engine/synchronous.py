@@ -36,8 +36,8 @@ def synchronous(
         segments: number of segments of the net.
         iter_size: passes whose gradients add up before the update (the solver's field of this name).
         broadcast: weights are updated on one rank, and the others get them at the start of the iteration.
-        overlap: a segment's gradients are exchanged while the segments before it run backward; else after them all.
-        joined: the last segment runs forward and backward in one.
+        overlap: a segment's gradients are exchanged while the segments before it run backward, and not after them all.
+        joined: the last segment runs forward and backward in one instruction.
     """
     if broadcast:
         yield Broadcast()

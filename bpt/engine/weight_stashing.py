@@ -1,30 +1,59 @@
-"""Weights of earlier iterations: what a stage computes by that has updated its own before a batch comes back.
+"""Weight stashing (PipeDream): a backward pass uses the weights of its forward pass.
 
 Under ``schedule: DELAYED`` (Hybrid / GABRA, Eq. 1 and 2) a batch's backward pass comes some iterations after its
-forward pass, and differentiates what that has computed, by the weights of that time (Eq. 1: all superscripts are those
-of the batch). So each batch runs by copies, whose gradients go to the weights.
+forward pass, and the stage has updated its weights meanwhile. In Eq. 1 all superscripts are those of the batch. So
+each batch runs by copies of the weights, and the gradients of these copies are added to those of the weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from torch import nn
 
-from bpt.engine.segment_state import Weights
+from bpt.engine.compute import Update
+from bpt.engine.segment_pass import SegmentPass
+from bpt.engine.segment_state import MicroBatchState, Weights
 from bpt.nn.layers.base import Layer
 from bpt.nn.net import Net
 
 
-def copied_weights(net: Net) -> Weights:
-    """Return copies of what is trained of ``net``, as it is now."""
+class StashedPass:
+    """Runs a segment, forward and backward, by the weights of the iteration in which its batch began.
+
+    Args:
+        inner: runs the segment.
+    """
+
+    def __init__(self, net: Net, inner: SegmentPass) -> None:
+        self.segment = inner.segment
+        self.num_states = inner.num_states
+        self._net = net
+        self._inner = inner
+
+    def forward(self, states: Sequence[MicroBatchState], grad: bool) -> None:
+        (state,) = states
+        if grad and not state.weights:
+            state.weights = _copy_weights(self._net)
+        with _use_weights(self._net, state.weights):
+            self._inner.forward(states, grad)
+
+    def backward(self, states: Sequence[MicroBatchState], update: Update | None) -> None:
+        (state,) = states
+        with _use_weights(self._net, state.weights):
+            self._inner.backward(states, update)
+        _add_gradients(self._net, state.weights)
+
+
+def _copy_weights(net: Net) -> Weights:
+    """Return copies of the parameters of ``net`` that are trained, as they are now."""
     return {id(value): nn.Parameter(value.detach().clone()) for value in net.parameters() if value.requires_grad}
 
 
 @contextmanager
-def use_stashed_weights(net: Net, weights: Weights) -> Iterator[None]:
-    """Let the layers compute by ``weights`` inside; by their own where there are none."""
+def _use_weights(net: Net, weights: Weights) -> Iterator[None]:
+    """Let the layers compute by ``weights`` in the scope; a parameter without a copy is used itself."""
     if not weights:
         yield
         return
@@ -39,9 +68,9 @@ def use_stashed_weights(net: Net, weights: Weights) -> Iterator[None]:
             blobs[index] = value
 
 
-def add_gradients(net: Net, weights: Weights) -> None:
+def _add_gradients(net: Net, weights: Weights) -> None:
     """Add the gradients of the copies to those of the parameters that were copied."""
-    for value in net.parameters() if weights else ():
+    for value in net.parameters():
         copy = weights.get(id(value))
         if copy is not None and copy.grad is not None:
             value.grad = copy.grad if value.grad is None else value.grad + copy.grad

@@ -125,8 +125,7 @@ def injected(kills: Kills) -> Iterator[None]:
     execute, test, snapshot = Executor._execute, tester.Tester.test, Runtime.snapshot
 
     def executing(self: Executor, instruction: Any) -> None:
-        if self._status is not None:
-            kills.come(self._status._world, self._iteration, instruction.letter)
+        kills.come(self._status._world, self._now.iteration, instruction.letter)
         execute(self, instruction)
 
     def testing(self: tester.Tester, index: int, iteration: int, averaged: bool) -> Any:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bpt.engine import differentiate
-from bpt.engine.differentiate import add_gradients, engine, gradients
+from bpt.engine.differentiate import add_gradients, autograd_engine, gradients
 
 WITHOUT_SYMPY = """
 import sys, torch
@@ -34,11 +34,11 @@ def blobs() -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
 @pytest.fixture(params=["engine", "public"])
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "public":
-        monkeypatch.setattr(differentiate, "engine", lambda: None)
+        monkeypatch.setattr(differentiate, "autograd_engine", lambda: None)
 
 
 def test_this_torch_has_the_engine_that_is_known() -> None:
-    assert engine() is not None
+    assert autograd_engine() is not None
 
 
 @pytest.mark.usefixtures("_way")
@@ -82,7 +82,7 @@ def test_an_engine_that_is_called_otherwise_is_not_used(monkeypatch: pytest.Monk
             raise AssertionError
 
     monkeypatch.setattr(torch.autograd.Variable, "_execution_engine", Other())
-    assert engine.__wrapped__() is None
+    assert autograd_engine.__wrapped__() is None
 
 
 def test_it_does_without_sympy() -> None:

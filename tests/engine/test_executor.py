@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from bpt.engine.executor import Executor
+from bpt.engine.executor import Executor, PassExecutor
 from bpt.engine.scheduler import Scheduler
 from bpt.engine.status import Status
 from bpt.system.comm.comm_thread import CommThread
@@ -34,7 +34,14 @@ class Notes:
     def begin(self, iteration: int, micro_batches: int, number: int = 0, loss_scale: float = 1.0) -> None:
         """Of pipelines."""
 
-    joins = False
+    can_join = False
+
+    @property
+    def batches(self) -> Notes:
+        return self
+
+    def handlers(self) -> dict[type, Any]:
+        return {}
 
     def schedule(self, scheduler: Scheduler) -> Scheduler:
         """An exchange that adds no instructions."""
@@ -46,7 +53,7 @@ class Notes:
     def finish(self) -> None:
         """Of pipelines."""
 
-    def begin_pass(self, iteration: int, number: int) -> None:
+    def begin_pass(self, iteration: int, number: int, loss_scale: float) -> None:
         self.now = f"{iteration}.{number}"
 
     def forward(self, segment: int, micro: int | None = None, grad: bool = True) -> None:
@@ -137,7 +144,7 @@ def test_a_pass_to_look_at_is_by_the_weights_as_they_are_now(broadcasts: bool) -
 
 def test_passes_by_themselves() -> None:
     notes: Any = Notes()
-    executor = Executor(notes)
+    executor = PassExecutor(notes)
     assert executor.evaluate(0, 0, grad=True) == 1.0
     executor.backward()
     assert [what.partition(": ")[2] for what in notes.done] == [

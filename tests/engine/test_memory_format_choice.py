@@ -7,7 +7,7 @@ import torch
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.memory_format import laid_out
-from bpt.engine.memory_format_choice import MARGIN, WARM_UP, LayoutChoice
+from bpt.engine.memory_format_choice import MARGIN, WARM_UP, MemoryFormatChoice
 from bpt.nn.kernels.channels_last import FORMATS
 
 AUTO, NCHW, NHWC = (
@@ -53,9 +53,9 @@ def test_what_lies_right_is_not_copied() -> None:
             assert laid_out(once, engine).data_ptr() == once.data_ptr()
 
 
-def run(seconds: dict[int, float]) -> tuple[LayoutChoice, list[int]]:
+def run(seconds: dict[int, float]) -> tuple[MemoryFormatChoice, list[int]]:
     """A choice told that each iteration took the ``seconds`` of its layout; the layouts in the order tried."""
-    choice, tried = LayoutChoice(AUTO), []
+    choice, tried = MemoryFormatChoice(AUTO), []
     while not choice.settled:
         tried.append(choice.engine)
         assert choice.record(seconds[choice.engine]) is choice.settled
@@ -66,7 +66,7 @@ def test_layouts_take_turns_so_that_a_drift_hits_both() -> None:
     _, tried = run({NCHW: 1.0, NHWC: 1.0})
     assert tried[: 2 * WARM_UP] == [NCHW] * WARM_UP + [NHWC] * WARM_UP
     assert tried[2 * WARM_UP :] == [NCHW, NHWC, NHWC, NCHW, NCHW, NHWC]
-    assert len(tried) == 2 * (WARM_UP + LayoutChoice.trials)
+    assert len(tried) == 2 * (WARM_UP + MemoryFormatChoice.trials)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_the_faster_is_chosen(contiguous: float, channels_last: float, chosen: i
 
 
 def test_the_warm_up_does_not_count() -> None:
-    choice = LayoutChoice(AUTO)
+    choice = MemoryFormatChoice(AUTO)
     for _ in range(2 * WARM_UP):
         choice.record(100.0 if choice.engine == NCHW else 0.001)
     while not choice.settled:
@@ -88,7 +88,7 @@ def test_the_warm_up_does_not_count() -> None:
 
 
 def test_the_fastest_trial_counts() -> None:
-    choice = LayoutChoice(AUTO)
+    choice = MemoryFormatChoice(AUTO)
     turns = {NCHW: iter([9, 9, 1, 9, 9]), NHWC: iter([9, 9, 2, 2, 2])}
     while not choice.settled:
         choice.record(next(turns[choice.engine]))
@@ -97,7 +97,7 @@ def test_the_fastest_trial_counts() -> None:
 
 @pytest.mark.parametrize("engine", [NCHW, NHWC])
 def test_what_the_solver_sets_is_not_tried(engine: int) -> None:
-    choice = LayoutChoice(engine)
+    choice = MemoryFormatChoice(engine)
     assert choice.settled
     assert not choice.record(1.0)
     choice.settle(NCHW if engine == NHWC else NHWC)
@@ -106,15 +106,15 @@ def test_what_the_solver_sets_is_not_tried(engine: int) -> None:
 
 
 def test_settling_early_takes_what_is_known_by_then() -> None:
-    choice = LayoutChoice(AUTO)
+    choice = MemoryFormatChoice(AUTO)
     choice.settle()
     assert choice.engine == NHWC  # nothing is known
-    choice = LayoutChoice(AUTO)
+    choice = MemoryFormatChoice(AUTO)
     for _ in range(2 * WARM_UP + 1):
         choice.record(1.0)
     choice.settle()
     assert choice.engine == NCHW  # the only one with a trial that counts
-    choice = LayoutChoice(AUTO)
+    choice = MemoryFormatChoice(AUTO)
     choice.settle(NCHW)  # what the resumed run had
     assert (choice.engine, choice.settled) == (NCHW, True)
 

@@ -48,7 +48,7 @@ def test_slices_are_those_of_the_whole_net(shards: int) -> None:
     whole = Net(graph, PassContext(seed=3))
     for part in parts_of(graph, shards):
         net = Net(graph, PassContext(seed=3), part=part)
-        assert net.held == graph.learnable
+        assert net.local_params == graph.learnable
         for param in graph.params:
             assert torch.equal(net.value(param), cut(whole.value(param), part, param.index))
             assert net.value(param).shape == part.shape_of(param)
@@ -71,7 +71,7 @@ def test_layers_that_are_elsewhere_have_no_parameters() -> None:
     net = Net(graph, PassContext(seed=3), part=Part(frozenset({2}), {3: BlobSlice(0, 0, 4)}))
     assert [type(layer) is RemoteLayer for layer in net.layers] == [True, True, False, True]
     assert [net.holds(param) for param in graph.params] == [False, False, True, True]
-    assert net.held == graph.params[2:]
+    assert net.local_params == graph.params[2:]
     assert [tuple(parameter.shape) for parameter in net.parameters()] == [(5, 7), (4,)]
     assert list(net.values_by_name()) == [("b", 0), ("b", 1)]
     assert [param.name for param in learnable_params(net)] == ["b/0", "b/1"]
@@ -136,7 +136,7 @@ def test_reshape_keeps_the_part() -> None:
     assert net.layer(graph.nodes[1]).samples == 4
     again = graph_of(NET, input_shapes={"x": (9, 3)})
     net.reshape(again)
-    assert net.held == again.learnable
+    assert net.local_params == again.learnable
     assert net.layer(graph.nodes[1]).samples == 9
 
 

@@ -78,4 +78,4 @@ def net_of(parallel: Parallel, text: str = NET, seed: int = 0) -> Net:
 
 
 def named(net: Net) -> dict[str, torch.nn.Parameter]:
-    return {f"{net.graph.nodes[p.layer].name}/{p.blob}": net.value(p) for p in net.held}
+    return {f"{net.graph.nodes[p.layer].name}/{p.blob}": net.value(p) for p in net.local_params}

@@ -164,7 +164,7 @@ class Job:
                 operator.forward(index, grad=self.is_training)
             for index in reversed(range(len(operator.segments))) if self.is_training else ():
                 operator.backward(index)
-        grads = {p.index: net.value(p).grad for p in net.held}
+        grads = {p.index: net.value(p).grad for p in net.local_params}
         return Result(
             operator.loss().cpu(),
             {edge: value.cpu() for edge, value in operator.values.items()},

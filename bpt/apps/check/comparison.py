@@ -209,7 +209,7 @@ def _note(gradients: dict[Blob, Tensor], runtime: Runtime) -> None:
     """Note the whole gradients of the first iteration."""
     if not runtime.iteration:
         net = runtime.net
-        values = {blob_of(net.graph, param): net.value(param) for param in net.held}
+        values = {blob_of(net.graph, param): net.value(param) for param in net.local_params}
         own = {blob: torch.zeros_like(v) if v.grad is None else v.grad for blob, v in values.items()}
         gradients.update(_whole(runtime, own))
 

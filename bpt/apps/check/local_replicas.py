@@ -182,7 +182,7 @@ def _staging(plan: RunPlan, run: LocalRun, learner: LocalReplica) -> Staging | N
 @torch.no_grad()
 def _scale(runtime: Runtime, part: float, loss: float) -> None:
     """Let gradients be those of the mean loss of the samples of a learner."""
-    for value in map(runtime.net.value, runtime.net.held):
+    for value in map(runtime.net.value, runtime.net.local_params):
         if value.grad is not None and part:
             value.grad /= part
 
@@ -191,7 +191,7 @@ def _scale(runtime: Runtime, part: float, loss: float) -> None:
 def _average(runtimes: Sequence[Runtime], parts: Sequence[float], momentum: int) -> None:
     optim, nets = runtimes[0].plan.optim, [runtime.net for runtime in runtimes]
     states = [runtime.state() for runtime in runtimes]
-    for param in nets[0].held:
+    for param in nets[0].local_params:
         if not nets[0].value(param).requires_grad:
             continue
         _mix([net.value(param) for net in nets], parts)

@@ -109,7 +109,7 @@ class Module(nn.Module):
     def __reduce__(self) -> tuple[Callable[..., Module], tuple[object, ...], tuple[dict[str, Any], ModuleState]]:
         (net,) = self._net
         clock = net.context.seed, net.context.iteration, net.context.pass_number
-        numbers = net.context.precision, net.multiplying_in_half()
+        numbers = net.context.precision, net.precision.layers_in_half()
         own: dict[str, Any] = self.__getstate__()  # type: ignore[no-untyped-call]  # torch's
         layers = set(net.layers)
         own["_modules"] = {name: child for name, child in self._modules.items() if child not in layers}
@@ -150,7 +150,7 @@ def _unpickled(
     half: Collection[str] = (),
 ) -> Module:
     net = made_again(plan, values, PassContext(seed, precision, iteration, number))
-    net.compute_in_half(half)
+    net.precision.compute_in_half(half)
     return kind(net, plan)
 
 

@@ -145,7 +145,7 @@ class BlobOperator(Operator):
         if tops and self.whole.fits:
             self._samples = samples
             for node in filter(lambda node: node.bottoms, graph.nodes):
-                self.outcome.segments.pop(node.index, None)
+                self.batches.outcome.segments.pop(node.index, None)
             for edge, tensor in (*made.items(), *tops.items()):
                 self.values[edge] = tensor
         else:  # blobs of other shapes than the graph's, which layers tell; or that Caffe has apart, or as one
@@ -218,16 +218,16 @@ class BlobOperator(Operator):
 
     def _backward(self, index: int, micro: int | None, update: Update | None) -> None:
         self.look_inside()
-        if index not in self.outcome.segments:
+        if index not in self.batches.outcome.segments:
             self._prepare_backward(index)
         if self.net.graph.nodes[index].type == "Python":  # its code may do more than to hand diffs on
             for edge in self.net.graph.nodes[index].tops:
                 self.diff(edge)
-        state = self.outcome.segments[index]
+        state = self.batches.outcome.segments[index]
         for leaf in state.leaves.values():
             leaf.grad = None
         super().backward(index, micro, update)
-        self.outcome.segments[index] = state  # for the next time
+        self.batches.outcome.segments[index] = state  # for the next time
 
     def _prepare_backward(self, index: int) -> None:
         """Run the layer forward from what the blobs hold, so that it can run backward, as Caffe's layers do.
@@ -253,7 +253,7 @@ class BlobOperator(Operator):
         """Forget what a backward pass needs of the last forward pass, because parameters have changed."""
         if self.whole is not None:
             self.whole.forget()
-        self.outcome.segments.clear()
+        self.batches.outcome.segments.clear()
 
     def forget_blobs(self, fitted: int = -1) -> None:
         """Forget all blobs except the data of the net's inputs, because the shapes have changed.

@@ -62,7 +62,7 @@ class WholePass:
     def _planned(self, keep: Collection[int]) -> tuple[FusionStep, ...]:
         net = self._net
         layers = [net.layer(node) for node in net.graph.nodes]
-        steps = plan_steps(net.graph, layers, range(len(layers)), keep, net.in_half, grad=False, fixed=True)
+        steps = plan_steps(net.graph, layers, range(len(layers)), keep, net.precision.in_half, grad=False, fixed=True)
         return tuple(step for step in steps if step.nodes[0].bottoms)
 
 

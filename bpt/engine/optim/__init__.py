@@ -1,1 +1,1 @@
-"""How weights follow from gradients: update rules, learning-rate policies, gradients."""
+"""Optimizers: update rules, learning-rate policies, gradients."""

@@ -1,8 +1,8 @@
 """The average of the weights over iterations: a moving one (EMA), or the plain mean of many (SWA).
 
-It generalises better than the last weights ("Averaging Weights Leads to Wider Optima", Izmailov et al., 2018). All
-blobs are averaged, statistics of a BatchNorm too. It lies among the moments, as one more tensor of each blob, so
-slices, snapshots and ranks that are lost are cared for as theirs are.
+The average generalises better than the last weights ("Averaging Weights Leads to Wider Optima", Izmailov et al., 2018).
+All blobs are averaged, also the statistics of a BatchNorm. The average is one more tensor among the moments of each
+blob, so slices, snapshots and lost ranks are handled as those of moments.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ def num_averaged(spec: AverageSpec, iteration: int) -> int:
 
 
 def is_due(spec: AverageSpec, iteration: int) -> bool:
-    """Return whether the weights after so many iterations come into the average."""
+    """Return whether the average includes the weights after so many iterations."""
     return iteration >= spec.start and (iteration - spec.start) % spec.interval == 0
 
 
 @torch.no_grad()
 def update_average(spec: AverageSpec, averages: Sequence[Tensor], weights: Sequence[Tensor], iteration: int) -> None:
-    """Let the weights after so many iterations, which are due, come into the average.
+    """Add the weights after so many iterations, which are due, to the average.
 
-    The first ones are the average. Of EMA, ``average ← decay · average + (1 - decay) · weights`` from then on; of SWA
-    the n-th ones have the weight 1/n. (torch: AveragedModel, with get_ema_multi_avg_fn or without.)
+    The first weights are the average. From then on EMA has ``average ← decay · average + (1 - decay) · weights``, and
+    SWA gives the n-th weights the weight 1/n (torch: AveragedModel, with get_ema_multi_avg_fn or without).
     """
     number = num_averaged(spec, iteration)
     if number == 1 or not averages:
@@ -43,7 +43,7 @@ def update_average(spec: AverageSpec, averages: Sequence[Tensor], weights: Seque
 
 
 def violations(spec: OptimSpec) -> Iterator[Violation]:
-    """Yield what of the settings makes no sense."""
+    """Yield which of the settings make no sense."""
     if spec.averages:
         yield from check_range(spec.average_param, "decay", "average_param", least=0, below=1)
         for field in ("start", "interval"):

@@ -1,4 +1,4 @@
-"""The parameters that a solver trains, and what happens to all their gradients together."""
+"""The parameters that a solver trains, and the norm and the scale of all their gradients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SUMMED = 2**16  # elements that are added up in float32, which loses less than o
 class LearnableParam:
     """A parameter blob as a solver sees it: its values with their ``.grad``, and its factors.
 
-    ``name`` is that of its layer and its number among the layer's blobs: ``conv1/0``.
+    ``name`` is the name of its layer and its number among the layer's blobs: ``conv1/0``.
     """
 
     name: str
@@ -34,22 +34,22 @@ class LearnableParam:
 
 
 def learnable_params(net: Net) -> list[LearnableParam]:
-    """The parameters of ``net`` that this rank holds, in Caffe's order of ``learnable_params``, shared ones once."""
+    """Return the parameters of ``net`` on this rank, in Caffe's order of ``learnable_params``, shared ones once."""
     return [
         LearnableParam(param_name(net.graph, param), net.value(param), param.lr_mult, param.decay_mult)
-        for param in net.held
+        for param in net.local_params
     ]
 
 
 def param_name(graph: LayerGraph, param: Param) -> str:
-    """Return its layer's name, and its number among the layer's blobs: ``conv1/0``."""
+    """Return the name of a parameter's layer, and its number among the layer's blobs: ``conv1/0``."""
     return f"{graph.nodes[param.layer].name}/{param.blob}"
 
 
 def l2_norm(tensors: Sequence[Tensor]) -> float:
     """Return the L2 norm of all elements of ``tensors`` together.
 
-    On a CPU in pieces: torch adds up in float32, which over the weights of a large layer costs 3 digits.
+    A CPU sums pieces, since torch adds up in float32, which costs 3 digits over the weights of a large layer.
     """
     if not tensors:
         return 0.0
@@ -60,11 +60,11 @@ def l2_norm(tensors: Sequence[Tensor]) -> float:
 def gradient_scale(norm: Callable[[], float], spec: OptimSpec) -> float:
     """Return the factor by which the solver multiplies every gradient before weight decay.
 
-    First ``clip_gradients``: if the L2 norm of all gradients, still summed over the ``iter_size`` passes, is
-    larger, it is scaled down to it, which is logged in Caffe's words. Then the division by ``iter_size``.
+    If the L2 norm of all gradients, still summed over the ``iter_size`` passes, is above ``clip_gradients``, it is
+    scaled down to that, which is logged in Caffe's words. Then gradients are divided by ``iter_size``.
 
     Args:
-        norm: tells the L2 norm; asked only if need be.
+        norm: returns the L2 norm; called only if it is needed.
     """
     scale = 1 / spec.iter_size
     if spec.clip_gradients >= 0:

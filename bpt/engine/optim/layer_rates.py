@@ -16,16 +16,16 @@ from bpt.base.violation import Violation, check_range
 from bpt.config.optim_spec import OptimSpec
 from bpt.engine.optim.gradients import SUMMED, LearnableParam
 from bpt.engine.optim.shard_info import ShardInfo
-from bpt.engine.optim.tensor_group import Batch
+from bpt.engine.optim.tensor_group import TensorGroup
 from bpt.engine.optim.tensor_layout import flat, split
 
 LARC_POLICIES = ("scale", "clip")
 RULES = ("SGD", "Nesterov")
-KEPT, TURN = 0.95, 0.9  # larc_turbo: how much of the past correlation stays, and how much of it a rate may lose
+CORRELATION_DECAY, MAX_TURN = 0.95, 0.9  # larc_turbo: the weight of past correlations; what a rate may lose
 
 
 class Norms(NamedTuple):
-    """Of one parameter blob: of its weights, of its gradient, of its velocity, and the product of the latter two."""
+    """The norms of a blob's weights, gradient and velocity, and the product of the latter two."""
 
     weights: float
     gradient: float
@@ -40,19 +40,19 @@ class Norms(NamedTuple):
 
 
 def norms_of(
-    parameters: Sequence[LearnableParam], batch: Batch, scale: float, shard_info: ShardInfo, turbo: bool
+    parameters: Sequence[LearnableParam], group: TensorGroup, scale: float, shard_info: ShardInfo, turbo: bool
 ) -> list[Norms]:
-    """Return the norms of parameters; a collective call, see ``ShardInfo.totals``.
+    """Return the norms of parameters; a collective call (``ShardInfo.totals``).
 
     Args:
-        batch: their weights, gradients and first moments.
-        scale: of the gradients, which have not been multiplied by it yet.
-        turbo: also those of the velocity.
+        group: their weights, gradients and first moments.
+        scale: factor of the gradients, which have not been multiplied by it yet.
+        turbo: whether the norms of the velocity are needed.
     """
-    columns = [dots(batch.weights, batch.weights), dots(batch.gradients, batch.gradients)]
+    columns = [dots(group.weights, group.weights), dots(group.gradients, group.gradients)]
     if turbo:
-        velocities = batch.moments[0]
-        columns += [dots(velocities, velocities), dots(batch.gradients, velocities)]
+        velocities = group.moments[0]
+        columns += [dots(velocities, velocities), dots(group.gradients, velocities)]
     totals = summed(parameters, columns, shard_info)
     rows = ((weights, gradient, *(more or (0.0, 0.0))) for weights, gradient, *more in totals)
     return [Norms(w**0.5, abs(scale) * g**0.5, v**0.5, scale * product) for w, g, v, product in rows]
@@ -61,10 +61,10 @@ def norms_of(
 def summed(
     parameters: Sequence[LearnableParam], columns: Sequence[Tensor], shard_info: ShardInfo
 ) -> list[Sequence[float]]:
-    """Numbers of parameters, which add up over the ranks that hold slices of them; a collective call.
+    """Return numbers of parameters, summed over the ranks that hold slices of them; a collective call.
 
     Args:
-        columns: of each number, this rank's for each of the parameters.
+        columns: each has one number of this rank for each parameter.
     """
     rows = torch.stack(list(columns), 1).tolist()
     counted = {p.name: row for p, row in zip(parameters, rows, strict=True) if shard_info.counts(p)}
@@ -73,7 +73,7 @@ def summed(
 
 
 def dots(left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
-    """The product of each pair of tensors of one layout, float64 on the host. On a CPU in pieces, see ``l2_norm``."""
+    """Return the product of each pair of tensors of one layout, float64 on the host; in pieces, as ``l2_norm``."""
 
     def dot(a: Tensor, b: Tensor) -> Tensor:
         pairs = zip(split(a, SUMMED), split(b, SUMMED), strict=True)
@@ -84,17 +84,19 @@ def dots(left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
 
 
 LocalRate = Callable[[OptimSpec, float, float, float, Norms], float]
-"""Of the solver's settings, the learning rate, the weight decay, the momentum and the norms: a blob's rate."""
+"""A function of the settings, the learning rate, the weight decay, the momentum and the norms: a blob's rate."""
 
 
 def local_rate_of(spec: OptimSpec) -> LocalRate | None:
-    """Return what gives each blob its rate; ``None``: all have the solver's, times their ``lr_mult``."""
+    """Return the function that gives each blob its rate; ``None``: all have the solver's, times ``lr_mult``."""
     return larc if spec.larc else lars if spec.local_lr_auto else None
 
 
 def larc(spec: OptimSpec, rate: float, decay: float, momentum: float, norms: Norms) -> float:
-    """With r = (1 - momentum) · ``larc_eta`` · ‖w‖ / ‖g‖, or 1 if one of the norms is 0: ``rate · r`` by the policy
-    scale, ``min(rate, r)`` by clip. The gradient g is without weight decay.
+    """Return LARC's rate: ``rate · r`` by the policy scale, ``min(rate, r)`` by the policy clip.
+
+    Here r is (1 - momentum) · ``larc_eta`` · ‖w‖ / ‖g‖, or 1 if one of the norms is 0. The gradient g is without weight
+    decay.
     """
     local = 1.0
     if norms.weights and norms.gradient:
@@ -103,7 +105,7 @@ def larc(spec: OptimSpec, rate: float, decay: float, momentum: float, norms: Nor
 
 
 def lars(spec: OptimSpec, rate: float, decay: float, momentum: float, norms: Norms) -> float:
-    """``rate · local_gw_ratio · ‖w‖ / (‖g‖ + weight_decay · ‖w‖)``, or the rate if one of the norms is 0."""
+    """Return ``rate · local_gw_ratio · ‖w‖ / (‖g‖ + weight_decay · ‖w‖)``, or the rate if one of the norms is 0."""
     if not (norms.weights and norms.gradient):
         return rate
     return rate * spec.local_gw_ratio * norms.weights / (norms.gradient + decay * norms.weights)
@@ -111,20 +113,20 @@ def lars(spec: OptimSpec, rate: float, decay: float, momentum: float, norms: Nor
 
 @torch.no_grad()
 def turned(correlation: Tensor, norms: Norms, iteration: int) -> float:
-    """Return the factor of ``larc_turbo``: a rate is lower while gradients go on in the direction of the velocity, and
-    higher
-    when they turn back. Nothing is known before the third iteration.
+    """Return the factor of ``larc_turbo``, which is 1 before the third iteration.
+
+    A rate is lower while gradients continue in the direction of the velocity, and higher when they turn back.
 
     Args:
-        correlation: the blob's moving average of it, of the blob's shape, so that it lies where its moments lie.
+        correlation: the moving average of the blob's correlation, in the blob's shape, as its moments.
     """
     if iteration > 1:
-        correlation.mul_(KEPT).add_((1 - KEPT) * norms.correlation)
-    return 1 - TURN * float(correlation.flatten()[0].item()) if correlation.numel() else 1.0
+        correlation.mul_(CORRELATION_DECAY).add_((1 - CORRELATION_DECAY) * norms.correlation)
+    return 1 - MAX_TURN * float(correlation.flatten()[0].item()) if correlation.numel() else 1.0
 
 
 def violations(spec: OptimSpec) -> Iterator[Violation]:
-    """Yield what of the settings makes no sense."""
+    """Yield which of the settings make no sense."""
     for field in ("larc", "local_lr_auto"):
         if getattr(spec, field) and spec.type not in RULES:
             why = f"{field} gives each blob a rate of its own for SGD and Nesterov, not {spec.type}"

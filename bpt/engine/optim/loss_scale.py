@@ -1,10 +1,9 @@
-"""LossScale: losses are multiplied by it, and gradients divided by it again, so that half precision can hold what is
-small between.
+"""LossScale: multiplies losses and divides gradients, so that half precision can hold small diffs.
 
-Diffs are products of many small numbers: float16 has none below 6e-8, and what would be below is 0 ("Mixed precision
-training", Micikevicius et al., 2018, section 3.2). By how much a net's diffs can be made larger before one is infinite
-nobody knows before, so a dynamic scale tries it out, as that paper and torch's GradScaler do. Scales are powers of two:
-products with them are exact, and in single precision a scaled run is the unscaled one, bit for bit.
+Diffs are products of many small numbers. Float16 has no number below 6e-8, so smaller ones become 0 ("Mixed precision
+training", Micikevicius et al., 2018, section 3.2). Nobody knows beforehand how large a scale may be before a diff is
+infinite. So a dynamic scale tries it out, as that paper and torch's GradScaler do. Scales are powers of two, so that
+products with them are exact: in single precision a scaled run equals the unscaled one, bit for bit.
 """
 
 from __future__ import annotations
@@ -23,26 +22,25 @@ GROWS_AFTER = 2000  # iterations
 LEAST, LARGEST = 2.0**-14, 2.0**40
 
 State = tuple[float, int]
-"""The scale, and for how many iterations all gradients have been finite by it."""
+"""The scale, and the number of iterations in which all gradients have been finite."""
 
 
 class LossScale:
-    """By what the losses of an iteration are multiplied.
+    """The factor of the losses of an iteration.
 
-    A dynamic scale is halved when a gradient is not finite, whose update is left out, and doubled after
-    ``GROWS_AFTER`` iterations without that.
+    A dynamic scale is halved when a gradient is not finite, and that update is skipped. It is doubled after
+    ``GROWS_AFTER`` iterations without such a gradient.
 
     Args:
-        start: the first one, above 0; the next power of two below is taken.
-        dynamic: whether it changes.
-        agree: whether this rank or any of those that update together with it has such a gradient; a collective call,
-            made in each iteration if ``dynamic``.
-        lag: of a pipeline whose stages run ahead of each other: so many iterations after a batch has begun its last
-            gradient, by the scale of that time, may come to be known. It is then not ``divide`` that tells what has
-            come of an iteration, but a call of ``learn`` on all ranks.
+        start: the first scale, above 0, which is rounded down to a power of two.
+        dynamic: whether the scale changes.
+        agree: returns whether any of the ranks that update together has a gradient that is not finite; a collective
+            call, made in each iteration if ``dynamic``.
+        lag: of a pipeline whose stages run ahead of each other: the iterations after which the last gradient of a
+            batch, by the scale of that time, is known. All ranks must then call ``learn``; ``divide`` does not.
 
     Attributes:
-        value: of the iteration that begins.
+        value: the scale of the iteration that begins.
     """
 
     def __init__(
@@ -57,18 +55,18 @@ class LossScale:
         self.load(None)
 
     def load(self, state: State | None) -> None:
-        """Go on from a ``state()``, or anew."""
+        """Continue from a ``state()``, or start anew for ``None``."""
         self.value, self._good = state if state and self.dynamic else (self._start, 0)
         self._old = 0  # iterations in which gradients by an earlier scale may still come to be known
         self._given.clear()
 
     def state(self) -> State | None:
-        """Return what a run that goes on takes over; ``None``: nothing changes."""
+        """Return the state for a run that continues this one; ``None`` if the scale never changes."""
         return (self.value, self._good) if self.dynamic else None
 
     def begin(self, batch: int) -> float:
         """Return the scale of the losses of an iteration; ``batch`` is its number."""
-        if batch != self._next:  # elsewhere: batches that are under way will not come back
+        if batch != self._next:  # the run continues elsewhere: batches that are under way do not come back
             self._given.clear()
         self._next = batch + 1
         self._given[batch] = self.value
@@ -77,11 +75,11 @@ class LossScale:
 
     @torch.no_grad()
     def divide(self, gradients: Sequence[Tensor], batch: int) -> bool:
-        """Make true gradients of those that have come of a batch's losses; whether all are finite.
+        """Unscale the gradients of a batch; return whether all are finite.
 
         Args:
-            gradients: that this rank has; changed in place.
-            batch: the number that ``begin`` was told.
+            gradients: the gradients on this rank, which are changed in place.
+            batch: the number that was given to ``begin``.
         """
         scale = self._given[batch]
         if not self.dynamic:
@@ -94,10 +92,10 @@ class LossScale:
         return finite
 
     def learn(self, finite: bool, iteration: int | None = None) -> None:
-        """Choose the next scale by whether all ranks' gradients were finite.
+        """Choose the next scale by whether the gradients of all ranks were finite.
 
         Args:
-            iteration: of these, for the log.
+            iteration: of these gradients, for the log.
         """
         if self._old:
             self._old -= 1
@@ -119,7 +117,7 @@ class LossScale:
 
 
 def _divided(gradients: Sequence[Tensor], scale: float) -> bool:
-    """Divide them; whether all are finite. One kernel does both."""
+    """Divide the gradients by the scale; return whether all are finite. One kernel does both."""
     if not gradients:
         return True
     device = gradients[0].device

@@ -12,13 +12,13 @@ from bpt.engine.optim.lr_policy import POLICIES, Policy, falls
 
 
 def along_cosine(start: float, end: float, part: float) -> float:
-    """From ``start``, at ``part`` 0, to ``end``, at 1, along half a cosine."""
+    """Return the value at ``part`` (0 to 1) of half a cosine from ``start`` to ``end``."""
     return end + (start - end) * (1 + math.cos(math.pi * min(max(part, 0.0), 1.0))) / 2
 
 
 @POLICIES.register("cosine")
 class Cosine(Policy):
-    """``min_lr + (base_lr - min_lr) · (1 + cos(π t / T)) / 2`` (SGDR, Loshchilov and Hutter, 2017, Eq. 5).
+    """The policy ``min_lr + (base_lr - min_lr) · (1 + cos(π t / T)) / 2`` (SGDR, Loshchilov, Hutter, 2017, Eq. 5).
 
     Without ``cosine_param { period }`` t is the iteration and T ``max_iter``; beyond, the rate stays at ``min_lr``.
     With it t counts from the last restart: the first T is ``period``, and each is ``growth`` times the one before.
@@ -30,7 +30,7 @@ class Cosine(Policy):
 
     @classmethod
     def _part(cls, spec: OptimSpec, iteration: int) -> float:
-        """T / T."""
+        """Return t / T."""
         period, growth = spec.cosine_param.period, spec.cosine_param.growth
         if not period:
             return iteration / spec.max_iter
@@ -51,11 +51,11 @@ class Cosine(Policy):
 
 @POLICIES.register("onecycle")
 class OneCycle(Policy):
-    """Up from ``base_lr / div_factor`` to ``base_lr``, then down to the start's ``1 / final_div_factor``, each along
-    half a cosine ("Super-convergence", Smith and Topin, 2018), at the iterations of torch's OneCycleLR.
+    """The 1cycle policy ("Super-convergence", Smith and Topin, 2018), at the iterations of torch's OneCycleLR.
 
-    The rate is highest at iteration ``rising · max_iter - 1``, and lowest at the last one. It goes with
-    ``momentum_policy: "onecycle"``.
+    The rate rises from ``base_lr / div_factor`` to ``base_lr``, then falls to the start's ``1 / final_div_factor``,
+    each along half a cosine. It is highest at iteration ``rising · max_iter - 1``, and lowest at the last one. It
+    is used with ``momentum_policy: "onecycle"``.
     """
 
     needs: ClassVar[Mapping[str, float | None]] = {"max_iter": 1}
@@ -82,7 +82,7 @@ def on_cycle(spec: OptimSpec, iteration: int, values: tuple[float, float, float]
 
 
 def of_cycle(spec: OptimSpec) -> Iterator[Violation]:
-    """Yield what of ``onecycle_param`` makes no sense."""
+    """Yield which numbers of ``onecycle_param`` make no sense."""
     yield from check_range(spec.onecycle_param, "rising", "onecycle_param", above=0, below=1)
     for field in ("div_factor", "final_div_factor"):
         yield from check_range(spec.onecycle_param, field, "onecycle_param", above=0)

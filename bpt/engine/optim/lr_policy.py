@@ -1,7 +1,7 @@
 """The learning rate at an iteration: Caffe's seven policies (``SGDSolver::GetLearningRate``), and how it warms up.
 
 Iterations count from 0. The rate depends on the iteration alone, so a resumed run needs no state for it;
-``current_step`` is saved because Caffe saves it. One policy follows the loss: see ``Rates``.
+``current_step`` is saved because Caffe saves it. One policy follows the loss (``Rates``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOG = logging.getLogger("bpt")
 
 
 class Policy:
-    """One ``lr_policy``. ``needs``: the fields that must be set, each with the least value that makes sense."""
+    """One ``lr_policy``; ``needs`` are the fields that must be set, each with the least value that makes sense."""
 
     needs: ClassVar[Mapping[str, float | None]] = {}
     follows_loss: ClassVar[bool] = False
@@ -38,7 +38,7 @@ class Policy:
 
     @classmethod
     def violations(cls, spec: OptimSpec) -> Iterator[Violation]:
-        """Yield what is missing or makes no sense."""
+        """Yield which fields are missing or make no sense."""
         for field, least in cls.needs.items():
             yield from _missing(spec, field)
             yield from check_range(spec, field, least=least)
@@ -54,11 +54,11 @@ POLICIES: Registry[type[Policy]] = Registry(
 
 
 def learning_rate(spec: OptimSpec, iteration: int, step: int = 0) -> float:
-    """Return the learning rate at ``iteration``, before any ``lr_mult``: the policy's, or that of the way up to
-    ``base_lr``.
+    """Return the learning rate at ``iteration``, before any ``lr_mult``.
 
-    NVIDIA's ``rampup_interval`` rises as the square of the iteration, Intel's ``warmup_iter`` in a straight line; the
-    policy then goes on as if it had been there from the start. ``min_lr`` is a floor of all (NVIDIA).
+    At first it may rise to ``base_lr``: as the square of the iteration under NVIDIA's ``rampup_interval``, in a
+    straight line under Intel's ``warmup_iter``. The policy then continues as if it had been there from the start.
+    ``min_lr`` is the lowest rate of all (NVIDIA).
 
     Args:
         step: how many steps a policy that follows the loss has taken.
@@ -73,15 +73,15 @@ def learning_rate(spec: OptimSpec, iteration: int, step: int = 0) -> float:
 
 
 def warm_rate(spec: OptimSpec, iteration: int) -> float:
-    """Return the rate on the straight way up of ``warmup_iter``."""
+    """Return the rate while it rises in a straight line for ``warmup_iter`` iterations."""
     done = max(iteration, 0) / spec.warmup_iter
     return done * spec.base_lr + (1 - done) * spec.warmup_start_lr
 
 
 def current_step(spec: OptimSpec, iteration: int) -> int:
-    """Return steps that the policies step and multistep have taken at ``iteration``; 0 for the others.
+    """Return the steps that the policies step and multistep have taken at ``iteration``; 0 for the others.
 
-    A solver state after n iterations holds the step of iteration n - 1, the last one whose rate was asked for.
+    A solver state after n iterations holds the step of iteration n - 1, the last one whose rate was used.
     """
     return POLICIES[spec.lr_policy].steps(spec, max(iteration, 0))
 
@@ -95,7 +95,7 @@ def log_step(spec: OptimSpec, iteration: int) -> None:
 def violations(spec: OptimSpec) -> Iterator[Violation]:
     """Yield why the policy cannot give a rate at any iteration.
 
-    Caffe takes a field that is not set as 0 and trains with the rate that comes of it.
+    Caffe reads a field that is not set as 0 and trains with the resulting rate.
     """
     if not spec.lr_policy:
         yield Violation(("lr_policy",), "lr_policy is not set", f"use one of {', '.join(POLICIES)}")
@@ -117,7 +117,7 @@ def violations(spec: OptimSpec) -> Iterator[Violation]:
 
 
 def falls(spec: OptimSpec) -> Iterator[Violation]:
-    """Yield a violation unless the way from ``base_lr`` to ``min_lr`` leads down."""
+    """Yield a violation if ``min_lr`` is above ``base_lr``."""
     if spec.min_lr > spec.base_lr:
         why = f'min_lr is {spec.min_lr:g}; lr_policy "{spec.lr_policy}" falls to it from base_lr, {spec.base_lr:g}'
         yield Violation(("min_lr",), why)
@@ -129,7 +129,7 @@ def _missing(spec: OptimSpec, field: str) -> Iterator[Violation]:
 
 
 def _power(base: float, exponent: float) -> float:
-    """``base ** exponent``, infinite rather than an error where a double ends, as in C."""
+    """Return ``base ** exponent``, which is infinite beyond the range of a double, as in C."""
     try:
         return math.pow(base, exponent)
     except OverflowError:
@@ -138,7 +138,7 @@ def _power(base: float, exponent: float) -> float:
 
 @POLICIES.register("fixed")
 class Fixed(Policy):
-    """``base_lr``"""
+    """The policy ``base_lr``."""
 
     @classmethod
     def rate(cls, spec: OptimSpec, iteration: int) -> float:
@@ -147,7 +147,7 @@ class Fixed(Policy):
 
 @POLICIES.register("step")
 class StepPolicy(Policy):
-    """``base_lr · gamma ^ floor(iteration / stepsize)``"""
+    """The policy ``base_lr · gamma ^ floor(iteration / stepsize)``."""
 
     needs: ClassVar[Mapping[str, float | None]] = {"gamma": 0, "stepsize": 1}
 
@@ -162,7 +162,7 @@ class StepPolicy(Policy):
 
 @POLICIES.register("multistep")
 class MultiStep(StepPolicy):
-    """``base_lr · gamma ^ (how many of stepvalue are reached)``"""
+    """The policy ``base_lr · gamma ^ (number of stepvalue that are reached)``."""
 
     needs: ClassVar[Mapping[str, float | None]] = {"gamma": 0}
 
@@ -183,7 +183,7 @@ class MultiStep(StepPolicy):
 
 @POLICIES.register("exp")
 class ExpPolicy(Policy):
-    """``base_lr · gamma ^ iteration``"""
+    """The policy ``base_lr · gamma ^ iteration``."""
 
     needs: ClassVar[Mapping[str, float | None]] = {"gamma": 0}
 
@@ -194,7 +194,7 @@ class ExpPolicy(Policy):
 
 @POLICIES.register("inv")
 class Inv(Policy):
-    """``base_lr · (1 + gamma · iteration) ^ -power``"""
+    """The policy ``base_lr · (1 + gamma · iteration) ^ -power``."""
 
     needs: ClassVar[Mapping[str, float | None]] = {"gamma": 0, "power": None}
 
@@ -205,8 +205,9 @@ class Inv(Policy):
 
 @POLICIES.register("poly")
 class Poly(Policy):
-    """``min_lr + (base_lr - min_lr) · (1 - iteration / max_iter) ^ power``, where ``min_lr`` is 0 if unset; beyond
-    ``max_iter`` it is ``min_lr``, where Caffe's may be NaN.
+    """The policy ``min_lr + (base_lr - min_lr) · (1 - iteration / max_iter) ^ power``, where ``min_lr`` is 0 if unset.
+
+    Beyond ``max_iter`` the rate is ``min_lr``, where Caffe's may be NaN.
     """
 
     needs: ClassVar[Mapping[str, float | None]] = {"power": 0, "max_iter": 1}
@@ -224,7 +225,7 @@ class Poly(Policy):
 
 @POLICIES.register("sigmoid")
 class SigmoidPolicy(Policy):
-    """``base_lr / (1 + exp(-gamma · (iteration - stepsize)))``, which rises to ``base_lr``."""
+    """The policy ``base_lr / (1 + exp(-gamma · (iteration - stepsize)))``, which rises to ``base_lr``."""
 
     needs: ClassVar[Mapping[str, float | None]] = {"gamma": 0, "stepsize": 1}
 

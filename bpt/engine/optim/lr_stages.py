@@ -12,9 +12,7 @@ from bpt.engine.optim.lr_policy import POLICIES, Policy
 
 @POLICIES.register("multifixed")
 class MultiFixed(Policy):
-    """The ``stagelr`` of the first stage whose ``stageiter``, its last iteration, is at least the iteration; beyond
-    all, that of the last stage.
-    """
+    """The policy of stages: each ``stagelr`` holds up to the iteration of its ``stageiter``, the last one for ever."""
 
     starts_from_base_lr = False
 
@@ -41,7 +39,7 @@ class MultiFixed(Policy):
 
 @POLICIES.register("plateau")
 class PlateauPolicy(Policy):
-    """``base_lr · gamma ^ (steps taken)``; see ``Plateau`` for when one is taken."""
+    """The policy ``base_lr · gamma ^ (number of steps)``, whose steps the loss decides (``Rates``)."""
 
     needs: ClassVar[Mapping[str, float | None]] = {"gamma": 0}
     follows_loss = True

@@ -15,16 +15,18 @@ DECAY_POLICIES = ("fixed", "poly")
 
 
 def momentum_at(spec: OptimSpec, iteration: int, rate: float) -> float:
-    """Return the momentum at ``iteration``::
+    """Return the momentum at ``iteration``.
+
+    ::
 
         fixed     momentum
         poly      momentum + (max_momentum - momentum) · (iteration / max_iter) ^ momentum_power
         opt       (1 - √rate / 2)², at most max_momentum, if that is set
-        onecycle  max_momentum where the cycle's rate is lowest, momentum where it is highest
+        onecycle  max_momentum when the cycle's rate is lowest, momentum when it is highest
 
     While Intel's ``warmup_iter`` lets the rate rise, SGD's momentum is multiplied by the rate over that of the
-    iteration before, which the velocity holds ("Accurate, Large Minibatch SGD", Goyal et al., 2017, remark 3). Where
-    that is 0, Intel's Caffe has NaN, and here the momentum is left alone.
+    iteration before, which the velocity holds ("Accurate, Large Minibatch SGD", Goyal et al., 2017, remark 3). If
+    that is 0, Intel's Caffe has NaN; here the momentum does not change.
 
     Args:
         rate: the learning rate.
@@ -56,7 +58,7 @@ def weight_decay_at(spec: OptimSpec, iteration: int) -> float:
 
 
 def violations(spec: OptimSpec) -> Iterator[Violation]:
-    """Yield why there is no momentum or weight decay at some iteration."""
+    """Yield why there is no momentum or weight decay at some iterations."""
     for field, known in (("momentum_policy", MOMENTUM_POLICIES), ("weight_decay_policy", DECAY_POLICIES)):
         value = getattr(spec, field)
         if value not in known:

@@ -1,7 +1,7 @@
-"""Rates: the learning rate of each iteration of a run, also where it follows the loss.
+"""Rates: the learning rate of each iteration of a run, also if it follows the loss.
 
-``lr_policy: "plateau"`` is the one policy with a state: that of Intel's Caffe and of SSD's, under their names. NVIDIA's
-declares it and refuses to run it.
+``lr_policy: "plateau"`` is the only policy with a state, which has the names of Intel's Caffe and of SSD's. NVIDIA's
+Caffe declares the policy and refuses to run it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ NO_LOSS = 1e38  # what SolverState has for a minimum that there is not yet
 
 
 class Plateau(NamedTuple):
-    """What ``plateau`` knows of the run.
+    """The state of the policy ``plateau``.
 
     Attributes:
-        step: steps taken.
-        minimum_loss: the smallest displayed loss (that is averaged over ``average_loss`` iterations).
-        last_event: the iteration of it, or of the last step if that is later.
+        step: the number of steps.
+        minimum_loss: the smallest displayed loss (the average over ``average_loss`` iterations).
+        last_event: the iteration of this loss, or of the last step if that is later.
     """
 
     step: int = 0
@@ -33,15 +33,15 @@ class Plateau(NamedTuple):
 
 
 class Rates:
-    """Called with an iteration, it gives the learning rate.
+    """A function from an iteration to its learning rate.
 
     Args:
         display: iterations between lines of the log.
 
     Attributes:
         spec: already checked; may be set, to one of the same policy.
-        follows_loss: ``see`` must be told of each iteration's loss before its rate is asked for.
-        plateau: what was seen.
+        follows_loss: whether ``observe`` must get the loss of each iteration before its rate is used.
+        plateau: the state of the policy ``plateau``.
     """
 
     def __init__(self, spec: OptimSpec, display: int = 0) -> None:
@@ -53,10 +53,10 @@ class Rates:
     def __call__(self, iteration: int) -> float:
         return learning_rate(self.spec, iteration, self.plateau.step)
 
-    def see(self, iteration: int, loss: float) -> None:
-        """The displayed loss of an iteration; takes a step if it has not fallen for long enough.
+    def observe(self, iteration: int, loss: float) -> None:
+        """Add the displayed loss of an iteration; take a step if the loss has not fallen for long enough.
 
-        While the rate still rises (``rampup_interval``, ``warmup_iter``) nothing is seen, as in Intel's Caffe.
+        While the rate still rises (``rampup_interval``, ``warmup_iter``) losses do not count, as in Intel's Caffe.
         """
         if not self.follows_loss or iteration < max(self.spec.rampup_interval, self.spec.warmup_iter):
             return
@@ -72,9 +72,9 @@ class Rates:
         self.plateau = Plateau(step, minimum, event)
 
     def state(self) -> Plateau | None:
-        """Return what a run that goes on takes over; ``None``: nothing."""
+        """Return the state for a run that continues this one; ``None`` if there is none."""
         return self.plateau if self.follows_loss else None
 
     def load(self, state: Plateau | None) -> None:
-        """Go on from a ``state()``, or anew."""
+        """Continue from a ``state()``, or start anew for ``None``."""
         self.plateau = state or Plateau()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bpt.engine.optim.gradients import LearnableParam
 
 Numbers = Mapping[str, Sequence[float]]
-"""For each of some parameters, by name, equally many numbers."""
+"""Equally many numbers of each parameter, by its name."""
 
 
 @dataclass(frozen=True)
@@ -17,12 +17,12 @@ class ShardInfo:
 
     Attributes:
         frozen: ``id`` of the parameters that another rank updates.
-        counted: ``id`` of those that this rank counts in the norm of all gradients; ``None``: all.
-        total: the sum of a number over the ranks that hold one net together; a collective call.
-        totals: the sums of numbers of parameters, and of how many each, over the ranks that hold slices of them; a
-            collective call. A rank leaves out what it does not count.
-        updates: whether any of these ranks updates anything. They all have the same answer, since an update may
-            need a ``total``.
+        counted: ``id`` of the parameters that this rank counts in the norm of all gradients; ``None``: all.
+        total: returns the sum of a number over the ranks that hold one net together; a collective call.
+        totals: returns the sums of numbers of parameters over the ranks that hold slices of them, given how many
+            numbers each has; a collective call. A rank leaves out what it does not count.
+        updates: whether any of these ranks updates anything. All have the same answer, since an update may need a
+            ``total``.
     """
 
     frozen: frozenset[int] = frozenset()

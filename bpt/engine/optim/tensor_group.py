@@ -13,17 +13,17 @@ PIECE = 2**18  # elements: a few runs of 1 MiB stay in the cache, and are worth 
 
 
 @dataclass(frozen=True)
-class Batch:
+class TensorGroup:
     """Weights, gradients and moments (as many lists as the rule has), all in the weights' order and layout."""
 
     weights: list[Tensor]
     gradients: list[Tensor]
     moments: tuple[list[Tensor], ...]
 
-    def pieces(self) -> Iterator[Batch]:
-        """Yield the same elements in batches that fit into a core's cache, so that each pass but the first runs in it.
+    def pieces(self) -> Iterator[TensorGroup]:
+        """Yield the same elements in groups that fit into a core's cache, which all passes except the first use.
 
-        On a GPU, where every operation on many tensors is a single kernel, the batch itself.
+        On a GPU, where every operation on many tensors is a single kernel, yield the group itself.
         """
         if self.weights[0].device.type != "cpu":
             yield self
@@ -42,21 +42,21 @@ class Batch:
         if small:
             yield self._pick(small)
 
-    def rows(self, first: int, last: int) -> Batch:
-        """Elements ``first`` to ``last`` of axis 0 of all tensors: views."""
+    def rows(self, first: int, last: int) -> TensorGroup:
+        """Return views of the elements ``first`` to ``last`` of axis 0 of all tensors."""
 
         def cut(tensors: list[Tensor]) -> list[Tensor]:
             return [tensor[first:last] for tensor in tensors]
 
-        return Batch(cut(self.weights), cut(self.gradients), tuple(map(cut, self.moments)))
+        return TensorGroup(cut(self.weights), cut(self.gradients), tuple(map(cut, self.moments)))
 
-    def _pick(self, indices: Sequence[int]) -> Batch:
+    def _pick(self, indices: Sequence[int]) -> TensorGroup:
         def pick(tensors: list[Tensor]) -> list[Tensor]:
             return [tensors[index] for index in indices]
 
-        return Batch(pick(self.weights), pick(self.gradients), tuple(map(pick, self.moments)))
+        return TensorGroup(pick(self.weights), pick(self.gradients), tuple(map(pick, self.moments)))
 
-    def _split(self, index: int) -> Iterator[Batch]:
+    def _split(self, index: int) -> Iterator[TensorGroup]:
         columns = (self.weights, self.gradients, *self.moments)
         for weight, gradient, *moments in zip(*(split(column[index], PIECE) for column in columns), strict=True):
-            yield Batch([weight], [gradient], tuple([moment] for moment in moments))
+            yield TensorGroup([weight], [gradient], tuple([moment] for moment in moments))

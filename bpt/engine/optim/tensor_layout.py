@@ -1,4 +1,4 @@
-"""Tensors as runs of memory: what element-wise arithmetic needs to know of a tensor's layout."""
+"""Layouts of tensors in memory, for element-wise arithmetic."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def same_layout(a: Tensor, b: Tensor) -> bool:
 
 
 def laid_out_like(tensor: Tensor, model: Tensor) -> Tensor:
-    """``tensor`` in the layout of ``model``, which has the same shape; itself if it has that layout."""
+    """Return ``tensor`` in the layout of ``model``, which has the same shape; itself if it has that layout."""
     return tensor if same_layout(tensor, model) else torch.empty_like(model).copy_(tensor)
 
 
@@ -40,7 +40,7 @@ def flat(tensor: Tensor) -> Tensor:
 
 
 def split(tensor: Tensor, size: int) -> tuple[Tensor, ...]:
-    """``tensor`` in runs of at most ``size`` elements on a CPU; a GPU takes it whole."""
+    """Return ``tensor`` in runs of at most ``size`` elements; whole on a GPU."""
     if tensor.device.type != "cpu" or tensor.numel() <= size:
         return (tensor,)
     return torch.split(flat(tensor), size)

@@ -1,4 +1,4 @@
-"""Settings of an optimizer that have no effect, since what reads them is not asked for."""
+"""Settings of an optimizer that have no effect, because another setting does not ask for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bpt.config.optim_spec import OptimSpec
 
 
 def ignored_settings(spec: OptimSpec) -> Iterator[IgnoredSetting]:
-    """Yield what is set for nothing; of fields that Caffe itself has, which its texts carry along, nothing is said."""
+    """Yield settings without an effect, except for Caffe's own fields, which its texts often contain."""
     momentum, decay = spec.momentum_policy, spec.weight_decay_policy
     readers = {
         "rampup_lr": (spec.rampup_interval > 0, "rampup_interval"),

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bpt.engine.instructions import Average, Instruction
-from bpt.engine.scheduler import Applied, Scheduler
+from bpt.engine.scheduler import AppliedBatch, Scheduler
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,6 @@ class LocalUpdates:
         """Return the instructions of a pass without a backward pass."""
         yield from self.within.forward()
 
-    def applied(self, iteration: int, first: int) -> Sequence[Applied]:
+    def applied(self, iteration: int, first: int) -> Sequence[AppliedBatch]:
         """Return the gradients that the update at the end of ``iteration`` applies."""
         return self.within.applied(iteration, first)

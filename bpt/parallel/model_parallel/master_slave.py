@@ -64,7 +64,7 @@ class MasterSlave:
     def backward(self, call: BlockPass) -> None:
         """Run a block backward, on the slaves' slices."""
         if not self._runs_backward(call.block):
-            call.state.segments.pop(call.segment, None)
+            call.state.segments.pop(call.segment.index, None)
         elif self.leads:
             self._lead_backward(call)
         else:
@@ -85,7 +85,7 @@ class MasterSlave:
         # 3: Broadcast bottom_vecs to slaves
         self._shards.Bcast(message(bottom), MASTER)
         # 4: Recv sliced_top_vecs from slaves
-        received = room(rows * block.features, self._net.type_of(block.top))
+        received = room(rows * block.features, self._net.precision.type_of(block.top))
         self._shards.Gatherv(message(received[:0]), array_of(received), sizes(rows, bounds), MASTER)
         # 5: Merge sliced_top_vecs into top_vecs
         return unpack_columns(self._arrived(received), rows, bounds)
@@ -94,7 +94,7 @@ class MasterSlave:
         """Run a slave's side of Algorithm 1."""
         rows, features = self._bottom_shape(call.block, call.state.context)
         # 7: Broadcast bottom_vecs from master
-        received = room(rows * count(features), self._net.type_of(call.block.bottom))
+        received = room(rows * count(features), self._net.precision.type_of(call.block.bottom))
         self._shards.Bcast(array_of(received), MASTER)
         bottom = self._arrived(received).view(rows, *features)
         # 8: Call Forward() on layer
@@ -124,7 +124,7 @@ class MasterSlave:
         bounds = self._bounds(call.block)
         start, stop = bounds[self._shards.rank]
         # 8: Recv sliced_top_vecs from master
-        received = room(rows * (stop - start), self._net.type_of(call.block.top))
+        received = room(rows * (stop - start), self._net.precision.type_of(call.block.top))
         self._shards.Scatterv(None, array_of(received), sizes(rows, bounds), MASTER)
         diff = self._arrived(received).view(rows, stop - start)
         # 9: Call Backward() on layer

@@ -77,7 +77,7 @@ class Peer:
     def backward(self, call: BlockPass) -> None:
         """Run a block backward, on this rank's slice for everybody's samples."""
         block, rows, diff = call.block, self._rows(call.block, call.state.context), None
-        if block.top in call.state.segments[call.segment].tops:
+        if block.top in call.state.segments[call.segment.index].tops:
             diff = call.starting_diff()
             if diff is not None and not block.keeps_slices:
                 diff = self._samples_to_slices(block, diff, rows)

@@ -93,7 +93,7 @@ class Stage:
         """Return the first blob of a transfer that was expected; waits for it."""
         return self.links.receive(*self._channel(transfer, diff)).view(shape_now(transfer.shape))
 
-    def tell_rotation(self, rotation: float, micro: int) -> None:
+    def send_rotation(self, rotation: float, micro: int) -> None:
         """Send the other stages the part of the batch by which data layers rotated the shares, for their masks.
 
         Args:
@@ -102,7 +102,7 @@ class Stage:
         for stage in range(1, self.links.stages.size):
             self.links.send(torch.tensor([rotation], dtype=torch.float64), stage, ROTATION, LoadBatch(micro))
 
-    def learn_rotation(self) -> float:
+    def recv_rotation(self) -> float:
         """Return the rotation that stage 0 sends for the next pass."""
         self.links.expect(1, 0, ROTATION, torch.float64)
         return self.links.receive(0, ROTATION).item()

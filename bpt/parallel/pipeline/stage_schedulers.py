@@ -8,7 +8,7 @@ from functools import cached_property
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.instructions import Instruction
-from bpt.engine.scheduler import LOOK, Applied, Scheduler
+from bpt.engine.scheduler import TEST_BATCH, AppliedBatch, Scheduler
 from bpt.parallel.pipeline.model import Pipeline
 from bpt.parallel.pipeline.stage_streams import Steps, applied, delayed, instructions
 
@@ -44,7 +44,7 @@ class Pipelined:
         """Return the instructions of a pass without a backward pass."""
         return forward_only(self.pipeline, self.stage)
 
-    def applied(self, iteration: int, first: int) -> Sequence[Applied]:
+    def applied(self, iteration: int, first: int) -> Sequence[AppliedBatch]:
         """Return the gradients that the update at the end of ``iteration`` applies."""
         return [(iteration, None)]
 
@@ -67,9 +67,9 @@ class Delayed:
 
     def forward(self) -> Iterator[Instruction]:
         """Return the instructions of a pass without a backward pass."""
-        return forward_only(self.pipeline, self.stage, LOOK)
+        return forward_only(self.pipeline, self.stage, TEST_BATCH)
 
-    def applied(self, iteration: int, first: int) -> Sequence[Applied]:
+    def applied(self, iteration: int, first: int) -> Sequence[AppliedBatch]:
         """Return the gradients that the update at the end of ``iteration`` applies."""
         return [(batch, block.segments) for batch, block in applied(self.pipeline, self.stage, iteration, first)]
 

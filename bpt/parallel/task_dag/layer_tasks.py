@@ -32,7 +32,7 @@ def calls_of(block: TaskBlock, draft: Draft) -> list[tuple[Call, LayerNode]]:
     for node in block.nodes:
         layer = draft.net.layer(node)
         call: Call = layer
-        if is_pointwise(layer) and not draft.net.in_half.layers[node.index]:
+        if is_pointwise(layer) and not draft.net.precision.in_half.layers[node.index]:
             call = partial(convolve, layer)
         elif isinstance(layer, ReLU) and not layer.slope and isinstance(before, Convolution):
             call = torch.relu_  # nobody else reads what the convolution has made, its own backward neither

@@ -159,7 +159,7 @@ def _own_shapes(net: Net) -> dict[int, Shape]:
 
 def _in_half(net: Net, node: LayerNode) -> bool:
     """Return whether the layer computes in half precision, or has its bottoms cast from it."""
-    return net.in_half.layers[node.index] or any(net.in_half.edges[edge] for edge in node.bottoms)
+    return net.precision.in_half.layers[node.index] or any(net.precision.in_half.edges[edge] for edge in node.bottoms)
 
 
 def _strategies(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bpt.base.malloc_settings import share_heap
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.compute import LibraryCompute, Place, Start, Update
+from bpt.engine.compute import Compute, LibraryCompute, Place, Start, Update
 from bpt.engine.segment_state import SegmentState, Weights
 from bpt.graph.segments import Segment
 from bpt.graph.transfers import wants_diff
@@ -25,7 +25,7 @@ from bpt.parallel.task_dag.task_costs import GRAIN
 from bpt.parallel.task_dag.task_dag import TaskDag, Timeline
 
 
-class TaskDagCompute:
+class TaskDagCompute(Compute):
     """Runs the layers of a segment as tasks side by side (BPT-CNN, section 4).
 
     Results are LibraryCompute's up to rounding, and the same in every run: sums have a fixed order. Segments with
@@ -49,7 +49,7 @@ class TaskDagCompute:
         self.inner: int = pb.InnerParameter.TASK_DAG
         self.timelines: dict[tuple[int, str], Timeline] = {}
         self._net = net
-        self._place: Place = lambda top: net.typed(place(top))
+        self._place: Place = lambda top: net.precision.cast(place(top))
         self._library = LibraryCompute(net, place)
         self._plans: dict[tuple[object, ...], SegmentPlan] = {}
         share_heap()
@@ -74,7 +74,7 @@ class TaskDagCompute:
     def plan(self, segment: Segment) -> SegmentPlan:
         """Return the tasks of a segment, for the blobs' shapes as they are now."""
         net = self._net
-        key = (segment.index, net.graph, net.in_half, batches(net) if net.context.is_divided else ())
+        key = (segment.index, net.graph, net.precision.in_half, batches(net) if net.context.is_divided else ())
         if key not in self._plans:
             self._plans[key] = make_plan(net, segment, self.threads, self.grain)
         return self._plans[key]
@@ -134,14 +134,14 @@ class TaskDagCompute:
         run.update = update
         run.fresh = {owner: value.grad is None for owner, value in plan.parameters.items()}
 
-    def joins(self, segment: Segment) -> bool:
-        """Return whether ``both`` can run the segment."""
+    def can_join(self, segment: Segment) -> bool:
+        """Return whether ``forward_backward`` can run the segment."""
         if self.inner == pb.InnerParameter.LIBRARY or self.threads == 1:
             return False
         plan = self.plan(segment)
         return plan.parallel and plan.both is not None
 
-    def both(
+    def forward_backward(
         self, segment: Segment, bottoms: Mapping[int, Tensor], start: Start, update: Update | None = None
     ) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
         """Run forward and backward as one DAG, without a barrier between them (BPT-CNN, section 4.2)."""

@@ -10,7 +10,7 @@ import torch
 
 from bpt.base.atomic import check_place
 from bpt.config.plan.run_plan import ParallelSpec, RunPlan
-from bpt.engine.memory_format_choice import LayoutChoice
+from bpt.engine.memory_format_choice import MemoryFormatChoice
 from bpt.graph.segments import cut
 from bpt.graph.staging import Staging
 from bpt.nn.layers.base import batch_of
@@ -49,7 +49,7 @@ def measure(plan: RunPlan, device: torch.device, iterations: int, path: str) -> 
         def update() -> object:
             return runtime.updater.rule.update(RATE, 0)
 
-        layout = LayoutChoice(alone.engine)
+        layout = MemoryFormatChoice(alone.engine)
         choose_layout(operator, layout, update)
         LOG.info("Engine: %s", layout)
         LOG.info(

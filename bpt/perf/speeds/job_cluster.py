@@ -14,7 +14,7 @@ import torch
 
 from bpt.config.plan.run_plan import RunPlan
 from bpt.engine.instructions import Wait
-from bpt.engine.memory_format_choice import LayoutChoice
+from bpt.engine.memory_format_choice import MemoryFormatChoice
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import count
 from bpt.parallel.balance.divisible_batches import divisible_batch, is_dividable
@@ -85,7 +85,7 @@ def _speed_here(
     course: list[float] = []
     borders: dict[int, float] = {}
     try:
-        layout = LayoutChoice(plan.engine)
+        layout = MemoryFormatChoice(plan.engine)
         for size in dict.fromkeys(sizes):
             world.Barrier()
             work.resize(size)

@@ -12,7 +12,7 @@ from torch import nn
 
 from bpt.base.malloc_settings import release_free_memory
 from bpt.config.plan.run_plan import RunPlan
-from bpt.engine.memory_format_choice import LayoutChoice
+from bpt.engine.memory_format_choice import MemoryFormatChoice
 from bpt.engine.operator import Operator
 from bpt.engine.optim.rules import UpdateRule, make_rule
 from bpt.graph.autocast import blob_itemsizes
@@ -103,7 +103,7 @@ class StepBenchmark:
         if self._rule is None:
             self._rule = make_rule(self._optim, net)
 
-    def settle(self, choice: LayoutChoice) -> None:
+    def settle(self, choice: MemoryFormatChoice) -> None:
         """Run iterations until all ranks have made their ``choice`` of the memory layout; a collective call."""
         while not choice.settled:
             self.use(choice.engine)

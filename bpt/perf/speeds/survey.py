@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from bpt.base.errors import UserError
-from bpt.engine.memory_format_choice import LayoutChoice
+from bpt.engine.memory_format_choice import MemoryFormatChoice
 from bpt.parallel.balance.batch_shares import Static
 from bpt.parallel.balance.divided_net import Division
 from bpt.parallel.balance.profile import RankSpeed
@@ -65,7 +65,7 @@ class MeasuredWork(Protocol):
     @property
     def room(self) -> int: ...
     def resize(self, samples: int) -> None: ...
-    def settle(self, choice: LayoutChoice) -> None: ...
+    def settle(self, choice: MemoryFormatChoice) -> None: ...
     def run(self) -> float: ...
 
 
@@ -120,7 +120,7 @@ class _Survey:
         )  # blobs, their diffs, what kernels need
         self._room = work.room
         self._has_enough = False  # whether no larger size is worth a measurement
-        self._layout = LayoutChoice(engine)
+        self._layout = MemoryFormatChoice(engine)
         self._settled = False  # whether larger sizes keep that choice
         self._spent = 0.0
 
@@ -182,7 +182,7 @@ class _Survey:
         """Measure one size on each rank, until all are within ``limits``; 0: this rank measures nothing."""
         self._comm.Barrier()
         if not self._settled:
-            self._layout = LayoutChoice(self._engine)
+            self._layout = MemoryFormatChoice(self._engine)
         self._work.resize(size)
         self._work.settle(self._layout)
         slowest = max(self._comm.allgather(max(self._work.run() for _ in range(WARM_UP))))

@@ -11,8 +11,8 @@ from bpt.base.log import number
 from bpt.config.plan.nets import file_plan
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.executor import Executor
-from bpt.engine.memory_format_choice import LayoutChoice
+from bpt.engine.executor import PassExecutor
+from bpt.engine.memory_format_choice import MemoryFormatChoice
 from bpt.engine.operator import Operator
 from bpt.engine.optim import lr_policy
 from bpt.graph.segments import per_layer
@@ -86,12 +86,12 @@ def _time(
     by_layer = Operator(net, per_layer(net.graph), device)
     whole = Operator(net, device=device)
     _try_once(by_layer)
-    layout = LayoutChoice(engine)
+    layout = MemoryFormatChoice(engine)
     choose_layout(whole, layout, update)
     by_layer.engine = layout.engine
     LOG.info("Engine: %s", layout)
 
-    meter = PeakMeter(device, net.fastest_type) if roofline is not None else None
+    meter = PeakMeter(device, net.precision.fastest_type) if roofline is not None else None
     if meter:
         LOG.info("Measuring the roofs of %s.", _unit(device))
         meter.measure()
@@ -140,7 +140,7 @@ def _log_roofline(
 
 
 def _itemsizes(net: Net) -> Itemsizes:
-    edges = tuple(net.type_of(edge.index).itemsize for edge in net.graph.edges)
+    edges = tuple(net.precision.type_of(edge.index).itemsize for edge in net.graph.edges)
     return Itemsizes(edges, net.context.precision.master.itemsize)
 
 
@@ -154,7 +154,7 @@ def _unit(device: torch.device) -> str:
 
 def _try_once(operator: Operator) -> None:
     """Run one pass before the clock starts, as Caffe does, which shows errors and the loss."""
-    debug, executor = operator.net.graph.debug_info, Executor(operator)
+    debug, executor = operator.net.graph.debug_info, PassExecutor(operator)
     LOG.info("Performing Forward")
     LOG.info("Initial loss: %s", number(executor.evaluate(0, 0, grad=True, debug=debug)))
     LOG.info("Performing Backward")

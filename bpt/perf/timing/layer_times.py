@@ -16,8 +16,8 @@ from functools import partial
 import torch
 
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.instructions import Backward, Forward
-from bpt.engine.memory_format_choice import LayoutChoice
+from bpt.engine.instructions import Backward, Forward, LoadBatch
+from bpt.engine.memory_format_choice import MemoryFormatChoice
 from bpt.engine.operator import Operator
 from bpt.graph.layer_graph import LayerNode
 from bpt.parallel.pipeline import Pipeline, instructions
@@ -142,22 +142,18 @@ def time_passes(
     )
 
 
-def choose_layout(operator: Operator, choice: LayoutChoice, update: Callable[[], object] | None = None) -> None:
+def choose_layout(operator: Operator, choice: MemoryFormatChoice, update: Callable[[], object] | None = None) -> None:
     """Settle ``choice`` by whole passes in each layout, as training does; ``operator`` then uses it."""
     operator.engine = choice.engine
     while not choice.settled:
         stopwatch = Stopwatch(operator.device)
         stopwatch.mark()
-        if operator.net.sources_apart:  # draws the whole batch before its micro-batches
-            operator.begin(0, operator.micro_batches)
-            operator.draw(0)
-            for step in one_stage(operator):
-                run = operator.backward if isinstance(step, Backward) else operator.forward
-                run(step.segment, step.micro)
-            operator.finish()
-        else:
-            operator.forward(0)
-            operator.backward(0)
+        operator.batches.begin(0, operator.micro_batches)
+        operator.batches.load_batch(LoadBatch(0))
+        for step in one_stage(operator):
+            run = operator.backward if isinstance(step, Backward) else operator.forward
+            run(step.segment, step.micro)
+        operator.batches.finish()
         if update is not None:
             update()
         stopwatch.mark()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from bpt.engine.instructions import Backward, Forward
+from bpt.engine.instructions import Backward, Forward, LoadBatch
 from bpt.engine.operator import Operator
 from bpt.perf.timing.layer_times import RepetitionTimes, one_stage, repeat
 
@@ -40,7 +40,9 @@ def time_parts(operator: Operator, iterations: int, update: Callable[[], object]
         partial(operator.backward if isinstance(step, Backward) else operator.forward, step.segment, step.micro)
         for step in steps
     ]
-    _, *laps, _, update_laps = repeat([partial(_draw, operator), *runs, operator.finish, update], operator, iterations)
+    _, *laps, _, update_laps = repeat(
+        [partial(_draw, operator), *runs, operator.batches.finish, update], operator, iterations
+    )
 
     def of(kind: type[Forward] | type[Backward]) -> tuple[RepetitionTimes, ...]:
         taken = list(zip(steps, laps, strict=True))
@@ -53,8 +55,8 @@ def time_parts(operator: Operator, iterations: int, update: Callable[[], object]
 
 
 def _draw(operator: Operator) -> None:
-    operator.begin(0, operator.micro_batches)
-    operator.draw(0)
+    operator.batches.begin(0, operator.micro_batches)
+    operator.batches.load_batch(LoadBatch(0))
 
 
 def _sum(laps: Sequence[Sequence[float]]) -> RepetitionTimes:

@@ -30,7 +30,7 @@ class FlatWeights:
 
     def __init__(self, net: Net) -> None:
         values = sorted(
-            ((not net.value(param).requires_grad, param.index, net.value(param)) for param in net.held),
+            ((not net.value(param).requires_grad, param.index, net.value(param)) for param in net.local_params),
             key=lambda value: value[:2],
         )
         self._values = [value for _, _, value in values]

@@ -85,7 +85,7 @@ def _first(world: Communicator, own: NonFinitePlace | None) -> NonFinitePlace | 
 def _of_weights(net: Net) -> NonFinitePlace | None:
     places = (
         NonFinitePlace(param.layer, f'a weight of layer "{net.graph.nodes[param.layer].name}"')
-        for param in net.held
+        for param in net.local_params
         if not _finite(net.value(param))
     )
     return min(places, default=None)

@@ -165,7 +165,7 @@ class HalfLayers:
     def _use(self, chosen: set[str]) -> None:
         self._chosen, self.settled = frozenset(chosen), True
         for net in self._nets:
-            net.compute_in_half(chosen)
+            net.precision.compute_in_half(chosen)
 
 
 def times_of(net: Net, device: torch.device) -> dict[str, Seconds]:

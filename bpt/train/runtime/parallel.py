@@ -209,7 +209,7 @@ class Parallel(Closeable):
         if self.staging:
             assert self._links
             rule = self.staging.rule if training else pb.PipelineParameter.SEQUENTIAL
-            stage = Stage(self._links, self.staging.stages(net.graph), net.type_of, rule)
+            stage = Stage(self._links, self.staging.stages(net.graph), net.precision.type_of, rule)
             if training and self.is_delayed:
                 delay = self.staging.delay(self.grid.stage)
             elif training:

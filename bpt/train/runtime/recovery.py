@@ -160,7 +160,7 @@ class RecoveryPoint:
     def come_to(self, iteration: int) -> None:
         """Note, between iterations, what the next one changes before its end; ``iteration`` are complete."""
         if self.on:
-            blobs = ((blob_of(self.net.graph, param), self.net.value(param)) for param in self.net.held)
+            blobs = ((blob_of(self.net.graph, param), self.net.value(param)) for param in self.net.local_params)
             # A BatchNorm's statistics: passes change them, and no update.
             passed = {blob: value.detach().clone() for blob, value in blobs if not value.requires_grad}
             self._border = replace(self.progress(iteration), weights=passed)
@@ -181,7 +181,7 @@ class RecoveryPoint:
 
     def _record(self, border: TrainState) -> PartRecord:
         net, now = self.net, self.state()
-        values = {id(net.value(param)): blob_of(net.graph, param) for param in net.held}
+        values = {id(net.value(param)): blob_of(net.graph, param) for param in net.local_params}
         frozen = frozenset(values[number] for number in self.exchange.frozen() & values.keys())
         weights = {**now.weights, **border.weights}
         return PartRecord(replace(border, weights=weights, moments=now.moments, tuned=now.tuned), net.part, frozen)

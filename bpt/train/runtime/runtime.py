@@ -414,7 +414,7 @@ class Runtime(Closeable):
 
     def state(self) -> TrainState:
         """Return this rank's part of the state; it shares memory with the nets."""
-        graph, held = self.net.graph, self.net.held
+        graph, held = self.net.graph, self.net.local_params
         history, count = self.updater.rule.history, len(held)
         return replace(
             self._progress(self.iteration),

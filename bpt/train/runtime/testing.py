@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bpt.data.detection.average_precision import Precisions, precisions_of
-from bpt.engine.executor import Executor
+from bpt.engine.executor import PassExecutor
 from bpt.engine.operator import Operator
 from bpt.nn.layers.base import batch_of
 from bpt.nn.net_graph import is_evaluated, is_listed
@@ -53,7 +53,7 @@ def run_test(
         The means, or ``None`` if the test was stopped.
     """
     outputs = outputs or Outputs(operator.net)
-    executor = Executor(operator)
+    executor = PassExecutor(operator)
     graph = operator.net.graph
     listed = {edge.index for edge in outputs.edges if is_listed(graph, edge)}
     judged = [edge.index for edge in outputs.edges if is_evaluated(graph, edge)]

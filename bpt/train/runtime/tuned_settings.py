@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from bpt.base.malloc_settings import release_free_memory
 from bpt.config.plan.run_plan import ParallelSpec
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.memory_format_choice import EngineChoice, InnerChoice, LayoutChoice
+from bpt.engine.memory_format_choice import InnerChoice, MeasuredChoice, MemoryFormatChoice
 from bpt.engine.operator import Operator
 from bpt.system.comm.base import Communicator
 
@@ -29,7 +29,7 @@ class TunedSetting:
     title: ClassVar[str]
     name: ClassVar[str]  # in a TrainState
 
-    def __init__(self, choice: EngineChoice, world: Communicator) -> None:
+    def __init__(self, choice: MeasuredChoice, world: Communicator) -> None:
         self._choice = choice
         self._world = world
         self._use(choice.engine)
@@ -87,7 +87,7 @@ class MemoryFormatSetting(TunedSetting):
 
     def __init__(self, engine: int, operators: Sequence[Operator], world: Communicator) -> None:
         self._operators = operators
-        super().__init__(LayoutChoice(engine), world)
+        super().__init__(MemoryFormatChoice(engine), world)
 
     def _use(self, engine: int) -> None:
         if self._operators[0].engine != engine:

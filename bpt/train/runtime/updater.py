@@ -89,7 +89,7 @@ class Updater:
         if self._stops_at_nan and not (self.scale.dynamic and self.scale.value > LEAST):  # that update is left out
             check_loss(loss, iteration, self.rates.spec, self._net, self._parallel.grid.world, again)
         self.losses.add(iteration, loss)
-        self.rates.see(iteration, self.losses.value)
+        self.rates.observe(iteration, self.losses.value)
         found = [(each, self._parameters_of(each.layers)) for each in applied]
         finite = self._divide(found)
         for call in (*self.on_loss, *self.before_update):
@@ -100,7 +100,7 @@ class Updater:
 
     def _parameters_of(self, layers: Set[int] | None) -> list[int]:
         """Return the indices of the parameters of these layers; ``None`` for all."""
-        held = enumerate(self._net.held)
+        held = enumerate(self._net.local_params)
         return [index for index, param in held if layers is None or param.layer in layers]
 
     def _divide(self, applied: Sequence[tuple[Applied, Sequence[int]]]) -> bool:
@@ -125,11 +125,11 @@ class Updater:
         """Continue from the parameters of a state, and its update data, as ``Runtime.load`` does."""
         net = self._net
         no_moments = (torch.zeros(()),) * self.rule.remembered
-        for place, param in enumerate(net.held):
+        for place, param in enumerate(net.local_params):
             blob, value = blob_of(net.graph, param), net.value(param)
             value.copy_(state.weights[blob])
             value.grad = None
-            moments = self.rule.history[place :: len(net.held)]
+            moments = self.rule.history[place :: len(net.local_params)]
             for own, moment in zip(moments, state.moments.get(blob, no_moments), strict=True):
                 own.copy_(moment)
             if self.rule.averages and blob not in state.moments:

@@ -33,7 +33,7 @@ Index = tuple[slice, ...]
 """A place in an array; ``()`` is all of it."""
 
 Diffs = Sequence[Tensor | None]
-"""A diff for each parameter that a rank holds (``net.held``), in their order; ``None`` stands for zeros."""
+"""A diff for each parameter that a rank holds (``net.local_params``), in their order; ``None`` stands for zeros."""
 
 
 class Gathered:
@@ -147,7 +147,7 @@ Layers = Sequence[tuple[LayerNode, Sequence[BlobValues]]]
 
 def layers_of(net: Net, diffs: Diffs | None, comm: Communicator, parts: Sequence[Part]) -> Layers:
     """Return each layer of ``net`` with its parameter blobs; without diffs if ``diffs`` is ``None``."""
-    diff_of = dict(zip((param.index for param in net.held), diffs or (), strict=bool(diffs)))
+    diff_of = dict(zip((param.index for param in net.local_params), diffs or (), strict=bool(diffs)))
 
     def gathered(owner: Param, own: Tensor | None, shape: Shape) -> Gathered:
         return Gathered(comm, parts, owner, own, net.context.precision.master, shape)
@@ -175,13 +175,13 @@ def history_of(
     net: Net, history: Sequence[Tensor], moments: int, comm: Communicator, parts: Sequence[Part]
 ) -> list[Gathered]:
     """Return the ``history`` of an update rule of ``net``, whole and in Caffe's order (UpdateRule)."""
-    place = {param.index: number for number, param in enumerate(net.held)}
+    place = {param.index: number for number, param in enumerate(net.local_params)}
     return [
         Gathered(
             comm,
             parts,
             param,
-            history[moment * len(net.held) + place[param.index]] if param.index in place else None,
+            history[moment * len(net.local_params) + place[param.index]] if param.index in place else None,
             net.context.precision.master,
         )
         for moment in range(moments)

@@ -43,7 +43,7 @@ def save_weights(
     a piece of that; the binary format needs memory for all blobs at once.
 
     Args:
-        diffs: also write these, one for each parameter that this rank holds, in the order of ``net.held``.
+        diffs: also write these, one for each parameter that this rank holds, in the order of ``net.local_params``.
         comm: the ranks that hold the net; by default this one has all of it.
         parts: what each rank of ``comm`` holds.
         as_hdf5: HDF5, whatever ``path`` ends in.

@@ -306,6 +306,6 @@ def test_no_gradients_are_prepared_for(nets: tuple[bpt.Net, bpt.Net]) -> None:
     net, _ = nets
     net.forward(x=X)
     assert not any(
-        net._operator.outcome.segments.get(index) for index, node in enumerate(net._graph.nodes) if node.bottoms
+        net._operator.batches.outcome.segments.get(index) for index, node in enumerate(net._graph.nodes) if node.bottoms
     )
     assert all(isinstance(value, torch.Tensor) and not value.requires_grad for value in net._operator.values.values())

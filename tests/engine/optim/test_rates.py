@@ -101,19 +101,19 @@ def test_plateau_takes_a_step_when_the_loss_has_not_fallen(caplog: pytest.LogCap
     assert not list(violations(spec))
     rates, seen = Rates(spec), []
     for iteration, loss in enumerate([5.0, 4.0, 4.0, 4.5, 3.0, 3.1, 3.1, 3.1, 3.1, 3.1]):
-        rates.see(iteration, loss)
+        rates.observe(iteration, loss)
         seen.append(rates(iteration))
     # the minimum at 1, a step at 3; the minimum at 4, a step at 7
     assert seen == pytest.approx([1, 1, 1, 0.1, 0.1, 0.1, 0.1, 0.01, 0.01, 0.01])
     assert rates.state() == Plateau(2, 3.0, 7)
     assert [m for m in caplog.messages if "step" in m] == []  # the level is not INFO
     rates.load(Plateau(1, 3.0, 4))
-    rates.see(7, 3.1)
+    rates.observe(7, 3.1)
     assert rates.plateau == Plateau(2, 3.0, 7)
     rates.load(None)
     assert rates.plateau == Plateau(0, NO_LOSS, 0)
     other = Rates(optim_of(FIXED))
-    other.see(0, 1.0)
+    other.observe(0, 1.0)
     assert other.state() is None
 
 

@@ -30,7 +30,7 @@ def net_of(layers: str, *, phase: int = pb.TRAIN, shape: str = "dim: 4 dim: 3 di
 
 def steps_of(net: Net, keep: Collection[int] | None = None) -> list[tuple[str, str]]:
     """The names of each step's layers, and of its operation."""
-    steps = net._steps(range(len(net.graph)), outputs(net) if keep is None else keep)
+    steps = net.steps(range(len(net.graph)), outputs(net) if keep is None else keep)
     return [(names(step), type(step.operation).__name__) for step in steps if step.operation is not None]
 
 

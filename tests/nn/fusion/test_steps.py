@@ -187,7 +187,7 @@ def test_sums_over_a_blob_that_nobody_else_needs(keep: str, more: str, first: bo
         with net.fixed_parameters():
             for _ in range(2):
                 assert_same(a_pass(net, fused=True, double=False, keep=kept), plain, 1e-5)
-            steps = net._steps(range(len(net.graph)), {edge.index for edge in net.graph.outputs} | kept)
+            steps = net.steps(range(len(net.graph)), {edge.index for edge in net.graph.outputs} | kept)
     over = {names(step): step.operation._over for step in steps if isinstance(step.operation, PreparedConvolution)}
     assert over["d sum2 r2" if keep != "sum2" else "d sum2"] == (not more and keep != "sum_relu")
 
@@ -237,10 +237,10 @@ def test_a_scope_of_fixed_parameters_within_another() -> None:
     net = net_of(BLOCK, phase=pb.TEST)
     with torch.no_grad(), net.fixed_parameters():
         a_pass(net, fused=True, double=False)
-        before = net._steps(range(len(net.graph)), {*(edge.index for edge in net.graph.outputs)})
+        before = net.steps(range(len(net.graph)), {*(edge.index for edge in net.graph.outputs)})
         with net.fixed_parameters():
             pass
-        assert net._steps(range(len(net.graph)), {*(edge.index for edge in net.graph.outputs)}) is before
+        assert net.steps(range(len(net.graph)), {*(edge.index for edge in net.graph.outputs)}) is before
 
 
 def test_images_become_channels_last_by_themselves() -> None:
@@ -300,7 +300,7 @@ def test_diffs_that_stop_inside() -> None:
 
 def test_all_blobs_are_made_where_no_edges_are_named() -> None:
     net = net_of(BLOCK)
-    assert all(step.operation is None for step in net._steps(range(len(net.graph)), None))
+    assert all(step.operation is None for step in net.steps(range(len(net.graph)), None))
 
 
 @pytest.mark.parametrize("place", ["weight", "bottom"])
@@ -349,11 +349,13 @@ def test_a_copy_within_the_scope_plans_anew() -> None:
 def test_a_sum_of_half_and_single_precision_is_not_made_in_half() -> None:
     text = convolution("a", "x") + convolution("b", "x") + layer("sum", "Eltwise", "a b", in_place=False)
     net = net_of(text, phase=pb.TEST)
-    net.in_half = half_precision(net.graph, {"a"})
+    net.precision.in_half = half_precision(net.graph, {"a"})
     assert steps_of_fixed(net) == ["a", "b"]  # each alone, the sum by itself
 
 
 def steps_of_fixed(net: Net) -> list[str]:
     layers = [net.layer(node) for node in net.graph.nodes]
-    steps = plan_steps(net.graph, layers, range(len(layers)), outputs(net), net.in_half, grad=False, fixed=True)
+    steps = plan_steps(
+        net.graph, layers, range(len(layers)), outputs(net), net.precision.in_half, grad=False, fixed=True
+    )
     return [names(step) for step in steps if isinstance(step.operation, PreparedConvolution)]

@@ -11,6 +11,7 @@ from torch import Tensor
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine import instructions as do
 from bpt.engine.operator import Operator
+from bpt.engine.pipeline_batches import PipelineBatches
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import cut, per_layer
 from bpt.graph.stages import part_of
@@ -98,31 +99,32 @@ class Job:
         links = StageLinks(comm)
         stage = Stage(links, self.stages, lambda edge: torch.float32)
         operator = Operator(net, segments, "cpu", self.engine, stage=stage, splits=(self.micro_batches,))
+        batches = batches_of(operator)
         pipeline = Pipeline(stage.of_segments, stage.transfers, self.passes, self.micro_batches)
         seen: dict[str, dict[int, dict[int, Tensor]]] = {"values": {}, "diffs": {}}
-        operator.begin(0, pipeline.micros)
+        batches.begin(0, pipeline.micros)
         loss = 0.0
         for instruction in instructions(self.rule, pipeline, comm.rank):
             match instruction:
                 case do.LoadBatch(micro):
-                    operator.draw(micro)
+                    batches.load_batch(instruction)
                     for part in range(micro, micro + self.micro_batches):
-                        _note(seen["values"], operator._under_way.states[part].values, part)
+                        _note(seen["values"], batches.under_way.states[part].values, part)
                 case do.Forward(segment, int(micro)):
                     operator.forward(segment, micro)
                     loss += operator.losses(segment, micro).item()
-                    _note(seen["values"], operator._under_way.states[micro].values, micro)
+                    _note(seen["values"], batches.under_way.states[micro].values, micro)
                 case do.Backward(segment, int(micro)):
                     operator.backward(segment, micro)
-                    _note(seen["diffs"], operator._under_way.states[micro].diffs, micro)
+                    _note(seen["diffs"], batches.under_way.states[micro].diffs, micro)
                 case do.Send():
-                    operator.send(instruction)
+                    batches.send(instruction)
                 case do.Recv(_, micro, diff):
-                    operator.recv(instruction)
+                    batches.recv(instruction)
                     if not diff:
-                        _note(seen["values"], operator._under_way.states[micro].values, micro)
+                        _note(seen["values"], batches.under_way.states[micro].values, micro)
                 case do.Wait():
-                    operator.finish()
+                    batches.finish()
             look(operator, instruction)
         links.close()
         first = (self.passes - 1) * self.micro_batches
@@ -134,8 +136,13 @@ class Job:
         return Result(loss, values, diffs, grads_of(net), dict(operator.values))
 
 
+def batches_of(operator: Operator) -> PipelineBatches:
+    assert isinstance(operator.batches, PipelineBatches)
+    return operator.batches
+
+
 def grads_of(net: Net) -> dict[int, Tensor]:
-    grads = {param.index: net.value(param).grad for param in net.held}
+    grads = {param.index: net.value(param).grad for param in net.local_params}
     return {index: grad for index, grad in grads.items() if grad is not None}
 
 

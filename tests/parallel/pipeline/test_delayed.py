@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.engine.instructions import PostRecv, Recv, Send
+from bpt.engine.instructions import LoadBatch, PostRecv, Recv, ReleaseBatch, Send
 from bpt.engine.operator import Operator
 from bpt.graph.segments import cut
 from bpt.graph.stages import part_of
@@ -17,7 +17,7 @@ from bpt.nn.pass_context import PassContext
 from bpt.parallel.pipeline.stage import Stage
 from bpt.parallel.pipeline.stage_links import StageLinks
 from bpt.system.comm.base import Communicator
-from tests.parallel.pipeline.stages import SEED, grads_of
+from tests.parallel.pipeline.stages import SEED, batches_of, grads_of
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.golden_cases import graph_of
 from tests.support.sharded_operators import fc, layer
@@ -83,27 +83,29 @@ def stage_of(operator: Operator) -> int:
 
 
 def forward(operator: Operator, batch: int) -> None:
-    operator.begin(batch, 1)
+    batches = batches_of(operator)
+    batches.begin(batch, 1)
     if stage_of(operator) == 0:
-        operator.draw(batch)
-        operator.send(Send(0, batch))
+        batches.load_batch(LoadBatch(batch))
+        batches.send(Send(0, batch))
         operator.forward(0, batch)
         operator.forward(1, batch)
-        operator.send(Send(1, batch))
+        batches.send(Send(1, batch))
     else:
-        operator.recv(Recv(1, batch))
+        batches.recv(Recv(1, batch))
         operator.forward(2, batch)
-        operator.recv(Recv(0, batch))
+        batches.recv(Recv(0, batch))
         operator.forward(3, batch)
 
 
 def backward(operator: Operator, batch: int) -> None:
+    batches = batches_of(operator)
     if stage_of(operator) == 1:
         operator.backward(3, batch)
         operator.backward(2, batch)
-        operator.send(Send(1, batch, diff=True))
+        batches.send(Send(1, batch, diff=True))
     else:
-        operator.recv(Recv(1, batch, diff=True))
+        batches.recv(Recv(1, batch, diff=True))
         operator.backward(1, batch)
         operator.backward(0, batch)
 
@@ -130,12 +132,12 @@ def test_gradients_are_by_the_weights_of_the_forward_pass() -> None:
             if batch >= 0:
                 backward(operator, batch)
                 found = grads_of(net)
-                assert set(found) == {p.index for p in net.held if net.value(p).requires_grad}
+                assert set(found) == {p.index for p in net.local_params if net.value(p).requires_grad}
                 for index, grad in found.items():
                     assert torch.allclose(grad, expected[batch][index], rtol=1e-5, atol=1e-7), (now, index)
             if stage_of(operator) == 0:
-                operator.expect(PostRecv(1, now))
-            operator.retire(batch if batch >= 0 else None)
+                batches_of(operator).post_recv(PostRecv(1, now))
+            batches_of(operator).release_batch(ReleaseBatch(batch if batch >= 0 else None))
             change(net, now)
 
     run(iterate)
@@ -145,7 +147,7 @@ def test_layers_have_their_own_parameters_again() -> None:
     def look(operator: Operator) -> None:
         net = operator.net
         forward(operator, 0)
-        for param in net.held:
+        for param in net.local_params:
             node = net.graph.nodes[param.layer]
             assert net.layer(node).blobs[param.blob] is net.value(param)
 
@@ -158,16 +160,16 @@ def test_also_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
             return
         net = operator.net
         layer = net.layer(net.graph.nodes[1])
-        operator.draw(0)
+        batches_of(operator).load_batch(LoadBatch(0))
 
         def fail(*bottoms: Tensor) -> Tensor:
-            assert layer.blobs[0] is not net.value(net.held[0])  # computes by a copy
+            assert layer.blobs[0] is not net.value(net.local_params[0])  # computes by a copy
             raise KeyError("on purpose")
 
         layer.forward = fail  # type: ignore[method-assign]
         with pytest.raises(KeyError):
             operator.forward(0, 0)
-        assert layer.blobs[0] is net.value(net.held[0])
+        assert layer.blobs[0] is net.value(net.local_params[0])
 
     run(look)
 
@@ -182,12 +184,15 @@ def test_memory_is_let_go() -> None:
             if batch >= 0:
                 backward(operator, batch)
             if stage_of(operator) == 0:
-                operator.expect(PostRecv(1, now))
-            operator.retire(batch if batch >= 0 else None)
+                batches_of(operator).post_recv(PostRecv(1, now))
+            batches_of(operator).release_batch(ReleaseBatch(batch if batch >= 0 else None))
             under_way = [] if stage_of(operator) == 1 else [now]
-            assert sorted(operator._under_way.states) == under_way
-            assert sorted(micro for micro, state in operator._under_way.states.items() if state.weights) == under_way
-            assert sorted(operator._under_way.rotations) in ([], under_way)
+            assert sorted(batches_of(operator).under_way.states) == under_way
+            assert (
+                sorted(micro for micro, state in batches_of(operator).under_way.states.items() if state.weights)
+                == under_way
+            )
+            assert sorted(batches_of(operator).under_way.rotations) in ([], under_way)
 
     run(iterate)
 
@@ -196,6 +201,6 @@ def test_the_last_stage_needs_no_copies() -> None:
     def look(operator: Operator) -> None:
         forward(operator, 0)
         trained = sum(1 for value in set(operator.net.parameters()) if value.requires_grad)
-        assert len(operator._under_way.states[0].weights) == (0 if stage_of(operator) else trained)
+        assert len(batches_of(operator).under_way.states[0].weights) == (0 if stage_of(operator) else trained)
 
     run(look)

@@ -7,7 +7,7 @@ import torch
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine import instructions as do
-from bpt.engine.executor import Executor
+from bpt.engine.executor import PassExecutor
 from bpt.engine.operator import Operator
 from bpt.graph.segments import cut, whole
 from bpt.graph.stages import borders, part_of
@@ -17,7 +17,7 @@ from bpt.nn.pass_context import PassContext
 from bpt.parallel.pipeline.stage import Stage
 from bpt.parallel.pipeline.stage_links import StageLinks
 from bpt.system.comm.base import Communicator
-from tests.parallel.pipeline.stages import SEED, Job, Result, assert_equal
+from tests.parallel.pipeline.stages import SEED, Job, Result, assert_equal, batches_of
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.golden_cases import graph_of
 from tests.support.sharded_operators import conv, fc, layer
@@ -120,18 +120,20 @@ def test_memory_is_let_go(rule: str) -> None:
         ends = {edge.index for edge in (*graph.outputs, *graph.losses)}
         assert operator.stage is not None
         stage = operator.stage.number
-        most[stage] = max(most[stage], sum(bool(state.segments) for state in operator._under_way.states.values()))
+        most[stage] = max(
+            most[stage], sum(bool(state.segments) for state in batches_of(operator).under_way.states.values())
+        )
         first = operator.stage.of_segments.index(stage) + (stage == 0)  # layer 0 is drawn
         is_last = isinstance(instruction, do.Send) and instruction.diff
         if stage == 0:
             is_last = isinstance(instruction, do.Backward) and instruction.segment == first
         if is_last:
-            state = operator._under_way.states[instruction.micro]  # type: ignore[attr-defined]
+            state = batches_of(operator).under_way.states[instruction.micro]  # type: ignore[attr-defined]
             assert not state.segments or (stage, *state.segments) == (0, 0)
             assert set(state.values) <= ends
             assert not state.diffs
         if isinstance(instruction, do.Wait):
-            assert not operator._under_way.states
+            assert not batches_of(operator).under_way.states
             assert set(operator.values) <= ends
 
     job.staged(look)
@@ -150,7 +152,7 @@ def test_a_pass_without_a_schedule(rotation: float) -> None:
         net.next_rotation = lambda: rotation  # type: ignore[method-assign]
         segments = cut(graph, sorted(borders(stages)), sources_apart=True)
         links = StageLinks(comm)
-        executor = Executor(Operator(net, segments, stage=Stage(links, stages, lambda edge: torch.float32)))
+        executor = PassExecutor(Operator(net, segments, stage=Stage(links, stages, lambda edge: torch.float32)))
         results = []
         for number in range(2):
             loss = executor.evaluate(0, number)
@@ -238,7 +240,7 @@ def test_an_output_that_is_no_loss_may_be_infinite() -> None:
 
     def look(operator: Operator, instruction: object) -> None:
         del instruction
-        losses.extend(float(value.sum()) for values in operator._outputs._made.values() for value in values)
+        losses.extend(float(value.sum()) for values in batches_of(operator).outputs._made.values() for value in values)
 
     assert job.staged(look).loss == pytest.approx(job.alone().loss)
     assert float("inf") in losses

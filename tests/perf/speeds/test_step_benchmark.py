@@ -10,7 +10,7 @@ import torch
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.precision import FLOAT32
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.memory_format_choice import LayoutChoice
+from bpt.engine.memory_format_choice import MemoryFormatChoice
 from bpt.engine.operator import Operator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.nn.layers.base import batch_of
@@ -177,7 +177,7 @@ def test_layouts_are_chosen_together(tmp_path: Path, monkeypatch: pytest.MonkeyP
     solver = small_solver(tmp_path)
     work = StepBenchmark(build_graph_of(solver.train), solver, CPU, agree=agree)
     work.resize(2)
-    choice = LayoutChoice(pb.SolverParameter.AUTO)
+    choice = MemoryFormatChoice(pb.SolverParameter.AUTO)
     work.settle(choice)
     assert choice.engine == pb.SolverParameter.CONTIGUOUS
     assert len(asked) == 10

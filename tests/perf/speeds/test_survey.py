@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.memory_format_choice import LayoutChoice
+from bpt.engine.memory_format_choice import MemoryFormatChoice
 from bpt.parallel.balance.profile import RankSpeed
 from bpt.perf.speeds.survey import SurveyLimits, measure_speed
 from bpt.system.comm.base import Communicator
@@ -29,14 +29,14 @@ class Formula:
         self._seconds = seconds
         self._memory = memory
         self.sizes: list[int] = []  # in the order in which they were asked for
-        self.layouts: list[LayoutChoice] = []
+        self.layouts: list[MemoryFormatChoice] = []
         self.iterations = 0
 
     def resize(self, samples: int) -> None:
         self.sizes.append(samples)
         assert self.peak <= self._memory, f"{samples} samples do not fit"
 
-    def settle(self, choice: LayoutChoice) -> None:
+    def settle(self, choice: MemoryFormatChoice) -> None:
         self.layouts.append(choice)
         while not choice.settled:
             choice.record(1.0)

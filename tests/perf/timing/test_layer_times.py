@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.memory_format_choice import LayoutChoice
+from bpt.engine.memory_format_choice import MemoryFormatChoice
 from bpt.engine.operator import Operator
 from bpt.graph.segments import per_layer
 from bpt.nn.net import Net
@@ -116,7 +116,7 @@ def test_gradients_do_not_add_up_over_the_passes() -> None:
 
 
 def test_a_layout_is_chosen_by_passes_that_leave_no_gradient() -> None:
-    operator, choice = whole(), LayoutChoice(pb.SolverParameter.AUTO)
+    operator, choice = whole(), MemoryFormatChoice(pb.SolverParameter.AUTO)
     choose_layout(operator, choice)
     assert choice.settled
     assert operator.engine == choice.engine == pb.SolverParameter.CHANNELS_LAST  # a tie: each pass takes a second
@@ -125,7 +125,7 @@ def test_a_layout_is_chosen_by_passes_that_leave_no_gradient() -> None:
 
 
 def test_a_layout_that_is_set_is_not_measured() -> None:
-    operator, choice = whole(), LayoutChoice(pb.SolverParameter.CHANNELS_LAST)
+    operator, choice = whole(), MemoryFormatChoice(pb.SolverParameter.CHANNELS_LAST)
     choose_layout(operator, choice)
     assert operator.engine == pb.SolverParameter.CHANNELS_LAST
     assert not any(choice.seconds.values())

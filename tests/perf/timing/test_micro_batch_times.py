@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 
+from bpt.engine.instructions import LoadBatch
 from bpt.engine.operator import Operator
 from bpt.graph.segments import cut
 from bpt.nn.net import Net
@@ -40,7 +39,7 @@ def test_what_each_segment_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forward of segment i takes 1 + i seconds, backward ten times as many; a second micro-batch the double."""
     now = [0.0]
     found = operator(2)
-    forward, backward, draw = found.forward, found.backward, found.draw
+    forward, backward, load_batch = found.forward, found.backward, found.batches.load_batch
     batches = []
 
     def forwards(index: int, micro: int) -> None:
@@ -51,18 +50,18 @@ def test_what_each_segment_takes(monkeypatch: pytest.MonkeyPatch) -> None:
         now[0] += 10 * (1 + index) * (1 + micro)
         backward(index, micro)
 
-    def drawing(micro: int) -> None:
+    def loading(instruction: LoadBatch) -> None:
         now[0] += 1000
-        draw(micro)
+        load_batch(instruction)
         batches.append(found.values)
 
     def update() -> None:
         now[0] += 7
         found.net.zero_grad()
 
-    names: dict[str, Any] = {"forward": forwards, "backward": backwards, "draw": drawing}
-    for name, method in names.items():
-        monkeypatch.setattr(found, name, method)
+    monkeypatch.setattr(found, "forward", forwards)
+    monkeypatch.setattr(found, "backward", backwards)
+    monkeypatch.setattr(found.batches, "load_batch", loading)
     monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
     times = time_parts(found, 3, update)
     assert [segment.samples for segment in times.forward] == [(3.0,) * 3, (6.0,) * 3, (9.0,) * 3]

@@ -59,7 +59,7 @@ def test_parts_are_those_of_the_whole_net(replicas: int) -> None:
     FlatWeights(one).load(np.arange(80, dtype=np.float32))
     found = run_ranks(4 * replicas, lambda comm: on_ranks(comm, 4, 1, stages(graph)))
     for rank, (part, packed, together, _) in enumerate(found):
-        held = [p for p in one.held if STAGES_OF[p.layer] == rank % 4]
+        held = [p for p in one.local_params if STAGES_OF[p.layer] == rank % 4]
         in_order = [p for p in held if one.value(p).requires_grad] + [p for p in held if not one.value(p).requires_grad]
         blobs = [one.value(p).detach().numpy().reshape(-1) for p in in_order]
         np.testing.assert_array_equal(part, np.concatenate(blobs) if blobs else np.zeros(0, np.float32))
@@ -85,7 +85,7 @@ def test_slices_of_either_axis(scheme: int) -> None:
     for rank, (part, packed, together, _) in enumerate(found):
         mine = parts[rank % 2]
         blobs: dict[bool, list[NDArray[np.float32]]] = {False: [], True: []}
-        for param in filter(mine.holds, one.held):
+        for param in filter(mine.holds, one.local_params):
             value, own = one.value(param), mine.slice_of(param)
             numbers = value.detach().numpy()
             blobs[not value.requires_grad].append((numbers[own.index(numbers.ndim)] if own else numbers).reshape(-1))

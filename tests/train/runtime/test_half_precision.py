@@ -178,7 +178,7 @@ def half_layers(ranks: int, *overrides: str) -> list[set[str]]:
     def run(comm: Communicator) -> set[str]:
         with Solver(read_plan("solver.prototxt", ("precision: AUTO", *overrides)), world=comm) as solver:
             net = solver.net
-            return {node.name for node in net.graph.nodes if net.in_half.layers[node.index]}
+            return {node.name for node in net.graph.nodes if net.precision.in_half.layers[node.index]}
 
     return run_ranks(ranks, run)
 

@@ -32,7 +32,7 @@ def half_layers(text: str, *overrides: str) -> tuple[torch.dtype | None, set[str
     Path("net.prototxt").write_text(text)
     with Solver(read_plan("solver.prototxt", overrides)) as solver:
         net = solver.net
-        layers = {node.name for node in net.graph.nodes if net.in_half.layers[node.index]}
+        layers = {node.name for node in net.graph.nodes if net.precision.in_half.layers[node.index]}
         return net.context.precision.half, layers
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from bpt.config.plan.run_plan import InnerSpec, ParallelSpec
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.memory_format_choice import WARM_UP, InnerChoice, LayoutChoice
+from bpt.engine.memory_format_choice import WARM_UP, InnerChoice, MemoryFormatChoice
 from bpt.engine.operator import Operator
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
@@ -21,7 +21,7 @@ from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.task_dag_nets import INCEPTION, dag_operator, image_net, net_of, pass_over, tasks_of
 
 AUTO, FIRST, LAST = pb.SolverParameter.AUTO, pb.SolverParameter.CONTIGUOUS, pb.SolverParameter.CHANNELS_LAST
-TRIALS = 2 * (WARM_UP + LayoutChoice.trials)
+TRIALS = 2 * (WARM_UP + MemoryFormatChoice.trials)
 LIBRARY, TASK_DAG = pb.InnerParameter.LIBRARY, pb.InnerParameter.TASK_DAG
 INNER_TRIALS = 2 * (WARM_UP + InnerChoice.trials)
 

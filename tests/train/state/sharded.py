@@ -76,13 +76,14 @@ class Rank:
         for _ in range(self.rule.moments + 2):
             drawn = [torch.randn(param.shape, generator=generator) for param in self.net.graph.learnable]
             moments.append([self._own(values, index) for index, values in enumerate(drawn) if self._holds(index)])
-        for param, values in zip(self.net.held, moments[0], strict=True):
+        for param, values in zip(self.net.local_params, moments[0], strict=True):
             self.net.value(param).copy_(values)
         self.rule.history = [values for moment in moments[2:] for values in moment]
         if self.rule.updates is not None:
             # As after training: none for what is not trained.
             self.rule.updates = [
-                None if param.lr_mult == 0 else values for param, values in zip(self.net.held, moments[1], strict=True)
+                None if param.lr_mult == 0 else values
+                for param, values in zip(self.net.local_params, moments[1], strict=True)
             ]
 
     def _holds(self, place: int) -> bool:
@@ -99,7 +100,7 @@ class Rank:
     @property
     def values(self) -> list[Tensor]:
         """All that a snapshot restores, as far as this rank holds it."""
-        return [self.net.value(param).detach() for param in self.net.held] + list(self.rule.history)
+        return [self.net.value(param).detach() for param in self.net.local_params] + list(self.rule.history)
 
     def expected(self, seed: int) -> list[Tensor]:
         """What ``fill(seed)`` would make of ``values``, without touching them."""

@@ -84,7 +84,7 @@ def test_names_and_layers_without_parameters() -> None:
 def test_diffs_are_written_when_asked_for_and_not_read() -> None:
     plain = Small.make(f'{IN_HDF5} snapshot_prefix: "plain"')
     with_diffs = Small.make(f'{IN_HDF5} snapshot_prefix: "diffs" snapshot_diff: true')
-    with_diffs.rule.updates = [torch.full(param.shape, param.index + 1.0) for param in with_diffs.net.held]
+    with_diffs.rule.updates = [torch.full(param.shape, param.index + 1.0) for param in with_diffs.net.local_params]
     files = [small.snap(3).replace("solverstate", "caffemodel") for small in (plain, with_diffs)]
     blobs = ["b/ip2/0", "b/ip2/1", "ip1/0", "ip1/1"]
     assert not [name for name in names_in(files[0]) if name.startswith("diff")]

@@ -199,7 +199,7 @@ layer {{ name: "again" type: "InnerProduct" bottom: "x" top: "c" {names} inner_p
     first, second = Small.make(text, net=shared), Small.make(text, net=shared, seed=1)
     second.restore(first.snap(3))
     assert values(second.net) == values(first.net)
-    assert len(first.net.held) == 4
+    assert len(first.net.local_params) == 4
 
 
 @pytest.mark.parametrize("text", ["", HDF5])

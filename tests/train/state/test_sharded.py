@@ -94,7 +94,7 @@ def test_fine_tuning_takes_slices(suffix: str) -> None:
     def load(comm: Communicator) -> bool:
         rank = Rank(comm, MASTER_SLAVE, seed=9)
         assert snapshot.load_weights(rank.net, path) >= {"fc1", "fc2", "last"}
-        held = len(rank.net.held)
+        held = len(rank.net.local_params)
         return equal(rank.values[:held], rank.expected(3)[:held])
 
     assert run_ranks(3, load) == [True] * 3

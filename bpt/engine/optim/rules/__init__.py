@@ -1,4 +1,4 @@
-"""The update rules, one file each, entered under Caffe's names, imported on demand; ``make_rule`` is the way to one."""
+"""The update rules, one file each, registered under Caffe's names and imported on demand; ``make_rule`` makes one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make_rule(spec: OptimSpec, net: Net, keep_updates: bool = False) -> UpdateRu
         keep_updates: keep the last update of each parameter for inspection.
 
     Raises:
-        PrototxtError: see ``violations``.
+        PrototxtError: ``violations`` finds something.
     """
     for violation in violations(spec):
         raise violation.error(lambda *_: None)
@@ -32,7 +32,7 @@ def make_rule(spec: OptimSpec, net: Net, keep_updates: bool = False) -> UpdateRu
 
 
 def violations(spec: OptimSpec) -> Iterator[Violation]:
-    """Yield why there is no such rule, or what of its numbers makes no sense."""
+    """Yield why there is no such rule, or which of its numbers make no sense."""
     try:
         rule = UPDATE_RULES[spec.type]
     except UserError as error:

@@ -10,12 +10,14 @@ from torch import Tensor
 from bpt.base.violation import Violation, check_range
 from bpt.config.optim_spec import OptimSpec
 from bpt.engine.optim.rules.base import UPDATE_RULES, UpdateNumbers, UpdateRule
-from bpt.engine.optim.tensor_group import Batch
+from bpt.engine.optim.tensor_group import TensorGroup
 
 
 @UPDATE_RULES.register("AdaDelta")
 class AdaDelta(UpdateRule):
-    """``momentum``, short m, is the weight of the past::
+    """AdaDelta, with ``momentum`` m as the weight of the past.
+
+    ::
 
     h ← m · h + (1 - m) · g²
     u = g · √((k + delta) / (h + delta))
@@ -29,8 +31,8 @@ class AdaDelta(UpdateRule):
     def violations(cls, spec: OptimSpec) -> Iterator[Violation]:
         yield from check_range(spec, "delta", above=0)
 
-    def _compute(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
-        update, (gradient_squares, update_squares) = batch.gradients, batch.moments
+    def _compute(self, group: TensorGroup, step: UpdateNumbers) -> list[Tensor]:
+        update, (gradient_squares, update_squares) = group.gradients, group.moments
         _remember(gradient_squares, update, step.momentum)
         ratio = torch._foreach_add(update_squares, self.spec.delta)
         torch._foreach_div_(ratio, torch._foreach_add(gradient_squares, self.spec.delta))

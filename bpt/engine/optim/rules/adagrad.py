@@ -10,7 +10,7 @@ from torch import Tensor
 from bpt.base.violation import Violation, check_range
 from bpt.config.optim_spec import OptimSpec
 from bpt.engine.optim.rules.base import UPDATE_RULES, UpdateNumbers, UpdateRule
-from bpt.engine.optim.tensor_group import Batch
+from bpt.engine.optim.tensor_group import TensorGroup
 
 
 def no_momentum(spec: OptimSpec) -> Iterator[Violation]:
@@ -20,7 +20,7 @@ def no_momentum(spec: OptimSpec) -> Iterator[Violation]:
 
 
 def scale_by_root(gradients: list[Tensor], squares: list[Tensor], delta: float, rate: float) -> list[Tensor]:
-    """``rate · g / (√h + delta)``, in place of the gradients ``g``."""
+    """Return ``rate · g / (√h + delta)``, in place of the gradients ``g``."""
     roots = torch._foreach_sqrt(squares)
     torch._foreach_add_(roots, delta)
     torch._foreach_div_(gradients, roots)
@@ -30,14 +30,14 @@ def scale_by_root(gradients: list[Tensor], squares: list[Tensor], delta: float, 
 
 @UPDATE_RULES.register("AdaGrad")
 class AdaGrad(UpdateRule):
-    """``h ← h + g²;  w ← w - rate · g / (√h + delta)``"""
+    """AdaGrad: ``h ← h + g²;  w ← w - rate · g / (√h + delta)``."""
 
     @classmethod
     def violations(cls, spec: OptimSpec) -> Iterator[Violation]:
         yield from no_momentum(spec)
         yield from check_range(spec, "delta", above=0)
 
-    def _compute(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
-        (squares,) = batch.moments
-        torch._foreach_addcmul_(squares, batch.gradients, batch.gradients)
-        return scale_by_root(batch.gradients, squares, self.spec.delta, step.rate)
+    def _compute(self, group: TensorGroup, step: UpdateNumbers) -> list[Tensor]:
+        (squares,) = group.moments
+        torch._foreach_addcmul_(squares, group.gradients, group.gradients)
+        return scale_by_root(group.gradients, squares, self.spec.delta, step.rate)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,14 +13,16 @@ from torch.optim.adam import adam
 from bpt.base.violation import Violation, check_range
 from bpt.config.optim_spec import OptimSpec
 from bpt.engine.optim.rules.base import UPDATE_RULES, UpdateNumbers, UpdateRule
-from bpt.engine.optim.tensor_group import Batch
+from bpt.engine.optim.tensor_group import TensorGroup
 
 _LATE = 1e12  # an iteration at which torch's own correction of the moments is 1, and to which adding 1 changes nothing
 
 
 @UPDATE_RULES.register("Adam")
 class Adam(UpdateRule):
-    """With ``momentum`` m, ``momentum2`` n and t = iteration + 1::
+    """Adam, with ``momentum`` m, ``momentum2`` n and t = iteration + 1.
+
+    ::
 
     a ← m · a + (1 - m) · g
     b ← n · b + (1 - n) · g²
@@ -37,47 +40,47 @@ class Adam(UpdateRule):
         time = step.iteration + 1
         return step.rate * math.sqrt(1 - self.spec.momentum2**time) / (1 - step.momentum**time)
 
-    def _remember(self, batch: Batch, step: UpdateNumbers) -> None:
-        """Bring the moments up to date."""
-        means, squares = batch.moments
+    def _remember(self, group: TensorGroup, step: UpdateNumbers) -> None:
+        """Update the moments."""
+        means, squares = group.moments
         torch._foreach_mul_(means, step.momentum)
-        torch._foreach_add_(means, batch.gradients, alpha=1 - step.momentum)
+        torch._foreach_add_(means, group.gradients, alpha=1 - step.momentum)
         torch._foreach_mul_(squares, self.spec.momentum2)
-        torch._foreach_addcmul_(squares, batch.gradients, batch.gradients, value=1 - self.spec.momentum2)
+        torch._foreach_addcmul_(squares, group.gradients, group.gradients, value=1 - self.spec.momentum2)
 
-    def _compute(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
-        self._remember(batch, step)
-        means, squares = batch.moments
+    def _compute(self, group: TensorGroup, step: UpdateNumbers) -> list[Tensor]:
+        self._remember(group, step)
+        means, squares = group.moments
         roots = torch._foreach_sqrt(squares)
         torch._foreach_add_(roots, self.spec.delta)
         update = torch._foreach_div(means, roots)
         torch._foreach_mul_(update, self._rate(step))
         return list(update)
 
-    def _fuse(self, batch: Batch, step: UpdateNumbers) -> bool:
+    def _fuse(self, group: TensorGroup, step: UpdateNumbers) -> bool:
         if not step.scale or (step.decay and not self._l2):
             return False
-        means, squares = batch.moments
-        if step.scale != 1 and batch.weights[0].dtype != torch.float32:  # torch takes grad_scale as float32 only
+        if step.scale != 1 and group.weights[0].dtype != torch.float32:  # torch takes grad_scale as float32 only
             return False
-        device = batch.weights[0].device
+        device = group.weights[0].device
         scale = None if step.scale == 1 else torch.full((), 1 / step.scale, dtype=torch.float32, device=device)
         late = torch.full((), _LATE, dtype=torch.float32, device=device)
-        adam(
-            batch.weights,
-            batch.gradients,
-            means,
-            squares,
+        self._call(adam, group, step, lr=self._rate(step), state_steps=[late] * len(group.weights), grad_scale=scale)
+        return True
+
+    def _call(self, kernel: Callable[..., None], group: TensorGroup, step: UpdateNumbers, **options: Any) -> None:
+        """Call a kernel of torch's with ``options`` of its own."""
+        kernel(
+            group.weights,
+            group.gradients,
+            *group.moments,
             max_exp_avg_sqs=[],
-            state_steps=[late] * len(batch.weights),
             fused=True,
-            grad_scale=scale,
             amsgrad=False,
             beta1=step.momentum,
             beta2=self.spec.momentum2,
-            lr=self._rate(step),
             weight_decay=step.decay,
             eps=self.spec.delta,
             maximize=False,
+            **options,
         )
-        return True

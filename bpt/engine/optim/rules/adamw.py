@@ -10,28 +10,29 @@ from torch.optim.adamw import adamw
 
 from bpt.engine.optim.rules.adam import Adam
 from bpt.engine.optim.rules.base import UPDATE_RULES, UpdateNumbers
-from bpt.engine.optim.tensor_group import Batch
+from bpt.engine.optim.tensor_group import TensorGroup
 
 
 @UPDATE_RULES.register("AdamW")
 class AdamW(Adam):
-    """As torch has it ("Decoupled Weight Decay Regularization", Loshchilov and Hutter, 2019, algorithm 2). With
-    ``momentum`` m, ``momentum2`` n and t = iteration + 1::
+    """AdamW, as in torch ("Decoupled Weight Decay Regularization", Loshchilov and Hutter, 2019, algorithm 2).
+
+    With ``momentum`` m, ``momentum2`` n and t = iteration + 1::
 
         a ← m · a + (1 - m) · g
         b ← n · b + (1 - n) · g²
         w ← w - rate · (a / (1 - mᵗ) / (√(b / (1 - nᵗ)) + delta) + weight_decay · w)
 
     Unlike in Caffe's Adam, ``delta`` is added to the corrected root. Under ``regularization_type: "L1"`` the sign of w
-    stands in the place of the last w.
+    replaces the last w.
     """
 
     decouples_decay = True
 
-    def _direction(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
-        """Return what is multiplied by the rate. Moments are brought up to date."""
-        self._remember(batch, step)
-        means, squares = batch.moments
+    def _direction(self, group: TensorGroup, step: UpdateNumbers) -> list[Tensor]:
+        """Update the moments; return what is multiplied by the rate."""
+        self._remember(group, step)
+        means, squares = group.moments
         time = step.iteration + 1
         roots = torch._foreach_sqrt(squares)
         torch._foreach_div_(roots, math.sqrt(1 - self.spec.momentum2**time))
@@ -39,33 +40,17 @@ class AdamW(Adam):
         direction = torch._foreach_div(means, roots)
         torch._foreach_div_(direction, 1 - step.momentum**time)
         if step.decay:
-            torch._foreach_add_(direction, self._toward(batch), alpha=step.decay)
+            torch._foreach_add_(direction, self._toward(group), alpha=step.decay)
         return list(direction)
 
-    def _compute(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
-        update = self._direction(batch, step)
+    def _compute(self, group: TensorGroup, step: UpdateNumbers) -> list[Tensor]:
+        update = self._direction(group, step)
         torch._foreach_mul_(update, step.rate)
         return update
 
-    def _fuse(self, batch: Batch, step: UpdateNumbers) -> bool:
+    def _fuse(self, group: TensorGroup, step: UpdateNumbers) -> bool:
         if step.scale != 1 or (step.decay and not self._l2):
             return False
-        means, squares = batch.moments
-        time = torch.full((), step.iteration, dtype=torch.float32, device=batch.weights[0].device)  # torch adds 1
-        adamw(
-            batch.weights,
-            batch.gradients,
-            means,
-            squares,
-            max_exp_avg_sqs=[],
-            state_steps=[time.clone() for _ in batch.weights],
-            fused=True,
-            amsgrad=False,
-            beta1=step.momentum,
-            beta2=self.spec.momentum2,
-            lr=step.rate,
-            weight_decay=step.decay,
-            eps=self.spec.delta,
-            maximize=False,
-        )
+        time = torch.full((), step.iteration, dtype=torch.float32, device=group.weights[0].device)  # torch adds 1
+        self._call(adamw, group, step, lr=step.rate, state_steps=[time.clone() for _ in group.weights])
         return True

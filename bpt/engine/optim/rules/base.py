@@ -24,7 +24,7 @@ from bpt.engine.optim.gradients import LearnableParam, gradient_scale, l2_norm
 from bpt.engine.optim.layer_rates import LocalRate, local_rate_of, norms_of, turned
 from bpt.engine.optim.momentum_policy import momentum_at, weight_decay_at
 from bpt.engine.optim.shard_info import ALONE
-from bpt.engine.optim.tensor_group import Batch
+from bpt.engine.optim.tensor_group import TensorGroup
 from bpt.engine.optim.tensor_layout import laid_out_like
 
 UpdatePiece = Callable[[Sequence[nn.Parameter], int, int | None], None]
@@ -49,16 +49,17 @@ class UpdateNumbers:
 class UpdateRule:
     """One solver ``type``: how weights follow from gradients, and what it remembers between updates.
 
-    ``history`` holds ``moments`` tensors a parameter in Caffe's order: the first moments of all parameters, then
-    all second ones. A parameter with ``lr_mult: 0`` has its place in it but is left alone. Behind them is what else is
-    remembered of each parameter, see ``num_moments``. ``shard_info`` tells of other ranks; a rule is alone until it is
-    set. ``before_change`` is called before an update changes anything.
-
     Args:
         spec: already checked.
         parameters: what to train, in Caffe's order.
         keep_updates: keep what was last subtracted from each parameter in ``updates``, as Caffe does in its
             diffs; slower.
+
+    Attributes:
+        history: ``remembered`` tensors a parameter (``num_moments``) in Caffe's order: the first moments of all
+            parameters, then all second ones. A parameter with ``lr_mult: 0`` has its place but never changes.
+        shard_info: what the rule must know of other ranks; by default it is alone.
+        before_change: called before an update changes anything.
     """
 
     moments: ClassVar[int] = 1
@@ -80,25 +81,25 @@ class UpdateRule:
 
     @classmethod
     def violations(cls, spec: OptimSpec) -> Iterator[Violation]:
-        """Yield what of the numbers that the rule uses makes no sense."""
+        """Yield which of the numbers that the rule uses make no sense."""
         yield from ()
 
     def keep_updates(self, wanted: bool) -> None:
-        """Keep from now on what was last subtracted from each parameter, or no more; see ``updates``."""
+        """Keep what is subtracted from each parameter in ``updates`` from now on, or stop to keep it."""
         if wanted != (self.updates is not None):
             self.updates = [None] * len(self.parameters) if wanted else None
 
     @torch.no_grad()
     def update(self, rate: float, iteration: int, members: Sequence[int] | None = None) -> None:
-        """Update parameters from their ``.grad``, and drop that.
+        """Update parameters from their ``.grad``, and drop the gradients.
 
-        A parameter that got no gradient counts as having a zero one, as in Caffe: weight decay and momentum
-        still move it. Gradients are used as scratch memory.
+        A parameter without a gradient counts as having a zero one, as in Caffe: weight decay and momentum still move
+        it. Gradients are used as scratch memory.
 
         Args:
             rate: the learning rate.
             iteration: from 0.
-            members: indices of the parameters; ``None``: all. Gradients are clipped by the norm of all that there are.
+            members: indices of the parameters; ``None``: all. Gradients are clipped by the norm of all gradients.
         """
         members = range(len(self.parameters)) if members is None else members
         if self.shard_info.updates:
@@ -106,20 +107,19 @@ class UpdateRule:
         self._drop_gradients(members)
 
     def piecewise(self, rate: float, iteration: int) -> UpdatePiece | None:
-        """Return what updates some parameters as soon as their gradients are complete; ``update`` then updates the
-        others.
+        """Return a function that updates parameters as soon as their gradients are complete.
 
-        It gives the numbers of ``update``, and may be called by several threads, for different parameters or rows of
-        them. Parameters without a gradient it leaves to ``update``. If training fails in between, some parameters have
-        been updated and others have not.
+        It gives the numbers of ``update``, which then updates the other parameters. Several threads may call it, for
+        different parameters or rows of them. It leaves parameters without a gradient to ``update``. If training fails
+        in between, some parameters have been updated and others have not.
 
         Returns:
-            What takes parameters and rows of them (axis 0); ``None`` if an update must see all gradients at once, or is
-            kept.
+            A function of parameters and their rows (axis 0); ``None`` if an update must see all gradients at once, or
+            is kept.
         """
         self._done.clear()
-        together = self.spec.clip_gradients >= 0 or self.needs_norms or self._local_rate is not None
-        if together or self.updates is not None or not self.shard_info.updates:
+        needs_all = self.spec.clip_gradients >= 0 or self.needs_norms or self._local_rate is not None
+        if needs_all or self.updates is not None or not self.shard_info.updates:
             return None
         scale = gradient_scale(self._norm, self.spec)
         steps: dict[int, tuple[int, UpdateNumbers]] = {}
@@ -144,12 +144,12 @@ class UpdateRule:
                 index, step = steps[id(value)]
                 groups.setdefault(step, []).append(index)
         for step, members in groups.items():
-            batch = self._batch(members)
-            self._change(batch if last is None else batch.rows(first, last), step)
+            group = self._group_of(members)
+            self._change(group if last is None else group.rows(first, last), step)
             self._done.update(members)
 
     def average(self, iteration: int) -> None:
-        """Let the weights after so many iterations come into their average, if there is one."""
+        """Add the weights after ``iteration`` iterations to their average, if there is one."""
         if self.spec.averages and averages.is_due(self.spec.average_param, iteration):
             self.before_change()
             own = [index for index, p in enumerate(self.parameters) if id(p.value) not in self.shard_info.frozen]
@@ -166,7 +166,7 @@ class UpdateRule:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Let parameters be their averages inside; their own values come back unchanged."""
+        """Replace the parameters by their averages in the scope; their own values come back unchanged."""
         values = [parameter.value for parameter in self.parameters]
         own = [value.detach().clone() for value in values]
         _copy(self.averages, values)
@@ -176,13 +176,13 @@ class UpdateRule:
             _copy(own, values)
 
     def skip(self) -> None:
-        """Leave an update out: forget its gradients."""
+        """Skip an update: drop its gradients."""
         if self.updates is not None:
             self.updates = [None] * len(self.parameters)
         self._drop_gradients(range(len(self.parameters)))
 
     def gradients(self, members: Sequence[int]) -> list[Tensor]:
-        """Of those of some parameters that have one. ``members``: their indices."""
+        """Return the gradients of those parameters with the indices ``members`` that have one."""
         values = (self.parameters[index].value for index in members)
         return [value.grad for value in values if value.grad is not None]
 
@@ -208,30 +208,28 @@ class UpdateRule:
                 self._apply(rest, common.of(lr_mult, decay_mult))
 
     def _update_by_layer(self, local_rate: LocalRate, common: UpdateNumbers, members: Sequence[int]) -> None:
-        """Update each parameter by a rate of its own; those with a negative ``lr_mult`` by that of all."""
+        """Update each parameter by a rate of its own; one with a negative ``lr_mult`` has the common rate."""
         alike = [(index, mults) for mults, group in self._groups(members) for index in group]
         indices, turbo = [index for index, _ in alike], self.spec.turbo
         parameters = [self.parameters[index] for index in indices]
-        norms = norms_of(parameters, self._batch(indices), common.scale, self.shard_info, turbo)
+        norms = norms_of(parameters, self._group_of(indices), common.scale, self.shard_info, turbo)
         for place, (index, (lr_mult, decay_mult)) in enumerate(alike):
             step = common.of(lr_mult, decay_mult)
             if lr_mult > 0:
                 rate = local_rate(self.spec, common.rate, common.decay, common.momentum, norms[place])
                 if turbo:
-                    rate *= turned(self._kept(index, self.moments), norms[place], common.iteration)
+                    rate *= turned(
+                        self.history[self.moments * len(self.parameters) + index], norms[place], common.iteration
+                    )
                 step = replace(step, rate=rate)
             self._apply([index], step)
 
     def optimizer_state(self, value: nn.Parameter) -> tuple[list[Tensor], list[Tensor]]:
-        """Of a parameter its moments, and its average over iterations, if there is one."""
+        """Return the moments of a parameter, and its average over iterations, if there is one."""
         index = next(index for index, each in enumerate(self.parameters) if each.value is value)
         own = self.history[index :: len(self.parameters)]
         count = self.remembered - self.spec.averages
         return own[:count], own[count:]
-
-    def _kept(self, index: int, moment: int) -> Tensor:
-        """One of the tensors that are remembered of a parameter."""
-        return self.history[moment * len(self.parameters) + index]
 
     def _step(self, rate: float, scale: float, iteration: int) -> UpdateNumbers:
         """Return the numbers of an update of parameters with multipliers of 1."""
@@ -244,7 +242,7 @@ class UpdateRule:
         return math.sqrt(self.shard_info.total(l2_norm(own) ** 2))
 
     def _groups(self, members: Sequence[int]) -> Iterator[tuple[tuple[float, float], list[int]]]:
-        """Multipliers, and the indices of those ``members`` that have them."""
+        """Yield pairs of multipliers, each with the indices of those ``members`` that have them."""
         groups: dict[tuple[float, float], list[int]] = {}
         for index in members:
             parameter = self.parameters[index]
@@ -253,63 +251,59 @@ class UpdateRule:
         yield from groups.items()
 
     def _apply(self, members: Sequence[int], step: UpdateNumbers) -> None:
-        batch = self._batch(members)
+        group = self._group_of(members)
         if self.updates is not None:
-            for index, update in zip(members, self._subtract(batch, step), strict=True):
+            for index, update in zip(members, self._subtract(group, step), strict=True):
                 self.updates[index] = update
         else:
-            self._change(batch, step)
+            self._change(group, step)
 
-    def _change(self, batch: Batch, step: UpdateNumbers) -> None:
-        if not self._fuse(batch, step):
-            for piece in batch.pieces():
+    def _change(self, group: TensorGroup, step: UpdateNumbers) -> None:
+        if not self._fuse(group, step):
+            for piece in group.pieces():
                 self._subtract(piece, step)
 
     def _settle(self, members: Sequence[int]) -> None:
-        """Let moments lie as their weights do, which may have moved."""
+        """Give moments the memory layout of their weights, which may have changed."""
         for index in members:
             for place in range(index, len(self.history), len(self.parameters)):
                 self.history[place] = laid_out_like(self.history[place], self.parameters[index].value.detach())
 
-    def _batch(self, members: Sequence[int]) -> Batch:
+    def _group_of(self, members: Sequence[int]) -> TensorGroup:
         self._settle(members)
         weights = [self.parameters[index].value.detach() for index in members]
         count = len(self.parameters)
         gradients = [self._gradient(index) for index in members]
         moments = tuple([self.history[m * count + index] for index in members] for m in range(self.moments))
-        return Batch(weights, gradients, moments)
+        return TensorGroup(weights, gradients, moments)
 
     def _gradient(self, index: int) -> Tensor:
         value = self.parameters[index].value
         return torch.zeros_like(value) if value.grad is None else laid_out_like(value.grad, value)
 
-    def _subtract(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
+    def _subtract(self, group: TensorGroup, step: UpdateNumbers) -> list[Tensor]:
         if step.scale != 1:
-            torch._foreach_mul_(batch.gradients, step.scale)
+            torch._foreach_mul_(group.gradients, step.scale)
         if step.decay and not self.decouples_decay:
-            torch._foreach_add_(batch.gradients, self._toward(batch), alpha=step.decay)
-        update = self._compute(batch, step)
-        torch._foreach_sub_(batch.weights, update)
+            torch._foreach_add_(group.gradients, self._toward(group), alpha=step.decay)
+        update = self._compute(group, step)
+        torch._foreach_sub_(group.weights, update)
         return update
 
-    def _toward(self, batch: Batch) -> list[Tensor]:
-        """Return what weight decay adds a part of."""
-        return batch.weights if self._l2 else list(torch._foreach_sign(batch.weights))
+    def _toward(self, group: TensorGroup) -> list[Tensor]:
+        """Return the tensors of which weight decay adds a part."""
+        return group.weights if self._l2 else list(torch._foreach_sign(group.weights))
 
     @property
     def _l2(self) -> bool:
         return self.spec.regularization_type == "L2"
 
-    def _compute(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
-        """Return what to subtract from the weights. Moments are brought up to date; gradients may be overwritten."""
+    def _compute(self, group: TensorGroup, step: UpdateNumbers) -> list[Tensor]:
+        """Update the moments; return what to subtract from the weights. Gradients may be overwritten."""
         raise NotImplementedError
 
-    def _fuse(self, batch: Batch, step: UpdateNumbers) -> bool:
-        """Do all of the update, decay included, in one pass over memory, if torch has a kernel for that.
-
-        Returns:
-            Whether it was done; if not, nothing has changed.
-        """
+    def _fuse(self, group: TensorGroup, step: UpdateNumbers) -> bool:
+        """Update all, decay included, in one pass over memory; return whether torch has a kernel for that."""
         return False
 
 
@@ -320,8 +314,9 @@ def _copy(source: Iterable[Tensor], target: Iterable[Tensor]) -> None:
 
 
 def num_moments(spec: OptimSpec) -> int:
-    """Return how many tensors of its shape are remembered of each parameter: the rule's moments, behind them what
-    ``larc_turbo`` knows, and last the average of the weights.
+    """Return how many tensors of its shape a rule remembers of each parameter.
+
+    First come the rule's moments, then the tensor of ``larc_turbo``, and last the average of the weights.
     """
     return UPDATE_RULES[spec.type].moments + spec.turbo + spec.averages
 

@@ -10,15 +10,16 @@ from torch import Tensor
 from bpt.engine.optim.layer_rates import dots, summed
 from bpt.engine.optim.rules.adamw import AdamW
 from bpt.engine.optim.rules.base import UPDATE_RULES, UpdateNumbers
-from bpt.engine.optim.tensor_group import Batch
+from bpt.engine.optim.tensor_group import TensorGroup
 
 
 @UPDATE_RULES.register("LAMB")
 class Lamb(AdamW):
-    """``w ← w - rate · ‖w‖ / ‖u‖ · u``, where u is what AdamW multiplies by the rate ("Large Batch Optimization for
-    Deep Learning: Training BERT in 76 minutes", You et al., 2020, algorithm 2, with φ the identity).
+    """LAMB: ``w ← w - rate · ‖w‖ / ‖u‖ · u``, where u is what AdamW multiplies by the rate.
 
-    The factor is 1 where one of the norms is 0. Both are of a whole blob, also where ranks hold slices of it.
+    It is algorithm 2, with φ the identity, of "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes"
+    (You et al., 2020). The factor is 1 where one of the norms is 0. Both are norms of a whole blob, also where ranks
+    hold slices of it.
     """
 
     needs_norms = True
@@ -30,11 +31,11 @@ class Lamb(AdamW):
         rates: list[float] = []
         for (lr_mult, decay_mult), alike in self._groups(members):
             step = common.of(lr_mult, decay_mult)
-            batch = self._batch(alike)
+            group = self._group_of(alike)
             if step.scale != 1:
-                torch._foreach_mul_(batch.gradients, step.scale)
-            directions += self._direction(batch, step)
-            weights += batch.weights
+                torch._foreach_mul_(group.gradients, step.scale)
+            directions += self._direction(group, step)
+            weights += group.weights
             rates += [step.rate] * len(alike)
             indices += alike
         columns = [dots(weights, weights), dots(directions, directions)]
@@ -46,5 +47,5 @@ class Lamb(AdamW):
             if self.updates is not None:
                 self.updates[index] = update
 
-    def _fuse(self, batch: Batch, step: UpdateNumbers) -> bool:
+    def _fuse(self, group: TensorGroup, step: UpdateNumbers) -> bool:
         return False

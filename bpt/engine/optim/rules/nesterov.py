@@ -4,43 +4,32 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.optim.sgd import sgd
 
 from bpt.engine.optim.rules.base import UPDATE_RULES, UpdateNumbers, UpdateRule
-from bpt.engine.optim.tensor_group import Batch
+from bpt.engine.optim.rules.sgd import fused_sgd
+from bpt.engine.optim.tensor_group import TensorGroup
 
 
 @UPDATE_RULES.register("Nesterov")
 class Nesterov(UpdateRule):
-    """``v' = momentum · v + rate · g;  w ← w - ((1 + momentum) · v' - momentum · v)``"""
+    """Nesterov's momentum: ``v' = momentum · v + rate · g;  w ← w - ((1 + momentum) · v' - momentum · v)``."""
 
-    def _compute(self, batch: Batch, step: UpdateNumbers) -> list[Tensor]:
+    def _compute(self, group: TensorGroup, step: UpdateNumbers) -> list[Tensor]:
         # The update is rate · g + momentum · v', the same without a copy of the old v.
-        (velocity,) = batch.moments
+        (velocity,) = group.moments
         torch._foreach_mul_(velocity, step.momentum)
-        torch._foreach_add_(velocity, batch.gradients, alpha=step.rate)
-        torch._foreach_mul_(batch.gradients, step.rate)
-        torch._foreach_add_(batch.gradients, velocity, alpha=step.momentum)
-        return batch.gradients
+        torch._foreach_add_(velocity, group.gradients, alpha=step.rate)
+        torch._foreach_mul_(group.gradients, step.rate)
+        torch._foreach_add_(group.gradients, velocity, alpha=step.momentum)
+        return group.gradients
 
-    def _fuse(self, batch: Batch, step: UpdateNumbers) -> bool:
+    def _fuse(self, group: TensorGroup, step: UpdateNumbers) -> bool:
         # torch's v ← momentum · v + g;  w ← w - (g + momentum · v), with the rate taken into g beforehand.
         factor = step.rate * step.scale
         if not step.momentum or not factor or (step.decay and not self._l2):
             return False
-        if batch.weights[0].dtype != torch.float32:  # torch takes grad_scale as float32 only
+        if group.weights[0].dtype != torch.float32:  # torch takes grad_scale as float32 only
             return False
-        sgd(
-            batch.weights,
-            batch.gradients,
-            list(batch.moments[0]),
-            fused=True,
-            grad_scale=torch.full((), 1 / factor, dtype=torch.float32, device=batch.weights[0].device),
-            weight_decay=step.rate * step.decay,
-            momentum=step.momentum,
-            lr=1.0,
-            dampening=0.0,
-            nesterov=True,
-            maximize=False,
-        )
+        scale = torch.full((), 1 / factor, dtype=torch.float32, device=group.weights[0].device)
+        fused_sgd(group, step.momentum, step.rate * step.decay, grad_scale=scale, dampening=0.0, nesterov=True)
         return True

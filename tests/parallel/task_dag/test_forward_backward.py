@@ -48,8 +48,8 @@ def results_of(operator: Operator, joined: bool, passes: int = 2) -> dict[str, T
         for index in range(last):
             operator.forward(index)
         if joined:
-            assert operator.joins
-            operator.both(last)
+            assert operator.can_join
+            operator.forward_backward(last)
         else:
             operator.forward(last)
             operator.backward(last)
@@ -71,7 +71,7 @@ def test_small_nets_of_all_sorts(layers: list[str]) -> None:
                 kind(net, cut(net.graph, starts(len(net.graph))))
                 for kind, net in zip((Operator, dag_operator), nets, strict=True)
             )
-            assert_same(results_of(tasks, tasks.joins), results_of(plain, False), 1e-12)
+            assert_same(results_of(tasks, tasks.can_join), results_of(plain, False), 1e-12)
 
 
 @pytest.mark.parametrize("layers", [INCEPTION, BATCH_NORM], ids=["inception", "batch norm"])
@@ -141,6 +141,6 @@ def test_weights_wait_for_a_branch_that_has_no_backward_pass() -> None:
 
 def test_who_talks_to_nobody_joins() -> None:
     graph = image_net(INCEPTION)
-    assert dag_operator(net_of(graph), threads=2).joins
-    assert not dag_operator(net_of(graph), threads=1).joins
-    assert not Operator(net_of(graph)).joins
+    assert dag_operator(net_of(graph), threads=2).can_join
+    assert not dag_operator(net_of(graph), threads=1).can_join
+    assert not Operator(net_of(graph)).can_join
