@@ -8,11 +8,16 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from bpt.base.caller import on_command_line
 from tests.support.mpirun import needs_mpi
 
 pytest_plugins = ("tests.support.commands",)
+
+# A busy machine is no fault of a property or of its strategy.
+settings.register_profile("bpt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("bpt")
 
 
 def pytest_configure() -> None:

@@ -179,8 +179,9 @@ def test_bytes_are_those_of_equation_11() -> None:
     assert sum(node.bytes_sent + node.bytes_received for node in record.nodes) == 2 * c_w * 2 * 3
 
 
-def test_tests_snapshots_and_reports_are_written() -> None:
-    outer(3, "exchange: AGWU", "snapshot: 4")
+def test_tests_snapshots_and_reports_are_written(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "bpt"):
+        outer(3, "exchange: AGWU", "snapshot: 4")
     assert {path.name for path in Path().glob("small_iter_9.*")} == {
         "small_iter_9.caffemodel",
         "small_iter_9.solverstate",
@@ -189,7 +190,10 @@ def test_tests_snapshots_and_reports_are_written() -> None:
     names = {path.name for path in Path("small_run").iterdir()}
     assert {"replay.jsonl", "updates.csv", "nodes.csv", "tests.csv", "allocation.csv", "summary.csv"} <= names
     tests = read_csv("small_run").tests
-    assert (tests[0].iteration, tests[-1].iteration) == (0, 9) and len(tests) == 4
+    left_out = [
+        message for message in caplog.messages if "the test before has not begun" in message
+    ]  # on a busy machine
+    assert (tests[0].iteration, tests[-1].iteration) == (0, 9) and len(tests) + len(left_out) == 4
     facts = json.loads(Path("small_run/replay.jsonl").read_text().splitlines()[0])
     assert (facts["samples"], facts["workers"], facts["seed"]) == (ROWS, 2, 3)
 
