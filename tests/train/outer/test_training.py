@@ -190,7 +190,8 @@ def test_tests_snapshots_and_reports_are_written(caplog: pytest.LogCaptureFixtur
     names = {path.name for path in Path("small_run").iterdir()}
     assert {"replay.jsonl", "updates.csv", "nodes.csv", "tests.csv", "allocation.csv", "summary.csv"} <= names
     tests = read_csv("small_run").tests
-    left_out = [
+    # On a busy machine some tests are left out.
+    left_out = [message for message in caplog.messages if "the test before has not begun" in message]
         message for message in caplog.messages if "the test before has not begun" in message
     ]  # on a busy machine
     assert (tests[0].iteration, tests[-1].iteration) == (0, 9) and len(tests) + len(left_out) == 4
