@@ -19,8 +19,9 @@ from bpt.config.plan.run_plan import RunPlan
 from bpt.parallel.exchange.allreduce import Allreduce
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
+from bpt.train.runtime.binding import bind
 from bpt.train.runtime.parallel import Parallel
-from bpt.train.runtime.runtime import Runtime, bind
+from bpt.train.runtime.runtime import Runtime
 from bpt.train.state.train_state import TrainState
 from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
 from tests.pycaffe.test_opening import prefetchers
@@ -189,11 +190,11 @@ def test_chunks_that_were_settled_are_not_searched_again(chunking: str) -> None:
             assert "chunks" not in runtime.state().tuned
             runtime.warm_up()
             state = runtime.state().copy()
-            found = runtime.chunks.lengths
+            found = runtime.tuner.chunks.lengths
         with bind(plan_of(more), state, comm) as runtime:
             assert runtime.tuner.settled and runtime.iteration == 0
             runtime.run(1)
-            return found, state.tuned["chunks"], runtime.chunks.lengths
+            return found, state.tuned["chunks"], runtime.tuner.chunks.lengths
 
     for found, *others in run_ranks(2, run):
         assert sum(found) == 3  # layers with weights
@@ -208,8 +209,8 @@ def test_chunks_of_another_run_are_taken_over_amid_a_search(caplog: pytest.LogCa
             runtime.run(4)  # the calibration is under way
             runtime.load(replace(runtime.state(), tuned={"chunks": (1, 2)}))
             runtime.run(2)
-            chunks = runtime.chunks
-            return chunks.settled, chunks.lengths, len(runtime.train.operator.segments)
+            chunks = runtime.tuner.chunks
+            return chunks.settled, chunks.lengths, len(runtime.nets.train.operator.segments)
 
     with caplog.at_level(logging.INFO, "bpt"):
         assert run_ranks(2, run) == [(True, (1, 2), 2)] * 2

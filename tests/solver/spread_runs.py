@@ -14,6 +14,7 @@ from bpt.base.signals import SignalActions
 from bpt.config.plan.resolve import read_plan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.system.comm.base import Communicator
+from bpt.train.runtime.options import TrainOptions
 from bpt.train.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 from tests.layers.test_hdf5_data import write
@@ -117,7 +118,7 @@ def train(
 
     def run(comm: Communicator) -> int:
         source = read_plan("solver.prototxt", overrides)
-        with Solver(source, world=comm, resume=resume, signals=signals(comm.rank)) as solver:
+        with Solver(source, TrainOptions(resume=resume, signals=signals(comm.rank)), world=comm) as solver:
             each(solver)
             solver.solve()
             return solver.iter

@@ -24,8 +24,10 @@ from bpt.graph.staging import Staging
 from bpt.nn.layers import LAYERS
 from bpt.nn.layers.base import batch_of
 from bpt.nn.net_graph import build_graph_of
+from bpt.train.runtime.binding import bind
+from bpt.train.runtime.options import TrainOptions
 from bpt.train.runtime.parallel import Parallel, ReplicaShare
-from bpt.train.runtime.runtime import Runtime, bind
+from bpt.train.runtime.runtime import Runtime
 from bpt.train.state.train_state import Blob, TrainState, blob_of
 
 LOCAL = pb.ParallelParameter.LOCAL
@@ -152,12 +154,10 @@ def train_in_turn(
     with ExitStack() as stack:
         runtimes = []
         for learner in run.learners:
-            portion = ReplicaShare(learner.share, run.ranks, run.keeps_batches, run.unweighted)
+            share = ReplicaShare(learner.share, run.ranks, run.keeps_batches, run.unweighted)
             staging = _staging(plan, run, learner)
-            runtime = bind(
-                plan, state, None, device, batch_factor=run.factor, staging=staging, portion=portion, log=_UNHEARD
-            )
-            stack.enter_context(runtime)
+            options = TrainOptions(device, batch_factor=run.factor, staging=staging, replica_share=share, log=_UNHEARD)
+            runtime = stack.enter_context(bind(plan, state, None, options))
             runtime.updater.before_update.append(partial(_scale, runtime, learner.part))
             begin(runtime)
             runtimes.append(runtime)

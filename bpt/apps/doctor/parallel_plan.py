@@ -26,6 +26,7 @@ from bpt.parallel.balance.divisible_batches import is_dividable
 from bpt.parallel.pipeline.stage_placement import described
 from bpt.perf.speeds.ping_pong import MeasuredLinks
 from bpt.system.device.memory_use import Memory
+from bpt.train.runtime.options import TrainOptions
 from bpt.train.runtime.parallel import Parallel
 from bpt.train.runtime.parallel_setup import setup_parallelism
 
@@ -100,7 +101,7 @@ def _spread(
 ) -> tuple[Parallel, Part]:
     """Return the parallelisation, and what this rank holds of the training net."""
     train, *tests = graphs.values()
-    with setup_parallelism(plan, train, ranks.world, device, tests=tests) as parallel:
+    with setup_parallelism(plan, train, ranks.world, tests, TrainOptions(device)) as parallel:
         parts = [parallel.parts(graph)[parallel.grid.in_replica.rank] for graph in graphs.values()]
     return parallel, parts[0]
 

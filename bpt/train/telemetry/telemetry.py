@@ -95,7 +95,7 @@ class Telemetry(AbstractContextManager["Telemetry"]):
         batch = batch_of(runtime.net.graph)
         self._shares = partial(runtime.parallel.shares, batch)
         self._samples = self._shares()[0].total * self._plan.optim.iter_size
-        self._memory = Memory(runtime.device)
+        self._memory = Memory(runtime.nets.train.operator.device)
         self._listen(runtime.events if self._sinks or runtime.world.size > 1 else None)
 
         def begin() -> None:
