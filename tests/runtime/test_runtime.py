@@ -21,6 +21,7 @@ from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
 from bpt.train.runtime.binding import bind
 from bpt.train.runtime.parallel import Parallel
+from bpt.train.runtime.parameter_sync import ParameterSync
 from bpt.train.runtime.runtime import Runtime
 from bpt.train.state.train_state import TrainState
 from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
@@ -66,7 +67,7 @@ def whole_after(more: str, ranks: int, iterations: int, state: TrainState | None
     def run(comm: Communicator) -> TrainState | None:
         with bind(plan_of(more), state, comm) as runtime:
             runtime.run(iterations)
-            runtime.parallel.before_test(runtime.net, runtime.exchange)
+            runtime.parallel.parameters.before_test(runtime.net, runtime.exchange)
             graph = runtime.net.graph
             grid = runtime.parallel.grid
             parts = runtime.parallel.parts(graph)
@@ -246,8 +247,10 @@ def test_closing_twice_is_closing_once() -> None:
     runtime.close()
 
 
-@pytest.mark.parametrize("step", ["exchange", "status", "shard_info"])
-def test_a_bind_that_fails_closes_what_it_has_opened(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("part", "step"), [(Parallel, "exchange"), (Parallel, "status"), (ParameterSync, "shard_info")]
+)
+def test_a_bind_that_fails_closes_what_it_has_opened(part: type, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it has come to; and with nothing that other ranks would have to take part in."""
     closed = []
     close = Parallel.close
@@ -256,7 +259,7 @@ def test_a_bind_that_fails_closes_what_it_has_opened(step: str, monkeypatch: pyt
     def fail(*arguments: object) -> None:
         raise RunError("no memory")
 
-    monkeypatch.setattr(Parallel, step, fail)
+    monkeypatch.setattr(part, step, fail)
     with pytest.raises(RunError, match="no memory"):
         bind(plan_of())
     assert closed == [True]

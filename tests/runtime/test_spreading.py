@@ -101,7 +101,7 @@ def test_ranks_that_have_whole_batches(ranks: int, parallel: str, tmp_path: Path
 
     def run(comm: Communicator) -> tuple[int, ...]:
         with setup_parallelism(source, build_graph_of(source.train), comm) as made:
-            return tuple(share.count // made.batch_factor for share in made.shares(4))
+            return tuple(share.count // made.batches.batch_factor for share in made.batches.shares(4))
 
     replicas = 2 if ranks == 4 else 1
     assert run_ranks(ranks, run) == [(4 // replicas,) * replicas] * ranks
@@ -178,12 +178,12 @@ def test_balances(tmp_path: Path) -> None:
     write(source, facts_of(source, 2))
     graph = build_graph_of(source.train)
     static = run_ranks(2, lambda comm: setup_parallelism(source, graph, comm))
-    assert [type(parallel.balance) for parallel in static] == [Static, Static]
+    assert [type(parallel.batches.balance) for parallel in static] == [Static, Static]
     # As in tests/runtime/test_balancing.py: 5 samples at 1 s and 3 at 2 s.
-    assert [[share.count for share in parallel.shares(8)] for parallel in static] == [[5, 3]] * 2
+    assert [[share.count for share in parallel.batches.shares(8)] for parallel in static] == [[5, 3]] * 2
     source = small_solver(tmp_path)
     uniform = run_ranks(2, lambda comm: setup_parallelism(source, graph, comm))
-    assert [type(parallel.balance) for parallel in uniform] == [Uniform, Uniform]
+    assert [type(parallel.batches.balance) for parallel in uniform] == [Uniform, Uniform]
 
 
 def test_static_balance_of_masters_is_by_their_own_speeds(tmp_path: Path) -> None:
@@ -191,7 +191,9 @@ def test_static_balance_of_masters_is_by_their_own_speeds(tmp_path: Path) -> Non
     source = small_solver(tmp_path, text=solver_with(f"{STATIC} {MASTER}"))
     write(source, facts_of(source, 4))
     graph = build_graph_of(source.train)
-    found = run_ranks(4, lambda comm: [share.count for share in setup_parallelism(source, graph, comm).shares(8)])
+    found = run_ranks(
+        4, lambda comm: [share.count for share in setup_parallelism(source, graph, comm).batches.shares(8)]
+    )
     assert found == [[6, 2]] * 4  # 6 · 1 s and 2 · 3 s
 
 
@@ -213,7 +215,10 @@ def test_a_batch_factor_is_handed_on(tmp_path: Path) -> None:
     source = small_solver(tmp_path)
     graph = build_graph_of(file_plan(f"{tmp_path}/net.prototxt", pb.TRAIN))
     assert run_ranks(
-        1, lambda comm: setup_parallelism(source, graph, comm, options=TrainOptions(batch_factor=3)).shares(8)[0].total
+        1,
+        lambda comm: (
+            setup_parallelism(source, graph, comm, options=TrainOptions(batch_factor=3)).batches.shares(8)[0].total
+        ),
     ) == [24]
 
 

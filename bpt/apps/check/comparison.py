@@ -153,7 +153,7 @@ class _Conditions(NamedTuple):
         """Of the ranks that train, to be compared with so many stages."""
         parallel = runtime.parallel
         staging = parallel.staging if stages > 1 else _one_behind_the_other(parallel, runtime.graph)
-        return cls(runtime.seed, parallel.batch_factor, staging)
+        return cls(runtime.seed, parallel.batches.batch_factor, staging)
 
 
 def _one_behind_the_other(parallel: Parallel, graph: LayerGraph) -> Staging | None:
@@ -164,7 +164,7 @@ def _one_behind_the_other(parallel: Parallel, graph: LayerGraph) -> Staging | No
     if parallel.grid.replicas > 1 and not is_dividable(graph):
         _check_one_behind_the_other(graph, parallel.param.sync_batch_norm)
         return Staging.alone(graph, (parallel.grid.replicas,))
-    staging, ranks = parallel.staging, parallel.samples.size
+    staging, ranks = parallel.staging, parallel.batches.samples.size
     by_batch = [node for node in graph.nodes if LAYERS[node.type].normalises_by_batch(node.spec)]
     over_batch = parallel.param.pipeline_param.batch_norm_over == pb.PipelineParameter.BATCH
     if not by_batch or over_batch or staging is None or staging.micro_batches == 1:

@@ -70,9 +70,9 @@ def score(
     plan = RunPlan(path=model)
     check_same(world, facts_of(plan, graph))
     parallel = setup_parallelism(plan, graph, world, options=TrainOptions(device))
-    context, samples = PassContext(), parallel.samples
+    context, samples = PassContext(), parallel.batches.samples
     if parallel.is_alone or is_dividable(graph):
-        context = parallel.context(0, pb.TEST)
+        context = parallel.batches.context(0, pb.TEST)
     else:  # each rank scores whole batches
         samples = SerialCommunicator()
     net = net_in(precision, graph, device, context, world)

@@ -192,8 +192,8 @@ def _built_nets(
 def _check_data(nets: RunNets, parallel: Parallel) -> None:
     """Check that all ranks read the same data, whose layers report to the events of this rank; a collective call."""
     world = parallel.grid.world
-    if parallel.has_outputs:
-        check_same(parallel.samples, data_facts(nets.by_name))
+    if parallel.batches.has_outputs:
+        check_same(parallel.batches.samples, data_facts(nets.by_name))
     check_content(world, nets.by_name)
     for net in nets.by_name.values():
         for layer in net.data_layers().values():
@@ -228,9 +228,9 @@ def _made_tuner(
     chunks = Chunks(parallel, operators[0], exchange, plan, fixed=plan.debug_info)
     cleanup.add_own(chunks.close)
     balancer = None
-    if parallel.samples.size > 1 and isinstance(parallel.balance, Dynamic):
+    if parallel.batches.samples.size > 1 and isinstance(parallel.batches.balance, Dynamic):
         division = division_of(plan, nets.net.graph, parallel.grid, parallel.staging)
-        balancer = DynamicLoadBalancer(parallel, nets.by_name, division, device)
+        balancer = DynamicLoadBalancer(parallel.batches, nets.by_name, division, device)
     return Autotuner(engines, chunks, device, balancer)
 
 

@@ -77,7 +77,7 @@ class Builder:
         options: TrainOptions = DEFAULT_OPTIONS,
     ) -> None:
         self._device = options.device
-        contexts = (parallel.context(seed, phase, precision) for phase in (pb.TRAIN, pb.TEST))
+        contexts = (parallel.batches.context(seed, phase, precision) for phase in (pb.TRAIN, pb.TEST))
         self._contexts = dict(zip((int(pb.TRAIN), int(pb.TEST)), contexts, strict=True))
         # Of test nets whose batches stay whole: each rank tests them.
         self._alone = PassContext(seed, precision)
@@ -116,8 +116,8 @@ class Builder:
         )
         operator = (make_operator or self._make_operator)(net, self._device)
         parallel = self._parallel
-        samples, stages = None if alone else parallel.samples, parallel.grid.across_stages
-        return Built(plan, operator, Outputs(net, samples, stages, parallel.has_outputs))
+        samples, stages = None if alone else parallel.batches.samples, parallel.grid.across_stages
+        return Built(plan, operator, Outputs(net, samples, stages, parallel.batches.has_outputs))
 
     def _operator(self, net: Net, device: torch.device) -> Operator:
         graph = net.graph

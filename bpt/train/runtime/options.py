@@ -13,7 +13,7 @@ from bpt.engine.operator import Operator
 from bpt.graph.staging import Staging
 from bpt.nn.net import Net
 from bpt.system.device import CPU
-from bpt.train.runtime.parallel import ReplicaShare
+from bpt.train.runtime.batch_sharing import ReplicaShare
 
 LOG = logging.getLogger("bpt")
 MakeOperator = Callable[[Net, torch.device], Operator]

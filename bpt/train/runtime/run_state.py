@@ -122,4 +122,4 @@ class RunState:
         if self.exchange.apart:
             return
         for net in self.nets.by_name.values():
-            self.parallel.agree(net, everything=True)
+            self.parallel.parameters.agree(net, everything=True)

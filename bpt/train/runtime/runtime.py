@@ -183,7 +183,7 @@ class Runtime(Closeable):
     def testing(self) -> Iterator[None]:
         """Give all ranks equal nets inside, since a test is divided among them; a collective call."""
         with self.exchange.whole():
-            self.parallel.before_test(self.net, self.exchange)
+            self.parallel.parameters.before_test(self.net, self.exchange)
             yield
 
     @property
@@ -196,7 +196,7 @@ class Runtime(Closeable):
     def averaged(self) -> Iterator[None]:
         """Give the nets the average of the weights inside; a collective call, inside of ``testing``."""
         with self.updater.rule.averaged():
-            self.parallel.before_test(self.net, self.exchange)
+            self.parallel.parameters.before_test(self.net, self.exchange)
             yield
 
     # State

@@ -67,7 +67,7 @@ class Updater:
         self.scale = loss_scale(plan, net.context.precision, parallel, log)
         self.on_loss: list[Callable[[float], object]] = []
         self.before_update: list[Callable[[float], object]] = []
-        rule.shard_info = parallel.shard_info(net, exchange)
+        rule.shard_info = parallel.parameters.shard_info(net, exchange)
 
     def begin(self, iteration: int, keeps_updates: bool) -> None:
         """Begin an iteration; with ``keeps_updates``, the subtracted updates are kept for later."""

@@ -99,7 +99,7 @@ class Solver(Closeable):
         self.runtime = runtime
         runtime.updater.on_loss.append(self._show_if_due)
         self._tester = Tester(self.plan, runtime.nets.tests, self._interrupted)
-        self._seen = LoadBalanceReport(runtime.parallel, self.net.graph)
+        self._seen = LoadBalanceReport(runtime.parallel.batches, self.net.graph)
         self._tell(Bound(runtime))
 
     def _tell(self, milestone: Milestone) -> None:
