@@ -21,7 +21,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean, median
@@ -33,8 +32,10 @@ from bpt.config.proto.text import to_text
 from bpt.engine.instructions import Instruction
 from bpt.system.comm.base import Communicator
 from bpt.system.device import CPU
+from bpt.train.runtime.binding import bind
 from bpt.train.runtime.healing import hosts_of, run_with_recovery
-from bpt.train.runtime.runtime import Runtime, bind
+from bpt.train.runtime.options import TrainOptions
+from bpt.train.runtime.runtime import Runtime
 from scripts.benches.harness.arguments import at_least, explain, some_of
 from scripts.benches.harness.launch import JobError, run_worker
 from scripts.benches.harness.nets import reading_net, solver_param, write_images
@@ -157,7 +158,7 @@ def _lose(order: dict[str, Any], world: Communicator) -> dict[str, float]:
 
     def train(runtime: Runtime) -> None:
         if runtime.world.world_ranks[runtime.world.rank] == VICTIM:
-            runtime.executor.before = die
+            runtime.passes.executor.before = die
         try:
             while runtime.iteration < BEFORE + 1 + AFTER:
                 runtime.iterate()
@@ -166,14 +167,14 @@ def _lose(order: dict[str, Any], world: Communicator) -> dict[str, float]:
             noticed.append(time.monotonic())
             raise
 
-    start = bind(plan, None, world, CPU)
-    with run_with_recovery(start, hosts_of(world), partial(bind, device=CPU), train) as runtime:
+    start = bind(plan, None, world)
+    with run_with_recovery(start, hosts_of(world), TrainOptions(CPU), train) as runtime:
         detect = noticed[0] - float(died.read_text())
         find, rebuild = healed.seconds
         repeat = times[BEFORE] - noticed[0] - find - rebuild
         iteration = mean(later - sooner for sooner, later in pairwise(times[:BEFORE]))
         found = dict(zip((*PHASES, "iteration"), (detect, find, rebuild, repeat, iteration), strict=True))
-        everybody = runtime.crew.world.allgather(found)
+        everybody = runtime.group.world.allgather(found)
     return {phase: max(each[phase] for each in everybody) for phase in found}
 
 
@@ -195,7 +196,7 @@ def _go_in_turn(order: dict[str, Any], world: Communicator) -> dict[str, list[fl
     """Seconds of an iteration in each turn, by way."""
     plan = read_plan(order["solver"], order["overrides"]).measured()
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
-    with bind(plan, None, world.Dup(), CPU) as runtime:
+    with bind(plan, None, world.Dup()) as runtime:
         runtime.settle()
         recovery, copies = runtime.recovery, runtime.recovery.copies
         assert runtime.heals and copies, "this takes mpirun --with-ft ulfm"

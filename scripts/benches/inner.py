@@ -18,6 +18,7 @@ from bpt.engine.operator import Operator
 from bpt.nn.net import Net
 from bpt.parallel.task_dag import TaskDagCompute
 from bpt.parallel.task_dag.task_dag import Timeline
+from bpt.train.runtime.options import TrainOptions
 from bpt.train.solver.solver import Solver
 from scripts.benches.harness.nets import CASES
 from scripts.benches.harness.sides import batch_of, fed, solver_source
@@ -117,8 +118,8 @@ class Trainer:
     def __init__(self, name: str, kind: str, threads: int, batch: int, engine: str = "AUTO") -> None:
         keep_freed_memory()  # as the command line does
         make = partial(make_operator, kind=kind, threads=threads)
-        self.solver = Solver(solver_source(name, batch, engine), make_operator=make)
-        self.operator = self.solver.runtime.train.operator
+        self.solver = Solver(solver_source(name, batch, engine), TrainOptions(make_operator=make))
+        self.operator = self.solver.runtime.nets.train.operator
         self.operator.feed(fed(self.solver.net.graph, *batch_of(name, batch)))
 
     def step(self) -> None:

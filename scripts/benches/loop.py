@@ -128,7 +128,9 @@ def make_side(kind: str, net: str, batch: int, engine: str, precision: str = "FL
     if kind == "command":
         keep_freed_memory()
         solver = Solver(read_solver(net))
-        return lambda: solver.step(STEP), lambda: pb.SolverParameter.Engine.Name(solver.runtime.train.operator.engine)
+        return lambda: solver.step(STEP), lambda: pb.SolverParameter.Engine.Name(
+            solver.runtime.nets.train.operator.engine
+        )
     data, label = batch_of(net, batch)
     source = solver_source(net, batch, engine, precision)
     return bpt_side(source, data, label) if kind == "bpt" else plain_side(source, data, label, kind)

@@ -12,7 +12,7 @@ import torch
 from bpt.base.malloc_settings import keep_freed_memory
 from bpt.config.plan.resolve import resolve
 from bpt.perf.trace.recorder import Recorder
-from bpt.train.runtime.runtime import bind
+from bpt.train.runtime.binding import bind
 from scripts.benches.harness.sides import batch_of, fed, solver_source
 
 HELP = "training with --trace against training without"
@@ -46,7 +46,7 @@ def seconds_of(net: str, rounds: int, iterations: int) -> tuple[list[float], lis
     data, label = batch_of(net, BATCHES[net])
     sides: tuple[list[float], list[float]] = [], []
     with bind(resolve(solver_source(net, BATCHES[net], "AUTO"))) as runtime:
-        runtime.train.operator.feed(fed(runtime.net.graph, data, label))
+        runtime.nets.train.operator.feed(fed(runtime.net.graph, data, label))
         runtime.settle()
         recorder = Recorder()
         for turn in range(2 * rounds):

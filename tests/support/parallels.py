@@ -74,7 +74,7 @@ def on_ranks(ranks: int, function: Callable[[Parallel], T], text: str = "", bala
 def net_of(parallel: Parallel, text: str = NET, seed: int = 0) -> Net:
     """This rank's part of the net."""
     graph = graph_of(text)
-    return Net(graph, parallel.context(seed), part=parallel.parts(graph)[parallel.grid.shard])
+    return Net(graph, parallel.batches.context(seed), part=parallel.parts(graph)[parallel.grid.shard])
 
 
 def named(net: Net) -> dict[str, torch.nn.Parameter]:

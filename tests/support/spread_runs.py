@@ -19,6 +19,7 @@ from bpt.parallel.balance.rank_facts import facts
 from bpt.parallel.balance.speed import Estimate
 from bpt.system.comm.base import Communicator
 from bpt.system.device import CPU
+from bpt.train.runtime.options import TrainOptions
 from bpt.train.solver.solver import Solver
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.hdf5_files import write
@@ -122,7 +123,7 @@ def train(
 
     def run(comm: Communicator) -> int:
         source = read_plan("solver.prototxt", overrides)
-        with Solver(source, world=comm, resume=resume, signals=signals(comm.rank)) as solver:
+        with Solver(source, TrainOptions(resume=resume, signals=signals(comm.rank)), world=comm) as solver:
             each(solver)
             solver.solve()
             return solver.iter

@@ -23,9 +23,11 @@ from bpt.graph.staging import Staging
 from bpt.nn.layers import LAYERS
 from bpt.parallel.balance.divisible_batches import is_dividable
 from bpt.system.comm.base import Communicator
+from bpt.train.runtime.binding import bind
 from bpt.train.runtime.healing import hosts_of, run_with_recovery, start
+from bpt.train.runtime.options import TrainOptions
 from bpt.train.runtime.parallel import Parallel
-from bpt.train.runtime.runtime import Runtime, bind
+from bpt.train.runtime.runtime import Runtime
 from bpt.train.state.train_state import Blob, TrainState, blob_of
 
 LOG = logging.getLogger("bpt")
@@ -103,9 +105,9 @@ def compare(
         LOG.info("Without codec: %s, which changes gradients on purpose: all else is compared", codec)
         plan = plan.with_parallel(compression_param=CompressionSpec())
     stages = plan.parallel_param.num_stages if plan.parallel_param.is_delayed else 1
-    rebind = partial(bind, device=device)
+    options = TrainOptions(device)
     drop_links(world, faults)
-    run = start(plan, world, rebind)
+    run = start(plan, world, options)
     conditions = _Conditions.of(run, stages) if isinstance(run, Runtime) else None
     in_turn = LocalRun.of(run, faults) if isinstance(run, Runtime) else None
     seed, replicas, staging = world.bcast(conditions)  # a rank that is spare may come to compare
@@ -117,8 +119,8 @@ def compare(
         with injected(runtime, faults):
             weights.update(_train(runtime, iterations, gradients))
 
-    with run_with_recovery(run, hosts_of(world), rebind, work) as run:
-        world = run.crew.everyone
+    with run_with_recovery(run, hosts_of(world), options, work) as run:
+        world = run.group.everyone
     check_happened(faults, world.world_ranks)
     few = world.Split(0 if world.rank < stages else 1) if stages > 1 else None
     if world.rank >= stages:
@@ -131,7 +133,7 @@ def compare(
     noted: dict[Blob, Tensor] = {}
     local = plan.parallel_param.local_param
     summed = min(local.start_iter, iterations) if in_turn else iterations
-    with bind(reference, None, few, device, batch_factor=replicas, staging=staging) as runtime:
+    with bind(reference, None, few, TrainOptions(device, batch_factor=replicas, staging=staging)) as runtime:
         alone = noted, _train(runtime, summed, noted)
         if in_turn and summed < iterations:
             state, note = runtime.state().copy() if summed else None, partial(_note, noted)
@@ -151,7 +153,7 @@ class _Conditions(NamedTuple):
         """Of the ranks that train, to be compared with so many stages."""
         parallel = runtime.parallel
         staging = parallel.staging if stages > 1 else _one_behind_the_other(parallel, runtime.graph)
-        return cls(runtime.seed, parallel.batch_factor, staging)
+        return cls(runtime.seed, parallel.batches.batch_factor, staging)
 
 
 def _one_behind_the_other(parallel: Parallel, graph: LayerGraph) -> Staging | None:
@@ -162,7 +164,7 @@ def _one_behind_the_other(parallel: Parallel, graph: LayerGraph) -> Staging | No
     if parallel.grid.replicas > 1 and not is_dividable(graph):
         _check_one_behind_the_other(graph, parallel.param.sync_batch_norm)
         return Staging.alone(graph, (parallel.grid.replicas,))
-    staging, ranks = parallel.staging, parallel.samples.size
+    staging, ranks = parallel.staging, parallel.batches.samples.size
     by_batch = [node for node in graph.nodes if LAYERS[node.type].normalises_by_batch(node.spec)]
     over_batch = parallel.param.pipeline_param.batch_norm_over == pb.PipelineParameter.BATCH
     if not by_batch or over_batch or staging is None or staging.micro_batches == 1:

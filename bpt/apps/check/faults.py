@@ -179,7 +179,7 @@ def injected(runtime: Runtime, faults: Sequence[AnyFault]) -> Iterator[None]:
                 os.kill(os.getpid(), fault.kind)
 
     if ends or slow:
-        runtime.executor.before = look
+        runtime.passes.executor.before = look
     if slow:
         runtime.events.add(totals)
     try:

@@ -24,8 +24,11 @@ from bpt.graph.staging import Staging
 from bpt.nn.layers import LAYERS
 from bpt.nn.layers.base import batch_of
 from bpt.nn.net_graph import build_graph_of
-from bpt.train.runtime.parallel import Parallel, ReplicaShare
-from bpt.train.runtime.runtime import Runtime, bind
+from bpt.train.runtime.batch_sharing import ReplicaShare
+from bpt.train.runtime.binding import bind
+from bpt.train.runtime.options import TrainOptions
+from bpt.train.runtime.parallel import Parallel
+from bpt.train.runtime.runtime import Runtime
 from bpt.train.state.train_state import Blob, TrainState, blob_of
 
 LOCAL = pb.ParallelParameter.LOCAL
@@ -78,13 +81,13 @@ class LocalRun:
         if parallel.param.exchange != LOCAL or runtime.exchange.local is None:
             return None
         _check(runtime.graph, parallel, faults)
-        each = parallel.samples.size // parallel.grid.replicas
+        each = parallel.batches.samples.size // parallel.grid.replicas
         hosts = parallel.grid.world.allgather(parallel.grid.world.host)
         together = [[replica] for replica in range(parallel.grid.replicas)]
         if parallel.param.local_param.sum_within_hosts:
             together = [[rank for rank, own in enumerate(hosts) if own == host] for host in dict.fromkeys(hosts)]
-        counts = [share.count for share in parallel.shares(batch_of(runtime.graph))]
-        if parallel.unweighted:
+        counts = [share.count for share in parallel.batches.shares(batch_of(runtime.graph))]
+        if parallel.batches.unweighted:
             counts = [1] * len(counts)
         learners = []
         for replicas in together:
@@ -96,15 +99,15 @@ class LocalRun:
             tuple(learners),
             staging.cuts if staging else (),
             staging.gathers if staging else frozenset(),
-            parallel.samples.size,
-            parallel.keeps_batches,
-            parallel.unweighted,
-            parallel.batch_factor,
+            parallel.batches.samples.size,
+            parallel.batches.keeps_batches,
+            parallel.batches.unweighted,
+            parallel.batches.batch_factor,
         )
 
 
 def _joined(parallel: Parallel, ranks: Sequence[int]) -> Callable[[int], Share]:
-    return lambda samples: Share.joined([parallel.shares(samples)[rank] for rank in ranks])
+    return lambda samples: Share.joined([parallel.batches.shares(samples)[rank] for rank in ranks])
 
 
 def _check(graph: LayerGraph, parallel: Parallel, faults: Sequence[AnyFault]) -> None:
@@ -152,12 +155,10 @@ def train_in_turn(
     with ExitStack() as stack:
         runtimes = []
         for learner in run.learners:
-            portion = ReplicaShare(learner.share, run.ranks, run.keeps_batches, run.unweighted)
+            share = ReplicaShare(learner.share, run.ranks, run.keeps_batches, run.unweighted)
             staging = _staging(plan, run, learner)
-            runtime = bind(
-                plan, state, None, device, batch_factor=run.factor, staging=staging, portion=portion, log=_UNHEARD
-            )
-            stack.enter_context(runtime)
+            options = TrainOptions(device, batch_factor=run.factor, staging=staging, replica_share=share, log=_UNHEARD)
+            runtime = stack.enter_context(bind(plan, state, None, options))
             runtime.updater.before_update.append(partial(_scale, runtime, learner.part))
             begin(runtime)
             runtimes.append(runtime)

@@ -19,6 +19,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.system.comm.agreement import outcome_of_first
 from bpt.system.comm.base import Communicator
 from bpt.train import state as snapshot
+from bpt.train.runtime.options import TrainOptions
 from bpt.train.runtime.run_facts import held_by_first
 from bpt.train.solver.solver import RunOutcome, Solver
 from bpt.train.telemetry.telemetry import Sink, Telemetry
@@ -154,7 +155,7 @@ def _together(
         world = world.Dup()  # what is revoked there when a rank is lost leaves that of the whole job alone
     with Telemetry(plan, sinks, _drift(basis)) as telemetry:
         listeners = [telemetry]
-        solver = Solver(plan, device=device, world=world, signals=signals, resume=resume, listeners=listeners)
+        solver = Solver(plan, TrainOptions(device, signals, resume), world=world, listeners=listeners)
         # Only now: a signal that comes while the nets are built ends the program, since there is nothing to save.
         stop.unsaved = lambda: solver.unsaved
         with signals, solver:

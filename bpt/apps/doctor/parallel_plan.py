@@ -26,6 +26,7 @@ from bpt.parallel.balance.divisible_batches import is_dividable
 from bpt.parallel.pipeline.stage_placement import described
 from bpt.perf.speeds.ping_pong import MeasuredLinks
 from bpt.system.device.memory_use import Memory
+from bpt.train.runtime.options import TrainOptions
 from bpt.train.runtime.parallel import Parallel
 from bpt.train.runtime.parallel_setup import setup_parallelism
 
@@ -100,14 +101,14 @@ def _spread(
 ) -> tuple[Parallel, Part]:
     """Return the parallelisation, and what this rank holds of the training net."""
     train, *tests = graphs.values()
-    with setup_parallelism(plan, train, ranks.world, device, tests=tests) as parallel:
+    with setup_parallelism(plan, train, ranks.world, tests, TrainOptions(device)) as parallel:
         parts = [parallel.parts(graph)[parallel.grid.in_replica.rank] for graph in graphs.values()]
     return parallel, parts[0]
 
 
 def _shares(graphs: Mapping[str, LayerGraph], parallel: Parallel) -> Iterator[Finding]:
     """Yield who gets how many samples of each net's batch; a collective call."""
-    owners = parallel.ranks_with_samples
+    owners = parallel.batches.ranks_with_samples
     yield ok(parallel.described)
     if parallel.staging:
         yield from map(ok, described(parallel.staging))
@@ -119,7 +120,7 @@ def _shares(graphs: Mapping[str, LayerGraph], parallel: Parallel) -> Iterator[Fi
         if graph.phase == pb.TEST and whole_batches:
             yield ok(f"{name}: a batch of {batch.value} samples, which stays whole: all of it for each rank")
             continue
-        shares = parallel.shares(batch.value, graph.phase)
+        shares = parallel.batches.shares(batch.value, graph.phase)
         whole = sum(share.count for share in shares)
         idle = [rank for rank, share in zip(owners, shares, strict=True) if not share.count]
         if idle:
@@ -150,7 +151,7 @@ def _divided(name: str, shares: Sequence[Share], parallel: Parallel, whole_batch
 def _statistics(graph: LayerGraph, parallel: Parallel) -> Iterator[Finding]:
     """Yield whether a BatchNorm sees less of a batch than on one process."""
     micro_batches = parallel.staging.micro_batches if parallel.staging else 1
-    if parallel.samples.size == micro_batches == 1:
+    if parallel.batches.samples.size == micro_batches == 1:
         return
     layers = ((node, LAYERS[node.type]) for node in graph.nodes)
     by_itself = [
@@ -200,7 +201,7 @@ def _exchange(
 ) -> Iterator[Finding]:
     """Yield what an iteration sends; a collective call."""
     nbytes = max(ranks.world.allgather(_held(graph, part))) * plan.precision.wire.itemsize
-    if (parallel.samples.size > 1 or parallel.grid.shards > 1) and nbytes:
+    if (parallel.batches.samples.size > 1 or parallel.grid.shards > 1) and nbytes:
         took = f"about {measured.allreduce * nbytes * 1e3:.2g} ms by the Allreduce above"
         local = plan.parallel_param.local_param
         if plan.parallel_param.exchange == pb.ParallelParameter.LOCAL:

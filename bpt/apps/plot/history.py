@@ -30,7 +30,7 @@ class History(TrainingLog):
     def __call__(self, milestone: Milestone) -> None:
         if isinstance(milestone, Bound):
             self._start = self._start or time.monotonic()
-            graphs = [milestone.runtime.net.graph, *(test.operator.net.graph for test in milestone.runtime.tests)]
+            graphs = [milestone.runtime.net.graph, *(test.operator.net.graph for test in milestone.runtime.nets.tests)]
             self.weighted |= {edge.blob for graph in graphs for edge in graph.outputs if edge.loss_weight}
         elif isinstance(milestone, Displayed):
             iteration, seconds, rate = milestone.iteration, time.monotonic() - self._start, milestone.learning_rate

@@ -25,6 +25,7 @@ from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
 from bpt.system.device import use_line
 from bpt.train.runtime.half_precision import net_in
+from bpt.train.runtime.options import TrainOptions
 from bpt.train.runtime.outputs import Outputs
 from bpt.train.runtime.parallel_setup import setup_parallelism
 from bpt.train.runtime.run_facts import facts_of
@@ -68,10 +69,10 @@ def score(
     graph = build_graph_of(file_plan(model, pb.TEST, level, stages))
     plan = RunPlan(path=model)
     check_same(world, facts_of(plan, graph))
-    parallel = setup_parallelism(plan, graph, world, device)
-    context, samples = PassContext(), parallel.samples
+    parallel = setup_parallelism(plan, graph, world, options=TrainOptions(device))
+    context, samples = PassContext(), parallel.batches.samples
     if parallel.is_alone or is_dividable(graph):
-        context = parallel.context(0, pb.TEST)
+        context = parallel.batches.context(0, pb.TEST)
     else:  # each rank scores whole batches
         samples = SerialCommunicator()
     net = net_in(precision, graph, device, context, world)

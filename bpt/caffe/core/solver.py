@@ -37,6 +37,7 @@ from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto.sources import read_solver
 from bpt.system.comm.launch import world
 from bpt.system.device import choose_device
+from bpt.train.runtime.options import TrainOptions
 from bpt.train.runtime.run_facts import held_by_first
 from bpt.train.runtime.runtime import Runtime
 from bpt.train.solver import solver as core
@@ -143,9 +144,8 @@ class Solver(Single):
         with as_raised():
             self._loop = core.Solver(
                 plan,
-                device=chosen or choose_device(plan),
+                TrainOptions(chosen or choose_device(plan), observer=BlobOperator if _is_whole(plan) else None),
                 world=job.world,
-                observer=BlobOperator if _is_whole(plan) else None,
                 listeners=[self._show, self.history],
             )
 
@@ -153,7 +153,10 @@ class Solver(Single):
         """Show the nets that train and test from now on; after a loss of ranks they are other ones."""
         if not isinstance(milestone, Bound) or not _is_whole(self._plan):
             return
-        operators = [milestone.runtime.observed, *(test.operator for test in milestone.runtime.tests)]
+        operators = [
+            milestone.runtime.passes.observing.operator,
+            *(test.operator for test in milestone.runtime.nets.tests),
+        ]
         self._nets = []
         for operator, plan in zip(operators, (train_plan(self._plan), *test_plans(self._plan)), strict=True):
             assert isinstance(operator, BlobOperator)
@@ -240,7 +243,7 @@ class Solver(Single):
         self._hook(self._loop.runtime, on_start, on_gradients_ready)
 
     def _hook(self, runtime: Runtime, on_start: Call, on_gradients_ready: Call) -> None:
-        runtime.before_passes.append(lambda: self.net._shown_to(on_start))
+        runtime.passes.before.append(lambda: self.net._shown_to(on_start))
         runtime.updater.before_update.append(lambda loss: self.net._shown_to(on_gradients_ready))
 
     def share_weights(self, net: Net) -> None:

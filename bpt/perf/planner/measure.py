@@ -22,7 +22,8 @@ from bpt.parallel.pipeline.stage_placement import DELAYED
 from bpt.perf.speeds.step_benchmark import RATE
 from bpt.perf.timing.layer_times import choose_layout
 from bpt.perf.timing.micro_batch_times import time_parts
-from bpt.train.runtime.runtime import bind
+from bpt.train.runtime.binding import bind
+from bpt.train.runtime.options import TrainOptions
 
 LOG = logging.getLogger("bpt")
 
@@ -43,8 +44,8 @@ def measure(plan: RunPlan, device: torch.device, iterations: int, path: str) -> 
     micro_batches = _micro_batches(plan)
     graph = build_graph_of(alone.train)
     staging = Staging.alone(graph, (micro_batches,), gathering(graph, plan.parallel_param.pipeline_param))
-    with bind(alone, None, None, device, staging=staging) as runtime:
-        graph, operator = runtime.net.graph, runtime.train.operator
+    with bind(alone, None, None, TrainOptions(device, staging=staging)) as runtime:
+        graph, operator = runtime.net.graph, runtime.nets.train.operator
 
         def update() -> object:
             return runtime.updater.rule.update(RATE, 0)

@@ -27,8 +27,9 @@ from bpt.perf.timing.roofline_figure import draw_roofline
 from bpt.perf.timing.roofline_table import roofline_lines
 from bpt.perf.timing.timetable import caffe_lines, table
 from bpt.system.device import use_line
+from bpt.train.runtime.binding import bind
 from bpt.train.runtime.half_precision import net_in
-from bpt.train.runtime.runtime import bind
+from bpt.train.runtime.options import TrainOptions
 
 LOG = logging.getLogger("bpt")
 
@@ -69,7 +70,7 @@ def time_solver(plan: RunPlan, device: torch.device, iterations: int, roofline: 
     plan = plan.measured()
     if plan.is_outer:
         plan = plan.standalone()  # as one of its workers trains
-    with bind(plan, None, None, device) as runtime:
+    with bind(plan, None, None, TrainOptions(device)) as runtime:
         rate = lr_policy.learning_rate(plan.optim, 0)
         _time(runtime.net, device, iterations, plan.engine, lambda: runtime.updater.rule.update(rate, 0), roofline)
         log_inner_times(runtime, iterations)

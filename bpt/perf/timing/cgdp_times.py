@@ -24,7 +24,9 @@ from bpt.parallel.cgdp.layer_costs import CalibrationResult
 from bpt.system.comm.base import Communicator
 from bpt.system.events.totals import Totals, phase_seconds
 from bpt.train.rules.violations import violations_in_step
-from bpt.train.runtime.runtime import Runtime, bind
+from bpt.train.runtime.binding import bind
+from bpt.train.runtime.options import TrainOptions
+from bpt.train.runtime.runtime import Runtime
 
 LOG = logging.getLogger("bpt")
 
@@ -75,16 +77,16 @@ def time_cgdp(runtime: Runtime, iterations: int) -> CgdpTimes | None:
     Returns:
         ``None`` if there are no chunks; then nothing happens.
     """
-    used = runtime.chunks.lengths
+    used = runtime.tuner.chunks.lengths
     if not used:
         return None
     rows = cuts(sum(used), used)
     rounds = max(1, min(ROUNDS, iterations // 5))
-    runtime.chunks.calibrate(rounds, [IterationKind(lengths) for lengths in rows.values()])
+    runtime.tuner.chunks.calibrate(rounds, [IterationKind(lengths) for lengths in rows.values()])
     runtime.settle()
-    measured = runtime.chunks.measured
+    measured = runtime.tuner.chunks.measured
     assert measured is not None
-    phases, operator = phases_of(runtime, iterations), runtime.train.operator
+    phases, operator = phases_of(runtime, iterations), runtime.nets.train.operator
     return CgdpTimes(used, rows, measured, phases, runtime.plan.optim.iter_size, rounds, operator.engine)
 
 
@@ -98,7 +100,7 @@ def time_original(
     plan = replace(plan, engine=times.engine).with_parallel(exchange=pb.ParallelParameter.TREE)
     if violations_in_step(plan):
         return None
-    with bind(plan, None, world, device, log=SILENT) as runtime:
+    with bind(plan, None, world, TrainOptions(device, log=SILENT)) as runtime:
         runtime.settle()
         runtime.run(WARM_UP)
         return phases_of(runtime, iterations)

@@ -75,7 +75,7 @@ def log_inner_times(runtime: Runtime, iterations: int) -> None:
 
     Nothing happens unless ``inner_param`` asks for TASK_DAG or AUTO.
     """
-    compute = runtime.train.operator.compute
+    compute = runtime.nets.train.operator.compute
     if not isinstance(compute, TaskDagCompute):
         return
     runtime.settle()

@@ -23,7 +23,9 @@ from bpt.perf.timing.inner_times import log_inner_times
 from bpt.system.comm.base import Communicator
 from bpt.system.events.event import Activity
 from bpt.system.events.totals import PHASES, Key, LinkTotals, Totals, Traffic, busy_seconds, phase_seconds, traffic_of
-from bpt.train.runtime.runtime import Runtime, bind
+from bpt.train.runtime.binding import bind
+from bpt.train.runtime.options import TrainOptions
+from bpt.train.runtime.runtime import Runtime
 
 LOG = logging.getLogger("bpt")
 
@@ -78,7 +80,7 @@ def time_ranks(plan: RunPlan, device: torch.device, world: Communicator, iterati
             "by itself, and one process shows how: bpt time without mpirun times what a worker does",
             plan.origin("parallel_param", "exchange"),
         )
-    with bind(plan.measured(), None, world, device) as runtime:
+    with bind(plan.measured(), None, world, TrainOptions(device)) as runtime:
         ranks = time_phases(runtime, iterations)
         cgdp = time_cgdp(runtime, iterations)
         log_inner_times(runtime, iterations)
@@ -105,7 +107,7 @@ def time_phases(runtime: Runtime, iterations: int) -> list[RankTimes]:
     for line in phase_table(ranks, iterations):
         LOG.info("%s", line)
     LOG.info("Between ranks, by segment of the net, mean of an iteration over all ranks:")
-    operator, packed = runtime.train.operator, runtime.exchange.packed()
+    operator, packed = runtime.nets.train.operator, runtime.exchange.packed()
     crossing = operator.stage.transfers if operator.stage else ()
     for line in traffic_table(runtime.net.graph, operator.segments, ranks, iterations, packed, crossing):
         LOG.info("%s", line)

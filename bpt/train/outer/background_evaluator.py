@@ -65,7 +65,7 @@ class BackgroundEvaluator:
         self._way_is_free = threading.Event()
         self._stands_until = 0.0
         self.make_way(False)
-        for built in solver.runtime.tests if apart else ():
+        for built in solver.runtime.nets.tests if apart else ():
             for layer in built.operator.net.layers:
                 layer.register_forward_pre_hook(self._give_way)
         self._thread = threading.Thread(target=self._run, name="background evaluator", daemon=True) if apart else None
@@ -138,7 +138,7 @@ class BackgroundEvaluator:
     def _test(self, moment: Moment) -> None:
         self._tests_waiting -= 1
         self._take(moment)
-        for index, built in enumerate(self._solver.runtime.tests):
+        for index, built in enumerate(self._solver.runtime.nets.tests):
             with ScoreWatch(built.operator.net) as watch:
                 scores = self._solver.test(index)
             if scores is None:

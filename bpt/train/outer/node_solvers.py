@@ -24,7 +24,9 @@ from bpt.system.comm.serial import SerialCommunicator
 from bpt.system.events.bus import EventBus
 from bpt.train.outer.assignment import Assignment
 from bpt.train.rules.violations import violations_of_net
-from bpt.train.runtime.runtime import Runtime, bind
+from bpt.train.runtime.binding import bind
+from bpt.train.runtime.options import TrainOptions
+from bpt.train.runtime.runtime import Runtime
 from bpt.train.solver.solver import Solver
 
 LOG = logging.getLogger("bpt")
@@ -47,7 +49,7 @@ def server_solver(
         own = replace(own, engine=pb.SolverParameter.CONTIGUOUS)  # there are no iterations to try layouts in
     if seed is not None:
         own = own.with_seed(seed)
-    return Solver(own, device=device, world=SerialCommunicator(events), resume=resume)
+    return Solver(own, TrainOptions(device, resume=resume), world=SerialCommunicator(events))
 
 
 def worker_runtime(
@@ -74,7 +76,7 @@ def worker_runtime(
         own = own.with_parallel(inner_param=replace(own.parallel_param.inner_param, engine=inner))
     if spools:
         own = _redirected(own, spools)
-    return bind(own, None, ranks, device, log=UNHEARD if quiet else LOG)
+    return bind(own, None, ranks, TrainOptions(device, log=UNHEARD if quiet else LOG))
 
 
 def node_lines(plan: RunPlan, graph: LayerGraph) -> Iterator[str]:

@@ -68,7 +68,7 @@ class Trainer:
         Iterations go on where the last one ended, whatever their numbers: under DELAYED, batches stay under way.
         """
         self._runtime.iteration = iteration
-        self._runtime.executor.renumber(iteration)
+        self._runtime.passes.executor.renumber(iteration)
         return self._runtime.iterate()
 
     def examine(self, iterations: int) -> None:
@@ -84,7 +84,7 @@ class Trainer:
         for layer in self.layers:
             layer.position -= batches * layer.share.total
         for batch in range(batches):
-            runtime.executor.evaluate(runtime.iteration, batch)
+            runtime.passes.executor.evaluate(runtime.iteration, batch)
         self._flat.load(kept)
         runtime.net.hidden_states = states
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
+from bpt.parallel.balance.dynamic_balancer import DynamicLoadBalancer
 from bpt.parallel.cgdp.tuner import Chunks
 from bpt.system.device import synchronize
 from bpt.train.runtime.tuned_settings import TunedSetting
@@ -23,48 +24,70 @@ class Autotuner:
     Nothing is computed twice.
 
     Args:
-        engines: the memory layout, then the inner layer: each is tried with what has won before.
+        engine_settings: the memory layout, then the inner layer: each is tried with what has won before.
         chunks: tried last.
+        balancer: divides batches anew when all choices are settled; ``None``: it is not done.
+
+    Attributes:
+        engine_settings, chunks: see above.
     """
 
-    def __init__(self, engines: Sequence[TunedSetting], chunks: Chunks, device: torch.device) -> None:
-        self._engines = engines
-        self._chunks = chunks
+    def __init__(
+        self,
+        engine_settings: Sequence[TunedSetting],
+        chunks: Chunks,
+        device: torch.device,
+        balancer: DynamicLoadBalancer | None = None,
+    ) -> None:
+        self.engine_settings = engine_settings
+        self.chunks = chunks
         self._device = device
+        self._balancer = balancer
         self._start = 0.0
         self._iterations = 0
 
     @property
     def settled(self) -> bool:
         """Whether nothing is left to try."""
-        return all(engine.settled for engine in self._engines) and self._chunks.settled
+        return all(engine.settled for engine in self.engine_settings) and self.chunks.settled
 
     @property
     def engines(self) -> tuple[int, ...]:
         """The memory layout and the inner engine that are used from now on."""
-        return tuple(engine.settle() for engine in self._engines)
+        return tuple(engine.settle() for engine in self.engine_settings)
+
+    @property
+    def settings(self) -> tuple[TunedSetting | Chunks | DynamicLoadBalancer, ...]:
+        """All settings, which a TrainState names."""
+        return (*self.engine_settings, self.chunks, *([self._balancer] if self._balancer else []))
 
     def start(self) -> None:
         """Begin an iteration."""
         self._start = time.perf_counter()
 
-    def end(self) -> bool:
-        """End an iteration; return whether this settled the last trial. A collective call until then."""
+    def end(self, done: int) -> bool:
+        """End an iteration; return whether this settled the last trial. A collective call.
+
+        Args:
+            done: the number of iterations done.
+        """
         if self.settled:
+            if self._balancer:
+                self._balancer.end(done)
             return False
         synchronize(self._device)
         seconds = time.perf_counter() - self._start
         self._iterations += 1
-        trying = next((engine for engine in self._engines if not engine.settled), None)
+        trying = next((engine for engine in self.engine_settings if not engine.settled), None)
         if trying is not None:  # it has a warm-up of its own
             trying.record(seconds)
         elif self._iterations > WARM_UP:
-            self._chunks.record(seconds)
+            self.chunks.record(seconds)
         return self.settled
 
     def finish(self) -> None:
         """Report at the end of training what has not been found out."""
-        if not self._chunks.settled:
+        if not self.chunks.settled:
             LOG.warning(
                 "Chunks: training has ended before the search: nothing is chosen, or kept in a file. A run that goes "
                 "on searches anew. A smaller cgdp_param { interval range } makes it shorter; chunk_size needs none"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -19,12 +20,9 @@ from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 from bpt.parallel.balance.divisible_batches import is_dividable
 from bpt.train.runtime.net_on_device import make_net
+from bpt.train.runtime.options import DEFAULT_OPTIONS, MakeOperator, TrainOptions
 from bpt.train.runtime.outputs import Outputs
 from bpt.train.runtime.parallel import Parallel
-
-LOG = logging.getLogger("bpt")
-
-MakeOperator = Callable[[Net, torch.device], Operator]
 
 
 class Built(NamedTuple):
@@ -35,6 +33,30 @@ class Built(NamedTuple):
     outputs: Outputs
 
 
+@dataclass(frozen=True)
+class RunNets:
+    """The nets of a run."""
+
+    train: Built
+    tests: tuple[Built, ...]
+
+    @property
+    def net(self) -> Net:
+        """The training net."""
+        return self.train.operator.net
+
+    @cached_property
+    def by_name(self) -> dict[str, Net]:
+        """All nets, by their names in a TrainState."""
+        tests = {f"test#{index}": built.operator.net for index, built in enumerate(self.tests)}
+        return {"train": self.net, **tests}
+
+    @property
+    def operators(self) -> list[Operator]:
+        """The operators of all nets, the training net's first."""
+        return [built.operator for built in (self.train, *self.tests)]
+
+
 class Builder:
     """Builds the nets of one run.
 
@@ -43,30 +65,27 @@ class Builder:
         precision: of all nets.
         parallel: which part of a net this rank gets, and what runs it.
         observable: cut nets into one segment a layer.
-        make_operator: makes the operator of a net, instead of ``parallel``.
-        log: is told of each net.
+        options: the device, the log, and what makes the operators instead of ``parallel``.
     """
 
     def __init__(
         self,
-        device: torch.device,
         seed: int,
         precision: Precision,
         parallel: Parallel,
         observable: bool = False,
-        make_operator: MakeOperator | None = None,
-        log: logging.Logger = LOG,
+        options: TrainOptions = DEFAULT_OPTIONS,
     ) -> None:
-        self._device = device
-        contexts = (parallel.context(seed, phase, precision) for phase in (pb.TRAIN, pb.TEST))
+        self._device = options.device
+        contexts = (parallel.batches.context(seed, phase, precision) for phase in (pb.TRAIN, pb.TEST))
         self._contexts = dict(zip((int(pb.TRAIN), int(pb.TEST)), contexts, strict=True))
         # Of test nets whose batches stay whole: each rank tests them.
         self._alone = PassContext(seed, precision)
         self._parallel = parallel
         self._observable = observable
-        self._make_operator = make_operator or self._operator
-        self._log = log
-        self._told: set[str] = set()
+        self._make_operator = options.make_operator or self._operator
+        self._log = options.log
+        self._logged: set[str] = set()
 
     def build(
         self,
@@ -84,9 +103,9 @@ class Builder:
         """
         self._log.info("Creating %s %s", what, plan.described_by)
         for note in plan.source.notes:
-            if note not in self._told:  # of a text that is read for several nets
+            if note not in self._logged:  # of a text that is read for several nets
                 self._log.info("%s", note)
-        self._told.update(plan.source.notes)
+        self._logged.update(plan.source.notes)
         part = self._parallel.parts(graph)[self._parallel.grid.in_replica.rank]
         alone = graph.phase == pb.TEST and not (self._parallel.is_alone or is_dividable(graph))
         context = self._alone if alone else self._contexts[graph.phase]
@@ -97,8 +116,8 @@ class Builder:
         )
         operator = (make_operator or self._make_operator)(net, self._device)
         parallel = self._parallel
-        samples, stages = None if alone else parallel.samples, parallel.grid.across_stages
-        return Built(plan, operator, Outputs(net, samples, stages, parallel.has_outputs))
+        samples, stages = None if alone else parallel.batches.samples, parallel.grid.across_stages
+        return Built(plan, operator, Outputs(net, samples, stages, parallel.batches.has_outputs))
 
     def _operator(self, net: Net, device: torch.device) -> Operator:
         graph = net.graph

@@ -69,7 +69,7 @@ class Checkpoint:
             check_weights(iteration, self.net, self.parallel.grid.world)
         for tuned in self.tuned:
             tuned.settle()
-        self.parallel.agree(self.net)
+        self.parallel.parameters.agree(self.net)
 
     def is_due_in_memory(self, iteration: int) -> bool:
         """Return whether a snapshot is to be written in memory after so many iterations."""

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from math import prod
-from typing import Protocol
 
 from bpt.base.errors import LostRankError
 from bpt.base.log import take_over_logging
@@ -24,21 +23,14 @@ from bpt.system.comm.base import Communicator
 from bpt.system.comm.connectivity import name_of
 from bpt.system.comm.grid import arrangement
 from bpt.train.rules.violations import violations_of_net, violations_of_ranks
+from bpt.train.runtime.binding import bind
+from bpt.train.runtime.options import TrainOptions
 from bpt.train.runtime.rank_group import RankGroup, SpareRank
 from bpt.train.runtime.recovery import PartRecord, recovered
 from bpt.train.runtime.runtime import Runtime
 from bpt.train.state.train_state import TrainState
 
 LOG = logging.getLogger("bpt")
-
-
-class Rebind(Protocol):
-    """A callable that binds a plan to a state, as ``bind`` does."""
-
-    def __call__(
-        self, plan: RunPlan, state: TrainState | None, world: Communicator, *, crew: RankGroup | None = None
-    ) -> Runtime:
-        """Return the bound run; a collective call of the ranks that train."""
 
 
 _WELL = 1  # bit of a rank that is at the end of its work
@@ -48,17 +40,19 @@ _REMEDY = f"{_HELD}: fault_param {{ copies: 1 }} keeps a copy in the memory of a
 _NO_COPY = f"{_HELD}: the rank with its copy is lost, too; --snapshot auto goes on from the last snapshot"
 
 
-def start(plan: RunPlan, everyone: Communicator, bind: Rebind) -> Runtime | SpareRank:
+def start(plan: RunPlan, everyone: Communicator, options: TrainOptions) -> Runtime | SpareRank:
     """Return the run of ``plan``, or a waiting rank if there are spares; a collective call of all ranks."""
-    return _take_place(plan, None, RankGroup.of_job(plan, everyone), bind)
+    return _take_place(plan, None, RankGroup.of_job(plan, everyone), options)
 
 
-def _take_place(plan: RunPlan, state: TrainState | None, crew: RankGroup, bind: Rebind) -> Runtime | SpareRank:
-    return bind(plan, state, crew.world, crew=crew) if crew.trains else SpareRank(plan, crew)
+def _take_place(
+    plan: RunPlan, state: TrainState | None, group: RankGroup, options: TrainOptions
+) -> Runtime | SpareRank:
+    return bind(plan, state, group, options) if group.trains else SpareRank(plan, group)
 
 
 def run_with_recovery(
-    run: Runtime | SpareRank, hosts: Mapping[int, str], rebind: Rebind, work: Callable[[Runtime], object]
+    run: Runtime | SpareRank, hosts: Mapping[int, str], options: TrainOptions, work: Callable[[Runtime], object]
 ) -> Runtime | SpareRank:
     """Do ``work`` with a run, and again with the remaining ranks after a loss; a collective call.
 
@@ -66,8 +60,8 @@ def run_with_recovery(
 
     Args:
         hosts: of the ranks of the job.
-        rebind: binds a plan to a state.
-        work: goes on from wherever the run stands, and returns at its end.
+        options: of the run.
+        work: continues the run from where it is, and returns at its end.
 
     Returns:
         The run with which the work was done.
@@ -83,7 +77,7 @@ def run_with_recovery(
             if not run.heals:
                 return run
             agreed = True
-            everyone = run.crew.everyone
+            everyone = run.group.everyone
             if everyone.Agree(_WELL if isinstance(run, Runtime) else _WELL | _ONLY_WAITED) == _WELL:
                 return run
             raise everyone.loss() or LostRankError("another rank was lost at the end")
@@ -92,7 +86,7 @@ def run_with_recovery(
                 run.record(loss)
                 raise
             try:
-                run = heal(run, loss, hosts, rebind, agreed)
+                run = heal(run, loss, hosts, options, agreed)
             except LostRankError as end:
                 run.record(end)
                 raise
@@ -108,7 +102,11 @@ def hosts_of(world: Communicator) -> dict[int, str]:
 
 
 def heal(
-    run: Runtime | SpareRank, loss: LostRankError, hosts: Mapping[int, str], rebind: Rebind, agreed: bool = False
+    run: Runtime | SpareRank,
+    loss: LostRankError,
+    hosts: Mapping[int, str],
+    options: TrainOptions,
+    agreed: bool = False,
 ) -> Runtime | SpareRank:
     """Return the run on the remaining ranks; a collective call of these.
 
@@ -116,14 +114,14 @@ def heal(
         run: of before; it is closed.
         loss: what it has met.
         hosts: of the ranks of the job.
-        rebind: binds a plan to a state.
+        options: of the run.
         agreed: this rank was at the end already, and has learnt that others are not.
 
     Raises:
         LostRankError: the ranks that are left do not have all of the state.
     """
     start = time.monotonic()
-    plan, graph, everyone = run.plan, run.graph, run.crew.everyone
+    plan, graph, everyone = run.plan, run.graph, run.group.everyone
     before = list(everyone.world_ranks)
     records = run.records()
     _break_off(everyone, agreed)
@@ -137,12 +135,12 @@ def heal(
                 raise _UnrecoverableError
             records = [*records, PartRecord(state)]
             lost = [rank for rank in before if rank not in everyone.world_ranks]
-            crew = run.crew.left(plan, everyone)
-            arranged = _arranged(plan, graph, crew.size)
+            group = run.group.left(plan, everyone)
+            arranged = _arranged(plan, graph, group.size)
             if everyone.rank == 0:
                 take_over_logging()
-                _tell(arranged, lost, hosts, state.iteration, crew)
-            healed = _take_place(arranged, state, crew, rebind)
+                _tell(arranged, lost, hosts, state.iteration, group)
+            healed = _take_place(arranged, state, group, options)
         except _UnrecoverableError:
             why = _NO_COPY if plan.parallel_param.fault_param.copies else _REMEDY
             raise LostRankError(f"{loss}{why}", loss.ranks) from loss
@@ -164,11 +162,11 @@ class _UnrecoverableError(Exception):
     """An error: the ranks' records do not make up a state; all ranks find the same."""
 
 
-def _tell(plan: RunPlan, lost: Sequence[int], hosts: Mapping[int, str], iteration: int, crew: RankGroup) -> None:
+def _tell(plan: RunPlan, lost: Sequence[int], hosts: Mapping[int, str], iteration: int, group: RankGroup) -> None:
     names = ", ".join(name_of(rank, hosts[rank]) for rank in lost) or "a connection"
     parallel = plan.parallel_param
-    grid = arrangement(crew.size, parallel.num_stages, parallel.num_shards)
-    spares = crew.everyone.size - crew.size
+    grid = arrangement(group.size, parallel.num_stages, parallel.num_shards)
+    spares = group.everyone.size - group.size
     rest = f"; {spares} spare" if spares else ""
     LOG.warning("Lost: %s; going on after iteration %d on %s%s", names, iteration, grid, rest)
 

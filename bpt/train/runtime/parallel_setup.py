@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-
-import torch
 
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
@@ -20,39 +17,31 @@ from bpt.system.comm.base import Communicator
 from bpt.system.device import use_line
 from bpt.train.rules.violations import ignored_settings
 from bpt.train.runtime.arranging import make_grid
-from bpt.train.runtime.parallel import Parallel, ReplicaShare
-
-LOG = logging.getLogger("bpt")
+from bpt.train.runtime.options import DEFAULT_OPTIONS, TrainOptions
+from bpt.train.runtime.parallel import Parallel
 
 
 def setup_parallelism(
     plan: RunPlan,
     graph: LayerGraph,
     world: Communicator,
-    device: torch.device,
-    batch_factor: int | None = None,
     tests: Sequence[LayerGraph] = (),
-    staging: Staging | None = None,
-    log: logging.Logger = LOG,
-    portion: ReplicaShare | None = None,
+    options: TrainOptions = DEFAULT_OPTIONS,
 ) -> Parallel:
     """Return the parallelisation of ``plan``, with its training net ``graph``, on ``world``; a collective call.
 
     Args:
-        batch_factor: see Parallel.
         tests: the test nets, which are spread alike.
-        staging: by default as the plan is placed.
-        log: is told what is to run, and how.
-        portion: see Parallel.
 
     Raises:
         PrototxtError: the ranks cannot be arranged as it says, or a layer cannot be spread.
         FileError: the profile of ``balance: STATIC`` is missing or is not of this run.
     """
-    param = plan.parallel_param
+    param, device, log = plan.parallel_param, options.device, options.log
     on_gpu = device.type != "cpu"
     grid = make_grid(plan, graph, world, tests, on_gpu)
 
+    staging = options.staging
     if param.num_stages > 1:
         # Only what this run needs; see docs/architecture.md.
         from bpt.parallel.pipeline.stage_placement import described, stage  # noqa: PLC0415
@@ -67,7 +56,7 @@ def setup_parallelism(
     elif param.balance == pb.ParallelParameter.DYNAMIC:
         balance = Dynamic(grid.replicas * (grid.shards if param.fc_param.scheme == pb.FcParameter.PEER else 1))
     keeps_batches = world.size > 1 and not is_dividable(graph)
-    parallel = Parallel(param, grid, balance, batch_factor, staging, keeps_batches, portion)
+    parallel = Parallel(param, grid, balance, options.batch_factor, staging, keeps_batches, options.replica_share)
     if plan.text:  # of a solver; only now: a refusal below a text of any length would be overlooked
         for note in plan.notes:
             log.info("%s", note)

@@ -83,14 +83,14 @@ class RankGroup:
 
 def heartbeat_of(
     plan: RunPlan,
-    crew: RankGroup,
+    group: RankGroup,
     log: FlightLog | None,
     lane: int,
     settled: Callable[[], bool] = lambda: True,
     heals: bool = True,
 ) -> Heartbeat | None:
     """Return the Heartbeat of all ranks of a run, if they are processes; a collective call."""
-    everyone, timeout = crew.everyone, plan.parallel_param.fault_param.timeout
+    everyone, timeout = group.everyone, plan.parallel_param.fault_param.timeout
     apart = everyone.size > 1 and everyone.concurrent and everyone.describe()["library"] != "none"
     if log is None or not apart or not timeout:
         return None
@@ -100,23 +100,23 @@ def heartbeat_of(
 class SpareRank(Closeable):
     """A rank that waits to replace a lost one; it has no run, but the others hear of it.
 
-    In ``healing.outlive`` it stands where a Runtime does on ranks that train.
+    In ``healing.run_with_recovery`` it is in the place of a Runtime.
 
     Args:
         plan: the run that it may come to train.
-        crew: of which it is.
+        group: the ranks of the run.
     """
 
     heals = True
 
-    def __init__(self, plan: RunPlan, crew: RankGroup) -> None:
+    def __init__(self, plan: RunPlan, group: RankGroup) -> None:
         self.plan = plan
-        self.crew = crew
+        self.group = group
         self.graph = build_graph_of(plan.train)
-        check_same(crew.everyone, facts_of(plan, self.graph, *(build_graph_of(test) for test in plan.tests)))
-        self._log = FlightLog.of(crew.everyone, plan.snapshot_prefix)
+        check_same(group.everyone, facts_of(plan, self.graph, *(build_graph_of(test) for test in plan.tests)))
+        self._log = FlightLog.of(group.everyone, plan.snapshot_prefix)
         self._ending = CleanupStack()  # without the communicator of those that wait: some may be lost, and nobody asks
-        if beat := heartbeat_of(plan, crew, self._log, SPARE):
+        if beat := heartbeat_of(plan, group, self._log, SPARE):
             self._ending.add(beat.close)
 
     def records(self) -> list[PartRecord]:

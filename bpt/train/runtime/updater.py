@@ -14,7 +14,7 @@ from bpt.engine.operator import Operator
 from bpt.engine.optim import lr_policy
 from bpt.engine.optim.loss_scale import LEAST
 from bpt.engine.optim.rates import Rates
-from bpt.engine.optim.rules import make_rule
+from bpt.engine.optim.rules import UpdateRule
 from bpt.engine.optim.rules.base import UpdatePiece
 from bpt.engine.status import Status
 from bpt.nn.net import Net
@@ -29,12 +29,17 @@ from bpt.train.state.train_state import TrainState, blob_of
 class Updater:
     """Updates the parameters of a net once an iteration, from gradients that are those of all ranks.
 
+    Making one is a collective call.
+
     Args:
         net: the net that is trained.
-        log: is told of a loss scale.
+        rule: computes weights from gradients, and has their moments.
+        exchange: sums the gradients.
+        status: the state of the iteration on all ranks.
+        log: gets a message about the loss scale.
 
     Attributes:
-        rule: how weights follow from gradients, and what it remembers of each.
+        rule: see above.
         losses: the smoothed loss.
         rates: the learning rate of each iteration.
         scale: by what losses are multiplied, and gradients divided again.
@@ -42,21 +47,27 @@ class Updater:
         before_update: likewise, when the gradients are those of all ranks and no parameter has been updated by them.
     """
 
-    def __init__(self, plan: RunPlan, net: Net, parallel: Parallel, log: logging.Logger) -> None:
+    def __init__(
+        self,
+        plan: RunPlan,
+        net: Net,
+        rule: UpdateRule,
+        parallel: Parallel,
+        exchange: Exchange,
+        status: Status,
+        log: logging.Logger,
+    ) -> None:
         self._net = net
         self._parallel = parallel
         self._keeps_updates = plan.debug_info or plan.snapshot_diff
         self._stops_at_nan = plan.on_nan == pb.SolverParameter.STOP
-        self.rule = make_rule(plan.optim, net, self._keeps_updates)
+        self.rule = rule
+        self._status = status
         self.losses, self.rates = SmoothedLoss(plan.average_loss), Rates(plan.optim, plan.display)
         self.scale = loss_scale(plan, net.context.precision, parallel, log)
         self.on_loss: list[Callable[[float], object]] = []
         self.before_update: list[Callable[[float], object]] = []
-
-    def join(self, exchange: Exchange, status: Status) -> None:
-        """Update with the other ranks from now on; a collective call."""
-        self.rule.shard_info = self._parallel.shard_info(self._net, exchange)
-        self._status = status
+        rule.shard_info = parallel.parameters.shard_info(net, exchange)
 
     def begin(self, iteration: int, keeps_updates: bool) -> None:
         """Begin an iteration; with ``keeps_updates``, the subtracted updates are kept for later."""
@@ -117,7 +128,7 @@ class Updater:
                 self._parallel.codec.undo()
         if self.scale.dynamic and self._parallel.is_delayed:
             self.scale.learn(not self._status.overflown)
-            self._status.overflow = not finite  # is told with the next loss
+            self._status.overflow = not finite  # is sent with the next loss
         return finite
 
     @torch.no_grad()

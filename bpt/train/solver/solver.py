@@ -8,13 +8,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-import torch
-
 from bpt.base.caller import for_caller
 from bpt.base.errors import BptError, LostRankError, RunError
 from bpt.base.log import number
 from bpt.base.progress import ProgressBar
-from bpt.base.signals import SignalAction, SignalActions
+from bpt.base.signals import SignalAction
 from bpt.config.optim_spec import OptimSpec
 from bpt.config.plan.resolve import plan_of
 from bpt.config.plan.run_plan import RunPlan
@@ -23,14 +21,13 @@ from bpt.nn.net import Net
 from bpt.parallel.balance.load_balance import LoadBalanceReport
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
-from bpt.system.device import CPU
 from bpt.system.events.event import Activity
 from bpt.train.rules.test_output_rules import higher_is_better
-from bpt.train.runtime.built_nets import MakeOperator
 from bpt.train.runtime.cleanup import Closeable
 from bpt.train.runtime.healing import hosts_of, run_with_recovery, start
+from bpt.train.runtime.options import DEFAULT_OPTIONS, TrainOptions
 from bpt.train.runtime.rank_group import SpareRank
-from bpt.train.runtime.runtime import Runtime, bind
+from bpt.train.runtime.runtime import Runtime
 from bpt.train.runtime.testing import ScoresOfTest
 from bpt.train.solver.display import DisplayInterval, display_line, output_lines
 from bpt.train.solver.milestones import Bound, Displayed, Listener, Milestone, Saved, Tested
@@ -64,8 +61,9 @@ class Solver(Closeable):
 
     Args:
         run: the solver's text, as ``read_solver`` gives it, or a plan.
-        device, world, signals, resume, observer, make_operator: see ``bind``.
-        listeners: are told each Milestone.
+        options: of the run; see TrainOptions.
+        world: the ranks that train together; by default this one is alone.
+        listeners: are called with each Milestone.
 
     Attributes:
         runtime: what trains; a rank that is spare has none, until it takes the place of another.
@@ -76,37 +74,33 @@ class Solver(Closeable):
     def __init__(
         self,
         run: SolverSource | RunPlan,
+        options: TrainOptions = DEFAULT_OPTIONS,
         *,
-        device: torch.device = CPU,
         world: Communicator | None = None,
-        signals: SignalActions | None = None,
-        resume: str = "",
-        observer: MakeOperator | None = None,
-        make_operator: MakeOperator | None = None,
         listeners: Sequence[Listener] = (),
     ) -> None:
         self.plan = plan_of(run)
         self.listeners = list(listeners)
-        self._bind = partial(bind, device=device, signals=signals, observer=observer, make_operator=make_operator)
+        self._options = options
         self._lap = DisplayInterval(0)
         self._stopped = False
         self._averaged = self._asked = False
         self._debug = False
         self._leads = False
         self._lock = ExitStack()
-        member = start(self.plan, world or SerialCommunicator(), partial(self._bind, resume=resume))
+        member = start(self.plan, world or SerialCommunicator(), options)
         self._spare = member if isinstance(member, SpareRank) else None
         if isinstance(member, Runtime):
             self._attach(member)
-        self._hosts = hosts_of(member.crew.everyone) if member.heals else {}
+        self._hosts = hosts_of(member.group.everyone) if member.heals else {}
         self._first = self.iter
-        self._saved = self.iter, resume
+        self._saved = self.iter, options.resume
 
     def _attach(self, runtime: Runtime) -> None:
         self.runtime = runtime
         runtime.updater.on_loss.append(self._show_if_due)
-        self._tester = Tester(self.plan, runtime.tests, self._interrupted)
-        self._seen = LoadBalanceReport(runtime.parallel, self.net.graph)
+        self._tester = Tester(self.plan, runtime.nets.tests, self._interrupted)
+        self._seen = LoadBalanceReport(runtime.parallel.batches, self.net.graph)
         self._tell(Bound(runtime))
 
     def _tell(self, milestone: Milestone) -> None:
@@ -126,7 +120,7 @@ class Solver(Closeable):
     @property
     def loss(self) -> float:
         """The loss of the last iteration."""
-        return self.runtime.loss
+        return self.runtime.progress.loss
 
     @property
     def terminated(self) -> bool:
@@ -153,7 +147,7 @@ class Solver(Closeable):
         except LostRankError:
             if not run.heals:
                 raise
-            run.crew.everyone.Revoke()  # others may wait for this rank
+            run.group.everyone.Revoke()  # others may wait for this rank
 
     def set_lr_schedule(self, optim: OptimSpec) -> None:
         """Take learning rates from another spec from now on, of the same rule."""
@@ -195,7 +189,7 @@ class Solver(Closeable):
         self._first = self.iter
         with ProgressBar(plan.max_iter, self.iter, "training", self._leads) as progress:
             last = run_with_recovery(
-                self._spare or self.runtime, self._hosts, self._bind, partial(self._solve, progress)
+                self._spare or self.runtime, self._hosts, self._options, partial(self._solve, progress)
             )
         self._spare = last if isinstance(last, SpareRank) else None
 
@@ -246,7 +240,7 @@ class Solver(Closeable):
         if plan.display and self.iter % plan.display == 0:
             # Caffe leaves debug_info as the last iteration had it.
             with runtime.events.during(Activity.DISPLAY):
-                runtime.updater.losses.add(self.iter, runtime.look(self._debug))
+                runtime.updater.losses.add(self.iter, runtime.forward_only(self._debug))
             LOG.info("Iteration %d, loss = %s", self.iter, number(runtime.updater.losses.value))
         if plan.test_interval and self.iter % plan.test_interval == 0:
             self.test_all()
@@ -267,12 +261,14 @@ class Solver(Closeable):
         last = self.iter + iterations
         self._lap = DisplayInterval(self.iter)
         while self.iter < last:
-            testing = plan.test_interval and self.iter % plan.test_interval == 0 and self.iter != runtime.tested
+            testing = (
+                plan.test_interval and self.iter % plan.test_interval == 0 and self.iter != runtime.progress.tested
+            )
             if testing and (self.iter > 0 or plan.test_initialization):
                 self.test_all()
                 if self._stopped:
                     return
-                runtime.tested = self.iter
+                runtime.progress.tested = self.iter
             self._debug = self._displays and plan.debug_info
             tuning = not runtime.tuner.settled
             loss = runtime.iterate(self._debug, observed=self.iter == last - 1)
@@ -302,7 +298,7 @@ class Solver(Closeable):
 
     def _show(self) -> None:
         runtime, iteration = self.runtime, self.iter
-        outputs = runtime.train.outputs.whole(runtime.ran.values)
+        outputs = runtime.nets.train.outputs.whole(runtime.passes.operator.values)
         rate = runtime.updater.rates(iteration)
         lap, loss = self._lap.take(iteration), runtime.updater.losses.value
         LOG.info("%s", display_line(iteration, loss, lap, self.plan.display))
@@ -325,7 +321,7 @@ class Solver(Closeable):
             self._judge(scores)
 
     def _test_each(self, averaged: bool = False) -> list[ScoresOfTest | None]:
-        indices = range(len(self.runtime.tests))
+        indices = range(len(self.runtime.nets.tests))
         return [None if self._stopped else self.test(index, averaged) for index in indices]
 
     def test(self, index: int, averaged: bool = False) -> ScoresOfTest | None:
@@ -348,9 +344,9 @@ class Solver(Closeable):
         plan, runtime, name = self.plan, self.runtime, self.plan.judged_by
         own = [float(each.outputs[name].item()) for each in scores if each is not None and name in each.outputs]
         score = next(value for values in runtime.world.allgather(own) for value in values)
-        higher = higher_is_better(plan, [test.operator.net.graph for test in runtime.tests])
+        higher = higher_is_better(plan, [test.operator.net.graph for test in runtime.nets.tests])
         stopping = plan.early_stopping_param
-        best = runtime.best = after_test(runtime.best, score, self.iter, higher, stopping.min_delta)
+        best = runtime.progress.best = after_test(runtime.progress.best, score, self.iter, higher, stopping.min_delta)
         if best.is_new:
             LOG.info("Iteration %d, best %s = %s", self.iter, name, number(score))
             if plan.snapshot_best:

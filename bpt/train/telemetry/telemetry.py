@@ -93,9 +93,9 @@ class Telemetry(AbstractContextManager["Telemetry"]):
         self._world = runtime.world
         self._is_first = runtime.world.rank == 0
         batch = batch_of(runtime.net.graph)
-        self._shares = partial(runtime.parallel.shares, batch)
+        self._shares = partial(runtime.parallel.batches.shares, batch)
         self._samples = self._shares()[0].total * self._plan.optim.iter_size
-        self._memory = Memory(runtime.device)
+        self._memory = Memory(runtime.nets.train.operator.device)
         self._listen(runtime.events if self._sinks or runtime.world.size > 1 else None)
 
         def begin() -> None:

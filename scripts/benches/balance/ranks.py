@@ -43,7 +43,7 @@ def compete(path: str, rounds: int, seconds: float, world: Communicator, rough: 
         solver.step(1)
         slowest = max(world.allgather(train(solver, world, warm_up)["seconds"]))
         iterations[side] = max(fewest, math.ceil(seconds / slowest))
-        shares = solver.runtime.parallel.shares(batch_of(solver.net.graph))
+        shares = solver.runtime.parallel.batches.shares(batch_of(solver.net.graph))
         sides[side] = {"shares": [share.count for share in shares], "turns": []}
     for side in in_turn(SIDES, rounds):
         solvers[side].step(1)  # does not count: data were read ahead meanwhile, caches are the other side's

@@ -45,7 +45,7 @@ def train(source: SolverSource, host: str) -> RunRecord:
 
 
 def _test(solver: Solver, seconds: float, epoch: float) -> TestRow:
-    with ScoreWatch(solver.runtime.tests[0].operator.net) as watch:
+    with ScoreWatch(solver.runtime.nets.tests[0].operator.net) as watch:
         scores = solver.test(0)
     assert scores, "a signal has stopped it"
     result = watch.result()

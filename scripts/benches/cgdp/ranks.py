@@ -17,6 +17,7 @@ from bpt.system.comm.launch import local_ranks
 from bpt.system.device import choose_device, finish, synchronize
 from bpt.system.device.memory_use import Memory
 from bpt.system.events.totals import Totals, phase_seconds
+from bpt.train.runtime.options import TrainOptions
 from bpt.train.solver.solver import Solver
 from scripts.benches.cgdp.gpu_trace import TRACED, record
 from scripts.benches.cgdp.jobs import Way, Work
@@ -40,7 +41,7 @@ class Trainee:
         source = solver_source(work.net, work.size, work.batch * (world.size if together else 1))
         apply_set(source.param, [f"engine: {work.engine} {way.parallel if together else ''}"])
         self.world = world
-        self.solver = Solver(source, device=device, world=world if together else None)
+        self.solver = Solver(source, TrainOptions(device), world=world if together else None)
         batch = random_batch(work.net, Images(work.size, work.batch), seed=world.rank)
         self._inputs = fed(self.solver.net.graph, *(tensor.to(device) for tensor in batch))
         self.settling: list[float] = []
@@ -52,21 +53,23 @@ class Trainee:
         """Train; seconds of each iteration."""
         marks = [time.perf_counter()]
         for _ in range(iterations):
-            self.solver.runtime.train.operator.feed(self._inputs)  # anew, since other chunks come with other segments
+            self.solver.runtime.nets.train.operator.feed(
+                self._inputs
+            )  # anew, since other chunks come with other segments
             self.solver.step(1)
             marks.append(time.perf_counter())
-        synchronize(self.solver.runtime.device)
+        synchronize(self.solver.runtime.nets.train.operator.device)
         marks[-1] = time.perf_counter()
         return [after - before for before, after in itertools.pairwise(marks)]
 
     def turn(self, way: Way, iterations: int) -> dict[str, Any]:
         """Train in its ``way``; seconds of each iteration, and of each rank's phases. A collective call."""
         if way.lengths:
-            self.solver.runtime.chunks.use(way.lengths)
+            self.solver.runtime.tuner.chunks.use(way.lengths)
         self.world.Barrier()
         self.step(self._warm_up)
         self._warm_up = AGAIN
-        events, device = self.solver.runtime.events, self.solver.runtime.device
+        events, device = self.solver.runtime.events, self.solver.runtime.nets.train.operator.device
         with events.into(Totals()) as totals:
             seconds = self.step(iterations)
             if device.type != "cpu":
@@ -92,7 +95,7 @@ class Report:
 
     def add(self, way: Way, trainee: Trainee, turn: dict[str, Any]) -> None:
         """A turn is done."""
-        chunks = trainee.solver.runtime.chunks
+        chunks = trainee.solver.runtime.tuner.chunks
         self.turns[way.name].append(turn)
         if chunks.lengths:
             self.lengths[way.name] = list(chunks.lengths)
@@ -100,7 +103,7 @@ class Report:
             self.settling[way.name] = trainee.settling
         if chunks.search:
             self.trials[way.name] = [(list(trial.lengths), trial.seconds) for trial in chunks.search.trials]
-        self.engine = pb.SolverParameter.Engine.Name(trainee.solver.runtime.train.operator.engine)
+        self.engine = pb.SolverParameter.Engine.Name(trainee.solver.runtime.nets.train.operator.engine)
 
 
 def work(order: dict[str, Any], world: Communicator) -> dict[str, Any]:

@@ -16,9 +16,8 @@ from bpt.base.log import columns
 from bpt.config.plan.resolve import read_plan
 from bpt.config.proto.text import to_text
 from bpt.system.comm.base import Communicator
-from bpt.system.device import CPU
 from bpt.system.events.totals import Totals, phase_seconds
-from bpt.train.runtime.runtime import bind
+from bpt.train.runtime.binding import bind
 from scripts.benches.harness.nets import Images, fed_net, solver_param
 from scripts.benches.harness.tables import append_rows
 from scripts.benches.harness.testbed import on_testbed, run_on_hosts
@@ -125,7 +124,7 @@ def work(order: dict[str, Any], world: Communicator) -> dict[str, dict[str, floa
 def _time(order: dict[str, Any], codec: str, world: Communicator) -> dict[str, float]:
     """Train for the seconds of the order, or an iteration; the first one counts only if there is no time for more."""
     text = f"engine: CONTIGUOUS parallel_param {{ compression_param {{ {codec} }} }}"
-    with bind(read_plan(order["solver"], [text]).measured(), None, world, CPU) as runtime:
+    with bind(read_plan(order["solver"], [text]).measured(), None, world) as runtime:
         first = _iterations(runtime, world, 1)
         if first["total"] > LONG:
             return first

@@ -159,6 +159,6 @@ def train(plan: RunPlan, world: Communicator, seconds: float) -> tuple[str, list
         for _ in range(min(max(math.ceil(seconds / longest), FEWEST), MOST)):
             solver.step(1)
             moments.append(time.perf_counter())
-        shares = solver.runtime.parallel.shares(batch_of(solver.net.graph))
+        shares = solver.runtime.parallel.batches.shares(batch_of(solver.net.graph))
     laps = [end - begin for begin, end in pairwise(moments)]
     return " ".join(str(share.count) for share in shares), laps

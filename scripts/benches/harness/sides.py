@@ -47,7 +47,7 @@ def bpt_side(source: SolverSource, data: Tensor, label: Tensor, world: Communica
     """Training with bpt; ``data`` and ``label`` are this rank's."""
     keep_freed_memory()  # as the command line does
     solver = Solver(source, world=world)
-    operator = solver.runtime.train.operator
+    operator = solver.runtime.nets.train.operator
     operator.feed(fed(solver.net.graph, data, label))
     return lambda: solver.step(1), lambda: pb.SolverParameter.Engine.Name(operator.engine)
 

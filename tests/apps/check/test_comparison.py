@@ -28,7 +28,7 @@ from bpt.parallel.exchange.local import Local
 from bpt.parallel.exchange.tree import Tree
 from bpt.system.comm.base import Communicator
 from bpt.system.device import CPU
-from bpt.train.runtime.parallel import Parallel
+from bpt.train.runtime.parameter_sync import ParameterSync
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.golden_cases import graph_of
 from tests.support.small_solver import NET, SOLVER, small_solver
@@ -256,12 +256,12 @@ def forget_broadcast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forget_norms_of_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rank clips by its own slices."""
-    monkeypatch.setattr(Parallel, "sum_over_replica", lambda self, value: value)
+    monkeypatch.setattr(ParameterSync, "sum_over_replica", lambda self, value: value)
 
 
 def count_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """All peers count what all of them hold in the norm."""
-    monkeypatch.setattr(Parallel, "counted", lambda self, net: frozenset(map(id, net.parameters())))
+    monkeypatch.setattr(ParameterSync, "counted", lambda self, net: frozenset(map(id, net.parameters())))
 
 
 def forget_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:

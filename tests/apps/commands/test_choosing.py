@@ -18,6 +18,7 @@ from bpt.parallel.cluster.cluster import Cluster
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
 from bpt.system.device import CPU
+from bpt.train.runtime.options import TrainOptions
 from bpt.train.solver.solver import Solver
 from bpt.train.state import in_memory
 from tests.support.doubles.thread_ranks import run_ranks
@@ -81,7 +82,7 @@ def test_a_run_that_goes_on_keeps_its_plan_and_its_curve(
 
     def train(comm: Communicator, *overrides: str, resume: str = "") -> str:
         plan = choose(read_plan("solver.prototxt", overrides), comm, CPU, resume).plan
-        with Solver(plan, world=comm, resume=resume) as solver:
+        with Solver(plan, TrainOptions(resume=resume), world=comm) as solver:
             solver.solve()
         return text_of(plan)
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bpt.base.errors import LayerError
 from bpt.config.plan.resolve import read_plan
 from bpt.system.comm.base import Communicator
+from bpt.train.runtime.options import TrainOptions
 from bpt.train.solver.solver import Solver
 from tests.support.doubles.thread_ranks import run_ranks
 
@@ -70,7 +71,7 @@ def train(caplog: pytest.LogCaptureFixture, *overrides: str, resume: str = "") -
     caplog.clear()
     with (
         caplog.at_level(logging.INFO, "bpt"),
-        Solver(read_plan("solver.prototxt", overrides), resume=resume) as solver,
+        Solver(read_plan("solver.prototxt", overrides), TrainOptions(resume=resume)) as solver,
     ):
         solver.solve()
     log = "\n".join(record.getMessage() for record in caplog.records)

@@ -51,7 +51,7 @@ def told(
     def run(comm: Any) -> None:
         parallel = parallel_of(comm, text, balance)
         times = Times(comm.events)
-        seen = LoadBalanceReport(parallel, graph_of(net))
+        seen = LoadBalanceReport(parallel.batches, graph_of(net))
         work(seen, times, comm.rank)
         parallel.close()
 

@@ -54,8 +54,8 @@ def on_ranks(ranks: int, work: Callable[[Solver, int], Any], *overrides: str) ->
 
 
 def state(solver: Solver, rank: int = 0) -> tuple[tuple[int, ...], int, bool, bool]:
-    chunks = solver.runtime.chunks
-    return chunks.lengths, len(solver.runtime.train.operator.segments), chunks.search is None, chunks.settled
+    chunks = solver.runtime.tuner.chunks
+    return chunks.lengths, len(solver.runtime.nets.train.operator.segments), chunks.search is None, chunks.settled
 
 
 @pytest.mark.parametrize(("size", "lengths"), [(1, (1, 1, 1)), (2, (2, 1)), (3, (1, 1, 1)), (9, (3,))])
@@ -77,7 +77,7 @@ def test_the_paper_s_search_by_the_slowest_rank(caplog: pytest.LogCaptureFixture
     seconds = {(1, 1, 1): (0.5, 0.1, 0.1), (2, 1): (0.1, 0.4, 0.1), (3,): (0.1, 0.2, 0.45)}
 
     def search(solver: Solver, rank: int) -> list[tuple[int, ...]]:
-        chunks = solver.runtime.chunks
+        chunks = solver.runtime.tuner.chunks
         seen = [chunks.lengths]
         while not chunks.record(seconds[chunks.lengths][rank]):
             seen.append(chunks.lengths)
@@ -119,7 +119,7 @@ def test_a_proposal_of_the_model_and_its_refinement(
     assert len(expected) == 3
 
     def search(solver: Solver, rank: int) -> tuple[Any, ...]:
-        chunks = solver.runtime.chunks
+        chunks = solver.runtime.tuner.chunks
         kinds = finish_calibration(chunks)
         assert chunks.measured is found
         assert isinstance(chunks.search, CandidateSearch)
@@ -160,8 +160,8 @@ def test_a_proposal_without_alternatives(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(under_test, "CANDIDATES", 1)
 
     def search(solver: Solver, rank: int) -> bool:
-        finish_calibration(solver.runtime.chunks)
-        return solver.runtime.chunks.settled
+        finish_calibration(solver.runtime.tuner.chunks)
+        return solver.runtime.tuner.chunks.settled
 
     assert on_ranks(2, search, MODEL) == [True] * 2
 
@@ -180,7 +180,7 @@ def test_trials_are_training(ranks: int, overrides: list[str]) -> None:
     """Whatever is tried, the curve is that of one process."""
     expected = train(1, "max_iter: 14")
     seen = []
-    run = train(ranks, "max_iter: 14", *overrides, each=lambda solver: seen.append(solver.runtime.chunks))
+    run = train(ranks, "max_iter: 14", *overrides, each=lambda solver: seen.append(solver.runtime.tuner.chunks))
     assert_same_lines(run.lines, expected.lines)
     assert len({chunks.lengths for chunks in seen}) == 1
 
@@ -190,7 +190,7 @@ def test_a_choice_is_kept_and_used(caplog: pytest.LogCaptureFixture) -> None:
     seconds = {(1, 1, 1): 0.5, (2, 1): 0.1, (3,): 0.2}
 
     def search(solver: Solver, rank: int) -> None:
-        while not solver.runtime.chunks.record(seconds[solver.runtime.chunks.lengths]):
+        while not solver.runtime.tuner.chunks.record(seconds[solver.runtime.tuner.chunks.lengths]):
             pass
 
     with caplog.at_level(logging.INFO, "bpt"):
@@ -217,7 +217,7 @@ def test_a_choice_beside_the_solver(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     def settled(comm: Communicator) -> bool:
         with Solver(read_plan("elsewhere/solver.prototxt", [kept]), world=comm) as solver:
-            return solver.runtime.chunks.settled
+            return solver.runtime.tuner.chunks.settled
 
     assert run_ranks(2, settled) == [True] * 2
 
@@ -227,7 +227,7 @@ def test_measuring_later_changes_nothing_that_stays() -> None:
     others = [IterationKind((1, 2)), IterationKind((3,))]
 
     def measure(solver: Solver, rank: int) -> CalibrationResult:
-        chunks = solver.runtime.chunks
+        chunks = solver.runtime.tuner.chunks
         chunks.calibrate(2, others)
         assert not chunks.settled
         solver.runtime.settle()

@@ -13,7 +13,7 @@ from bpt.parallel.exchange import EXCHANGES, device_tree, tree
 from bpt.parallel.exchange.device_tree import DeviceTree
 from bpt.system.comm.base import Communicator
 from bpt.system.device import CPU
-from bpt.train.runtime.runtime import bind
+from bpt.train.runtime.binding import bind
 from tests.support.doubles.seen import Seen
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.exchange_groups import Rank

@@ -18,6 +18,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.memory_format_choice import WARM_UP, InnerChoice
 from bpt.engine.operator import Operator
 from bpt.nn.net import Net
+from bpt.train.runtime.options import TrainOptions
 from bpt.train.solver.solver import Solver
 from tests.support.paths import GOLDEN
 from tests.support.task_dag_nets import assert_same, convolution, dag_operator, fully_connected, layer, tasks_of
@@ -52,10 +53,10 @@ def trained(plan: RunPlan, threads: int) -> dict[str, Tensor]:
             return dag_operator(net, device=device, threads=threads)
         return Operator(net, device=device)
 
-    with Solver(plan, make_operator=make) as solver:
+    with Solver(plan, TrainOptions(make_operator=make)) as solver:
         solver.solve()
-        scores = {f"test {edge}": value for edge, value in solver.runtime.tests[0].operator.values.items()}
-        assert bool(getattr(solver.runtime.train.operator.compute, "timelines", {})) == (threads > 0)
+        scores = {f"test {edge}": value for edge, value in solver.runtime.nets.tests[0].operator.values.items()}
+        assert bool(getattr(solver.runtime.nets.train.operator.compute, "timelines", {})) == (threads > 0)
         return weights_of(solver) | scores
 
 
@@ -83,11 +84,11 @@ def by_tasks(net: Net, device: torch.device) -> Operator:
 def test_auto_trains_while_it_tries(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Train and test nets go on with what has been faster; the weights are those of the library."""
     iterations = 2 * (WARM_UP + InnerChoice.trials) + 2
-    auto = Solver(plan_of(folder, AUTO, f"max_iter: {iterations}"), make_operator=by_tasks)
+    auto = Solver(plan_of(folder, AUTO, f"max_iter: {iterations}"), TrainOptions(make_operator=by_tasks))
     with caplog.at_level(logging.INFO, "bpt"), auto as run:
         run.solve()
         weights = weights_of(run)
-        used = {tasks_of(built.operator).inner for built in (run.runtime.train, *run.runtime.tests)}
+        used = {tasks_of(built.operator).inner for built in (run.runtime.nets.train, *run.runtime.nets.tests)}
     told = [message for message in caplog.messages if message.startswith("Inner: ")]
     assert [re.sub(r"[\d.e+]+ ms", "N ms", line) for line in told] in (
         [f"Inner: {name} (LIBRARY N ms, TASK_DAG N ms an iteration)"] for name in ("LIBRARY", "TASK_DAG")
@@ -106,12 +107,12 @@ def test_a_snapshot_settles_it_and_the_resumed_run_goes_on_alike(
     value = pb.InnerParameter.Engine.Value(engine)
     monkeypatch.setattr(InnerChoice, "_best", lambda choice: value)
     plan = plan_of(folder, AUTO, "snapshot: 3")
-    with Solver(plan, make_operator=by_tasks) as straight:
+    with Solver(plan, TrainOptions(make_operator=by_tasks)) as straight:
         straight.solve()
-        assert tasks_of(straight.runtime.train.operator).inner == value
+        assert tasks_of(straight.runtime.nets.train.operator).inner == value
         theirs = weights_of(straight)
-    with Solver(plan, make_operator=by_tasks, resume=f"{folder}/s_iter_3.solverstate") as resumed:
-        assert tasks_of(resumed.runtime.train.operator).inner == value
+    with Solver(plan, TrainOptions(make_operator=by_tasks, resume=f"{folder}/s_iter_3.solverstate")) as resumed:
+        assert tasks_of(resumed.runtime.nets.train.operator).inner == value
         resumed.solve()
         ours = weights_of(resumed)
     assert all(torch.equal(value, theirs[name]) for name, value in ours.items())

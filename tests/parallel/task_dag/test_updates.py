@@ -15,6 +15,7 @@ from bpt.engine.operator import Operator
 from bpt.nn.net import Net
 from bpt.parallel.task_dag.task_dag import TaskDag
 from bpt.system.events.totals import Totals
+from bpt.train.runtime.options import TrainOptions
 from bpt.train.solver.solver import Solver
 from tests.support.paths import GOLDEN
 from tests.support.task_dag_nets import (
@@ -75,11 +76,11 @@ def names_of(operator: Operator) -> list[str]:
 def trained(folder: Path, tasks: bool, *overrides: str) -> tuple[dict[str, Tensor], list[str]]:
     """Weights and moments after training, and the names of the tasks of the last backward pass."""
     plan = read_plan(str(folder / "solver.prototxt"), overrides)
-    with Solver(plan, make_operator=by_tasks if tasks else plain) as solver:
+    with Solver(plan, TrainOptions(make_operator=by_tasks if tasks else plain)) as solver:
         solver.solve()
         weights = {name: value.detach() for name, value in solver.net.named_parameters()}
         moments = {f"moment {index}": moment for index, moment in enumerate(solver.runtime.updater.rule.history)}
-        operator, names = solver.runtime.train.operator, []
+        operator, names = solver.runtime.nets.train.operator, []
         if tasks:
             names = names_of(operator)
         return weights | moments, names
@@ -116,7 +117,7 @@ def test_where_gradients_must_be_complete_first(folder: Path, setting: str, earl
 
 def test_who_looks_at_gradients_finds_them_and_the_old_weights(folder: Path) -> None:
     seen: list[tuple[bool, bool]] = []
-    with Solver(read_plan(str(folder / "solver.prototxt")), make_operator=by_tasks) as solver:
+    with Solver(read_plan(str(folder / "solver.prototxt")), TrainOptions(make_operator=by_tasks)) as solver:
         values = list(solver.net.parameters())
         before = [value.detach().clone() for value in values]
         solver.runtime.updater.before_update.append(
@@ -169,9 +170,9 @@ def test_no_task_needs_weights_that_another_may_be_changing(samples: int) -> Non
 
 
 def test_phases_that_are_timed_stand_apart(folder: Path) -> None:
-    with Solver(read_plan(str(folder / "solver.prototxt")), make_operator=by_tasks) as solver:
+    with Solver(read_plan(str(folder / "solver.prototxt")), TrainOptions(make_operator=by_tasks)) as solver:
         solver.step(1)
-        operator = solver.runtime.train.operator
+        operator = solver.runtime.nets.train.operator
         assert updates_of(names_of(operator))
         with solver.runtime.events.into(Totals()):
             solver.step(1)

@@ -17,6 +17,7 @@ from bpt.parallel.task_dag import TaskDagCompute
 from bpt.parallel.task_dag.task_dag import LaneEvent, Task, TaskDag, Timeline
 from bpt.perf.timing.inner_times import LIBRARY, TASK_DAG, Pass, log_inner_times, pass_of, side_by_side, task_tables
 from bpt.system.comm.base import Communicator
+from bpt.train.runtime.options import TrainOptions
 from bpt.train.solver.solver import Solver
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.small_solver import SOLVER, small_solver
@@ -98,7 +99,7 @@ def test_the_solver_trains_on_while_it_is_timed(
     def run(comm: Communicator) -> tuple[int, list[float]]:
         with Solver(source, world=comm) as solver:
             log_inner_times(solver.runtime, 3)
-            assert tasks_of(solver.runtime.train.operator).inner == TASK_DAG
+            assert tasks_of(solver.runtime.nets.train.operator).inner == TASK_DAG
             return solver.runtime.iteration, [float(value.detach().sum()) for value in solver.net.parameters()]
 
     with caplog.at_level(logging.INFO, "bpt"):
@@ -129,10 +130,10 @@ def test_threads_end_where_the_library_is_chosen(tmp_path: Path) -> None:
         tasks_of(operator).inner = LIBRARY
         return operator
 
-    with Solver(small_solver(tmp_path), make_operator=make) as solver:
+    with Solver(small_solver(tmp_path), TrainOptions(make_operator=make)) as solver:
         solver.runtime.updater.before_update.append(lambda loss: started.update(dag_threads() - before))
         log_inner_times(solver.runtime, 1)
-        assert tasks_of(solver.runtime.train.operator).inner == LIBRARY
+        assert tasks_of(solver.runtime.nets.train.operator).inner == LIBRARY
     assert len(started) == 2
     for thread in started:
         thread.join(10)

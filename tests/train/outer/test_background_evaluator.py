@@ -77,7 +77,7 @@ def test_it_makes_way_for_messages(solver: Solver) -> None:
     """It stands still between layers while it is asked to, and ends all the same: nobody has to let it go on."""
     evaluator = BackgroundEvaluator(solver, threads=1)
     evaluator.make_way(True)
-    net = solver.runtime.tests[0].operator.net
+    net = solver.runtime.nets.tests[0].operator.net
     waiting, passed = threading.Event(), threading.Event()
     net.layers[0].register_forward_pre_hook(lambda *_: waiting.set(), prepend=True)
     net.layers[0].register_forward_hook(lambda *_: passed.set())

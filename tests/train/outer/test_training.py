@@ -192,8 +192,6 @@ def test_tests_snapshots_and_reports_are_written(caplog: pytest.LogCaptureFixtur
     tests = read_csv("small_run").tests
     # On a busy machine some tests are left out.
     left_out = [message for message in caplog.messages if "the test before has not begun" in message]
-        message for message in caplog.messages if "the test before has not begun" in message
-    ]  # on a busy machine
     assert (tests[0].iteration, tests[-1].iteration) == (0, 9) and len(tests) + len(left_out) == 4
     facts = json.loads(Path("small_run/replay.jsonl").read_text().splitlines()[0])
     assert (facts["samples"], facts["workers"], facts["seed"]) == (ROWS, 2, 3)

@@ -40,7 +40,7 @@ def run(trying: Autotuner, iterations: int) -> list[bool]:
     settled = []
     for _ in range(iterations):
         trying.start()
-        settled.append(trying.end())
+        settled.append(trying.end(0))
     return settled
 
 

@@ -17,8 +17,8 @@ from bpt.engine.operator import Operator
 from bpt.nn.net import Net
 from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.model_parallel.peer import Peer
-from bpt.system.device import CPU
 from bpt.train.runtime.built_nets import Builder, Built
+from bpt.train.runtime.options import DEFAULT_OPTIONS, TrainOptions
 from bpt.train.runtime.parallel import Parallel
 from tests.support.parallels import NET, PEER, named, on_ranks
 
@@ -31,8 +31,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "net.prototxt").write_text(NET)
 
 
-def builder_of(parallel: Parallel, **more: object) -> Builder:
-    return Builder(CPU, 4, FLOAT32, parallel, **more)  # type: ignore[arg-type]
+def builder_of(parallel: Parallel, observable: bool = False, options: TrainOptions = DEFAULT_OPTIONS) -> Builder:
+    return Builder(4, FLOAT32, parallel, observable, options)
 
 
 def build(
@@ -95,7 +95,8 @@ def test_operators_of_ones_own() -> None:
         pass
 
     def look(parallel: Parallel) -> type:
-        return type(build(builder_of(parallel, make_operator=lambda net, device: Own(net, device=device))).operator)
+        options = TrainOptions(make_operator=lambda net, device: Own(net, device=device))
+        return type(build(builder_of(parallel, options=options)).operator)
 
     assert on_ranks(1, look) == [Own]
 

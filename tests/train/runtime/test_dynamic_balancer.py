@@ -35,7 +35,7 @@ def taking(seconds: Speed, seen: dict[int, list[int]]) -> Callable[[Solver], Non
         numbers = seen.setdefault(rank, [])
 
         def tell(loss: float) -> None:
-            count = solver.runtime.parallel.context(0).split(6).count
+            count = solver.runtime.parallel.batches.context(0).split(6).count
             numbers.append(count)
             took = 1000 * seconds(rank, solver.iter) * count
             solver.runtime.events.emit(Event(Forward(0), 0.0, took))

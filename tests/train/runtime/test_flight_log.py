@@ -37,7 +37,7 @@ def solve(error: BaseException, tolerant: bool = False, text: str = "") -> None:
                 if world.rank == 1 and (iteration, instruction.letter) == (2, "U"):
                     raise error
 
-            solver.runtime.executor.before = fail
+            solver.runtime.passes.executor.before = fail
             solver.solve()
 
     run_ranks(3, run, tolerant=tolerant)

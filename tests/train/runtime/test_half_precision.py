@@ -76,7 +76,7 @@ def losses(ranks: int, *overrides: str) -> list[float]:
 
 def test_it_computes_what_a_plain_program_does_in_bfloat16() -> None:
     with Solver(read_plan("solver.prototxt", (HALF, "iter_size: 1"))) as solver:
-        net, operator = solver.net, solver.runtime.train.operator
+        net, operator = solver.net, solver.runtime.nets.train.operator
         values = {key: value.detach().clone().requires_grad_() for key, value in net.values_by_name().items()}
         drawn = net.draw()
         data, label = (drawn[edge] for edge in net.graph.nodes[0].tops)

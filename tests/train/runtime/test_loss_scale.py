@@ -20,6 +20,7 @@ from bpt.engine.optim import loss_scale
 from bpt.system.device import CPU
 from bpt.train.outer import train as train_outer
 from bpt.train.runtime import half_precision
+from bpt.train.runtime.options import TrainOptions
 from bpt.train.solver.solver import Solver
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.marks import slow
@@ -267,7 +268,7 @@ def test_snapshots_without_a_scale_say_nothing_of_it() -> None:
 def test_half_precision_on_a_gpu_follows_float32(precision: str) -> None:
     def losses(*overrides: str) -> list[float]:
         with Solver(
-            read_plan("solver.prototxt", (*overrides, "test_interval: 100")), device=torch.device("cuda", 0)
+            read_plan("solver.prototxt", (*overrides, "test_interval: 100")), TrainOptions(torch.device("cuda", 0))
         ) as s:
             found = []
             for _ in range(6):
@@ -282,7 +283,7 @@ def test_half_precision_on_a_gpu_follows_float32(precision: str) -> None:
 def test_an_overflow_on_a_gpu_leaves_an_update_out() -> None:
     """A scale of 2**26 is infinite in float16; it is halved until it fits."""
     scaled("global_grad_scale_adaptive: true", f"global_grad_scale: {2**26}")
-    with Solver(read_plan("solver.prototxt", ("precision: FLOAT16", "max_iter: 40")), device=CUDA) as solver:
+    with Solver(read_plan("solver.prototxt", ("precision: FLOAT16", "max_iter: 40")), TrainOptions(CUDA)) as solver:
         solver.step(40)
         assert 1 <= solver.runtime.updater.scale.value < 2**26
         assert all(value.isfinite().all() for value in solver.net.values_by_name().values())

@@ -101,7 +101,9 @@ def test_many_segments_and_messages(overrides: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(buckets, "LARGE", 20)
     expected, middle, end = alone()
     cuts: set[int] = set()
-    run = train(4, "snapshot: 5", overrides, each=lambda solver: cuts.add(len(solver.runtime.train.operator.segments)))
+    run = train(
+        4, "snapshot: 5", overrides, each=lambda solver: cuts.add(len(solver.runtime.nets.train.operator.segments))
+    )
     assert min(cuts) > 3
     assert_same_lines(run.lines, expected.lines)
     Saved.read(5).check(middle)
@@ -218,7 +220,12 @@ def test_a_test_batch_that_training_has_no_room_for() -> None:
 @pytest.mark.parametrize("overrides", ["", TREE])
 def test_the_memory_layout_is_settled_together(overrides: str) -> None:
     engines = []
-    train(2, "engine: AUTO max_iter: 12", overrides, each=lambda solver: engines.append(solver.runtime.train.operator))
+    train(
+        2,
+        "engine: AUTO max_iter: 12",
+        overrides,
+        each=lambda solver: engines.append(solver.runtime.nets.train.operator),
+    )
     first, second = engines
     assert first.engine == second.engine
     assert Saved.read(12).rest.engine == first.engine

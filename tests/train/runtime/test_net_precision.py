@@ -11,6 +11,7 @@ from bpt.config.plan.resolve import read_plan
 from bpt.config.precision import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from bpt.system.device import half_support
 from bpt.train.runtime import half_precision
+from bpt.train.runtime.options import TrainOptions
 from bpt.train.solver.solver import Solver
 from tests.support.spread_runs import NET, read_model, set_up, train
 
@@ -107,6 +108,6 @@ def test_a_cpu_goes_on_in_float32(asks: str, monkeypatch: pytest.MonkeyPatch, ca
 @pytest.mark.gpu
 def test_a_gpu_computes_in_it() -> None:
     Path("net.prototxt").write_text(f"{NET} default_forward_type: FLOAT16")
-    with Solver(read_plan("solver.prototxt"), device=torch.device("cuda", 0)) as solver:
+    with Solver(read_plan("solver.prototxt"), TrainOptions(torch.device("cuda", 0))) as solver:
         solver.step(3)
         assert solver.net.context.precision is FLOAT16 and solver.runtime.updater.scale.dynamic

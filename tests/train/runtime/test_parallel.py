@@ -35,7 +35,7 @@ from tests.support.parallels import MASTER, NET, PEER, Given, net_of, on_ranks, 
 )
 def test_who_has_which_samples(text: str, expected: list[tuple[int, int]]) -> None:
     def share(parallel: Parallel) -> tuple[int, int]:
-        context = parallel.context(0)
+        context = parallel.batches.context(0)
         own = context.split(10)
         assert own.total == 10
         return own.start, own.count
@@ -49,8 +49,8 @@ def test_who_has_which_samples(text: str, expected: list[tuple[int, int]]) -> No
 )
 def test_who_runs_the_other_layers(text: str, outputs: list[bool], sharing: int) -> None:
     def look(parallel: Parallel) -> tuple[bool, int, int]:
-        context = parallel.context(0)
-        return parallel.has_outputs, parallel.samples.size, context.ranks
+        context = parallel.batches.context(0)
+        return parallel.batches.has_outputs, parallel.batches.samples.size, context.ranks
 
     assert on_ranks(4, look, text) == [(outputs[rank], sharing, sharing) for rank in range(4)]
 
@@ -58,9 +58,9 @@ def test_who_runs_the_other_layers(text: str, outputs: list[bool], sharing: int)
 @pytest.mark.parametrize("text", ["", MASTER.replace("2", "1"), "batch_scope: REPLICA"])
 def test_a_rank_that_is_alone_has_the_whole_batch(text: str) -> None:
     def look(parallel: Parallel) -> None:
-        context = parallel.context(0)
+        context = parallel.batches.context(0)
         assert parallel.is_alone
-        assert parallel.has_outputs
+        assert parallel.batches.has_outputs
         assert context.split(10) == Share(0, 10, 10)
         assert context.ranks == 1
         assert parallel.parts(graph_of(NET)) == (WHOLE,)
@@ -72,8 +72,8 @@ def test_replica_scope_multiplies_the_batch() -> None:
     """By replicas, not by ranks: 10 samples a replica, of which its peers have 5 each."""
 
     def share(parallel: Parallel) -> Share:
-        assert parallel.batch_factor == 2
-        context = parallel.context(0)
+        assert parallel.batches.batch_factor == 2
+        context = parallel.batches.context(0)
         return context.split(10)
 
     assert on_ranks(4, share, "batch_scope: REPLICA " + PEER) == [Share(start, 5, 20) for start in (0, 5, 10, 15)]
@@ -83,7 +83,7 @@ def test_a_test_has_the_batch_of_the_text() -> None:
     """As in Caffe, whatever training makes of it."""
 
     def shares(parallel: Parallel) -> tuple[Share, Share]:
-        train, test = parallel.context(0), parallel.context(0, pb.TEST)
+        train, test = parallel.batches.context(0), parallel.batches.context(0, pb.TEST)
         return train.split(10), test.split(10)
 
     expected = [(Share(0, 10, 20), Share(0, 5, 10)), (Share(10, 10, 20), Share(5, 5, 10))]
@@ -95,26 +95,26 @@ def test_a_test_has_no_limits_of_memory() -> None:
     even = SpeedFunction.fitted([(1, 1.0)], 3)
 
     def shares(parallel: Parallel) -> list[int]:
-        assert [share.count for share in parallel.shares(6)] == [3, 3]
+        assert [share.count for share in parallel.batches.shares(6)] == [3, 3]
         with pytest.raises(UserError, match="a batch of 10 samples does not fit into memory"):
-            parallel.shares(10)
+            parallel.batches.shares(10)
         net = net_of(parallel, NET.replace("dim: 8", "dim: 6"))
-        parallel.agree(net, everything=True)  # of a test net, too
-        return [share.count for share in parallel.shares(10, pb.TEST)]
+        parallel.parameters.agree(net, everything=True)  # of a test net, too
+        return [share.count for share in parallel.batches.shares(10, pb.TEST)]
 
     assert on_ranks(2, shares, balance=Static([even, even])) == [[5, 5]] * 2
 
 
 @pytest.mark.parametrize(("text", "expected"), [("", [0, 1, 2, 3]), (PEER, [0, 1, 2, 3]), (MASTER, [0, 2])])
 def test_numbers_of_the_ranks_with_samples(text: str, expected: list[int]) -> None:
-    assert on_ranks(4, lambda parallel: list(parallel.ranks_with_samples), text) == [expected] * 4
+    assert on_ranks(4, lambda parallel: list(parallel.batches.ranks_with_samples), text) == [expected] * 4
 
 
 def test_the_batch_factor_can_be_given() -> None:
     """One process that is to train what many did."""
 
     def run(comm: Communicator) -> Share:
-        return parallel_of(comm, batch_factor=3).shares(10)[0]
+        return parallel_of(comm, batch_factor=3).batches.shares(10)[0]
 
     assert run_ranks(1, run) == [Share(0, 30, 30)]
 
@@ -128,8 +128,8 @@ def test_shares_are_worked_out_once_a_batch_size() -> None:
             return super().shares(total, ranks)
 
     def look(parallel: Parallel) -> None:
-        assert parallel.shares(8) is parallel.shares(8)
-        parallel.shares(6)
+        assert parallel.batches.shares(8) is parallel.batches.shares(8)
+        parallel.batches.shares(6)
 
     on_ranks(1, look, balance=Counting())
     assert asked == [8, 6]
@@ -152,7 +152,7 @@ def test_totals_are_over_those_who_share_the_batch(text: str, expected: list[int
     """Ranks bring 1, 2, 3 and 4. Masters sum up with masters; a slave's call, which no layer makes, with slaves."""
 
     def total(parallel: Parallel) -> list[float]:
-        context = parallel.context(0)
+        context = parallel.batches.context(0)
         mine = torch.tensor([[1.0, 0.0], [5.0, 0.0]]) * (parallel.grid.world.rank + 1)
         strided = mine.t()[0]  # two elements that do not lie side by side
         assert not strided.is_contiguous()
@@ -163,7 +163,7 @@ def test_totals_are_over_those_who_share_the_batch(text: str, expected: list[int
 
 def test_layers_learn_of_the_settings() -> None:
     def look(parallel: Parallel) -> tuple[bool, bool]:
-        context = parallel.context(0)
+        context = parallel.batches.context(0)
         return context.sync_batch_norm, context.unweighted
 
     assert on_ranks(1, look) == [(False, False)]

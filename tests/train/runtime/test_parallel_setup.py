@@ -16,6 +16,7 @@ from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.balance import Static, Uniform
 from bpt.system.comm.base import Communicator
 from bpt.system.device import CPU
+from bpt.train.runtime.options import TrainOptions
 from bpt.train.runtime.parallel_setup import setup_parallelism
 from bpt.train.solver.solver import Solver
 from tests.support.doubles.thread_ranks import run_ranks
@@ -36,7 +37,7 @@ def refusal(folder: Path, ranks: int, parallel: str = "", net: str = NET, more: 
 
     def run(comm: Communicator) -> BptError:
         with pytest.raises(BptError) as caught:
-            setup_parallelism(source, build_graph_of(source.train), comm, CPU)
+            setup_parallelism(source, build_graph_of(source.train), comm)
         return caught.value
 
     refusals = run_ranks(ranks, run)
@@ -99,8 +100,8 @@ def test_ranks_that_have_whole_batches(ranks: int, parallel: str, tmp_path: Path
     source = small_solver(tmp_path, net=NET + ALONG_THE_SAMPLES, text=solver_with(parallel))
 
     def run(comm: Communicator) -> tuple[int, ...]:
-        with setup_parallelism(source, build_graph_of(source.train), comm, CPU) as made:
-            return tuple(share.count // made.batch_factor for share in made.shares(4))
+        with setup_parallelism(source, build_graph_of(source.train), comm) as made:
+            return tuple(share.count // made.batches.batch_factor for share in made.batches.shares(4))
 
     replicas = 2 if ranks == 4 else 1
     assert run_ranks(ranks, run) == [(4 // replicas,) * replicas] * ranks
@@ -122,9 +123,7 @@ def test_what_no_rank_may_have_alone(mixing: str, tmp_path: Path) -> None:
 
 def test_on_one_process_samples_may_mix(tmp_path: Path) -> None:
     source = small_solver(tmp_path, net=NET + ALONG_THE_SAMPLES)
-    assert run_ranks(1, lambda comm: setup_parallelism(source, build_graph_of(source.train), comm, CPU).is_alone) == [
-        True
-    ]
+    assert run_ranks(1, lambda comm: setup_parallelism(source, build_graph_of(source.train), comm).is_alone) == [True]
 
 
 def test_a_layer_of_a_test_net_that_writes_whole_batches(tmp_path: Path) -> None:
@@ -143,7 +142,7 @@ layer { name: "mixing" type: "HDF5Output" bottom: "conv" bottom: "ip" include { 
     (message,) = set(run_ranks(2, run))
     assert 'layer "mixing": ' in message
     with Solver(source) as alone:
-        assert len(alone.runtime.tests) == 1
+        assert len(alone.runtime.nets.tests) == 1
 
 
 def test_a_layer_that_cannot_be_split(tmp_path: Path) -> None:
@@ -178,13 +177,13 @@ def test_balances(tmp_path: Path) -> None:
     source = small_solver(tmp_path, text=solver_with(STATIC))
     write(source, facts_of(source, 2))
     graph = build_graph_of(source.train)
-    static = run_ranks(2, lambda comm: setup_parallelism(source, graph, comm, CPU))
-    assert [type(parallel.balance) for parallel in static] == [Static, Static]
+    static = run_ranks(2, lambda comm: setup_parallelism(source, graph, comm))
+    assert [type(parallel.batches.balance) for parallel in static] == [Static, Static]
     # As in tests/train/runtime/test_balancing.py: 5 samples at 1 s and 3 at 2 s.
-    assert [[share.count for share in parallel.shares(8)] for parallel in static] == [[5, 3]] * 2
+    assert [[share.count for share in parallel.batches.shares(8)] for parallel in static] == [[5, 3]] * 2
     source = small_solver(tmp_path)
-    uniform = run_ranks(2, lambda comm: setup_parallelism(source, graph, comm, CPU))
-    assert [type(parallel.balance) for parallel in uniform] == [Uniform, Uniform]
+    uniform = run_ranks(2, lambda comm: setup_parallelism(source, graph, comm))
+    assert [type(parallel.batches.balance) for parallel in uniform] == [Uniform, Uniform]
 
 
 def test_static_balance_of_masters_is_by_their_own_speeds(tmp_path: Path) -> None:
@@ -192,7 +191,9 @@ def test_static_balance_of_masters_is_by_their_own_speeds(tmp_path: Path) -> Non
     source = small_solver(tmp_path, text=solver_with(f"{STATIC} {MASTER}"))
     write(source, facts_of(source, 4))
     graph = build_graph_of(source.train)
-    found = run_ranks(4, lambda comm: [share.count for share in setup_parallelism(source, graph, comm, CPU).shares(8)])
+    found = run_ranks(
+        4, lambda comm: [share.count for share in setup_parallelism(source, graph, comm).batches.shares(8)]
+    )
     assert found == [[6, 2]] * 4  # 6 · 1 s and 2 · 3 s
 
 
@@ -200,12 +201,12 @@ def test_it_is_told_how_a_run_is_spread(tmp_path: Path, caplog: pytest.LogCaptur
     source = small_solver(tmp_path, text=solver_with("num_shards: 2"))
     graph = build_graph_of(source.train)
     with caplog.at_level(logging.INFO, "bpt"):
-        run_ranks(2, lambda comm: setup_parallelism(source, graph, comm, CPU))
+        run_ranks(2, lambda comm: setup_parallelism(source, graph, comm))
     line = "Parallel: 2 ranks = 1 replica × 2 shards; ALLREDUCE, balance UNIFORM, model-parallel layers PEER"
     assert caplog.messages.count(line) == 2  # of which the log shows the first rank's
     caplog.clear()
     alone = small_solver(tmp_path)
-    parallel = run_ranks(1, lambda comm: setup_parallelism(alone, graph, comm, CPU))[0]
+    parallel = run_ranks(1, lambda comm: setup_parallelism(alone, graph, comm))[0]
     assert caplog.messages == []
     assert parallel.parts(graph) == (WHOLE,)
 
@@ -213,7 +214,12 @@ def test_it_is_told_how_a_run_is_spread(tmp_path: Path, caplog: pytest.LogCaptur
 def test_a_batch_factor_is_handed_on(tmp_path: Path) -> None:
     source = small_solver(tmp_path)
     graph = build_graph_of(file_plan(f"{tmp_path}/net.prototxt", pb.TRAIN))
-    assert run_ranks(1, lambda comm: setup_parallelism(source, graph, comm, CPU, 3).shares(8)[0].total) == [24]
+    assert run_ranks(
+        1,
+        lambda comm: (
+            setup_parallelism(source, graph, comm, options=TrainOptions(batch_factor=3)).batches.shares(8)[0].total
+        ),
+    ) == [24]
 
 
 @pytest.mark.parametrize(
@@ -260,7 +266,7 @@ def test_what_has_no_effect_is_told(
     source = small_solver(tmp_path, text=solver_with(parallel))
     graph = build_graph_of(source.train)
     with caplog.at_level(logging.WARNING, "bpt"):
-        run_ranks(1, lambda comm: setup_parallelism(source, graph, comm, CPU))
+        run_ranks(1, lambda comm: setup_parallelism(source, graph, comm))
     assert caplog.messages == ([f"parallel_param: {remark}"] if remark else [])
 
 
@@ -278,7 +284,7 @@ def test_where_auto_can_only_be_the_library(
     source = small_solver(tmp_path, text=solver_with(f"inner_param {{ engine: AUTO }} {more}"))
     graph = build_graph_of(source.train)
     with caplog.at_level(logging.WARNING, "bpt"):
-        run_ranks(ranks, lambda comm: setup_parallelism(source, graph, comm, device))
+        run_ranks(ranks, lambda comm: setup_parallelism(source, graph, comm, options=TrainOptions(device)))
     told = f"parallel_param: inner_param {{ engine: AUTO }} is LIBRARY {remark}"
     assert caplog.messages == [told] * ranks * bool(remark)
 
@@ -289,8 +295,8 @@ def test_looking_at_every_layer_of_many_ranks_shows_the_first_ones_samples(
     source = small_solver(tmp_path, text=solver_with("") + "debug_info: true\n")
     graph = build_graph_of(source.train)
     with caplog.at_level(logging.WARNING, "bpt"):
-        run_ranks(1, lambda comm: setup_parallelism(source, graph, comm, CPU))
+        run_ranks(1, lambda comm: setup_parallelism(source, graph, comm))
         assert caplog.messages == []
-        run_ranks(2, lambda comm: setup_parallelism(source, graph, comm, CPU))
+        run_ranks(2, lambda comm: setup_parallelism(source, graph, comm))
     told = "debug_info: blobs, and gradients before the exchange, are those of the first rank's samples"
     assert caplog.messages == [told] * 2  # of which the log shows the first rank's

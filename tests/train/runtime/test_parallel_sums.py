@@ -9,7 +9,8 @@ from bpt.graph.segments import cut
 from bpt.nn.net import Net
 from bpt.parallel.exchange import Exchange
 from bpt.train.runtime import parallel as module
-from bpt.train.runtime.parallel import Parallel, last_segments
+from bpt.train.runtime.cutting import last_segments
+from bpt.train.runtime.parallel import Parallel
 from tests.support.golden_cases import graph_of
 from tests.support.parallels import MASTER, NET, PEER, Given, named, net_of, on_ranks
 
@@ -104,7 +105,7 @@ STATISTICS = {"bn/0", "bn/1", "bn/2"}
 def agreed(parallel: Parallel, everything: bool = False) -> dict[str, float]:
     net = net_of(parallel)
     fill(net, parallel.grid.world.rank)
-    parallel.agree(net, everything)
+    parallel.parameters.agree(net, everything)
     return contents(net)
 
 
@@ -137,7 +138,7 @@ def test_before_a_test_all_nets_are_equal(exchange: str, trained: list[int]) -> 
         net = net_of(parallel)
         made = parallel.exchange(net, parallel.segments(net.graph))
         fill(net, parallel.grid.world.rank)
-        parallel.before_test(net, made)
+        parallel.parameters.before_test(net, made)
         return contents(net)
 
     for rank, values in enumerate(on_ranks(3, look, f"exchange: {exchange}")):
@@ -151,9 +152,9 @@ def test_before_a_test_all_nets_are_equal(exchange: str, trained: list[int]) -> 
 def test_each_parameter_is_counted_once_in_a_replica(text: str) -> None:
     def look(parallel: Parallel) -> tuple[int, int]:
         net = net_of(parallel)
-        counted = parallel.counted(net)
+        counted = parallel.parameters.counted(net)
         own = sum(value.numel() for value in named(net).values() if id(value) in counted)
-        assert parallel.sum_over_replica(own) == 28 + 9 + 25 + 12 + 6
+        assert parallel.parameters.sum_over_replica(own) == 28 + 9 + 25 + 12 + 6
         return own, len(counted)
 
     expected = {
@@ -167,7 +168,7 @@ def test_each_parameter_is_counted_once_in_a_replica(text: str) -> None:
 
 def test_sums_over_the_shards() -> None:
     def total(parallel: Parallel) -> float:
-        return parallel.sum_over_replica(10.0**parallel.grid.world.rank)
+        return parallel.parameters.sum_over_replica(10.0**parallel.grid.world.rank)
 
     assert on_ranks(2, total) == [1, 10]
     assert on_ranks(4, total, PEER) == [11, 11, 1100, 1100]
@@ -194,6 +195,6 @@ def test_the_ranks_of_a_replica_know_alike_whether_they_update(text: str, net: s
     def look(parallel: Parallel) -> bool:
         own = net_of(parallel, net)
         exchange: Exchange = parallel.exchange(own, parallel.segments(own.graph))
-        return parallel.updates(own, exchange.frozen())
+        return parallel.parameters.updates(own, exchange.frozen())
 
     assert on_ranks(4, look, text) == expected

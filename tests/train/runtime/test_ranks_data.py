@@ -130,7 +130,7 @@ def test_tests_are_never_unweighted(folder: Path) -> None:
     write_speeds(1, 2)
 
     def look(solver: Solver) -> float:
-        _, operator, outputs = solver.runtime.tests[0]
+        _, operator, outputs = solver.runtime.nets.tests[0]
         operator.forward(0, grad=False)
         return outputs.total(operator.loss().item())
 

@@ -19,8 +19,10 @@ from bpt.config.plan.run_plan import RunPlan
 from bpt.parallel.exchange.allreduce import Allreduce
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
+from bpt.train.runtime.binding import bind
 from bpt.train.runtime.parallel import Parallel
-from bpt.train.runtime.runtime import Runtime, bind
+from bpt.train.runtime.parameter_sync import ParameterSync
+from bpt.train.runtime.runtime import Runtime
 from bpt.train.state.train_state import TrainState
 from tests.support.doubles.thread_ranks import ThreadCommunicator, run_ranks
 from tests.support.open_files import prefetchers
@@ -65,7 +67,7 @@ def whole_after(more: str, ranks: int, iterations: int, state: TrainState | None
     def run(comm: Communicator) -> TrainState | None:
         with bind(plan_of(more), state, comm) as runtime:
             runtime.run(iterations)
-            runtime.parallel.before_test(runtime.net, runtime.exchange)
+            runtime.parallel.parameters.before_test(runtime.net, runtime.exchange)
             graph = runtime.net.graph
             grid = runtime.parallel.grid
             parts = runtime.parallel.parts(graph)
@@ -189,11 +191,11 @@ def test_chunks_that_were_settled_are_not_searched_again(chunking: str) -> None:
             assert "chunks" not in runtime.state().tuned
             runtime.warm_up()
             state = runtime.state().copy()
-            found = runtime.chunks.lengths
+            found = runtime.tuner.chunks.lengths
         with bind(plan_of(more), state, comm) as runtime:
             assert runtime.tuner.settled and runtime.iteration == 0
             runtime.run(1)
-            return found, state.tuned["chunks"], runtime.chunks.lengths
+            return found, state.tuned["chunks"], runtime.tuner.chunks.lengths
 
     for found, *others in run_ranks(2, run):
         assert sum(found) == 3  # layers with weights
@@ -208,8 +210,8 @@ def test_chunks_of_another_run_are_taken_over_amid_a_search(caplog: pytest.LogCa
             runtime.run(4)  # the calibration is under way
             runtime.load(replace(runtime.state(), tuned={"chunks": (1, 2)}))
             runtime.run(2)
-            chunks = runtime.chunks
-            return chunks.settled, chunks.lengths, len(runtime.train.operator.segments)
+            chunks = runtime.tuner.chunks
+            return chunks.settled, chunks.lengths, len(runtime.nets.train.operator.segments)
 
     with caplog.at_level(logging.INFO, "bpt"):
         assert run_ranks(2, run) == [(True, (1, 2), 2)] * 2
@@ -245,8 +247,10 @@ def test_closing_twice_is_closing_once() -> None:
     runtime.close()
 
 
-@pytest.mark.parametrize("step", ["exchange", "status", "shard_info"])
-def test_a_bind_that_fails_closes_what_it_has_opened(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("part", "step"), [(Parallel, "exchange"), (Parallel, "status"), (ParameterSync, "shard_info")]
+)
+def test_a_bind_that_fails_closes_what_it_has_opened(part: type, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it has come to; and with nothing that other ranks would have to take part in."""
     closed = []
     close = Parallel.close
@@ -255,7 +259,7 @@ def test_a_bind_that_fails_closes_what_it_has_opened(step: str, monkeypatch: pyt
     def fail(*arguments: object) -> None:
         raise RunError("no memory")
 
-    monkeypatch.setattr(Parallel, step, fail)
+    monkeypatch.setattr(part, step, fail)
     with pytest.raises(RunError, match="no memory"):
         bind(plan_of())
     assert closed == [True]

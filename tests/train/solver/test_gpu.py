@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from bpt.config.plan.resolve import read_plan
+from bpt.train.runtime.options import TrainOptions
 from bpt.train.solver.solver import Solver
 from tests.support.paths import GOLDEN
 
@@ -20,12 +21,12 @@ def test_recorded_curve(engine: str, monkeypatch: pytest.MonkeyPatch, tmp_path: 
     recorded = np.load(folder / "run.npz")
     monkeypatch.chdir(folder)
     overrides = [f'engine: {engine} snapshot: 0 snapshot_after_train: false snapshot_prefix: "{tmp_path}/snap"']
-    with Solver(read_plan("solver.prototxt", overrides), device=torch.device("cuda", 0)) as solver:
+    with Solver(read_plan("solver.prototxt", overrides), TrainOptions(torch.device("cuda", 0))) as solver:
         for (layer, blob), value in solver.net.values_by_name().items():
             with torch.no_grad():
                 value.copy_(torch.from_numpy(recorded[f"init/{layer}/{blob}"]))
         losses = []
         for _ in range(10):
             solver.step(1)
-            losses.append(solver.runtime.train[1].loss().item())
+            losses.append(solver.runtime.nets.train[1].loss().item())
     np.testing.assert_allclose(losses, recorded["loss"][:10], rtol=1e-3)

@@ -14,6 +14,7 @@ from bpt.base.errors import LostRankError, PrototxtError, RunError
 from bpt.base.signals import SignalAction, SignalActions
 from bpt.config.plan.resolve import read_plan
 from bpt.system.comm.base import Communicator
+from bpt.train.runtime.options import TrainOptions
 from bpt.train.solver.solver import Solver
 from tests.chaos import losses
 from tests.chaos.losses import CASES, COPIES, SHARDS, STAGES, STATIC, Case, Kill, Kills, injected, solve, undisturbed
@@ -174,7 +175,9 @@ def test_four_stages_become_three(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_run_at_its_end_keeps_no_spare_waiting() -> None:
     def again(world: Communicator) -> int:
-        with Solver(read_plan("solver.prototxt", [losses.ALONE, spare(1)]), world=world, resume="auto") as solver:
+        with Solver(
+            read_plan("solver.prototxt", [losses.ALONE, spare(1)]), TrainOptions(resume="auto"), world=world
+        ) as solver:
             solver.solve()
             return solver.iter
 
@@ -262,7 +265,9 @@ def test_a_signal_outlives_the_iteration_that_broke_off() -> None:
 
     def run(world: Communicator) -> tuple[int, bool]:
         signals = Terminated(3) if world.rank == 0 else None
-        with Solver(read_plan("solver.prototxt", ["snapshot: 5"]), world=world.Dup(), signals=signals) as solver:
+        with Solver(
+            read_plan("solver.prototxt", ["snapshot: 5"]), TrainOptions(signals=signals), world=world.Dup()
+        ) as solver:
             if signals:
                 signals.solver = solver
             solver.solve()

@@ -67,7 +67,7 @@ KINDS = [
     ("allgather", "train/runtime/outputs.py:whole", 3),
     ("allgather", "train/runtime/outputs.py:listed", 1),
     ("Allreduce", "train/runtime/outputs.py:total", 3),
-    ("Allreduce", "train/runtime/parallel.py:_total", 17),
+    ("Allreduce", "train/runtime/batch_sharing.py:_total", 17),
     ("Allreduce", "engine/status.py:<lambda>", 4),
     ("allgather", "train/runtime/divergence.py:_first", 1),
     ("allgather", "train/state/exchange_memory.py:exchange_state_of", 1),
@@ -129,7 +129,7 @@ def test_variants(variant: str) -> None:
 )
 def test_a_rank_dies_while_the_others_heal(rank: int, ends: bool, most: int) -> None:
     """At each call from the agreement that healing begins with to the first one of training."""
-    first = Death(1, Place("Allreduce", "train/runtime/parallel.py:_total", 17))
+    first = Death(1, Place("Allreduce", "train/runtime/batch_sharing.py:_total", 17))
     calls = places(3, deaths=(first,))[rank]
     healing = next(number for number, place in enumerate(calls) if place.method == "Agree")
     kinds: dict[tuple[str, str], Place] = {}

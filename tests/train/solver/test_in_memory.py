@@ -10,6 +10,7 @@ import pytest
 from bpt.base.signals import SignalAction, SignalActions
 from bpt.config.plan.resolve import read_plan
 from bpt.system.comm.base import Communicator
+from bpt.train.runtime.options import TrainOptions
 from bpt.train.solver.solver import Solver
 from bpt.train.state import in_memory
 from tests.support.doubles.thread_ranks import run_ranks
@@ -65,7 +66,7 @@ def test_a_run_goes_on_from_memory(hosts: list[str], memory: Path) -> None:
     assert states(memory) == ["snapshot_iter_6.solverstate"]
 
     def run(world: Communicator) -> int:
-        with Solver(read_plan("solver.prototxt", [QUICK]), world=world, resume="auto") as solver:
+        with Solver(read_plan("solver.prototxt", [QUICK]), TrainOptions(resume="auto"), world=world) as solver:
             first = solver.iter
             solver.solve()
             return first

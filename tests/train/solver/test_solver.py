@@ -15,6 +15,7 @@ import torch
 from bpt.base.errors import PrototxtError
 from bpt.caffe.core.operator import BlobOperator
 from bpt.config.plan.resolve import read_plan
+from bpt.train.runtime.options import TrainOptions
 from bpt.train.solver.solver import Solver
 from tests.support.paths import GOLDEN
 
@@ -61,7 +62,7 @@ def train(*overrides: str, resume: str = "") -> tuple[list[str], dict[str, np.nd
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
-        with Solver(read_plan("solver.prototxt", overrides), resume=resume) as solver:
+        with Solver(read_plan("solver.prototxt", overrides), TrainOptions(resume=resume)) as solver:
             solver.solve()
             weights = {f"{n}/{i}": v.detach().numpy().copy() for (n, i), v in solver.net.values_by_name().items()}
     finally:
@@ -141,7 +142,7 @@ def test_nan_is_told_and_training_goes_on(caplog: pytest.LogCaptureFixture) -> N
 def test_nets_that_are_looked_at_learn_the_same() -> None:
     results = []
     for observer in (None, BlobOperator):
-        with Solver(read_plan("solver.prototxt", ["random_seed: 3"]), observer=observer) as solver:
+        with Solver(read_plan("solver.prototxt", ["random_seed: 3"]), TrainOptions(observer=observer)) as solver:
             solver.step(5)
             results.append({key: value.detach().clone() for key, value in solver.net.values_by_name().items()})
     for key, value in results[0].items():
@@ -168,6 +169,6 @@ def test_a_mistake_about_tests_shows_before_anything_is_built(caplog: pytest.Log
 
 def test_a_test_net_has_the_weights_of_the_net_that_is_trained() -> None:
     with Solver(read_plan("solver.prototxt")) as solver:
-        trained, tested = solver.net.values_by_name(), solver.runtime.tests[0][1].net.values_by_name()
+        trained, tested = solver.net.values_by_name(), solver.runtime.nets.tests[0][1].net.values_by_name()
         assert trained.keys() == tested.keys()
         assert all(tested[key] is value for key, value in trained.items())

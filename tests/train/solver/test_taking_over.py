@@ -14,6 +14,7 @@ from bpt.config.plan.resolve import read_plan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn.net_graph import build_graph_of
 from bpt.train import state as snapshot
+from bpt.train.runtime.options import TrainOptions
 from bpt.train.solver.solver import Solver
 
 pytestmark = pytest.mark.usefixtures("command_line")
@@ -41,18 +42,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def solver(*overrides: str, **settings: str) -> Solver:
-    return Solver(read_plan("solver.prototxt", overrides), **settings)
+def solver(*overrides: str, resume: str = "") -> Solver:
+    return Solver(read_plan("solver.prototxt", overrides), TrainOptions(resume=resume))
 
 
 def test_weights_reach_layers_that_only_a_test_net_has() -> None:
     with solver() as before, torch.no_grad():
-        for (layer, _), value in before.runtime.tests[0][1].net.values_by_name().items():
+        for (layer, _), value in before.runtime.nets.tests[0][1].net.values_by_name().items():
             value.fill_({"ip": 5.0, "scale": 7.0}[layer])
-        snapshot.save_weights(before.runtime.tests[0][1].net, "a.caffemodel")
+        snapshot.save_weights(before.runtime.nets.tests[0][1].net, "a.caffemodel")
         snapshot.save_weights(before.net, "b.caffemodel")
     with solver('weights: " a.caffemodel , b.caffemodel"') as after:
-        values = after.runtime.tests[0][1].net.values_by_name()
+        values = after.runtime.nets.tests[0][1].net.values_by_name()
         assert values["scale", 0].tolist() == [7, 7, 7]
         assert values["ip", 0].tolist() == [[5, 5, 5]]
         assert after.net.values_by_name()["ip", 0].tolist() == [[5, 5, 5]]

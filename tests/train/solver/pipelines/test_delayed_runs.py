@@ -184,7 +184,7 @@ def test_all_that_is_shown_of_an_iteration_is_of_one_batch() -> None:
 
 
 def outputs_of(solver: Solver) -> dict[str, Tensor]:
-    return solver.runtime.train.outputs.whole(solver.runtime.train.operator.values)
+    return solver.runtime.nets.train.outputs.whole(solver.runtime.nets.train.operator.values)
 
 
 def shown_by(lines: list[Line]) -> list[tuple[int, float, dict[str, float]]]:
@@ -360,7 +360,7 @@ def test_a_look_leaves_batches_under_way_alone() -> None:
     def look(runtime: Runtime) -> None:
         net = runtime.net
         hooks = [layer.register_forward_hook(lambda *_: seen.add(net.context.iteration)) for layer in net.layers]
-        runtime.look()
+        runtime.forward_only()
         for hook in hooks:
             hook.remove()
 

@@ -99,7 +99,7 @@ def test_moments_of_all_samples(stages: int, scheme: str) -> None:
 
 def run_by_tasks(solvers: list[Solver]) -> bool:
     """Whether any rank has."""
-    return any(tasks_of(solver.runtime.train.operator).timelines for solver in solvers)
+    return any(tasks_of(solver.runtime.nets.train.operator).timelines for solver in solvers)
 
 
 @pytest.fixture(name="small_tasks")

@@ -1,0 +1,149 @@
+"""BatchSharing: which samples of a batch each rank has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from bpt.config.plan.run_plan import ParallelSpec
+from bpt.config.precision import FLOAT32, Precision
+from bpt.config.proto import bpt_pb2 as pb
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.share import Share
+from bpt.graph.staging import Staging
+from bpt.nn.layers.base import batch_of
+from bpt.nn.net import Net
+from bpt.nn.pass_context import PassContext
+from bpt.parallel.balance import Balance, Static
+from bpt.parallel.balance.dynamic import Dynamic
+from bpt.system.comm.grid import ProcessGrid
+
+
+@dataclass(frozen=True)
+class ReplicaShare:
+    """The share that one process trains in place of one of many ranks.
+
+    Attributes:
+        share: of a batch that the text says has so many samples.
+        ranks, keeps_batches, unweighted: of all these ranks; see PassContext.
+    """
+
+    share: Callable[[int], Share]
+    ranks: int
+    keeps_batches: bool = False
+    unweighted: bool = False
+
+
+class BatchSharing:
+    """The division of batches over the ranks.
+
+    Args:
+        param, staging, replica_share: see Parallel.
+
+    Attributes:
+        grid, balance, batch_factor, keeps_batches: see Parallel.
+        samples: the ranks that have samples, and run all layers except the model-parallel ones.
+    """
+
+    def __init__(
+        self,
+        param: ParallelSpec,
+        grid: ProcessGrid,
+        balance: Balance,
+        batch_factor: int | None,
+        staging: Staging | None,
+        keeps_batches: bool,
+        replica_share: ReplicaShare | None,
+    ) -> None:
+        self.grid = grid
+        self.balance = balance
+        multiplies = param.batch_scope == pb.ParallelParameter.REPLICA
+        self.batch_factor = batch_factor or (grid.replicas if multiplies else 1)
+        self.keeps_batches = replica_share.keeps_batches if replica_share else keeps_batches
+        peer = param.fc_param.scheme == pb.FcParameter.PEER
+        self.samples = grid.across_samples if peer else grid.across_replicas
+        self._param = param
+        self._staging = staging
+        self._replica_share = replica_share
+        self._group = grid.shards if peer else 1  # ranks of a replica that have samples
+        self._rank = grid.replica * self._group + (grid.shard if peer else 0)  # a slave counts as its master
+        self._shares: dict[tuple[int, int], tuple[Share, ...]] = {}  # by samples and phase, see ``shares``
+
+    @property
+    def has_outputs(self) -> bool:
+        """Whether this rank runs the layers that make the net's outputs; a slave does not."""
+        return self._group == self.grid.shards or self.grid.shard == 0
+
+    @property
+    def ranks_with_samples(self) -> tuple[int, ...]:
+        """The ranks that share a batch and run this one's layers, by their number in the world."""
+        grid = self.grid
+        first = range(grid.stage * grid.shards, grid.world.size, grid.stages * grid.shards)
+        return tuple(rank + shard for rank in first for shard in range(self._group))
+
+    @property
+    def unweighted(self) -> bool:
+        """Whether each rank's mean counts alike, as PassContext defines it."""
+        if self._replica_share:
+            return self._replica_share.unweighted
+        return self._param.balance_param.normalizer == pb.BalanceParameter.UNIFORM
+
+    def shares(self, samples: int, phase: int = pb.TRAIN) -> tuple[Share, ...]:
+        """Return the shares of the ranks that have samples, of a batch whose text says ``samples``.
+
+        A test has the text's batch, as in Caffe, and no limits of memory.
+        """
+        if self._replica_share and phase == pb.TRAIN:
+            return (self._replica_share.share(samples),)
+        if (samples, phase) not in self._shares:
+            balance, batch = self.balance, samples * (self.batch_factor if phase == pb.TRAIN else 1)
+            if phase != pb.TRAIN and isinstance(balance, Static | Dynamic):
+                balance = balance.without_caps()
+            self._shares[samples, phase] = balance.shares(batch, self.grid.replicas * self._group)
+        return self._shares[samples, phase]
+
+    def shares_of_replica(self, phase: int, samples: int) -> tuple[Share, ...]:
+        """Return the shares of the ranks of this replica, which have slices of the same layers."""
+        first = self.grid.replica * self._group
+        return self.shares(samples, phase)[first : first + self._group]
+
+    def weight_of(self, graph: LayerGraph, replicas: Sequence[int]) -> float:
+        """Return the part of a batch that these replicas train, or their part of the ranks where ranks count alike."""
+        counts = [share.count for share in self.shares(batch_of(graph))]
+        if self.unweighted or not any(counts):
+            counts = [1] * len(counts)
+        each = self._group
+        return sum(sum(counts[replica * each : (replica + 1) * each]) for replica in replicas) / sum(counts)
+
+    def first_rank(self, graph: LayerGraph) -> int:
+        """Return the first rank that has samples of a net's batches, by its number in ``samples``."""
+        return next((rank for rank, share in enumerate(self.shares(batch_of(graph))) if share.count), 0)
+
+    def reshare(self, nets: Iterable[Net]) -> None:
+        """Give all layers the shares of a balance that has changed, between iterations; drop the data read ahead."""
+        self._shares.clear()
+        for net in nets:
+            factor = self.batch_factor if net.graph.phase == pb.TRAIN else 1
+            for layer in net.data_layers().values():
+                layer.share = net.context.split(layer.share.total // factor)
+
+    def context(self, seed: int, phase: int = pb.TRAIN, precision: Precision = FLOAT32) -> PassContext:
+        """Return what the layers of nets in ``phase`` need to know of the run."""
+        return PassContext(
+            seed=seed,
+            precision=precision,
+            ranks=self._replica_share.ranks if self._replica_share and phase == pb.TRAIN else self.samples.size,
+            split=lambda samples: self.shares(samples, phase)[self._rank],
+            total=self._total,
+            keeps_batches=self.keeps_batches,
+            micro_batch_splits=self._staging.cuts if self._staging and phase == pb.TRAIN else (),
+            sync_batch_norm=self._param.sync_batch_norm,
+            unweighted=self.unweighted,
+        )
+
+    def _total(self, tensor: Tensor) -> Tensor:
+        host = tensor.detach().cpu().contiguous()
+        self.samples.Allreduce(host.numpy())
+        return host.to(tensor.device)

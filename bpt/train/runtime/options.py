@@ -1,0 +1,51 @@
+"""TrainOptions: what a caller decides about a run beside its plan."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from bpt.base.signals import SignalActions
+from bpt.engine.operator import Operator
+from bpt.graph.staging import Staging
+from bpt.nn.net import Net
+from bpt.system.device import CPU
+from bpt.train.runtime.batch_sharing import ReplicaShare
+
+LOG = logging.getLogger("bpt")
+MakeOperator = Callable[[Net, torch.device], Operator]
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """The options of a run that are not in its plan.
+
+    Attributes:
+        device: where to compute.
+        signals: where signals are noted; ``None``: signals keep their usual effect.
+        resume: a solver state to continue from; "auto" takes the newest good one under ``snapshot_prefix``, if there is
+            any. It has no effect on a run that continues from a ``TrainState``.
+        observer: makes the operator of the training net for iterations whose blobs and diffs are observed, and the
+            operators of the test nets.
+        make_operator: makes the operator of a net, instead of the usual one for ``parallel_param``.
+        batch_factor: a batch has so many times the samples that the net's text says; see Parallel.
+        staging: how the nets are cut into stages and batches into micro-batches; by default as the plan is placed.
+        replica_share: the share of each batch that this process trains, which is alone; by default all of it.
+        log: gets the messages about the nets and their parallelisation.
+    """
+
+    device: torch.device = CPU
+    signals: SignalActions | None = None
+    resume: str = ""
+    observer: MakeOperator | None = None
+    make_operator: MakeOperator | None = None
+    batch_factor: int | None = None
+    staging: Staging | None = None
+    replica_share: ReplicaShare | None = None
+    log: logging.Logger = LOG
+
+
+DEFAULT_OPTIONS = TrainOptions()

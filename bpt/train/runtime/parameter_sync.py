@@ -1,0 +1,121 @@
+"""ParameterSync: which ranks have the same parameters, and so agree on them and on their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from functools import partial
+
+import torch
+from torch import nn
+
+from bpt.engine.optim.gradients import param_name
+from bpt.engine.optim.shard_info import Numbers, ShardInfo
+from bpt.graph.layer_graph import Param
+from bpt.graph.segments import Segment
+from bpt.nn.net import Net
+from bpt.parallel.exchange import Bucket, Exchange, broadcast
+from bpt.system.comm.base import Communicator
+from bpt.system.comm.grid import ProcessGrid
+from bpt.train.runtime.batch_sharing import BatchSharing
+from bpt.train.runtime.cutting import last_segments
+
+
+class ParameterSync:
+    """The parameters that this rank has in common with others. Making one is a collective call.
+
+    Args:
+        batches: which ranks have samples.
+    """
+
+    def __init__(self, grid: ProcessGrid, batches: BatchSharing) -> None:
+        self._grid = grid
+        self._batches = batches
+        self._for_samples = batches.samples.Dup()
+        self._for_slices = grid.across_replicas.Dup()
+
+    def groups(self, net: Net, segments: Sequence[Segment]) -> list[list[Bucket]]:
+        """Return the parameters of ``net`` whose gradients each of ``segments`` completes."""
+        last = last_segments(net.graph, segments)
+        return [
+            self._buckets(net, [p for p in self._trained(net) if last[p.index] == segment.index])
+            for segment in segments
+        ]
+
+    def agree(self, net: Net, everything: bool = False) -> None:
+        """Give all ranks the first one's blobs that no exchange sends (or ``everything``).
+
+        These are what passes leave, such as a BatchNorm's statistics: of the first rank that has samples.
+        """
+        params = [p for p in net.graph.learnable if net.holds(p)]
+        whole, slices = self._buckets(net, [p for p in params if everything or not net.value(p).requires_grad])
+        root = 0 if everything else self._batches.first_rank(net.graph)
+        broadcast([whole], partial(Communicator.Bcast, root=root))
+        broadcast([slices])
+
+    def before_test(self, net: Net, exchange: Exchange) -> None:
+        """Give all ranks equal nets, since a test is divided among them."""
+        if exchange.broadcasts:
+            exchange.broadcast()
+        self.agree(net)
+
+    def shard_info(self, net: Net, exchange: Exchange) -> ShardInfo:
+        """Return what the update rule of ``net`` needs of the other ranks; a collective call."""
+        frozen = frozenset(exchange.frozen())
+        names = tuple(param_name(net.graph, param) for param in net.graph.learnable)
+        return ShardInfo(
+            frozen,
+            self.counted(net),
+            self.sum_over_replica,
+            partial(self._sum_over_shards, names),
+            self.updates(net, frozen),
+        )
+
+    def counted(self, net: Net) -> frozenset[int]:
+        """Return the ``id`` of the parameters that this rank counts in sums over a replica; one rank counts each."""
+        params = [p for p in net.graph.learnable if net.holds(p)]
+        return frozenset(id(net.value(p)) for p in params if self._grid.shard == 0 or p.index in net.part.slices)
+
+    def updates(self, net: Net, frozen: Set[int]) -> bool:
+        """Return whether any rank of this replica updates parameters of ``net``; a collective call.
+
+        Args:
+            frozen: ``id`` of the parameters that another rank updates.
+        """
+        own = (id(net.value(p)) for p in self._trained(net))
+        return self.sum_over_replica(not frozen or any(own_id not in frozen for own_id in own)) > 0
+
+    def sum_over_replica(self, value: float) -> float:
+        """Return the sum of a number over the ranks of this replica."""
+        if self._grid.in_replica.size == 1:
+            return value
+        total = torch.tensor([value], dtype=torch.float64)
+        self._grid.in_replica.Allreduce(total.numpy())
+        return total.item()
+
+    def _sum_over_shards(self, names: Sequence[str], numbers: Numbers, columns: int) -> Numbers:
+        """Return a sum over the ranks that share this one's layers, each with some of the parameters."""
+        if self._grid.shards == 1:
+            return numbers
+        table = torch.zeros(len(names), columns, dtype=torch.float64)
+        for row, name in enumerate(names):
+            if name in numbers:
+                table[row] = torch.tensor(numbers[name], dtype=torch.float64)
+        self._grid.across_shards.Allreduce(table.numpy())
+        return dict(zip(names, table.tolist(), strict=True))
+
+    @staticmethod
+    def _trained(net: Net) -> list[Param]:
+        return [p for p in net.graph.learnable if net.holds(p) and net.value(p).requires_grad]
+
+    def _buckets(self, net: Net, params: Sequence[Param]) -> list[Bucket]:
+        def values(sliced: bool) -> list[tuple[str, nn.Parameter]]:
+            chosen = (p for p in params if (p.index in net.part.slices) == sliced)
+            return [(param_name(net.graph, p), net.value(p)) for p in chosen]
+
+        wire = net.context.precision.wire
+        return [Bucket(values(False), self._for_samples, wire), Bucket(values(True), self._for_slices, wire)]
+
+    def close(self) -> None:
+        """Free the communicators; a collective call."""
+        self._for_slices.Free()
+        self._for_samples.Free()

@@ -1,0 +1,96 @@
+"""TrainingPasses: runs the passes of the training net, in iterations that are observed and in all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from bpt.engine.executor import Executor
+from bpt.nn.net import Net
+from bpt.train.runtime.recovery import RecoveryPoint
+from bpt.train.runtime.starting_point import positions_of, set_positions
+from bpt.train.runtime.updater import Updater
+
+
+class TrainingPasses:
+    """The passes of the training net.
+
+    Args:
+        updater: updates the net at the end of each iteration.
+        recovery: notes the state before and after an update.
+        count: passes of an iteration (``iter_size``).
+
+    Attributes:
+        executor: trains.
+        observing: trains iterations whose blobs and diffs are observed; without an observer it is ``executor``.
+        operator: the one that ran the training net last: its values and diffs can be read.
+        before: called when an iteration begins.
+    """
+
+    def __init__(
+        self, executor: Executor, observing: Executor, updater: Updater, recovery: RecoveryPoint, count: int
+    ) -> None:
+        self.executor = executor
+        self.observing = observing
+        self.operator = executor.operator
+        self.before: list[Callable[[], object]] = []
+        self._updater = updater
+        self._recovery = recovery
+        self._count = count
+        self._positions = positions_of({"train": self._net})
+        if self.has_observer:
+            updater.on_loss.append(self._divide_diffs)
+
+    @property
+    def has_observer(self) -> bool:
+        """Whether blobs and diffs can be observed."""
+        return self.observing is not self.executor
+
+    @property
+    def _net(self) -> Net:
+        return self.executor.operator.net
+
+    def train(self, iteration: int, debug: bool, observed: bool) -> float:
+        """Train one iteration; return its loss.
+
+        Args:
+            debug: log every blob and diff, in Caffe's lines.
+            observed: blobs, diffs, and what was subtracted from each parameter can be observed afterwards.
+        """
+        self._positions = positions_of({"train": self._net})
+        for call in self.before:
+            call()
+        self._updater.begin(iteration, keeps_updates=observed)
+        if self.has_observer and not observed:
+            self._copy_inputs()
+        executor = self.observing if observed else self.executor
+        self.operator = executor.operator
+        early = None if debug else self._updater.early(self.operator, iteration)
+        update = partial(self._update, executor, iteration)
+        return executor.train(iteration, update, debug, self._updater.scale.begin, early)
+
+    def _update(self, executor: Executor, iteration: int, loss: float) -> None:
+        self._updater.update(iteration, loss, executor.applied(), partial(self._replay_forward, iteration))
+        self._recovery.come_to(iteration + 1)
+
+    def _divide_diffs(self, loss: float) -> None:
+        """Divide the diffs by the loss scale for observers, which want those of the loss itself."""
+        if self.operator is self.observing.operator:
+            self.operator.divide_diffs()
+
+    def _copy_inputs(self) -> None:
+        """Give the usual operator the blobs that a user has set for Input layers."""
+        net, seen = self._net, self.observing.operator.values
+        edges = (edge for node in net.graph.nodes if node.type == "Input" for edge in node.tops)
+        self.executor.operator.feed({edge: seen[edge] for edge in edges if edge in seen})
+
+    def _replay_forward(self, iteration: int) -> None:
+        """Run the training net forward, as the current iteration did."""
+        set_positions({"train": self._net}, self._positions)
+        for number in range(self._count):
+            self.observing.evaluate(iteration, number)
+
+    def forward_only(self, iteration: int, debug: bool) -> float:
+        """Run the last pass of an iteration forward, with the weights as they are; return this rank's loss."""
+        self.operator = self.observing.operator
+        return self.observing.evaluate(iteration, self._count - 1, debug=debug)

@@ -1,0 +1,125 @@
+"""RunState: the state of a run while it trains, which becomes a TrainState and is replaced by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from bpt.base.errors import UserError
+from bpt.parallel.exchange import Exchange
+from bpt.train.runtime.built_nets import RunNets
+from bpt.train.runtime.checkpoint import Checkpoint
+from bpt.train.runtime.parallel import Parallel
+from bpt.train.runtime.starting_point import positions_of, set_positions
+from bpt.train.runtime.updater import Updater
+from bpt.train.state.best import Best
+from bpt.train.state.train_state import TrainState, blob_of
+
+
+@dataclass
+class RunProgress:
+    """How far a run is.
+
+    Attributes:
+        iteration: iterations done.
+        loss: of the last iteration.
+        best, tested: see TrainState.
+        is_settled: whether all trials were finished when the last iteration began.
+    """
+
+    iteration: int = 0
+    loss: float = 0.0
+    best: Best | None = None
+    tested: int = -1
+    is_settled: bool = False
+
+
+class Tunable(Protocol):
+    """A setting that is found by measuring."""
+
+    @property
+    def name(self) -> str:
+        """The name of the setting in a TrainState."""
+
+    def state(self) -> tuple[int, ...]:
+        """Return the choice; nothing before it is settled."""
+
+    def load(self, state: Sequence[int]) -> None:
+        """Take over the choice of an earlier run."""
+
+
+@dataclass
+class RunState:
+    """This rank's part of the state of a run.
+
+    Attributes:
+        seed: of everything random.
+        tuned: the settings that are found by measuring.
+        checkpoint: knows the name of the run.
+    """
+
+    seed: int
+    progress: RunProgress
+    parallel: Parallel
+    nets: RunNets
+    updater: Updater
+    exchange: Exchange
+    tuned: Sequence[Tunable]
+    checkpoint: Checkpoint
+
+    def current(self) -> TrainState:
+        """Return this rank's part of the state; it shares memory with the nets."""
+        net, history = self.nets.net, self.updater.rule.history
+        graph, held = net.graph, net.local_params
+        return replace(
+            self.without_tensors(self.progress.iteration),
+            weights={blob_of(graph, param): net.value(param).detach() for param in held},
+            moments={blob_of(graph, param): tuple(history[place :: len(held)]) for place, param in enumerate(held)},
+            tuned={each.name: settled for each in self.tuned if (settled := each.state())},
+            extras={self._exchange_name: own} if (own := self.exchange.state()) else {},
+        )
+
+    def without_tensors(self, iteration: int) -> TrainState:
+        """Return the state after so many iterations, without parameters and tuned settings."""
+        updater = self.updater
+        return TrainState(
+            iteration,
+            self.seed,
+            weights={},
+            positions=positions_of(self.nets.by_name),
+            losses=updater.losses.history,
+            loss_scale=updater.scale.state(),
+            plateau=updater.rates.state(),
+            best=self.progress.best,
+            tested=self.progress.tested,
+            run=self.checkpoint.run,
+        )
+
+    @property
+    def _exchange_name(self) -> str:
+        """The name of the exchange's memory in a state; a codec's memory is the same with any exchange."""
+        return type(self.exchange.codec or self.exchange).__name__
+
+    def load(self, state: TrainState) -> None:
+        """Continue from this rank's part of a state; see ``Runtime.load``."""
+        if state.seed != self.seed:
+            raise UserError(f"the state is of random_seed {state.seed}, this run of {self.seed}: bind another to it")
+        net, progress = self.nets.net, self.progress
+        self.updater.load(state)
+        set_positions(self.nets.by_name, state.positions)
+        net.hidden_states = ((),) * len(net.graph)
+        for each in self.tuned:
+            if each.name in state.tuned:
+                each.load(state.tuned[each.name])
+        progress.best, progress.tested = state.best, state.tested
+        self.checkpoint.go_on(state)
+        progress.iteration = state.iteration
+        self.exchange.load(state.extras.get(self._exchange_name, {}))
+
+    def share_weights(self) -> None:
+        """Give all ranks the first one's weights, since fillers and files may differ between machines."""
+        if self.exchange.replicas_diverged:
+            return
+        for net in self.nets.by_name.values():
+            self.parallel.parameters.agree(net, everything=True)
