@@ -19,6 +19,7 @@ from bpt.data.sampler import Sampler
 from bpt.data.shipped import RecordCache, RecordStream
 from bpt.parallel.outer.outer_instructions import Order, Settled, SubmissionReport
 from bpt.system.comm.base import Communicator
+from bpt.system.events.event import Activity
 from bpt.train.outer.messages import LENGTH, WorkerProgress
 from bpt.train.outer.remote import RemoteServer, RemoteWorker
 from bpt.train.outer.worker_links import Event, Submission, WorkerLost
@@ -288,7 +289,9 @@ def test_a_worker_that_dies(moment: str) -> None:
         server = RemoteServer(comm, world.rank - 1, SIZE, KIND)
         order, _ = server.order()
         if world.rank == 1 and moment == "half submitted":
-            server._send("control", np.array([2.0, 1.0, 1.0] + [0.0] * (LENGTH - 3)), 1)  # a report without its weights
+            server._send(
+                Activity.CONTROL, np.array([2.0, 1.0, 1.0] + [0.0] * (LENGTH - 3)), 1
+            )  # a report without its weights
         elif world.rank == 2 or moment == "waiting":
             server.submit(SubmissionReport(order.worker, Fraction(1)), numbers())
         if world.rank == 1:

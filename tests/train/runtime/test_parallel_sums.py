@@ -9,7 +9,8 @@ from bpt.graph.segments import cut
 from bpt.nn.net import Net
 from bpt.parallel.exchange import Exchange
 from bpt.train.runtime import parallel as module
-from bpt.train.runtime.parallel import Parallel, last_segments
+from bpt.train.runtime.cutting import last_segments
+from bpt.train.runtime.parallel import Parallel
 from tests.support.golden_cases import graph_of
 from tests.support.parallels import MASTER, NET, PEER, Given, named, net_of, on_ranks
 

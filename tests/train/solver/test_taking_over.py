@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -39,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def solver(*overrides: str, **settings: str) -> Solver:
+def solver(*overrides: str, **settings: Any) -> Solver:
     return Solver(read_plan("solver.prototxt", overrides), **settings)
 
 
