@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto.sources import SolverSource, read_solver
 from bpt.system.comm.base import Communicator
 from bpt.train.solver.solver import Solver
@@ -221,7 +222,9 @@ def ends_of_epochs(steps: float, iterations: int) -> list[int]:
     return sorted({min(round(epoch * steps), iterations) for epoch in epochs} - {0} | {iterations})
 
 
-def train_on(source: SolverSource, world: Communicator, epochs: float, iterations: int, output: str) -> dict[str, Any]:
+def train_on(
+    source: SolverSource | RunPlan, world: Communicator, epochs: float, iterations: int, output: str
+) -> dict[str, Any]:
     """Train so many epochs, or iterations, or else as the solver says. A collective call.
 
     Returns:

@@ -10,7 +10,6 @@ from typing import BinaryIO
 
 import pytest
 
-from bpt.base import atomic
 from bpt.base.atomic import atomic_file, atomic_path, check_place
 from bpt.base.errors import FileError, WriteError
 
@@ -78,7 +77,7 @@ def test_failure_to_finish_changes_nothing(tmp_path: Path, function: str, monkey
 
     target = tmp_path / "a"
     target.write_text("old")
-    monkeypatch.setattr(atomic.os, function, fail)
+    monkeypatch.setattr(os, function, fail)
     with pytest.raises(WriteError) as caught, atomic_file(target) as file:
         file.write(b"new")
     assert str(caught.value) == f"{target}: could not be written: No space left on device"

@@ -39,7 +39,7 @@ def test_a_second_command_of_the_process_changes_nothing() -> None:
     with importing():
         pass
     frozen = gc.get_freeze_count()
-    kept = [[] for _ in range(100)]
+    kept: list[list[int]] = [[] for _ in range(100)]
     with importing():
         assert gc.isenabled()
     assert gc.get_freeze_count() <= frozen
@@ -57,7 +57,7 @@ def test_a_user_who_has_switched_it_off_keeps_it_off() -> None:
 def test_what_is_there_is_kept_once() -> None:
     keep_what_is_there()
     frozen = gc.get_freeze_count()
-    kept = [[] for _ in range(100)]
+    kept: list[list[int]] = [[] for _ in range(100)]
     keep_what_is_there()
     assert gc.get_freeze_count() <= frozen
     assert len(kept) == 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -27,7 +28,12 @@ def files(tmp_path: Path) -> tuple[str, str]:
 
 def test_classifier(files: tuple[str, str]) -> None:
     images = [np.random.default_rng(seed).random((2, 4, 3)).astype(np.float32) for seed in range(3)]
-    settings = {"mean": np.array([1, 2, 3]), "raw_scale": 255, "channel_swap": (2, 1, 0), "input_scale": 0.5}
+    settings: dict[str, Any] = {
+        "mean": np.array([1, 2, 3]),
+        "raw_scale": 255,
+        "channel_swap": (2, 1, 0),
+        "input_scale": 0.5,
+    }
     classifier = Classifier(*files, image_dims=(2, 4), **settings)
     centre = classifier.predict(images, oversample=False)
     expected = [(255 * image[:, 1:3, ::-1].mean((0, 1)) - [1, 2, 3]) / 2 for image in images]
@@ -51,7 +57,9 @@ def test_detector(files: tuple[str, str], tmp_path: Path) -> None:
     found = detector.detect_windows([(picture, windows[:1]), (str(picture), windows[1:])])
     assert [each["window"] for each in found] == windows
     assert found[0]["filename"] == picture
-    np.testing.assert_allclose([each["prediction"] for each in found], [[0, 0, 1], [1, 0, 0], [0, 0, 0.5]], atol=1e-6)
+    np.testing.assert_allclose(
+        [each["prediction"] for each in found], [[0.0, 0, 1], [1.0, 0, 0], [0, 0, 0.5]], atol=1e-6
+    )
     assert detector.detect_windows([]) == []
     with pytest.raises(UserError, match="a program in MATLAB"):
         detector.detect_selective_search([str(picture)])

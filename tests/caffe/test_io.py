@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -23,8 +25,8 @@ def test_load_image(tmp_path: Path) -> None:
     np.testing.assert_allclose(
         io.load_image(str(tmp_path / "color.png"), color=False), [[[0.2125 + 0.2 * 0.0721], [0.4 * 0.7154]]], rtol=1e-5
     )
-    np.testing.assert_allclose(io.load_image(tmp_path / "gray.png"), [[[0.2] * 3, [1] * 3]], rtol=1e-6)
-    np.testing.assert_allclose(io.load_image(tmp_path / "gray.png", False), [[[0.2], [1]]], rtol=1e-5)
+    np.testing.assert_allclose(io.load_image(tmp_path / "gray.png"), [[[0.2] * 3, [1.0] * 3]], rtol=1e-6)
+    np.testing.assert_allclose(io.load_image(tmp_path / "gray.png", False), [[[0.2], [1.0]]], rtol=1e-5)
     (tmp_path / "text.png").write_text("no picture")
     for name, why in (("text.png", "no image file"), ("none.png", "No such file")):
         with pytest.raises(FileError, match=f"{name}: .*{why}"):
@@ -107,7 +109,7 @@ class TestTransformer:
             (lambda t: t.set_raw_scale("image", 255), '"image" is not an input of this Transformer .data.'),
         ],
     )
-    def test_mistakes(self, call: object, why: str) -> None:
+    def test_mistakes(self, call: Callable[[Any], object], why: str) -> None:
         with pytest.raises(UserError, match=why):
             call(self.made())
 

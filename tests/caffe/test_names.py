@@ -32,7 +32,9 @@ def _installed() -> Iterator[None]:
 def test_import_caffe_gives_the_very_modules() -> None:
     caffe = importlib.import_module("caffe")
     assert caffe is bpt.caffe
-    assert caffe.__spec__.name == "bpt.caffe"  # so that it can be reloaded and pickled by its own name
+    assert (
+        caffe.__spec__ and caffe.__spec__.name == "bpt.caffe"
+    )  # so that it can be reloaded and pickled by its own name
     for name in ("io", "classifier", "coord_map", "detector", "draw", "net_spec", "pycaffe", "_caffe", "proto"):
         assert importlib.import_module(f"caffe.{name}") is importlib.import_module(f"bpt.caffe.{name}")
     messages = importlib.import_module("caffe.proto.caffe_pb2")

@@ -54,5 +54,6 @@ def test_many_ranks_are_refused() -> None:
         arguments = make_parser().parse_args(words)
         with pytest.raises(UsageError, match=f"bpt {words[0]} runs on one process; leave mpirun out"):
             run_ranks(
-                2, lambda world, words=words, arguments=arguments: COMMANDS[words[0]].run(arguments, Job(world, 0, 1))
+                2,
+                lambda world, words=words, arguments=arguments: COMMANDS[words[0]].run(arguments, Job(world, 0, 1)),  # type: ignore[misc]
             )

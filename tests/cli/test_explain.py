@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import nibabel
 import numpy as np
@@ -48,7 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_scan(bpt: Bpt, folder: Path) -> None:
     outcome = bpt(*WORDS, "--intensity=RAW", "--class=1")
-    voxels = nibabel.load(folder / "scan.nii.gz").get_fdata()
+    voxels = nibabel.Nifti1Image.from_filename(folder / "scan.nii.gz").get_fdata()
     mean = float(voxels.mean())
     p = 1 / (1 + np.exp(-2 * mean))
     assert (outcome.status, outcome.err) == (0, "")
@@ -66,7 +67,7 @@ def test_a_scan(bpt: Bpt, folder: Path) -> None:
         "Wrote scan_cam.nii.gz and scan_cam.png",
     ]
     # α = (1, 0) / 64: the map is the bright part of the scan.
-    heat = nibabel.load("scan_cam.nii.gz")
+    heat = nibabel.Nifti1Image.from_filename("scan_cam.nii.gz")
     np.testing.assert_allclose(heat.get_fdata(), np.maximum(voxels, 0) / 9, atol=1e-6)
     np.testing.assert_array_equal(heat.affine, AFFINE)
     with Image.open("scan_cam.png") as image:
@@ -78,9 +79,11 @@ def test_the_other_class_and_names(bpt: Bpt, folder: Path) -> None:
     assert outcome.status == 0
     assert outcome.out.splitlines()[2] == 'Layer: c, blob "c" with 2 maps of 4×4×4'
     assert outcome.out.endswith("Wrote dark.nii.gz and dark.png\n")
-    voxels = nibabel.load(folder / "scan.nii.gz").get_fdata()
+    voxels = nibabel.Nifti1Image.from_filename(folder / "scan.nii.gz").get_fdata()
     dark = np.maximum(-voxels, 0)
-    np.testing.assert_allclose(nibabel.load("dark.nii.gz").get_fdata(), dark / dark.max(), atol=1e-6)
+    np.testing.assert_allclose(
+        nibabel.Nifti1Image.from_filename("dark.nii.gz").get_fdata(), dark / dark.max(), atol=1e-6
+    )
 
 
 @pytest.mark.usefixtures("folder")
@@ -88,7 +91,7 @@ def test_nothing_speaks_for_a_class(bpt: Bpt) -> None:
     outcome = bpt(*WORDS, "--class=0", "--mean=-100")
     assert outcome.status == 0
     assert "Nothing that the layer has found speaks for class 0: the map is 0 everywhere" in outcome.out
-    assert not nibabel.load("scan_cam.nii.gz").get_fdata().any()
+    assert not nibabel.Nifti1Image.from_filename("scan_cam.nii.gz").get_fdata().any()
 
 
 def test_an_image(bpt: Bpt, folder: Path) -> None:
@@ -109,7 +112,7 @@ def test_a_record_of_a_scan(bpt: Bpt, folder: Path) -> None:
     Path("p.prototxt").write_text("transform_param { mean_value: 2 scale: 3 }")
     outcome = bpt(*WORDS, "--preprocessing=p.prototxt", "--class=1")
     assert outcome.status == 0
-    mean = 3 * (float(nibabel.load(folder / "scan.nii.gz").get_fdata().mean()) - 2)
+    mean = 3 * (float(nibabel.Nifti1Image.from_filename(folder / "scan.nii.gz").get_fdata().mean()) - 2)
     assert f"     1{mean:>12.5g}" in outcome.out
     Path("net.caffemodel").rename("s_iter_3.caffemodel")
     Path("p.prototxt").rename("s_preprocessing.prototxt")
@@ -147,9 +150,9 @@ def test_training_on_scans_records_their_intensity(bpt: Bpt) -> None:
     assert told["net"].out.splitlines()[3:] == told["train"].out.splitlines()[3:]
     refused = bpt("classify", "--model=net.prototxt", "--weights=t_iter_1.caffemodel", "scan.nii.gz")
     assert refused.status == 2
-    module = package.load_module("net.prototxt", weights="t_iter_1.caffemodel")
+    preprocess: Any = package.load_module("net.prototxt", weights="t_iter_1.caffemodel").preprocess
     with pytest.raises(UserError, match="has 3 spatial axes; images have 2; bpt explain takes a scan"):
-        module.preprocess("scan.nii.gz")
+        preprocess("scan.nii.gz")
 
 
 @pytest.mark.usefixtures("folder")

@@ -7,6 +7,7 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -48,7 +49,8 @@ def test_bpt_alone_shows_its_help(bpt: Bpt, capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_flag_is_explained_in_both_spellings(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = help_of(capsys, command)
-    [chosen] = [action.choices[command] for action in cli.make_parser()._actions if action.choices]
+    choices: list[Any] = [action.choices for action in cli.make_parser()._actions if action.choices]
+    [chosen] = [each[command] for each in choices]
     flags = [action for action in chosen._actions if action.dest != "help"]
     assert flags
     for action in flags:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def convert(folder: Path, content: str, kind: str = "xml", times: int = 1, **wanted: object) -> tuple[int, int]:
+def convert(folder: Path, content: str, kind: str = "xml", times: int = 1, **wanted: Any) -> tuple[int, int]:
     (folder / "notes").write_text(content)
     (folder / "list.txt").write_text("an image.png notes\n" * times)
     annotations = Annotations(written=kind, label_map="" if kind == "txt" else str(folder / "map.prototxt"))
@@ -130,11 +131,12 @@ def test_what_is_wrong_ends_the_work(folder: Path) -> None:
         convert_annoset(
             "", str(folder / "list.txt"), str(folder / "lmdb"), ImageConversion(), Annotations(written="txt")
         )
-    for wrong, words in (
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"kind": "boxes"}, '--anno_type takes one of detection, classification, found "boxes"'),
         ({"written": "yaml"}, "--label_type takes one of xml, json, txt"),
         ({}, "--label_type xml needs --label_map_file"),
-    ):
+    ]
+    for wrong, words in cases:
         with pytest.raises(UserError, match=words):
             Annotations(**wrong)
     with pytest.raises(UserError, match="not both"):

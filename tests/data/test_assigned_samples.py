@@ -28,7 +28,8 @@ def drawn(allocated: AllocatedSampler, position: int, count: int) -> list[tuple[
 
 def order(sampler: Sampler, epoch: int) -> list[int]:
     """An epoch's order, by the stream of all samples."""
-    return sampler.indices(epoch * sampler.size - sampler.skip, sampler.size).samples.tolist()
+    samples: list[int] = sampler.indices(epoch * sampler.size - sampler.skip, sampler.size).samples.tolist()
+    return samples
 
 
 @pytest.mark.parametrize("files", [[11], [4, 3, 5]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def convert(folder: Path, **wanted: object) -> list[tuple[str, np.ndarray, float]]:
+def convert(folder: Path, **wanted: Any) -> list[tuple[str, np.ndarray, float]]:
     target = folder / "lmdb"
     assert convert_imageset(f"{folder}/", str(folder / "list.txt"), str(target), ImageConversion(**wanted)) == (5, 0)
     source = LmdbSource(str(target))

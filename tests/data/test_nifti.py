@@ -7,6 +7,7 @@ import itertools
 import struct
 import sys
 from pathlib import Path
+from typing import Any
 
 import nibabel
 import numpy as np
@@ -41,7 +42,7 @@ def test_axes_become_canonical(tmp_path: Path, code: str) -> None:
 @pytest.mark.parametrize("kind", [nibabel.Nifti1Image, nibabel.Nifti2Image])
 @pytest.mark.parametrize("name", ["a.nii", "a.nii.gz", "a b.nii"])
 @pytest.mark.parametrize("dtype", ["u1", "<i2", ">i2", "<f4", ">f4", "<f8"])
-def test_types_of_voxels(tmp_path: Path, kind: type, name: str, dtype: str) -> None:
+def test_types_of_voxels(tmp_path: Path, kind: type[Any], name: str, dtype: str) -> None:
     voxels = np.arange(24).reshape(2, 3, 4).astype(dtype)
     header = kind.header_class(endianness=dtype[0] if dtype[0] in "<>" else "<")
     header.set_data_dtype(voxels.dtype)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -40,7 +41,7 @@ def iccp(profile: bytes) -> bytes:
 
 
 def png(
-    pixels: list[tuple[int, ...]], *chunks: bytes, bits: int = 8, color: int = 2, interlaced: bool = False
+    pixels: Sequence[tuple[int, ...]], *chunks: bytes, bits: int = 8, color: int = 2, interlaced: bool = False
 ) -> bytes:
     """A row of pixels; an interlaced one has up to 2."""
     rows = [pixels[:1], pixels[1:]] if interlaced else [pixels]  # the first pass, and the sixth

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -11,7 +12,6 @@ from functools import partial
 
 import pytest
 
-from bpt.data import prefetch
 from bpt.data.prefetch import Prefetcher, Workers, how_many
 
 
@@ -68,7 +68,7 @@ def test_no_thread_before_the_first_task_or_after_close() -> None:
 def test_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     assert how_many(5) == 5
     for cores, wanted in ((2, 2), (64, 8)):
-        monkeypatch.setattr(prefetch.os, "sched_getaffinity", lambda pid, cores=cores: set(range(cores)))
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid, cores=cores: set(range(cores)))
         assert how_many(0) == wanted
 
 

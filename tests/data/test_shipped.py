@@ -14,7 +14,6 @@ import pytest
 
 from bpt.base.errors import DataError, FileError, WriteError
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.data import shipped
 from bpt.data.lmdb_file import DatumRecord, LmdbSource
 from bpt.data.sampler import Sampler
 from bpt.data.shipped import Header, RecordCache, RecordCacheSource, RecordChunk, RecordStream, pack, record_cache_of
@@ -181,7 +180,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with RecordCache(FIRST) as cache:
-        monkeypatch.setattr(shipped.os, "pwrite", full)
+        monkeypatch.setattr(os, "pwrite", full)
         with pytest.raises(WriteError) as caught:
             cache.append(pack([1], [ITEMS[1]]))
         assert str(caught.value) == (
@@ -193,7 +192,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_writes_that_come_short(monkeypatch: pytest.MonkeyPatch) -> None:
     original = os.pwrite
-    monkeypatch.setattr(shipped.os, "pwrite", lambda file, data, at: original(file, bytes(data[:5]), at))
+    monkeypatch.setattr(os, "pwrite", lambda file, data, at: original(file, bytes(data[:5]), at))
     with RecordCache(FIRST) as cache:
         cache.append(pack(range(20), ITEMS))
         assert [cache.record(index) for index in range(20)] == ITEMS

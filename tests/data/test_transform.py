@@ -75,7 +75,7 @@ def test_the_mean_is_cut_where_the_image_is_and_mirrored_with_it(tmp_path: Path)
 
 
 def test_bytes_and_floats_in_one_batch() -> None:
-    images = [np.array([[[200]]], np.uint8), np.array([[[0.25]]], np.float32)]
+    images: list[np.ndarray] = [np.array([[[200]]], np.uint8), np.array([[[0.25]]], np.float32)]
     assert apply(transform("mean_value: 0.5"), images).ravel().tolist() == [199.5, -0.25]
 
 

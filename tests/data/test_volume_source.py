@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from bpt.base.errors import BptError, DataError, FileError, UserError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data import volume_source
+from bpt.data.nifti import read_nifti
 from bpt.data.sampler import SampleDraw
 from bpt.data.volume_source import VolumeEntry, VolumeSource, VolumeTransform, list_volumes, normalise, resample
 from tests.support.nifti_files import VOXELS, write
@@ -47,7 +49,8 @@ def test_a_linear_ramp_stays_one(shape: tuple[int, ...]) -> None:
 
     def ramp(*axes: np.ndarray) -> np.ndarray:
         x, y, z = np.meshgrid(*axes, indexing="ij")
-        return 3 + 2 * x - 5 * y + 0.25 * z
+        values: np.ndarray = 3 + 2 * x - 5 * y + 0.25 * z
+        return values
 
     old = (9, 8, 10)
     result = resample(ramp(*map(np.arange, old)).astype(np.float32), shape)
@@ -268,7 +271,7 @@ def test_volumes_as_wanted(tmp_path: Path) -> None:
 def test_what_stays_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first volumes that are read, as long as there is room."""
     read: list[str] = []
-    original = volume_source.read_nifti
+    original = read_nifti
     monkeypatch.setattr(volume_source, "read_nifti", lambda path: read.append(path.name) or original(path))
     path = listed(tmp_path, "a.nii 0\nmy scan.nii.gz 1\na.nii 0\n")
     source = VolumeSource(path, "", SHAPE, RAW, cache_bytes=2 * VOXELS.nbytes + 1)
@@ -294,7 +297,7 @@ def damaged(path: Path) -> None:
         (lambda path: write(path, np.zeros((*SHAPE, 2), np.float32)), "holds several volumes"),
     ],
 )
-def test_a_volume_that_cannot_be_used(tmp_path: Path, change: object, message: str) -> None:
+def test_a_volume_that_cannot_be_used(tmp_path: Path, change: Callable[[Path], object], message: str) -> None:
     """It is found when it is read; the list's line and the file are named."""
     path = listed(tmp_path, "a.nii 0\n\nmy scan.nii.gz 1\n")
     source = VolumeSource(path, "", SHAPE, Z_SCORE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,9 +40,9 @@ d.png
 """
 
 
-def source(folder: Path, text: str = TEXT, **settings: object) -> WindowSource:
+def source(folder: Path, text: str = TEXT, **settings: Any) -> WindowSource:
     (folder / "windows.txt").write_text(text)
-    thresholds = {"fg_threshold": 0.5, "bg_threshold": 0.3} | settings
+    thresholds: dict[str, Any] = {"fg_threshold": 0.5, "bg_threshold": 0.3} | settings
     return WindowSource(str(folder / "windows.txt"), root_folder=f"{folder}/", **thresholds)
 
 

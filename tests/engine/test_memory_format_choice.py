@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -21,9 +23,9 @@ def blob(*shape: int) -> torch.Tensor:
     return torch.arange(torch.Size(shape).numel(), dtype=torch.float32).view(shape)
 
 
-IMAGES = [(2, 3, 4, 5), (2, 1, 4, 5), (2, 3, 1, 1), (0, 3, 4, 5)]
-VOLUMES = [(2, 3, 4, 5, 7), (2, 1, 4, 5, 7), (2, 3, 1, 1, 1), (2, 3, 1, 5, 1), (0, 3, 4, 5, 7)]
-OTHERS = [(2, 3), (2, 3, 4), (), (2, 3, 4, 5, 1, 2)]
+IMAGES: list[tuple[int, ...]] = [(2, 3, 4, 5), (2, 1, 4, 5), (2, 3, 1, 1), (0, 3, 4, 5)]
+VOLUMES: list[tuple[int, ...]] = [(2, 3, 4, 5, 7), (2, 1, 4, 5, 7), (2, 3, 1, 1, 1), (2, 3, 1, 5, 1), (0, 3, 4, 5, 7)]
+OTHERS: list[tuple[int, ...]] = [(2, 3), (2, 3, 4), (), (2, 3, 4, 5, 1, 2)]
 
 
 @pytest.mark.parametrize("shape", IMAGES + VOLUMES + OTHERS)
@@ -89,7 +91,7 @@ def test_the_warm_up_does_not_count() -> None:
 
 def test_the_fastest_trial_counts() -> None:
     choice = MemoryFormatChoice(AUTO)
-    turns = {NCHW: iter([9, 9, 1, 9, 9]), NHWC: iter([9, 9, 2, 2, 2])}
+    turns: dict[int, Iterator[int]] = {NCHW: iter([9, 9, 1, 9, 9]), NHWC: iter([9, 9, 2, 2, 2])}
     while not choice.settled:
         choice.record(next(turns[choice.engine]))
     assert choice.engine == NCHW

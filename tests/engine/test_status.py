@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ def signals_with(*numbers: signal.Signals, sighup: SignalAction = SignalAction.S
 
 
 def test_losses_are_summed() -> None:
-    def run(comm: Communicator) -> tuple[float, SignalAction]:
+    def run(comm: Communicator) -> list[tuple[float, SignalAction]]:
         comm_thread = CommThread(comm)
         status = Status(comm, comm_thread, None)
         found = []
@@ -127,7 +128,7 @@ def test_a_rank_that_is_alone_serves_a_signal_of_the_update_at_once() -> None:
     def run(comm: Communicator) -> list[SignalAction]:
         comm_thread, signals = CommThread(comm), signals_with()
         status = Status(comm, comm_thread, signals)
-        found = []
+        found: list[Any] = []
         for _ in range(2):
             status.start(1.0)
             comm_thread.wait()

@@ -52,7 +52,8 @@ def run(targets: Sequence[str], seed: int, numbers: range, jobs: int) -> Iterato
     Whoever stops asking stops the processes.
     """
     context = mp.get_context("spawn")
-    waiting, running = list(targets), []
+    waiting = list(targets)
+    running: list[_Running] = []
     try:
         while waiting or running:
             while waiting and len(running) < jobs:

@@ -149,7 +149,7 @@ def _run(target: Target, case: bytes, tally: Tally) -> None:
     refused = False
     try:
         with warnings.catch_warnings(record=True) as warned, _alarm(target.seconds):
-            warnings.filters[:] = []  # what is silenced while a case runs stays silent
+            warnings.resetwarnings()  # what is silenced while a case runs stays silent
             warnings.simplefilter("always")
             try:
                 target.run(case)

@@ -239,7 +239,7 @@ def test_bottoms_in_messages_are_those_of_the_text() -> None:
     assert error_of(text) == f'{place}: layer "b": Neuron takes 1 bottom, given 2 (x, a)'
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Misfit(StandIn):
     """Infers what cannot be, or refuses without knowing its place."""
 

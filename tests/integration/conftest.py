@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.testbed import bed
+from scripts.testbeds import bed
 
 
 @pytest.fixture

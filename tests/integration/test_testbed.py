@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from bpt.base.errors import RunError
-from scripts.testbeds import bed, cgroups, commands
+from scripts.testbeds import bed, cgroups, commands, names
 from scripts.testbeds.hosts import parse_hosts
 from scripts.testbeds.link import Link
 from tests.integration.testbed import (
@@ -92,8 +92,8 @@ def test_a_host_shows_its_own_network_and_quota() -> None:
     kind = cgroups.find()
     file = kind.host("b") / ("cpu.max" if kind.version == 2 else "cpu.cfs_quota_us")
     done = program("run", "--on", "b", "--", "sh", "-c", f"ls /sys/class/net; cat {file}; echo $TMPDIR $HOSTNAME")
-    assert done.stdout.split() == ["eth0", "lo", "2500", *["10000"] * (kind.version == 2), str(bed.SCRATCH), "b"]
-    assert f" {bed.FOLDER}" not in Path("/proc/self/mounts").read_text()  # its mounts are its own
+    assert done.stdout.split() == ["eth0", "lo", "2500", *["10000"] * (kind.version == 2), str(names.SCRATCH), "b"]
+    assert f" {names.FOLDER}" not in Path("/proc/self/mounts").read_text()  # its mounts are its own
 
 
 TRANSFER = (
@@ -270,7 +270,7 @@ def test_down_ends_what_runs() -> None:
 
 def test_down_after_a_crash() -> None:
     up()
-    bed.STATE.unlink()  # as if "up" had been killed on its last step
+    names.STATE.unlink()  # as if "up" had been killed on its last step
     for words in (["up", "--hosts", "a:1"], ["run", "--", "true"]):
         told = program(*words, status=1)
         assert "remains of a test bed" in told.stderr
@@ -293,7 +293,7 @@ def test_an_up_that_fails_halfway_leaves_nothing(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(RunError, match="no share for b"):
         bed.up(bed.TestBed(parse_hosts("a:1,b:0.5"), Link(1e9)))
     assert bed.remains() == []
-    assert not bed.LOCK.exists()
+    assert not names.LOCK.exists()
 
 
 def test_flags_that_do_not_go_together(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

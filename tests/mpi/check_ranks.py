@@ -86,6 +86,7 @@ def main() -> None:
             worst = {
                 exact.name: [exact.gradient.relative, exact.weight.relative, rounded.gradient.relative]
                 for exact, rounded in zip(double, single, strict=True)
+                if exact.gradient and rounded.gradient
             }
             print(json.dumps([*case, worst]), flush=True)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from typing import Any
 
 from bpt.system.comm import pieces
 from bpt.system.comm.launch import world
@@ -17,7 +18,7 @@ from tests.support.comm_contract import CHECKS
 def main() -> None:
     if "--pieces" in sys.argv:
         pieces.PIECE = 8  # bytes: one or two elements
-    everybody = world()
+    everybody: Any = world()  # over MPI
     everybody.patient = "--patient" in sys.argv
     if everybody.patient:
         pieces.WORTH_MESSAGES = 1  # byte

@@ -51,7 +51,7 @@ def all_lose_records_with_a_call_under_way(comm: Communicator, who: int) -> None
 
 @way
 def bug(comm: Communicator, who: int) -> None:
-    train(comm, lambda: {}["conv1"] if comm.rank == who else None)
+    train(comm, lambda: dict[str, int]()["conv1"] if comm.rank == who else None)
 
 
 @way

@@ -18,6 +18,7 @@ from bpt.system.comm import rank_failure
 from bpt.system.comm.base import Communicator
 from bpt.train.outer import serving
 from bpt.train.outer.report import RunRecord
+from bpt.train.outer.report.figures import draw
 
 
 def no_figures(record: RunRecord, folder: str) -> list[str]:
@@ -33,7 +34,7 @@ def main(world: Communicator) -> None:
         arguments = make_parser().parse_args(words)
         group = world.Split(world.rank // ranks)
         if world.rank < ranks:
-            with mock.patch.object(serving, "draw", serving.draw if "+" in number else no_figures):
+            with mock.patch.object(serving, "draw", draw if "+" in number else no_figures):
                 COMMANDS[arguments.command].run(arguments, Job.enter(group))
 
 

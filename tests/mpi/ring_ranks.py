@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from typing import Any
 
 from bpt.system.comm import ring_reduction, tree_collectives
 from bpt.system.comm.launch import world
@@ -18,7 +19,7 @@ def main() -> None:
     if "--chunks" in sys.argv:
         ring_reduction.CHUNK = 24  # bytes
         tree_collectives.CHUNK = 2**18
-    everybody = world()
+    everybody: Any = world()  # over MPI
     everybody.patient = "--patient" in sys.argv
     for size in range(2, everybody.size + 1):
         comm = everybody.Split(int(everybody.rank < size))

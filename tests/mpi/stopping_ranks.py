@@ -17,6 +17,7 @@ from bpt.cli.main import main
 from bpt.nn.net import Net
 from bpt.system.comm.base import Communicator
 from bpt.train.runtime import runtime
+from bpt.train.runtime.run_facts import check_content
 from bpt.train.runtime.runtime import Runtime
 
 STANDS_STILL, IS_KILLED = 1, 2
@@ -24,7 +25,7 @@ STANDS_STILL, IS_KILLED = 1, 2
 where = int(sys.argv.pop(1))
 os.chdir(sys.argv.pop(1))
 calls = itertools.count(1)
-check_content, iterate = runtime.check_content, Runtime.iterate
+iterate = Runtime.iterate
 
 
 def checking(world: Communicator, nets: Mapping[str, Net]) -> None:
@@ -39,6 +40,6 @@ def iterating(self: Runtime, *arguments: Any, **named: Any) -> float:
     return iterate(self, *arguments, **named)
 
 
-runtime.check_content = checking
+setattr(runtime, "check_content", checking)  # noqa: B010
 Runtime.iterate = iterating  # type: ignore[method-assign]
 sys.exit(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -318,7 +319,7 @@ NETS = {
     "YOLO 2": yolo_2,
     "SphereFace": sphereface,
 }
-ROWS = {
+ROWS: dict[tuple[int, ...], Any] = {
     (1, 1, 3, 8): [
         [0, 1, 0, 0.1, 0.1, 0.4, 0.5, 0],
         [0, 2, 0, 0.5, 0.4, 0.9, 0.9, 0],

@@ -4,6 +4,7 @@ learns."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +41,8 @@ def test_a_whole_net_passes_a_gradient_to_all_that_learns(name: str, tmp_path: P
     path = tmp_path / "net.prototxt"
     path.write_text(text_of(family))
     net = bpt.Net(path, bpt.TRAIN)
-    norms = {layer for layer, kind in zip(net._layer_names, net.layers, strict=True) if kind.type == "BatchNorm"}
+    layers: list[Any] = [*net.layers]
+    norms = {layer for layer, kind in zip(net._layer_names, layers, strict=True) if kind.type == "BatchNorm"}
     learns = {layer: params for layer, params in net.params.items() if layer not in norms}
     least, most = family.parameters
     assert least <= sum(param.data.size for params in learns.values() for param in params) <= most

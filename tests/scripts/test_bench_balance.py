@@ -13,7 +13,8 @@ import pytest
 from bpt.config.plan.resolve import read_plan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn.net_graph import build_graph_of
-from scripts.benches.balance import bench, nets, ranks
+from bpt.perf.speeds.survey import SurveyLimits
+from scripts.benches.balance import bench, figures, nets, ranks
 from scripts.benches.balance.bench import Place
 from scripts.benches.balance.nets import NETS, parameters, write_solver
 from scripts.benches.balance.results import (
@@ -31,9 +32,13 @@ from scripts.benches.balance.results import (
     speedup_row,
     time_rows,
 )
+from scripts.benches.harness import curve
 from scripts.benches.harness.replicas import unlike_shares
+from scripts.benches.harness.tables import Tables
+from scripts.benches.harness.testbed import call
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.marks import slow
+from tests.support.paths import ROOT
 
 
 def test_ideal_seconds() -> None:
@@ -179,23 +184,23 @@ def test_a_job_and_what_it_leaves(
     monkeypatch.setattr(nets, "FEW_IMAGES", 16)
     monkeypatch.setattr(ranks, "WARM_UP", 1)
     monkeypatch.setattr(ranks, "FEWEST", 1)
-    monkeypatch.setattr(ranks, "ROUGH", ranks.Limits(precision=10.0, run=0.001, repeats=2, seconds=0.01))
+    monkeypatch.setattr(ranks, "ROUGH", SurveyLimits(precision=10.0, run=0.001, repeats=2, seconds=0.01))
 
     def job(module: str, work: Any) -> Any:
-        does = ranks.work if module == "balance.ranks" else bench.curve.work
+        does = ranks.work if module == "balance.ranks" else curve.work
         return run_ranks(2, partial(does, work), timeout=300)[0]
 
     arguments = parsed("--quick", "--batches", "8,6", "--output", str(tmp_path), "--seconds", "0.001", "--rounds", "1")
     arguments.repetitions = 1
     place = Place("two", "two threads", ["1", "0.25"], job)
-    tables = bench.Tables(tmp_path)
+    tables = Tables(tmp_path)
     results = bench.measure("staticlb_mnist", place, arguments, tmp_path, tables)
     assert [result.batch for result in results] == [6, 8]
     assert [sum(result.sides["UNIFORM"].shares) for result in results] == [6, 8]
 
     monkeypatch.setattr(bench, "images_to_learn", lambda *_: (tmp_path / "digits", 32, 8))
     words = ["--shape", "1x28x28", "--train", "32", "--test", "8"]
-    nets.call(nets.ROOT / "scripts" / "make_synthetic.py", str(tmp_path / "digits"), *words)
+    call(ROOT / "scripts" / "make_synthetic.py", str(tmp_path / "digits"), *words)
     monkeypatch.setattr(bench, "SMALL_BATCH", 8)
     bench.learn("staticlb_mnist", place, arguments, tmp_path, tables)
 
@@ -212,5 +217,5 @@ def test_a_job_and_what_it_leaves(
     assert {path.name for path in tmp_path.glob("*.png")} == {
         f"two_staticlb_mnist_{what}.png" for what in ("speeds", "times", "accuracy")
     }
-    bench.figures.draw_epochs(tmp_path / "epochs.png", "all", results)
+    figures.draw_epochs(tmp_path / "epochs.png", "all", results)
     assert (tmp_path / "epochs.png").stat().st_size > 1000

@@ -34,6 +34,7 @@ from scripts.benches.bptcnn.results import (
     verdicts,
 )
 from scripts.benches.harness.launch import ROOT, JobError
+from scripts.benches.harness.testbed import TESTBED
 from tests.scripts.bptcnn_runs import FOUR, write_digits
 
 
@@ -200,7 +201,7 @@ def test_jobs_are_done_once(commands: list[list[str]], tmp_path: Path) -> None:
     assert left["AGWU+IDPA"][2].record.seconds == 10.0
     done = len(commands)
     assert done == 10
-    first, testbed = commands[0], str(bptcnn_jobs.TESTBED)
+    first, testbed = commands[0], str(TESTBED)
     assert first[:6] == [testbed, "run", "--slots", "server:1,a:1,b:1", "--", "bpt"]
     assert first[first.index("--set") + 1] == "parallel_param { exchange: SGWU balance: UNIFORM }"
     assert first[-1] == f'random_seed: 1 snapshot_prefix: "{tmp_path / "SGWU+UDPA_1" / "run"}"'

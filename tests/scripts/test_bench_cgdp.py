@@ -7,6 +7,7 @@ import json
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -164,7 +165,8 @@ class Jobs:
 
 def test_a_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cgdp, "trained", lambda name, size: 4)
-    jobs, notes = Jobs(), []
+    jobs = Jobs()
+    notes: list[Any] = []
     comparison = Comparison(Work("lenet", 28, 4, 2), ["1", "2", "search", "model"], jobs, notes.append)
     comparison.prepare()
     assert [(work.ranks, [way.name for way in work.ways]) for work in jobs.done] == [
@@ -186,7 +188,9 @@ def test_a_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [outcome.peak for outcome in outcomes.values()] == [400, 0, 200, 300, 400, 0, 500, 600]
     assert outcomes[MODEL].lengths == (3, 1)
     assert outcomes[MODEL].search
-    assert (outcomes[MODEL].search.settling, outcomes[MODEL].search.after) == ((9.0,) * 20, (6.0,) * 50)
+    search = outcomes[MODEL].search
+    assert search is not None
+    assert (search.settling, search.after) == ((9.0,) * 20, (6.0,) * 50)
     assert not comparison.failed
 
 

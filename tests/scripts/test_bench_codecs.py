@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bpt.config.proto.text import to_text
 from scripts.benches.codecs import accuracy, speed
 from scripts.benches.codecs.speed import Cell
 from scripts.benches.harness.tables import append_rows
@@ -33,7 +35,7 @@ def test_what_is_there_is_not_measured_again(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(speed, "on_testbed", Bed)
     monkeypatch.setattr(speed, "run_on_hosts", answer)
-    monkeypatch.setattr(speed.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     path = tmp_path / "speed.csv"
     speed.add(path, [cell("1gbit", "NONE", 1.0, "lenet")])
     for _ in range(2):
@@ -60,7 +62,7 @@ def test_the_table_and_its_goals() -> None:
 def test_a_job(tmp_path: Path) -> None:
     """Ranks on two hosts, each of which trains by each codec."""
     path = tmp_path / "solver.prototxt"
-    path.write_text(speed.to_text(speed._solver("lenet")))
+    path.write_text(to_text(speed._solver("lenet")))
     order = {"solver": str(path), "codecs": ["NONE", "TOPK"], "seconds": 0.0}
     found, _ = run_ranks(2, lambda world: speed.work(order, world), hosts=["a", "b"])
     assert list(found) == ["NONE", "TOPK"]

@@ -121,7 +121,7 @@ def test_what_becomes_of_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_an_earlier_run_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = runs(monkeypatch, WRITES, "pass")
     tried(1, first, tmp_path, 60)
-    monkeypatch.setattr(bench, "name_of", lambda number, command: bench.Path("again").name)
+    monkeypatch.setattr(bench, "name_of", lambda number, command: Path("again").name)
     tried(1, first, tmp_path, 60)
     assert not tried(1, second, tmp_path, 60).files
 
@@ -152,7 +152,7 @@ def test_a_run(
     words = f"--quick --only Three --only y --output {shlex.quote(str(tmp_path / 'out'))}"
     try:
         bench.run(parser.parse_args(shlex.split(words)))
-        ended = 0
+        ended: object = 0
     except SystemExit as error:
         ended = error.code
     assert ended == status

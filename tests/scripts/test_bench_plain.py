@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -22,7 +24,7 @@ def pairs(net: Net, plain: PlainNet) -> list[tuple[nn.Parameter, nn.Parameter]]:
             continue
         # BatchNorm2d stands for the Scale behind it, too.
         module = plain.get_submodule(f"layer{node.index - 1 if node.type == 'Scale' else node.index}")
-        theirs = module[1] if isinstance(module, nn.Sequential) else module
+        theirs: Any = module[1] if isinstance(module, nn.Sequential) else module
         ours = [net.value(net.graph.params[index]) for index in node.params]
         found += list(zip(ours, [p for p in (theirs.weight, theirs.bias) if p is not None], strict=True))
     return found

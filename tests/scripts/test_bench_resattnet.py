@@ -100,7 +100,7 @@ def test_ranks_divide_the_batch_or_have_one_each(solver: Path) -> None:
     for scope, batch, steps in (("GLOBAL", 6, 5), ("REPLICA", 12, 2.5)):
         fields = Way(1, 2).fields("RING", scope), resattnet.QUIET, "engine: CONTIGUOUS"
         source = read_plan(solver, fields)
-        ranks = run_ranks(2, lambda comm, source=source: resattnet.train_on(source, comm, 2, 0, "accuracy"))
+        ranks = run_ranks(2, lambda comm, source=source: resattnet.train_on(source, comm, 2, 0, "accuracy"))  # type: ignore[misc]
         if scope == "GLOBAL":
             alone = resattnet.train_on(read_plan(solver, fields), SerialCommunicator(), 2, 0, "accuracy")
             assert ranks[0]["accuracies"] == pytest.approx(alone["accuracies"])

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from scripts.benches import startup
+from scripts.benches.harness.launch import environment
 from scripts.benches.startup import Program, table, total, totals
 from scripts.benches.startup_probe import (
     BIND,
@@ -25,6 +26,7 @@ from scripts.benches.startup_probe import (
     TORCH,
     Phases,
 )
+from tests.support.paths import ROOT
 
 
 def test_a_moment_belongs_to_the_innermost_phase(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +46,7 @@ def test_the_probe_sees_all_phases_of_a_run(tmp_path: Path) -> None:
     words = startup.train_words(tmp_path)
     answer = tmp_path / "phases"
     command = [sys.executable, str(startup.PROBE), str(answer), str(time.monotonic()), *words]
-    variables = startup.environment(1) | {"PYTHONPATH": str(startup.ROOT)}
+    variables = environment(1) | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=variables, cwd=os.sep, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     seconds = json.loads((tmp_path / "phases.0").read_text())
@@ -66,4 +68,4 @@ def test_tables() -> None:
 
 def test_a_program_that_fails_ends_the_bench_with_its_reason(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"error: .*no\.prototxt"):
-        startup.bpt_start(startup.ROOT, ["train", "--solver", str(tmp_path / "no.prototxt")], tmp_path, 1, 1)
+        startup.bpt_start(ROOT, ["train", "--solver", str(tmp_path / "no.prototxt")], tmp_path, 1, 1)

@@ -52,7 +52,15 @@ def test_enlarging_is_pillows() -> None:
 
 
 def synthetic(folder: Path, *more: str) -> dict[str, bytes]:
-    command = [sys.executable, ROOT / "scripts/make_synthetic.py", folder, "--shape", "2x16x24", "--train", "60"]
+    command = [
+        sys.executable,
+        str(ROOT / "scripts/make_synthetic.py"),
+        str(folder),
+        "--shape",
+        "2x16x24",
+        "--train",
+        "60",
+    ]
     subprocess.run([*command, "--test", "30", "--classes", "3", *more], check=True, capture_output=True)
     return files(folder)
 
@@ -75,7 +83,7 @@ def test_synthetic_images_can_be_learned_and_are_the_same_every_time(tmp_path: P
 def test_a_script_that_would_overwrite_ends_with_an_error(tmp_path: Path) -> None:
     (tmp_path / "train_lmdb").mkdir()
     assert make_synthetic.shape_of("1x2x3") == (1, 2, 3)
-    command = [sys.executable, ROOT / "scripts/make_synthetic.py", tmp_path, "--train", "1"]
+    command = [sys.executable, str(ROOT / "scripts/make_synthetic.py"), str(tmp_path), "--train", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == f"error: {tmp_path}/train_lmdb: exists already; remove it or name another\n"

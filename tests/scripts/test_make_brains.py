@@ -60,13 +60,15 @@ def test_files_lists_and_region(run: Run, tmp_path: Path, capsys: pytest.Capture
         (tmp_path / "test/0001.nii.gz", 1),
     ]
     for name in (*volumes, "region.nii.gz"):
-        image = nibabel.load(tmp_path / name)
+        image = nibabel.Nifti1Image.from_filename(tmp_path / name)
         assert image.shape == (8, 8, 8)
         assert nibabel.aff2axcodes(image.affine) == ("R", "A", "S")
         np.testing.assert_allclose(image.affine @ [3.5, 3.5, 3.5, 1], [0, 0, 0, 1], atol=1e-4)
         np.testing.assert_allclose(image.header.get_zooms(), (25, 25, 25))
-    np.testing.assert_array_equal(nibabel.load(tmp_path / "region.nii.gz").get_fdata(), make_brains.region(8))
-    assert len({nibabel.load(tmp_path / name).get_fdata().tobytes() for name in volumes}) == 5
+    np.testing.assert_array_equal(
+        nibabel.Nifti1Image.from_filename(tmp_path / "region.nii.gz").get_fdata(), make_brains.region(8)
+    )
+    assert len({nibabel.Nifti1Image.from_filename(tmp_path / name).get_fdata().tobytes() for name in volumes}) == 5
 
 
 def test_the_same_every_time(run: Run, tmp_path: Path) -> None:

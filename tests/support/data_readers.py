@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from torch import Tensor
 
@@ -20,9 +21,9 @@ class Reader:
     """A net of data layers on one rank."""
 
     def __init__(self, source: str, share: Share | None = None, ranks: int = 1, phase: int = pb.TRAIN) -> None:
-        split = {"split": lambda samples: share} if share else {}
+        split: dict[str, Any] = {"split": lambda samples: share} if share else {}
         self.net = Net(graph_of(source, phase), PassContext(seed=5, ranks=ranks, **split))
-        self.layer = self.net.layers[0]
+        self.layer: Any = self.net.layers[0]  # a data layer; its class is that of the text
 
     @property
     def rotation(self) -> float:

@@ -6,7 +6,7 @@ Built by NetSpec, as such texts are. Numbers of parameters are those of the pape
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from google.protobuf import text_format
 
@@ -163,7 +163,7 @@ def xception(n: NetSpec) -> None:
     """Chollet, 2017. (https://github.com/yihui-he/Xception-caffe)"""
 
     def separable(bottom: Top, name: str, channels: int, outputs: int, kind: str = "Convolution") -> Top:
-        more = {"group": channels} if kind == "Convolution" else {}
+        more: dict[str, Any] = {"group": channels} if kind == "Convolution" else {}
         top = conv(n, bottom, f"{name}_1", channels, 3, kind=kind, **more)
         return norm(n, conv(n, top, f"{name}_2", outputs, 1), name, False, UNDERSCORED)
 

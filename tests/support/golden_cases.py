@@ -71,7 +71,7 @@ class LayerRun:
         phase = pb.Phase.Value(case["phase"])
         net = Net(graph_of(case["prototxt"], phase), PassContext(seed=case["seed"], precision=precision))
         arrays = recorded(kind)[1]
-        layer = net.layers[net.graph.index_of[case["layer"]]]
+        layer: Any = net.layers[net.graph.index_of[case["layer"]]]
         with torch.no_grad():
             for index, blob in enumerate(layer.blobs):
                 assert list(blob.shape) == case["param_shapes"][index]
@@ -102,7 +102,7 @@ class LayerRun:
         number = operator.net.context.precision.compute
         fed = {first[name].index: torch.from_numpy(array.copy()).to(number) for name, array in inputs.items()}
         operator.feed(fed)
-        layer = operator.net.layers[graph.index_of[self.case["layer"]]]
+        layer: Any = operator.net.layers[graph.index_of[self.case["layer"]]]
         if not self.case["accumulate"]:
             for blob in layer.blobs:
                 blob.grad = None
@@ -111,8 +111,8 @@ class LayerRun:
             operator.forward(index, grad=backward)
         for name, array in self.recorded(step, "top").items():
             assert_close(operator.values[graph.blobs[name].index].numpy(), array, f"step {step}: top {name}")
-        for index, array in self.recorded(step, "param_after").items():
-            assert_close(layer.blobs[int(index)].detach().numpy(), array, f"step {step}: param {index} after")
+        for number_of, array in self.recorded(step, "param_after").items():
+            assert_close(layer.blobs[int(number_of)].detach().numpy(), array, f"step {step}: param {number_of} after")
         if not backward:
             return
         for name, array in self.recorded(step, "topdiff").items():
@@ -123,7 +123,7 @@ class LayerRun:
             diff = operator.diffs.get(first[name].index)
             ours = np.zeros_like(array) if diff is None else diff.numpy()
             assert_close(ours, array, f"step {step}: diff of {name}")
-        for index, array in self.recorded(step, "pgrad").items():
-            grad = layer.blobs[int(index)].grad
+        for number_of, array in self.recorded(step, "pgrad").items():
+            grad = layer.blobs[int(number_of)].grad
             ours = np.zeros_like(array) if grad is None else grad.numpy()
             assert_close(ours, array, f"step {step}: gradient of param {index}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -36,8 +34,15 @@ def one_layer(
     body: str, *bottoms: Shape, phase: int = pb.TRAIN, tops: int = 1, context: PassContext | None = None
 ) -> Layer:
     """The layer itself; its parameters are as the fillers leave them."""
-    layer: Any = Net(one_layer_graph(body, *bottoms, phase=phase, tops=tops), context).layers[-1]
+    layer = Net(one_layer_graph(body, *bottoms, phase=phase, tops=tops), context).layers[-1]
+    assert isinstance(layer, Layer)
     return layer
+
+
+def gradient_of(tensor: Tensor) -> Tensor:
+    """The gradient that a backward pass has left."""
+    assert tensor.grad is not None
+    return tensor.grad
 
 
 def randomise(layer: Layer, seed: int = 1) -> Layer:

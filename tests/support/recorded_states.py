@@ -43,8 +43,8 @@ def built(name: str, suffix: str = "") -> tuple[RunPlan, Net, UpdateRule]:
 def trainer(name: str, suffix: str = "") -> Trainer:
     """The run, ready to train from the weights it started from."""
     folder = SNAPSHOTS / name
-    texts = [(folder / file).read_text() for file in ("net.prototxt", f"solver{suffix}.prototxt")]
-    made = Trainer(*texts, folder / "data.h5")
+    net, solver = ((folder / file).read_text() for file in ("net.prototxt", f"solver{suffix}.prototxt"))
+    made = Trainer(net, solver, folder / "data.h5")
     run = np.load(folder / "run.npz")
     made.set_weights({key.removeprefix("init/"): run[key] for key in run.files if key.startswith("init/")})
     return made

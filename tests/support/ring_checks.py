@@ -36,7 +36,7 @@ def check_sums_of_any_number_of_elements_and_dtype(comm: Communicator) -> None:
 def check_buffers_of_any_shape(comm: Communicator) -> None:
     buffer = run_of(comm.rank, 24).reshape(2, 3, 4)
     ring_allreduce(comm, buffer)
-    assert_array_equal(buffer, sum(run_of(rank, 24) for rank in range(comm.size)).reshape(2, 3, 4))
+    assert_array_equal(buffer, np.sum([run_of(rank, 24) for rank in range(comm.size)], axis=0).reshape(2, 3, 4))
     scalar = np.array(float(comm.rank + 1))
     ring_allreduce(comm, scalar)
     assert scalar == comm.size * (comm.size + 1) / 2

@@ -141,7 +141,8 @@ class Job:
         net = Net(graph, context, part=parts(graph, self.scheme, self.shards)[grid.shard]).to(self.device)
         segments = cut(graph, starts(graph, self.scheme))
         net.next_rotation = lambda: self.rotation  # type: ignore[method-assign]
-        device, collectives = torch.device(self.device), None
+        device = torch.device(self.device)
+        collectives: Peer | MasterSlave | None = None
         if self.scheme == PEER:
             in_group = shares[grid.replica * group : (grid.replica + 1) * group]
             collectives = Peer(net, device, grid.across_shards, lambda batch: in_group)

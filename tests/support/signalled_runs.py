@@ -47,7 +47,7 @@ class Noted:
             written.append(solver.iter)
             return write()
 
-        solver.snapshot = snapshot  # type: ignore[method-assign]
+        solver.snapshot = snapshot  # type: ignore[method-assign,assignment]
 
 
 UNTESTED = "test_interval: 100 test_initialization: false"

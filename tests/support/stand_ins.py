@@ -15,13 +15,23 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.text import parse_text
 from bpt.graph.build import build_graph
 from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.layer_spec import Arity, FileKind, LayerShapes, LayerSpec, LayerType, LayerTypes, ParamSpec, Shape
+from bpt.graph.layer_spec import (
+    Arity,
+    Autocast,
+    FileKind,
+    LayerShapes,
+    LayerSpec,
+    LayerType,
+    LayerTypes,
+    ParamSpec,
+    Shape,
+)
 from bpt.graph.layer_specs import layer_specs
 
 ONE_TO_ONE = Arity()
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class StandIn:
     """A layer type whose tops have the shape of its first bottom, or ``top`` if that is given."""
 
@@ -42,6 +52,12 @@ class StandIn:
 
     def saved_for_backward(self, spec: LayerSpec) -> float:
         return 1.0
+
+    def autocast(self, spec: LayerSpec) -> Autocast:
+        return Autocast.FULL
+
+    def gives_constants(self, spec: LayerSpec) -> bool:
+        return False
 
     def allow_force_backward(self, bottom: int) -> bool:
         return not (self.is_loss and bottom == 1)

@@ -48,7 +48,7 @@ def check_trees_of_any_shape_of_buffer(comm: Communicator) -> None:
     buffer = run_of(comm.rank, 24).reshape(2, 3, 4)
     tree_reduce(comm, buffer)
     tree_bcast(comm, buffer)
-    assert_array_equal(buffer, sum(run_of(rank, 24) for rank in range(comm.size)).reshape(2, 3, 4))
+    assert_array_equal(buffer, np.sum([run_of(rank, 24) for rank in range(comm.size)], axis=0).reshape(2, 3, 4))
 
 
 def check_each_adds_its_children_in_their_order(comm: Communicator) -> None:
@@ -56,7 +56,7 @@ def check_each_adds_its_children_in_their_order(comm: Communicator) -> None:
     numbers = [np.random.default_rng(rank).standard_normal(101).astype(np.float32) for rank in range(comm.size)]
 
     def summed(rank: int) -> np.ndarray:
-        total = numbers[rank].copy()
+        total: np.ndarray = numbers[rank].copy()
         for child, parent in PARENTS[comm.size].items():
             if parent == rank:
                 total += summed(child)

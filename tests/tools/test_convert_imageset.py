@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import pytest
@@ -27,7 +28,7 @@ def records(path: Path) -> list[tuple[str, pb.Datum]]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_caffes_recordings(case: dict, tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caffes_recordings(case: dict[str, Any], tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(DATA)
     outcome = tool("convert_imageset", *case["flags"], "./", "list_same.txt", tmp_path / "lmdb")
     assert (outcome.status, outcome.err) == (0, "")

@@ -34,8 +34,8 @@ def test_features_are_the_nets_blobs(tool: Tool) -> None:
     wanted: dict[str, list[np.ndarray]] = {"ip1": [], "pool2": []}
     for _ in range(2):
         net.forward()
-        for blob, values in wanted.items():
-            values.extend(net.blobs[blob].data.copy())
+        for blob, rows in wanted.items():
+            rows.extend(net.blobs[blob].data.copy())
     for path, blob, shape in (("a", "ip1", (48, 1, 1)), ("b", "pool2", (16, 4, 4))):
         found = records(path)
         assert [key for key, _ in found] == [f"{number:010d}" for number in range(50)]

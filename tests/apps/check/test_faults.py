@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -102,7 +103,7 @@ def test_a_slow_rank_comes_to_the_same(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     set_up(tmp_path)
     waited: list[float] = []
-    monkeypatch.setattr(faults.time, "sleep", waited.append)
+    monkeypatch.setattr(time, "sleep", waited.append)
 
     def run(world: Communicator) -> None:
         compared, _ = compare(read_plan("solver.prototxt"), CPU, world, 4, faults=[Slow(1, 0.1, 2)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,12 +97,12 @@ def test_the_accuracy_of_classified_files_is_that_of_the_test(folder: Path, caps
     image = net.preprocess("0.png")
     assert image.shape == (1, 1, 28, 28)
     np.testing.assert_array_equal(image[0, 0], np.asarray(Image.open("0.png"), np.float32) * 0.00390625)
-    [found] = net.classify("0.png", labels="names.txt", top=10)
-    assert [(guess.number, guess.name) for guess in found.best] == [
+    [classified] = net.classify("0.png", labels="names.txt", top=10)
+    assert [(guess.number, guess.name) for guess in classified.best] == [
         (each["class"], each["name"]) for each in answer["classes"]
     ]
     probabilities = net.forward(data=image)["prob"][0]
-    for guess in found.best:
+    for guess in classified.best:
         assert guess.value == pytest.approx(probabilities[guess.number], abs=1e-6)
     net.params["ip2"][1].data[7] += 1000
     assert net.classify("0.png")[0].best[0].number == 7
@@ -126,7 +127,7 @@ def test_a_picture_becomes_what_the_data_layer_makes_of_it(folder: Path, mean: s
     (folder / "list.txt").write_text("a.png 0\nb.png 1\n")
     (folder / "mirrored.prototxt").write_text(COLOR % mean)
     (folder / "net.prototxt").write_text((COLOR % mean).replace("mirror: true", ""))
-    layer = Net(build_graph_of(file_plan("net.prototxt", pb.TEST))).layers[0]
+    layer: Any = Net(build_graph_of(file_plan("net.prototxt", pb.TEST))).layers[0]
     expected, _ = layer()
     layer.close()
     net = classifier_net(file_plan("mirrored.prototxt", pb.TEST), batch=2)

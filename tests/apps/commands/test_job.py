@@ -94,7 +94,7 @@ def test_the_collector_leaves_alone_what_was_there_before(chosen: list[tuple[obj
         Job.enter(SerialCommunicator()).begin()
         frozen = gc.get_freeze_count()
         assert frozen > 10_000
-        kept = [[] for _ in range(100)]
+        kept: list[list[int]] = [[] for _ in range(100)]
         Job.enter(SerialCommunicator()).begin()
         assert gc.get_freeze_count() <= frozen
         assert len(kept) == 100

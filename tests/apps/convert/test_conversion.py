@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,11 +35,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def write(path: Path, **changes: list[object]) -> str:
+def write(path: Path, **changes: list[Any]) -> str:
     net = pb.NetParameter(name="net")
     for name, blobs in (VALUES | changes).items():
         kind = "Convolution" if name == "conv" else "InnerProduct"
-        net.layer.add(name=name, type=kind, blobs=map(array_to_blob, blobs))
+        net.layer.add(name=name, type=kind, blobs=[array_to_blob(blob) for blob in blobs])
     path.write_bytes(net.SerializeToString())
     return str(path)
 
@@ -99,11 +100,9 @@ def test_half_precision(ending: str, tmp_path: Path) -> None:
         ("InnerProduct", [np.concatenate([np.ones((2, 400)), np.full((2, 1), 1e-8)], 1)], [True]),  # few beside others
     ],
 )
-def test_blobs_that_half_precision_does_not_hold(
-    kind: str, blobs: list[object], half: list[bool], tmp_path: Path
-) -> None:
+def test_blobs_that_half_precision_does_not_hold(kind: str, blobs: list[Any], half: list[bool], tmp_path: Path) -> None:
     net = pb.NetParameter()
-    net.layer.add(name="a", type=kind, blobs=map(array_to_blob, blobs))
+    net.layer.add(name="a", type=kind, blobs=[array_to_blob(blob) for blob in blobs])
     (tmp_path / "net.caffemodel").write_bytes(net.SerializeToString())
     convert(str(tmp_path / "net.caffemodel"), str(tmp_path / "half.caffemodel"), "FLOAT16")
     stored = pb.NetParameter.FromString((tmp_path / "half.caffemodel").read_bytes()).layer[0].blobs
@@ -141,7 +140,7 @@ def test_a_net_reads_what_was_written(tmp_path: Path) -> None:
 
 def test_old_layers_and_old_shapes_become_todays(tmp_path: Path) -> None:
     old = pb.NetParameter()
-    legacy = {"num": 1, "channels": 1}
+    legacy: dict[str, Any] = {"num": 1, "channels": 1}
     old.layers.add(name="ip", type=pb.V1LayerParameter.INNER_PRODUCT, blobs=[
         pb.BlobProto(**legacy, height=1, width=2, data=[1, 2]), pb.BlobProto(**legacy, height=1, width=1, data=[3]),
     ])  # fmt: skip

@@ -161,5 +161,5 @@ def test_mistakes_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_every_way_to_resize_has_words() -> None:
-    for mode in pb.ResizeParameter.Resize_mode.values():
+    for mode in [*pb.ResizeParameter.Resize_mode.keys()]:
         assert str(Resizing(pb.ResizeParameter(height=2, width=3, resize_mode=mode))).endswith(" 2×3")

@@ -13,7 +13,7 @@ from bpt.apps.doctor import leftovers
 from bpt.apps.doctor import library_versions as versions
 from bpt.apps.doctor.examine import ExaminationReport, ExaminationRequest, Watchdog, examine
 from bpt.config.plan.resolve import read_plan
-from bpt.config.proto.sources import SolverSource
+from bpt.config.plan.run_plan import RunPlan
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
 from tests.apps.doctor.nets import data_net, write_run
@@ -130,7 +130,7 @@ def nothing_left(monkeypatch: pytest.MonkeyPatch) -> None:
 def report(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[ExaminationReport, str]]:
     """Examines one rank on each of ``hosts``, which read the solver by ``read``; the report, and what was printed."""
 
-    def run(hosts: str, read: Callable[[], SolverSource]) -> tuple[ExaminationReport, str]:
+    def run(hosts: str, read: Callable[[], RunPlan]) -> tuple[ExaminationReport, str]:
         name_hosts(monkeypatch, hosts)
         said: list[str] = []
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
@@ -270,7 +272,7 @@ class TestRoom:
     def test_records(self, tmp_path: Path, data: str, monkeypatch: pytest.MonkeyPatch) -> None:
         usage = namedtuple("usage", "free")
         free = [10**9]
-        monkeypatch.setattr(outer_work.shutil, "disk_usage", lambda folder: usage(free[0]))
+        monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(free[0]))
         path = write_run(tmp_path / "a", IDPA % "ship_data: true", data_net(data))
         # 20 small records fill a leaf page of the LMDB, of 4096 bytes
         assert "rank 0 sends the workers 4.0 KiB of records, for which they have room" in texts_of(
@@ -286,7 +288,7 @@ class TestRoom:
         def none() -> str:
             raise FileNotFoundError(2, "No usable temporary directory found")
 
-        monkeypatch.setattr(outer_work.tempfile, "gettempdir", none)
+        monkeypatch.setattr(tempfile, "gettempdir", none)
         found = check("abb", write_run(tmp_path / "a", UDPA % "ship_data: true", data_net(data)))
         assert only(found, Severity.PROBLEM).text.startswith("ranks 1-2 on host b: ")
         assert "TMPDIR" in only(found, Severity.PROBLEM).remedy

@@ -24,6 +24,12 @@ from tests.apps.doctor.world import on_hosts, only, same, texts_of, this_rank
 from tests.support.lmdbs import write_records
 from tests.support.paths import GOLDEN
 
+
+def look_of(file: Any) -> Any:
+    """How a file is looked at: a partial of a function of ``content``."""
+    return file.look
+
+
 IMAGES = """
 layer { name: "%s" type: "Data" top: "d" include { phase: %s }
   data_param { source: "%s" batch_size: 2 backend: LMDB } transform_param { mean_file: "mean" } }
@@ -57,8 +63,8 @@ def test_lists_of_volumes(tmp_path: Path) -> None:
     assert texts.plans.value and texts.solver.value
     (found,) = inputs_of(texts.plans.value, texts.solver.value)
     assert found.name == "list of volumes list"
-    assert found.look.func is volume_content
-    assert found.look.args == ("list", "")
+    assert look_of(found).func is volume_content
+    assert look_of(found).args == ("list", "")
 
 
 OTHERS = """
@@ -73,7 +79,7 @@ def test_images_windows_and_matrices(tmp_path: Path) -> None:
     texts = Texts.read(lambda: read_plan(write_run(tmp_path / "a", "", OTHERS)))
     assert texts.plans.value and texts.solver.value
     found = inputs_of(texts.plans.value, texts.solver.value)
-    assert [(one.name, one.look.func, one.look.args) for one in found] == [
+    assert [(one.name, look_of(one).func, look_of(one).args) for one in found] == [
         ("list of images pictures", image_content, ("pictures", "r/")),
         ("window file windows", file_content, ("windows",)),
         ("infogain matrix H", file_content, ("H",)),
@@ -209,7 +215,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "free")
-    monkeypatch.setattr(files.shutil, "disk_usage", lambda folder: usage(5_000_000))
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(5_000_000))
     finding = only(snapshots("a", tmp_path / "x", nbytes=6_000_000))
     assert finding.kind is Severity.PROBLEM
     assert finding.text == f"a snapshot takes 6 MB, but there is room for 5 MB at {tmp_path}"
@@ -220,7 +226,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_folder_that_is_not_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = os.path.exists
-    monkeypatch.setattr(files.os.path, "exists", lambda path: this_rank() != 2 and there(path))
+    monkeypatch.setattr(os.path, "exists", lambda path: this_rank() != 2 and there(path))
     section = snapshots("aab", tmp_path / "x")
     (text,) = texts_of(section, Severity.NOTE)
     assert text.startswith(f"rank 2 on host b: what rank 0 writes under {tmp_path} is not seen there")

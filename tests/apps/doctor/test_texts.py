@@ -9,7 +9,7 @@ from bpt.apps.doctor.findings import Ranks, Section, Severity
 from bpt.apps.doctor.texts import Texts, check_texts
 from bpt.base.errors import PrototxtError
 from bpt.config.plan.resolve import read_plan
-from bpt.config.proto.sources import SolverSource
+from bpt.config.plan.run_plan import RunPlan
 from tests.apps.doctor.nets import net_text, write_run
 from tests.apps.doctor.world import on_hosts, only, texts_of
 
@@ -17,7 +17,7 @@ from tests.apps.doctor.world import on_hosts, only, texts_of
 def check(hosts: str, solvers: list[Path]) -> tuple[Section, Exception | None]:
     """The section where rank r reads ``solvers[r]``; the same on all ranks."""
 
-    def reader(path: Path) -> Callable[[], SolverSource]:
+    def reader(path: Path) -> Callable[[], RunPlan]:
         return lambda: read_plan(path)
 
     def one(ranks: Ranks) -> tuple[Section, Exception | None]:

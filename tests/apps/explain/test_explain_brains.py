@@ -53,7 +53,7 @@ def share_within(region: NDArray[np.bool_], weights: str, index: int) -> float:
     """The part of the warmest 5 % of the voxels, for class 1 of test volume ``index``, that is in ``region``."""
     scan = f"test/{index:04d}.nii.gz"
     list(explain(ExplainRequest(model="net.prototxt", weights=[weights], input=scan, chosen=1, output="map"), CPU))
-    heat = nibabel.load("map.nii.gz").get_fdata()
+    heat = nibabel.Nifti1Image.from_filename("map.nii.gz").get_fdata()
     warmest = np.argsort(heat, axis=None, kind="stable")[-heat.size // 20 :]
     return float(region.ravel()[warmest].mean())
 
@@ -81,7 +81,7 @@ def test_the_map_lies_on_the_atrophy(tmp_path: Path, monkeypatch: pytest.MonkeyP
         solver.net.save("trained.caffemodel")
     assert np.mean(right) >= 0.9
 
-    planted = nibabel.load("region.nii.gz").get_fdata() > 0
+    planted = nibabel.Nifti1Image.from_filename("region.nii.gz").get_fdata() > 0
     region = near(planted, 2)
     chance = region.mean()
     assert 0.04 < chance < 0.06

@@ -54,10 +54,10 @@ def test_the_net_sees_what_volume_data_gives_it(tmp_path: Path, axes: str) -> No
 def test_the_map_lies_on_the_scan(tmp_path: Path, axes: str, kind: type[Any]) -> None:
     path = write_scan(tmp_path / "scan.nii", axes, kind)
     scan = Scan(str(path), (1, 6, 6, 6), RAW)
-    heat = np.random.default_rng(4).random(VOXELS.shape).astype(np.float32) / 2
+    heat = np.random.default_rng(4).random(VOXELS.shape).astype(np.float32) / np.float32(2)
     heat[3, 1, 2] = 1
     scan.write(str(tmp_path / "map"), heat, (3, 1, 2), "title")
-    own, written = nibabel.load(path), nibabel.load(tmp_path / "map.nii.gz")
+    own, written = nibabel.Nifti1Image.from_filename(path), nibabel.Nifti1Image.from_filename(tmp_path / "map.nii.gz")
     assert written.shape == own.shape
     assert type(written) is kind
     assert written.get_data_dtype() == np.float32

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,7 +74,7 @@ def test_a_net_for_one_size_of_batch() -> None:
 def test_what_is_not_the_net_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     right = exporting.write
 
-    def wrong(*arguments: object) -> Runner:
+    def wrong(*arguments: Any) -> Runner:
         run = right(*arguments).run
         return Runner(lambda *batch: tuple(top + 0.01 for top in run(*batch)), "a wrong one")
 

@@ -11,10 +11,11 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import bpt
 from bpt.apps.export.parity import compare, runner_of_onnx
@@ -58,7 +59,7 @@ class Case:
 
     def __init__(self, path: Path | str) -> None:
         self.inputs = RandomInputs(build_graph_of(file_plan(str(path), pb.TEST)))
-        self.module = bpt.load_module(path)
+        self.module: Any = bpt.load_module(path)
         self._learn_statistics()
 
     def batch(self, times: int) -> tuple[Tensor, ...]:
@@ -181,8 +182,8 @@ def test_gradients_of_a_compiled_net(name: str, tmp_path: Path) -> None:
     compiled = torch.compile(case.module, fullgraph=True, backend="aot_eager")
     wanted = [parameter for parameter in case.module.parameters() if parameter.requires_grad]
 
-    def gradients(run: nn.Module) -> tuple[Tensor | None, ...]:
-        loss = sum(top.square().sum() for top in as_tuple(run(*case.batch(2))))
+    def gradients(run: Callable[..., Any]) -> tuple[Tensor | None, ...]:
+        loss = torch.stack([top.square().sum() for top in as_tuple(run(*case.batch(2)))]).sum()
         return torch.autograd.grad(loss, wanted, allow_unused=True)
 
     for one, other in zip(gradients(compiled), gradients(case.module), strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from tests.support.paths import PROTOTXT
 from tests.support.pycaffe_texts import inner_product, inputs, layer, numbers, write
 
 pytestmark = pytest.mark.gpu
-TOLERANCE = {"rtol": 1e-3, "atol": 1e-4}  # kernels may round to fewer digits there
+TOLERANCE: dict[str, Any] = {"rtol": 1e-3, "atol": 1e-4}  # kernels may round to fewer digits there
 
 
 def test_passes_give_what_they_give_on_the_cpu() -> None:

@@ -133,7 +133,7 @@ def test_another_shape_gives_another_array(apart: bool) -> None:
 def test_single_numbers_and_no_numbers() -> None:
     for shape in ((), (0, 3)):
         tensor = torch.zeros(shape)
-        mirror = Mirror(lambda tensor=tensor: tensor)
+        mirror = Mirror(lambda tensor=tensor: tensor)  # type: ignore[misc]
         array = mirror.array()
         array[...] = 4
         mirror.take()

@@ -41,7 +41,8 @@ def by_hand(net: bpt.Net, data: np.ndarray) -> dict[str, np.ndarray]:
     weights = {name: [blob.data.copy() for blob in blobs] for name, blobs in net.params.items()}
 
     def product(x: np.ndarray, name: str) -> np.ndarray:
-        return x @ weights[name][0].T + weights[name][1]
+        top: np.ndarray = x @ weights[name][0].T + weights[name][1]
+        return top
 
     ip1 = np.maximum(product(data, "ip1"), 0)
     ip2, side = product(ip1, "ip2"), product(ip1, "side")

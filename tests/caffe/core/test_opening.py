@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -49,7 +50,7 @@ class TestArguments:
             ((bpt.TEST, bpt.TEST), "weights must be the path of a file, not 1"),
         ],
     )
-    def test_neither_order(self, arguments: tuple, message: str, tmp_path: Path) -> None:
+    def test_neither_order(self, arguments: tuple[Any, ...], message: str, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
             bpt.Net(write(tmp_path, TEXT), *arguments)
 
@@ -76,7 +77,7 @@ class TestWeights:
         net = bpt.Net(write(tmp_path, TEXT), bpt.TEST)
         net.params["ip"][0].data[...] = numbers(4, 3)
         net.save(tmp_path / "w.caffemodel")
-        read = caffe_class("NetParameter")()
+        read: Any = caffe_class("NetParameter")()
         read.ParseFromString((tmp_path / "w.caffemodel").read_bytes())
         (saved,) = (layer for layer in read.layer if layer.name == "ip")
         assert [list(blob.shape.dim) for blob in saved.blobs] == [[4, 3], [4]]

@@ -219,7 +219,7 @@ def test_parameters_that_are_computed_are_refused(how: str, tmp_path: Path) -> N
     module = bpt.load_module(write(tmp_path, NET))
     blobs = module.get_submodule("y.blobs")
     if how == "pruned":
-        prune.l1_unstructured(blobs, "1", 0.5)  # type: ignore[no-untyped-call]
+        prune.l1_unstructured(blobs, "1", 0.5)
     else:
         parametrize.register_parametrization(blobs, "1", nn.Tanh())
     message = (

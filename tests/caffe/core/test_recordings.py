@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "case"), CASES)
-def test_layers(kind: str, case: dict, tmp_path: Path) -> None:
+def test_layers(kind: str, case: dict[str, Any], tmp_path: Path) -> None:
     arrays = recorded(kind)[1]
     net = bpt.Net(write(tmp_path, case["prototxt"]), pb.Phase.Value(case["phase"]))
     params = net.params.get(case["layer"], [])
@@ -52,8 +53,8 @@ def test_layers(kind: str, case: dict, tmp_path: Path) -> None:
         net.forward()
         for name, array in theirs("top").items():
             assert_close(net.blobs[name].data, array, f"step {step}: top {name}")
-        for index, array in theirs("param_after").items():
-            assert_close(params[int(index)].data, array, f"step {step}: param {index} after")
+        for number, array in theirs("param_after").items():
+            assert_close(params[int(number)].data, array, f"step {step}: param {number} after")
         if not case["backward"]:
             continue
         if not case["accumulate"]:
@@ -65,8 +66,8 @@ def test_layers(kind: str, case: dict, tmp_path: Path) -> None:
         net.backward()
         for name, array in theirs("botdiff").items():
             assert_close(net.blobs[name].diff, array, f"step {step}: diff of {name}")
-        for index, array in theirs("pgrad").items():
-            assert_close(params[int(index)].diff, array, f"step {step}: gradient of param {index}")
+        for number, array in theirs("pgrad").items():
+            assert_close(params[int(number)].diff, array, f"step {step}: gradient of param {number}")
 
 
 def test_all_recorded_layers_of_the_list_exist() -> None:
@@ -145,7 +146,8 @@ def test_a_run_with_snapshots(name: str, tmp_path: Path, monkeypatch: pytest.Mon
                 assert solver.snapshot() == "snap_iter_10.solverstate"
         assert_close(np.array(losses), theirs["loss"].astype(np.float64), "losses", TOLERANCE)
         check_params(solver.net, theirs, "final/")
-    written, caffes = (caffe_class("NetParameter")() for _ in range(2))
+    written: Any = caffe_class("NetParameter")()
+    caffes: Any = caffe_class("NetParameter")()
     written.ParseFromString(Path("snap_iter_10.caffemodel").read_bytes())
     caffes.ParseFromString((SNAPSHOTS / name / "snap_iter_10.caffemodel").read_bytes())
     assert [layer.name for layer in written.layer] == [layer.name for layer in caffes.layer]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -170,7 +171,8 @@ class TestNets:
         labels = np.load(TESTS / "golden/lmdb/lmdb_contents.npz")["digits_train_lmdb/label"]
         with bpt.get_solver("solver.prototxt") as solver:
             label = solver.net.blobs["label"].data
-            for batch, act in enumerate((solver.net.forward, lambda: solver.step(1), solver.net.forward)):
+            acts: list[Callable[[], object]] = [solver.net.forward, lambda: solver.step(1), solver.net.forward]
+            for batch, act in enumerate(acts):
                 act()
                 np.testing.assert_array_equal(label, labels[10 * batch : 10 * batch + 10])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,7 +64,8 @@ class TestUpdates:
         solver = bpt.get_solver("solver.prototxt")
         solver.net.blobs["x"].data[...] = 1
         weight = solver.net.params["ip"][0]
-        before, calls = weight.data.copy(), []
+        before = weight.data.copy()
+        calls: list[tuple[Any, ...]] = []
         kept = weight.diff
 
         def ready() -> None:

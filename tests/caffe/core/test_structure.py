@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ class TestStructure:
         assert net.blob_loss_weights == {"x": 0, **dict.fromkeys(split, 0), "ip": 0, "sum": 3}
         assert net._blob_loss_weights == [0, 0, 0, 0, 3]
 
-    def test_layers(self, net: bpt.Net) -> None:
+    def test_layers(self, net: Any) -> None:
         assert [each.type for each in net.layers] == ["Input", "Split", "InnerProduct", "ReLU", "Reduction"]
         assert {name: each.type for name, each in net.layer_dict.items()}["relu"] == "ReLU"
         assert [len(each.blobs) for each in net.layers] == [0, 0, 2, 0, 0]
@@ -66,7 +67,7 @@ class TestStructure:
         text += layer("Power", "b", "c", "power_param { scale: 2 }")
         monkeypatch.syspath_prepend(tmp_path)
         net = bpt.Net(write(tmp_path, text), bpt.TEST)
-        boxes, _ = net.layers
+        boxes: Any = net.layers[0]
         assert (type(boxes).__name__, boxes.type, len(boxes.blobs)) == ("Boxes", "Python", 0)
         assert boxes.boxes is None  # it is set up
         boxes.boxes = numbers(1, 4)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import bpt
-from bpt.nn.layers.data import DataLayer
+from bpt.nn.layers.base import DataLayer
 from tests.support.pycaffe_texts import inner_product, inputs, layer, numbers, write
 
 pytestmark = pytest.mark.usefixtures("mirrors")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def preprocess_by_module(picture: str) -> None:
+    preprocess: Any = bpt.load_module("net.prototxt", "w.caffemodel").preprocess
+    preprocess(picture)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -40,7 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "give overrides='parallel_param { exchange: ALLREDUCE",
         ),
         (lambda: bpt.get_solver("solver.prototxt").restore("w.caffemodel"), "use solver.net.copy_from(FILE)"),
-        (lambda: bpt.load_module("net.prototxt", "w.caffemodel").preprocess("x.png"), "give preprocessing=FILE"),
+        (lambda: preprocess_by_module("x.png"), "give preprocessing=FILE"),
         (lambda: bpt.Net("staged.prototxt", bpt.TEST), "level=2 and stages=['deep']"),
         (lambda: bpt.Net("net.prototxt", bpt.TEST).forward(end="foo"), 'no layer "foo" (it has: data, ip, prob)'),
         (lambda: bpt.Net("net.prototxt", bpt.TEST).forward(start="prop"), 'did you mean "prob"?'),

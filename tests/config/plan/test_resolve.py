@@ -11,9 +11,10 @@ import pytest
 from bpt.base.errors import PrototxtError
 from bpt.base.origin import Origin
 from bpt.base.violation import refuse
+from bpt.config.optim_spec import OptimSpec
 from bpt.config.plan.nets import NetFields
 from bpt.config.plan.resolve import plan_of, read_plan, resolve
-from bpt.config.plan.run_plan import OptimSpec, ParallelSpec, RunPlan
+from bpt.config.plan.run_plan import ParallelSpec, RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto import fork_fields
 from bpt.config.proto.sources import SolverSource, read_solver

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -22,10 +23,11 @@ def messages(draw: st.DrawFn, message_class: type[M], most_fields: int = 4) -> M
     return message
 
 
-def fill(draw: st.DrawFn, message: Message, most_fields: int) -> None:
+def fill(draw: Callable[[st.SearchStrategy[Any]], Any], message: Message, most_fields: int) -> None:
     fields = fields_of(message)
     chosen = draw(st.lists(st.sampled_from(fields), max_size=most_fields, unique_by=lambda field: field.number))
-    unset = type(message)().FindInitializationErrors()
+    made: Any = type(message)()
+    unset = made.FindInitializationErrors()
     required = [field for field in fields if field.name in unset and field not in chosen]
     for field in chosen + required:
         if not is_message(field):

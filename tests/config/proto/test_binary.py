@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from google.protobuf.message import Message
@@ -142,7 +143,7 @@ def test_missing_file(tmp_path: Path) -> None:
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.binary())
 def test_any_bytes_have_a_kind(content: bytes) -> None:
-    assert kind_of(content) == kind_of(memoryview(content))
+    assert kind_of(content) == kind_of(cast(Any, memoryview(content)))
 
 
 WEIGHTS = INPUTS / "lenet_iter_30.caffemodel"

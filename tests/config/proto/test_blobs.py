@@ -117,7 +117,7 @@ def test_raw_numbers_both_ways(kind: int) -> None:
     values = np.array([[0.5, -2], [65504, float("inf")]], np.float32)
     assert np.array_equal(blob_to_array(blobs.array_to_raw_blob(values, kind)), values)
     assert blob_to_array(blobs.array_to_raw_blob(np.float32(3), kind)).shape == ()
-    large = np.float32([70000])
+    large = np.array([70000], np.float32)
     if kind == pb.FLOAT16:
         with pytest.raises(BptError, match="beyond 65504"):
             blobs.array_to_raw_blob(large, kind)

@@ -59,6 +59,11 @@ TYPE_NAMES = {
 }
 
 
+def owner_of(field: FieldDescriptor) -> str:
+    assert field.containing_type is not None
+    return field.containing_type.name
+
+
 def all_messages() -> dict[str, Descriptor]:
     return dict(pb.DESCRIPTOR.message_types_by_name)
 
@@ -82,10 +87,10 @@ def as_row(field: FieldDescriptor) -> dict[str, str]:
         type_name = short_name(field.message_type.full_name)
     else:
         type_name = TYPE_NAMES[field.type]
-    required = field.name in getattr(pb, field.containing_type.name)().FindInitializationErrors()
+    required = field.name in getattr(pb, owner_of(field))().FindInitializationErrors()
     return {
         "kind": "field",
-        "scope": field.containing_type.name,
+        "scope": owner_of(field),
         "name": field.name,
         "number": str(field.number),
         "label": "repeated" if is_repeated(field) else "required" if required else "optional",
@@ -143,8 +148,8 @@ def own_fields() -> Iterator[FieldDescriptor]:
 
 def test_own_fields_leave_caffe_numbers_free() -> None:
     of_forks = {(row["scope"], row["name"]) for row in FORKS}
-    own = [field for field in own_fields() if (field.containing_type.name, field.name) not in of_forks]
-    assert {f"{field.containing_type.name}.{field.name}": field.number for field in own} == {
+    own = [field for field in own_fields() if (owner_of(field), field.name) not in of_forks]
+    assert {f"{owner_of(field)}.{field.name}": field.number for field in own} == {
         "SolverParameter.parallel_param": 1000,
         "SolverParameter.engine": 1001,
         "SolverParameter.precision": 1002,

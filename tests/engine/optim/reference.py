@@ -53,12 +53,14 @@ class Reference:
 
     def adagrad(self, i: int, g: Array, rate: float, iteration: int) -> Array:
         self.first[i] = self.first[i] + g**2
-        return rate * g / (np.sqrt(self.first[i]) + self.spec.delta)
+        step: Array = rate * g / (np.sqrt(self.first[i]) + self.spec.delta)
+        return step
 
     def rmsprop(self, i: int, g: Array, rate: float, iteration: int) -> Array:
         decay = self.spec.rms_decay
         self.first[i] = decay * self.first[i] + (1 - decay) * g**2
-        return rate * g / (np.sqrt(self.first[i]) + self.spec.delta)
+        step: Array = rate * g / (np.sqrt(self.first[i]) + self.spec.delta)
+        return step
 
     def adadelta(self, i: int, g: Array, rate: float, iteration: int) -> Array:
         m, delta = self.spec.momentum, self.spec.delta
@@ -72,4 +74,5 @@ class Reference:
         self.first[i] = b1 * self.first[i] + (1 - b1) * g
         self.second[i] = b2 * self.second[i] + (1 - b2) * g**2
         correction = np.sqrt(1 - b2**t) / (1 - b1**t)
-        return rate * correction * self.first[i] / (np.sqrt(self.second[i]) + self.spec.delta)
+        step: Array = rate * correction * self.first[i] / (np.sqrt(self.second[i]) + self.spec.delta)
+        return step

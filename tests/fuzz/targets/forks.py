@@ -274,7 +274,7 @@ class Safetensors(Target):
 
 
 @cache
-def _tensors(kind: type[np.floating]) -> bytes:  # type: ignore[type-arg]
+def _tensors(kind: type[np.floating]) -> bytes:
     library = pytest.importorskip("safetensors.numpy")
     content: bytes = library.save({"ip/0": np.ones((2, 3), kind), "ip/1": np.ones(2, kind), "a/b/0": np.ones((), kind)})
     return content

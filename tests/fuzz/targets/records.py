@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from functools import cache
 from itertools import islice
+from typing import Any
 
 import lmdb
 import numpy as np
@@ -16,11 +17,11 @@ from bpt.data.lmdb_file import DatumRecord, LmdbSource
 from bpt.nn.net_graph import build_graph_of
 from bpt.system.device import CPU
 from bpt.train.runtime.net_on_device import make_net
-from tests.fuzz import seeds
 from tests.fuzz.engine import Target
 from tests.fuzz.messages import Changer
 from tests.fuzz.mutations import ODD_TEXTS, mutate_bytes
 from tests.support.lmdbs import write_records
+from tests.support.paths import GOLDEN
 
 _NET = """
 layer { name: "d" type: "Data" top: "x" top: "l" data_param { source: "case_lmdb" batch_size: 2 prefetch: 1 } }
@@ -30,9 +31,9 @@ layer { name: "d" type: "Data" top: "x" top: "l" data_param { source: "case_lmdb
 @cache
 def _records() -> tuple[bytes, ...]:
     """Serialised Datums: the first of each recorded LMDB, and small ones."""
-    found = []
+    found: list[Any] = []
     for folder in ("color_lmdb", "encoded_lmdb", "float_lmdb"):
-        path = str(seeds.GOLDEN / "data" / folder)
+        path = str(GOLDEN / "data" / folder)
         with lmdb.open(path, readonly=True, lock=False) as environment, environment.begin() as transaction:
             found += map(bytes, islice(transaction.cursor().iternext(keys=False), 3))
     small = np.arange(12, dtype=np.uint8).reshape(3, 2, 2)

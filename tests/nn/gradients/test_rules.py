@@ -101,7 +101,8 @@ FAR = torch.tensor([[0.0, 100.0, 99.0], [-60.0, 60.0, 0.0]], dtype=torch.float64
 
 def probabilities() -> np.ndarray:
     powers = np.exp(FAR.numpy() - FAR.numpy().max(1, keepdims=True))
-    return powers / powers.sum(1, keepdims=True)
+    shares: np.ndarray = powers / powers.sum(1, keepdims=True)
+    return shares
 
 
 def test_softmax_loss_where_the_log_is_clipped() -> None:

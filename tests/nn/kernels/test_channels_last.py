@@ -51,9 +51,10 @@ def test_which_are_channels_last(shape: tuple[int, ...]) -> None:
 def test_what_lies_both_ways_or_has_other_axes_is_not() -> None:
     for shape in ((2, 1, 4, 5, 6), (2, 1, 4, 5), (2, 3, 1, 1, 1), (2, 3, 1, 1)):
         assert not is_channels_last(channels_last(blob(*shape)))
-    for shape in ((2, 3), (2, 3, 4), (2, 3, 4, 5, 6, 7), ()):
-        assert not is_channels_last(blob(*shape))
-        assert format_of(blob(*shape)) == torch.contiguous_format
+    others: list[tuple[int, ...]] = [(2, 3), (2, 3, 4), (2, 3, 4, 5, 6, 7), ()]
+    for other in others:
+        assert not is_channels_last(blob(*other))
+        assert format_of(blob(*other)) == torch.contiguous_format
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2, 3, 4, 5, 6)])

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ def reader() -> Iterator[Make]:
     """A function that makes readers, which are closed at the end of the test."""
     made: list[Reader] = []
 
-    def make(*args: object, **kwargs: object) -> Reader:
+    def make(*args: Any, **kwargs: Any) -> Reader:
         made.append(Reader(*args, **kwargs))
         return made[-1]
 

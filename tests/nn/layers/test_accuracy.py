@@ -58,7 +58,7 @@ def test_no_samples() -> None:
 
 def test_another_axis() -> None:
     assert accuracy_of("axis: 0", SCORES.T.contiguous().reshape(3, 4), [0.0, 2, 0, 2]) == [0.75]
-    assert accuracy_of("axis: -1", SCORES.reshape(2, 2, 3), [[0.0, 2], [0, 2]]) == [0.75]
+    assert accuracy_of("axis: -1", SCORES.reshape(2, 2, 3), torch.tensor([[0.0, 2], [0, 2]])) == [0.75]
 
 
 @pytest.mark.parametrize(

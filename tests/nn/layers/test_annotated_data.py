@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ AUGMENTED = """transform_param { mirror: true mean_value: 104 num_workers: 2
 def make() -> Iterator[Make]:
     made: list[Reader] = []
 
-    def one(*args: object) -> Reader:
+    def one(*args: Any) -> Reader:
         made.append(Reader(*args))
         return made[-1]
 

@@ -65,7 +65,8 @@ def grads_of(layer: Layer, bottoms: list[Tensor]) -> tuple[Tensor, tuple[Tensor,
 def test_is_the_definition(shapes: Shapes, scale: float) -> None:
     bottoms = bottoms_of(shapes)
     factor = scale or 1 / math.sqrt(shapes[0][1])
-    wanted = by_loops(*(bottom.numpy() for bottom in bottoms), scale=factor)
+    query, key, value = (bottom.numpy() for bottom in bottoms)
+    wanted = by_loops(query, key, value, factor)
     top = attention_layer(shapes, "" if scale == 1 else f"scale: {scale}")(*bottoms)
     torch.testing.assert_close(top, torch.from_numpy(wanted).float(), rtol=1e-5, atol=1e-6)
 
@@ -127,8 +128,8 @@ def test_never_more_pairs_than_a_block(block: int, most: int, monkeypatch: pytes
 @every_case
 def test_agrees_with_torch(shapes: Shapes) -> None:
     bottoms = bottoms_of(shapes)
-    rows = [bottom.flatten(2).transpose(1, 2) for bottom in bottoms]
-    wanted = torch.nn.functional.scaled_dot_product_attention(*rows, scale=1).transpose(1, 2)
+    query, key, value = (bottom.flatten(2).transpose(1, 2) for bottom in bottoms)
+    wanted = torch.nn.functional.scaled_dot_product_attention(query, key, value, scale=1).transpose(1, 2)
     torch.testing.assert_close(attention_layer(shapes)(*bottoms).flatten(2), wanted, rtol=1e-5, atol=1e-6)
 
 

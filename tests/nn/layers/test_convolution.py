@@ -41,7 +41,8 @@ def slow_convolution(
             for tap in product(*map(range, weight.shape[2:])):
                 at = [p * s - q + t * d for p, s, q, t, d in zip(place, stride, pad, tap, dilation, strict=True)]
                 if all(0 <= a < size for a, size in zip(at, x.shape[2:], strict=True)):
-                    y[(n, o, *place)] += x[(n, channel, *at)] * weight[(o, c, *tap)]
+                    target, source, factor = (n, o, *place), (n, channel, *at), (o, c, *tap)
+                    y[target] += x[source] * weight[factor]
     return y if bias is None else y + bias.reshape(-1, *(1,) * axes)
 
 

@@ -9,7 +9,7 @@ from bpt.nn.net import Net
 from tests.nn.layers.refusals import check_refusal
 from tests.support.golden_cases import graph_of
 from tests.support.gradient_checker import check_gradients, spaced
-from tests.support.one_layer import error_of, flops_of, one_layer
+from tests.support.one_layer import error_of, flops_of, gradient_of, one_layer
 
 
 def body(settings: str = "") -> str:
@@ -116,7 +116,7 @@ def test_the_reference_may_be_learnt_too() -> None:
     top = net(data)
     assert torch.equal(top, 5 * data)
     top.sum().backward()
-    assert [float(parameter.grad.sum()) for parameter in net.parameters()] == [36, 9, 36, 9]
+    assert [float(gradient_of(parameter).sum()) for parameter in net.parameters()] == [36, 9, 36, 9]
 
 
 def test_is_traced_and_takes_no_samples() -> None:

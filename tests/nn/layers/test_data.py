@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,7 +56,7 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Reader]]:
     made: list[Net] = []
 
     class Closed(Reader):
-        def __init__(self, *args: object, **kwargs: object) -> None:
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             made.append(self.net)
 
@@ -82,7 +83,7 @@ def data(source: object, more: str = "batch_size: 4", outer: str = "") -> str:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case["random"]], ids=lambda case: case["name"])
-def test_batches_are_caffes(case: dict, reader: type[Reader]) -> None:
+def test_batches_are_caffes(case: dict[str, Any], reader: type[Reader]) -> None:
     net = reader(case["prototxt"], pb.Phase.Value(case["phase"]))
     assert {edge.blob: list(edge.shape) for edge in net.net.graph.edges} == case["shapes"]
     for step in range(case["steps"]):
@@ -111,7 +112,8 @@ def test_order_and_augmentation_do_not_depend_on_the_batches(reader: type[Reader
         batches = []
         for position in positions:
             if net.layer.position != position:
-                net.layer.position = position
+                layer: Any = net.layer
+                layer.position = position
             batches.append(net.next()[0])
             assert net.layer.position == position + batch_size
         return torch.cat(batches)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,7 +94,8 @@ def test_ranks_share_each_batch_of_the_samples(reader: Make, images: str, counts
 
 def test_two_data_layers_keep_together(reader: Make, images: str) -> None:
     node = reader(data(images, name="a") + data(images, name="b"))
-    for layer in node.net.data_layers().values():
+    layers: dict[str, Any] = node.net.data_layers()
+    for layer in layers.values():
         layer.allocate([(3, 9)])
     for _ in range(5):
         first, label, second, other = node.next()
@@ -139,6 +141,8 @@ def test_a_resumed_run_goes_on(reader: Make, images: str) -> None:
 def test_too_few_samples(reader: Make, images: str, tmp_path: Path) -> None:
     other = write_images(tmp_path / "other", [np.zeros((1, 1, 1), np.uint8)] * 7)
     node = reader(data(images, name="a") + data(other, name="b"))
+    first: Any
+    second: Any
     first, second = node.net.data_layers().values()
     first.allocate([(0, 8)])
     with pytest.raises(LayerError) as caught:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ def make_net(body: str, context: PassContext | None = None) -> Net:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_constants_are_caffes(case: dict) -> None:
+def test_constants_are_caffes(case: dict[str, Any]) -> None:
     net = Net(graph_of(case["prototxt"]))
     arrays = np.load(GOLDEN / "data" / "data.npz")
     tops = dict(zip(case["tops"], net.layers[0](), strict=True))
@@ -137,7 +138,7 @@ def test_rows_of_ranks_are_those_of_one_process(filler: str, counts: tuple[int, 
     text = MIXED.replace('type: "gaussian"', filler)
     whole = make_net(text, PassContext(seed=1)).layers[0]()
     for share in shares_of(counts):
-        context = PassContext(seed=1, ranks=len(counts), split=lambda samples, share=share: share, rotation=rotation)
+        context = PassContext(seed=1, ranks=len(counts), split=lambda samples, share=share: share, rotation=rotation)  # type: ignore[misc]
         a, b, c = make_net(text, context).layers[0]()
         assert torch.equal(a, whole[0][rows_of(share, rotation)])
         assert b.tolist() == [[4.0, 4.0]] * share.count

@@ -95,7 +95,7 @@ def test_nvidias_weights_both_ways(number: int, tmp_path: Path) -> None:
         'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }'
         f'layer {{ name: "bn" bottom: "x" top: "y" {bn(NVIDIA + " eps: 0")} }}'
     )
-    blobs = [[0.5, 1, 2], [4, 1, 0.25], [1], [2, 2, 2], [0, 1, -1]]
+    blobs: list[list[float]] = [[0.5, 1, 2], [4, 1, 0.25], [1], [2, 2, 2], [0, 1, -1]]
     stored = pb.LayerParameter(name="bn", type="BatchNorm", blobs=[array_to_raw_blob(blob, number) for blob in blobs])
     (tmp_path / "nv.caffemodel").write_bytes(pb.NetParameter(name="n", layer=[stored]).SerializeToString())
     net = bpt.Net(tmp_path / "net.prototxt", bpt.TEST, weights=tmp_path / "nv.caffemodel")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -28,13 +30,13 @@ SINGLE = {
 
 
 @pytest.mark.parametrize(("kind", "case"), CASES)
-def test_layer_is_caffes(kind: str, case: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layer_is_caffes(kind: str, case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(GOLDEN / "layers")  # InfogainLoss names the file of its matrix by a relative path
     LayerRun.prepare(kind, case).check()
 
 
 @pytest.mark.parametrize(("kind", "case"), [case for case in CASES if case.id not in SINGLE])
-def test_layer_computes_in_double_precision(kind: str, case: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layer_computes_in_double_precision(kind: str, case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Every blob, diff, parameter and gradient; with the numbers of Caffe, which recorded in single precision."""
     monkeypatch.chdir(GOLDEN / "layers")
     run = LayerRun.prepare(kind, case, FLOAT64)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import pytest
+from torch import Tensor
 
 from bpt.base.errors import LayerError
 from bpt.data import hdf5_file
@@ -20,7 +22,7 @@ from tests.support.hdf5_files import numbered, text, write
 def labels(net: Net, batches: int) -> list[int]:
     result = []
     for _ in range(batches):
-        values: dict = {}
+        values: dict[int, Tensor] = {}
         net.run(0, 1, values)
         rows, label = values[0].numpy(), values[1].numpy()
         np.testing.assert_array_equal(rows, np.stack([label, -label], axis=1))
@@ -38,7 +40,8 @@ def test_shuffle_permutes_files_and_their_rows_anew_every_epoch(tmp_path: Path) 
         assert sorted(epoch) == list(range(12))
         assert len(list(dict.fromkeys(file_of[epoch].tolist()))) == 1 + np.count_nonzero(np.diff(file_of[epoch]))
     assert len({tuple(epoch) for epoch in epochs}) == 6
-    net.layers[0].position = 12
+    layer: Any = net.layers[0]
+    layer.position = 12
     assert labels(net, 4) == epochs[1]
     net.close()
 
@@ -66,7 +69,7 @@ ROWS = np.zeros((2, 3))
         ([], "list.txt: lists no HDF5 files"),
     ],
 )
-def test_files_that_do_not_fit(tmp_path: Path, files: list[dict], message: str) -> None:
+def test_files_that_do_not_fit(tmp_path: Path, files: list[dict[str, Any]], message: str) -> None:
     with pytest.raises(LayerError, match=f'layer "d": .*{message}'):
         graph_of(text(write(tmp_path, *files)))
 

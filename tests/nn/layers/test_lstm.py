@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from tests.support.one_layer import one_layer, randomise
 T, N, D, H = 5, 3, 4, 2
 
 
-def plain(x: Tensor, markers: Tensor, weights: list[Tensor]) -> Tensor:
+def plain(x: Tensor, markers: Tensor, weights: Sequence[Tensor]) -> Tensor:
     """The equations once more, gate by gate and step by step, from states of 0."""
     w_x, bias, w_h = weights
     h, c = torch.zeros(x.shape[1], H), torch.zeros(x.shape[1], H)

@@ -11,7 +11,7 @@ from torch import Tensor
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn.pass_context import CurrentPass, PassContext
 from tests.support.gradient_checker import check_gradients, spaced
-from tests.support.one_layer import error_of, flops_of, one_layer, shapes_of, tops_of
+from tests.support.one_layer import error_of, flops_of, gradient_of, one_layer, shapes_of, tops_of
 
 FLT_MAX = torch.finfo(torch.float32).max
 
@@ -82,12 +82,14 @@ def slow_pool(x: Tensor, kernel: Axes, stride: Axes, pad: Axes) -> tuple[Tensor,
         for place, starts, ends, size in windows:
             best, best_at, total = -FLT_MAX, -1, 0.0
             for at in product(*(range(a, b) for a, b in zip(starts, ends, strict=True))):
-                value = x[(n, c, *at)].item()
+                source = (n, c, *at)
+                value = x[source].item()
                 total += value
                 if value > best:
                     best, best_at = value, sum(a * b for a, b in zip(at, strides, strict=True))
-            maxima[(n, c, *place)], places[(n, c, *place)] = best, best_at
-            averages[(n, c, *place)] = total / size if size > 0 else 0
+            target = (n, c, *place)
+            maxima[target], places[target] = best, best_at
+            averages[target] = total / size if size > 0 else 0
     return maxima, places, averages
 
 
@@ -134,7 +136,7 @@ def test_the_first_of_equal_maxima_counts(layout: torch.memory_format) -> None:
     assert torch.equal(mask, torch.tensor([[0.0, 2, 4], [10, 12, 14]]).expand(2, 3, 2, 3))
     wanted = torch.zeros(4, 5)
     wanted[::2, ::2] = 1
-    assert torch.equal(x.grad, wanted.expand(2, 3, 4, 5))
+    assert torch.equal(gradient_of(x), wanted.expand(2, 3, 4, 5))
 
 
 @pytest.mark.parametrize(("method", "empty"), [("MAX", -FLT_MAX), ("AVE", 0.0)])
@@ -146,7 +148,7 @@ def test_a_window_without_elements(method: str, empty: float) -> None:
     top.sum().backward()
     share = 1.0 if method == "MAX" else 0.5
     first = 0.0 if method == "MAX" else 0.5
-    assert torch.equal(x.grad.flatten(), torch.tensor([first, share, 0] * 3))
+    assert torch.equal(gradient_of(x).flatten(), torch.tensor([first, share, 0] * 3))
 
 
 def test_a_window_without_elements_has_no_place() -> None:
@@ -165,7 +167,7 @@ def test_stochastic_picks_in_proportion() -> None:
     # The standard deviation of a count is at most sqrt(4000 · 0.4 · 0.6) = 31; five of them are 155.
     assert ((picked - torch.tensor([400, 800, 1200, 1600])).abs() < 155).all()
     top.sum().backward()
-    assert torch.equal(x.grad, (x == top).float())
+    assert torch.equal(gradient_of(x), (x == top).float())
 
 
 def test_stochastic_pick_is_new_in_each_pass() -> None:

@@ -66,7 +66,8 @@ def test_param_str_as_an_attribute(write: Write) -> None:
 def test_first_values_are_the_modules_and_the_seeds() -> None:
     def weights(seed: int, settings: str = "") -> torch.Tensor:
         layer = one_layer(body("tests.support.own_layers", "Gate", settings), (2, 4, 1, 1), context=PassContext(seed))
-        return layer.blobs[0].detach()
+        first: torch.Tensor = layer.blobs[0].detach()
+        return first
 
     state = torch.get_rng_state()
     assert torch.equal(weights(1), weights(1))
@@ -130,6 +131,7 @@ def test_buffers_are_blobs_that_are_not_trained(write: Write) -> None:
     assert float(layer.blobs[4]) == 2
     with torch.no_grad():
         layer.blobs[3].fill_(4)  # as a snapshot does
+    assert plain.running_var is not None
     plain.running_var.fill_(4)
     torch.testing.assert_close(layer.eval()(x), plain.eval()(x))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -238,7 +239,7 @@ def test_parameters_of_pycaffe(write: Write, tmp_path: Path) -> None:
             np.testing.assert_allclose(one.data, other.data, rtol=1e-4, atol=1e-6)
     mine.save(tmp_path / "w.caffemodel")
     again = bpt.Net(tmp_path / "own.prototxt", bpt.TEST, weights=tmp_path / "w.caffemodel")
-    user = again.layers[again._layer_names.index("scale")]
+    user: Any = again.layers[again._layer_names.index("scale")]
     np.testing.assert_array_equal(user.blobs[0].data, mine.params["scale"][0].data)
     user.blobs[0].data[...] = 0
     assert not again.params["again"][0].data.any()  # shared by its name

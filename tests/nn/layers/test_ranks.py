@@ -16,7 +16,7 @@ from tests.nn.layers.joining_layers import CASES, Case
 from tests.nn.layers.one_bottom_layers import LAYERS as BODIES
 from tests.support.golden_cases import graph_of
 from tests.support.layer_ranks import SEED, on_ranks, rows_of, run_layer, whole_of
-from tests.support.one_layer import one_layer, randomise
+from tests.support.one_layer import gradient_of, one_layer, randomise
 
 SAMPLES = 7
 SPLITS = [((4, 3), 0.0), ((1, 0, 6), 0.0), ((0, 2, 5), 0.5), ((7, 0), 0.9)]
@@ -306,7 +306,7 @@ def run_net(context: PassContext, data: Tensor, label: Tensor) -> tuple[Tensor, 
     trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
     assert all(parameter.grad is not None for parameter in trained)
     stored = [p.detach() for p in net.parameters() if not p.requires_grad]
-    return by_name["loss"].detach(), by_name["accuracy"], [*(p.grad for p in trained), *stored]
+    return by_name["loss"].detach(), by_name["accuracy"], [*map(gradient_of, trained), *stored]
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
@@ -335,10 +335,12 @@ def test_a_net_with_branches(counts: tuple[int, ...], layout: torch.memory_forma
 
 
 def test_an_int_is_scaled_exactly_and_a_tensor_summed() -> None:
-    def run(context: PassContext) -> tuple[int, list[int]]:
+    def run(context: PassContext) -> tuple[Tensor | int, list[int]]:
         layer = one_layer('type: "EuclideanLoss"', (7, 2), (7, 2), context=context)
         samples = context.split(7).count
-        return layer.of_whole_batch(10**17 * samples), layer.of_whole_batch(torch.tensor([samples, 1])).tolist()
+        summed = layer.of_whole_batch(torch.tensor([samples, 1]))
+        assert isinstance(summed, Tensor)
+        return layer.of_whole_batch(10**17 * samples), summed.tolist()
 
     assert on_ranks((4, 0, 3), run) == [(7 * 10**17, [7, 3]), (0, [7, 3]), (7 * 10**17, [7, 3])]
 
@@ -465,7 +467,7 @@ def test_objects_as_boxes(counts: tuple[int, ...]) -> None:
     torch.testing.assert_close(sum(rank[0][0] for rank in ranks), whole[0])
     for index in (1, 2):
         torch.testing.assert_close(whole_of([rank[0][index] for rank in ranks], counts), whole[index])
-    assert sum(rank[1][0][:, 2] for rank in ranks).tolist() == objects[:, 2].tolist() == [2, 1]
+    assert torch.stack([rank[1][0][:, 2] for rank in ranks]).sum(0).tolist() == objects[:, 2].tolist() == [2, 1]
     torch.testing.assert_close(torch.cat([rank[1][1] for rank in ranks]), judged)
     assert len(judged) == 12
 

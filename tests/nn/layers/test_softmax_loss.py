@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from bpt.base.errors import DataError
-from bpt.nn.layers import Layer
 from tests.nn.layers.refusals import check_refusal
 from tests.support.one_layer import flops_of, one_layer, shapes_of, tops_of
 
@@ -18,7 +17,7 @@ LOSS = 'type: "SoftmaxWithLoss"'
 SCORES = torch.tensor([[math.log(3), 0], [7, 7], [0, math.log(4)]])
 
 
-def loss_of(more: str, scores: Tensor, labels: Sequence[float] | Tensor, tops: int = 1) -> Layer:
+def loss_of(more: str, scores: Tensor, labels: Sequence[float] | Tensor, tops: int = 1) -> Tensor:
     labels = torch.as_tensor(labels)
     layer = one_layer(f"{LOSS} {more}", tuple(scores.shape), tuple(labels.shape), tops=tops)
     return tops_of(layer, scores, labels)[0]
@@ -46,7 +45,7 @@ def test_by_hand() -> None:
 )
 def test_normalization(text: str, divisor: int) -> None:
     # Two samples of two positions each; one label of the four is ignored. All scores 0: p = 1/2.
-    loss = loss_of(f"loss_param {{ ignore_label: 9 {text} }}", torch.zeros(2, 2, 2), [[0.0, 1], [9, 1]])
+    loss = loss_of(f"loss_param {{ ignore_label: 9 {text} }}", torch.zeros(2, 2, 2), torch.tensor([[0.0, 1], [9, 1]]))
     torch.testing.assert_close(loss, torch.tensor(3 * math.log(2) / divisor))
 
 

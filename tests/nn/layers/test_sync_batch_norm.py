@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bpt.nn.pass_context import PassContext
 from tests.support.layer_ranks import on_ranks, rows_of, run_layer, whole_of
-from tests.support.one_layer import one_layer
+from tests.support.one_layer import gradient_of, one_layer
 
 SYNC = 'type: "BatchNorm" batch_norm_param { sync: true moving_average_fraction: 0.5 }'
 COUNTS = (3, 0, 1, 4)
@@ -26,7 +26,7 @@ def by_formula(x: Tensor, diff: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]
     top = (x - mean) / (variance + EPS).sqrt()
     top.backward(diff.double())
     n = x.numel() // x.shape[1]
-    return top.detach(), x.grad, mean.flatten().detach(), variance.flatten().detach() * n / (n - 1)
+    return top.detach(), gradient_of(x), mean.flatten().detach(), variance.flatten().detach() * n / (n - 1)
 
 
 @pytest.mark.parametrize("shape", [(8, 3), (8, 3, 5), (8, 3, 5, 4), (8, 3, 2, 2, 2)])
@@ -45,7 +45,7 @@ def test_exact_also_where_the_mean_is_much_larger_than_the_deviation(
         mine = x[rows].requires_grad_()
         y = layer(mine)
         y.backward(diff[rows])
-        return y.detach(), mine.grad, [blob.tolist() for blob in layer.blobs]
+        return y.detach(), gradient_of(mine), [blob.tolist() for blob in layer.blobs]
 
     ranks = on_ranks(COUNTS, run)
     # A few roundings of float32; or of float64, times (mean / deviation)², where that is more.
@@ -80,7 +80,7 @@ def test_one_element_on_all_ranks() -> None:
         mine = torch.tensor([[5.0]])[rows_of(context.split(1))].requires_grad_()
         top = layer(mine)
         top.sum().backward()
-        return [blob.tolist() for blob in layer.blobs], top.flatten().tolist(), mine.grad.flatten().tolist()
+        return [blob.tolist() for blob in layer.blobs], top.flatten().tolist(), gradient_of(mine).flatten().tolist()
 
     assert on_ranks((0, 1), run) == [([[5.0], [0.0], [1.0]], [], []), ([[5.0], [0.0], [1.0]], [0.0], [0.0])]
 
@@ -90,7 +90,7 @@ def test_no_element_on_any_rank_changes_nothing() -> None:
         layer = one_layer(SYNC, (0, 2, 3), context=context)
         mine = torch.zeros(0, 2, 3, requires_grad=True)
         layer(mine).sum().backward()
-        return [blob.tolist() for blob in layer.blobs], tuple(mine.grad.shape)
+        return [blob.tolist() for blob in layer.blobs], tuple(gradient_of(mine).shape)
 
     assert on_ranks((0, 0), run) == [([[0.0, 0.0], [0.0, 0.0], [0.0]], (0, 2, 3))] * 2
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from bpt.parallel.cgdp import exchange, host_sum
+from bpt.parallel.cgdp.host_sum import HostSum
 from bpt.parallel.exchange import EXCHANGES, Bucket
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.comm_thread import CommThread
@@ -62,7 +63,7 @@ def test_a_segment_comes_back_while_the_caller_goes_on() -> None:
 
 
 def test_segments_can_be_cut_anew() -> None:
-    def run(comm: Communicator) -> list[object]:
+    def run(comm: Communicator) -> list[dict[str, list[float] | None]]:
         rank = Rank(comm, CGDP)
         found = []
         for names in ((("a", "b"), ("c",)), (("a", "b", "c"),), (("a",), ("b",), ("c",)), (("a",), ("c", "b"))):
@@ -92,7 +93,7 @@ def test_each_stage_is_counted_by_segment_and_parameter() -> None:
 
 
 def test_what_goes_wrong_in_a_stream_is_raised_by_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Broken(exchange.HostSum):
+    class Broken(HostSum):
         def accumulate(self, *arguments: object) -> None:
             raise ValueError("cannot add")
 
@@ -144,7 +145,7 @@ def test_delays_change_nothing(hosts: list[str] | None, apart: bool, monkeypatch
 def test_what_goes_wrong_between_hosts_is_raised_whichever_piece_came_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last piece is summed on each host by itself, and the one before it between hosts."""
 
-    class Broken(exchange.HostSum):
+    class Broken(HostSum):
         def reduce(self, *arguments: object) -> None:
             raise ValueError("the network failed")
 

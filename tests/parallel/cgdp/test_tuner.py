@@ -102,11 +102,12 @@ def made_up(monkeypatch: pytest.MonkeyPatch, per_chunk: float, blocking_share: f
     return result
 
 
-def finish_calibration(chunks: Chunks) -> list[tuple[IterationKind, bool, bool]]:
+def finish_calibration(chunks: Chunks) -> list[tuple[IterationKind | None, bool, bool]]:
     """Record iterations without times until another search begins; the kinds, and whether clocks were to be precise."""
     seen = []
+    exchange: Any = chunks._exchange
     while chunks.search is None and not chunks.settled:
-        seen.append((chunks._kind, chunks._events.before_end is not None, chunks._exchange.timed))
+        seen.append((chunks._kind, chunks._events.before_end is not None, exchange.timed))
         chunks.record(0.0)
     return seen
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bpt.base.errors import FileError, PrototxtError
-from bpt.config.proto.sources import SolverSource
+from bpt.config.plan.run_plan import RunPlan
 from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.cluster.costs_file import write_costs
 from bpt.parallel.cluster.measured_costs import by_layer, measured_costs
@@ -19,7 +19,7 @@ from tests.support.typed import at
 NAMED = 'parallel_param { pipeline_param { costs: "c.json" } }'
 
 
-def named(folder: Path) -> SolverSource:
+def named(folder: Path) -> RunPlan:
     """A solver that names the file ``c.json`` beside it."""
     return small_solver(folder, NAMED)
 

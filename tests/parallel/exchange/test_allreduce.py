@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -47,7 +49,7 @@ def test_a_segment_travels_while_the_caller_goes_on() -> None:
 
 def test_what_goes_wrong_on_the_way_is_raised_by_wait() -> None:
     class Broken(Bucket):
-        def pack_gradients(self) -> list:
+        def pack_gradients(self) -> list[Any]:
             messages = super().pack_gradients()
             messages[0].flags.writeable = False
             return messages

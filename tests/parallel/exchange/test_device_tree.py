@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bpt.config.plan.resolve import read_plan
-from bpt.parallel.exchange import EXCHANGES, device_tree, tree
+from bpt.parallel.exchange import EXCHANGES, device_tree
 from bpt.parallel.exchange.device_tree import DeviceTree
 from bpt.system.comm.base import Communicator
 from bpt.system.device import CPU
@@ -28,7 +28,7 @@ def readable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_tree, "share", lambda tensor: tensor)
     monkeypatch.setattr(device_tree, "open_shared", lambda tensor: tensor)
     made = DeviceTree.made
-    monkeypatch.setattr(tree.DeviceTree, "made", lambda bucket, device: made(bucket, CPU))
+    monkeypatch.setattr(DeviceTree, "made", lambda bucket, device: made(bucket, CPU))
 
 
 class Meta:

@@ -108,7 +108,7 @@ def test_on_one_host_nothing_is_coded_unless_all_links_are() -> None:
 def test_leaders_share_what_is_left_out_with_the_exchange_that_looks_at_blobs() -> None:
     """Two exchanges of one codec: what the first leaves out, the other sends."""
 
-    def run(comm: Communicator) -> list[float]:
+    def run(comm: Communicator) -> list[list[float] | None]:
         codec = CODECS["TOPK"](CompressionSpec(ratio=0.2))
         spec = ParallelSpec(compression_param=CompressionSpec(ratio=0.2, links=ALL))
         ranks = [Rank(comm, partial(EXCHANGES["RING"], param=spec, codec=codec)) for _ in range(2)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -51,7 +53,7 @@ def test_a_segment_travels_while_the_caller_goes_on() -> None:
 def test_two_ranks_give_the_bits_of_allreduce_and_more_its_numbers(ranks: int) -> None:
     """A sum of two has but one order."""
 
-    def run(comm: Communicator) -> tuple[dict, dict]:
+    def run(comm: Communicator) -> tuple[dict[str, Any], dict[str, Any]]:
         found = []
         for kind in ("RING", "ALLREDUCE"):
             rank = Rank(comm, EXCHANGES[kind])

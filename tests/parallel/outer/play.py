@@ -126,7 +126,7 @@ class Play:
         seconds = self.now - player.began
         player.passes, player.order, player.ended = passes, None, self.now
         player.trained += samples
-        if self._hints and self.schedule.hands_out(worker):
+        if self._hints and isinstance(self.schedule, OuterSchedule) and self.schedule.hands_out(worker):
             for other, busy in enumerate(self.players):
                 if busy.order is not None and self.now > busy.began:
                     now = int((self.now - busy.began) * self._speeds[other])

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bpt.base.errors import FileError, PrototxtError
-from bpt.config.proto.sources import SolverSource
+from bpt.config.plan.run_plan import RunPlan
 from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.balance.profile import work_digest, write_profile
 from bpt.parallel.cluster.costs_file import write_costs
@@ -23,17 +24,17 @@ from tests.support.typed import at
 WORK = 3 * (28160 + 3096 + 96)  # operations of a batch of 8, forward and backward
 
 
-def named(folder: Path, text: str, *overrides: str) -> SolverSource:
+def named(folder: Path, text: str, *overrides: str) -> RunPlan:
     """A solver with a file of devices beside it."""
     (folder / "d").write_text(text)
     return small_solver(folder, 'parallel_param { pipeline_param { devices: "d" } }', *overrides)
 
 
-def found(source: SolverSource, stages: int) -> tuple[tuple[Device, ...], DeviceLink]:
+def found(source: RunPlan, stages: int) -> tuple[tuple[Device, ...], DeviceLink]:
     return devices_of(source, build_graph_of(source.train), stages)
 
 
-def profiled(folder: Path, **facts: object) -> SolverSource:
+def profiled(folder: Path, **facts: Any) -> RunPlan:
     """A solver with a profile of two ranks beside it."""
     graph = build_graph_of(small_solver(folder).train)
     write_profile(replace(PROFILE, facts=replace(FACTS, network=work_digest(graph), **facts)), str(folder / "d"))

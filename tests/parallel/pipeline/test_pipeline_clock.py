@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bpt.config.plan.run_plan import GabraSpec, PipelineSpec
 from bpt.config.precision import FLOAT32
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
@@ -99,16 +100,16 @@ def test_hardly_ever_slower_than_block(allocator: int, rule: int) -> None:
         rng = random.Random(seed)
         devices = [Device(f"d{j}", 1e10 * rng.uniform(0.3, 3)) for j in range(3)]
         link = DeviceLink(rng.choice((0, 1e-4)), rng.choice((1e7, 1e8, 1e9)))
-        param = Param(
+        param = PipelineSpec(
             allocator=allocator,
             schedule=rule,
             micro_batches=rng.choice((2, 4, 8)),
             partitions=9,
-            gabra_param=pb.GabraParameter(generations=64),
+            gabra_param=GabraSpec(generations=64),
         )
         problem = problem_of(graph, devices, link, param, FLOAT32)
         clock = Clock(graph, problem)
-        found, block = clock(allocate(problem, param, clock=clock)), clock(allocate(problem, Param()))
+        found, block = clock(allocate(problem, param, clock=clock)), clock(allocate(problem, PipelineSpec()))
         assert found <= block * (1 + ALIKE), seed
         faster += found < block
     assert faster  # where the fast devices do not stand in the best order
@@ -118,11 +119,11 @@ def test_hardly_ever_slower_than_block(allocator: int, rule: int) -> None:
 def test_resnet152_is_placed_quickly() -> None:
     graph = net("resnet152", 224)
     devices = [Device(f"d{j}", 1e11 * speed) for j, speed in enumerate([1, 2, 0.5, 1.5, 1, 3, 0.7, 1.2])]
-    param = Param(allocator=Param.GABRA, micro_batches=8)
+    param = PipelineSpec(allocator=Param.GABRA, micro_batches=8)
     problem = problem_of(graph, devices, DeviceLink(1e-4, 1.25e8), param, FLOAT32)
     clock = Clock(graph, problem)
     begin = time.process_time()
     placement = allocate(problem, param, clock=clock)
     took = time.process_time() - begin
-    assert clock(placement) <= clock(allocate(problem, Param())) * (1 + ALIKE)
+    assert clock(placement) <= clock(allocate(problem, PipelineSpec())) * (1 + ALIKE)
     assert took < 8  # of processor time; little more than one second, twice that where others share the caches

@@ -94,7 +94,7 @@ def test_elements_travel_in_their_logical_order() -> None:
             links.send(blob.to(memory_format=torch.channels_last), 1, 1, Send(0, 0))
             links.send(blob[:, 1], 1, 1, Send(0, 0))
             links.send(blob[:0], 1, 1, Send(0, 0))
-            links.send(torch.tensor([0.1], dtype=torch.float64), 1, 2, "D")
+            links.send(torch.tensor([0.1], dtype=torch.float64), 1, 2, Send(0, 0))
             links.send(blob.requires_grad_() * 2, 1, 1, Send(0, 0))
             return []
         for count in (24, 8, 0, 24):
@@ -142,7 +142,7 @@ def test_requests_do_not_pile_up() -> None:
             else:
                 links.expect(1, 0, 1, torch.float32)
                 links.receive(0, 1)
-                links.send(numbers(first, 1), 0, 2, "s0")
+                links.send(numbers(first, 1), 0, 2, Send(0, 0))
         return len(links._leaving)
 
     assert max(on(2, run)) <= 2

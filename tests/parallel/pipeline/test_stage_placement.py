@@ -144,7 +144,7 @@ def memory_of(folder: Path, parallel: str, replicas: int) -> str:
     with pytest.raises(PrototxtError) as error:
         stage(source, build_graph_of(source.train), replicas)
     [need] = re.findall(r"its layers need ([\d,]+) bytes", str(error.value))
-    return need
+    return str(need)
 
 
 def test_replicas_divide_the_batch(tmp_path: Path) -> None:

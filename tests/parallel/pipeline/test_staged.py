@@ -123,6 +123,7 @@ def test_memory_is_let_go(rule: str) -> None:
         most[stage] = max(
             most[stage], sum(bool(state.segments) for state in batches_of(operator).under_way.states.values())
         )
+        assert isinstance(operator.stage, Stage)
         first = operator.stage.of_segments.index(stage) + (stage == 0)  # layer 0 is drawn
         is_last = isinstance(instruction, do.Send) and instruction.diff
         if stage == 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -67,9 +69,9 @@ def test_small_nets_of_all_sorts(layers: list[str]) -> None:
     for force_backward in (False, True):
         for starts in (lambda n: (0,)), (lambda n: (0, n // 2)):
             nets = [make_net(layers, force_backward) for _ in range(2)]
+            kinds: tuple[Callable[..., Operator], ...] = (Operator, dag_operator)
             plain, tasks = (
-                kind(net, cut(net.graph, starts(len(net.graph))))
-                for kind, net in zip((Operator, dag_operator), nets, strict=True)
+                kind(net, cut(net.graph, starts(len(net.graph)))) for kind, net in zip(kinds, nets, strict=True)
             )
             assert_same(results_of(tasks, tasks.can_join), results_of(plain, False), 1e-12)
 

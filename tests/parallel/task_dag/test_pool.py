@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import FrameType
+from typing import Any
 
 import pytest
 import torch
@@ -38,7 +39,8 @@ def test_every_task_runs_once_after_what_it_needs(pool: Pool) -> None:
 
 def test_two_tasks_run_at_the_same_time(pool: Pool) -> None:
     meeting = threading.Barrier(2, timeout=120)  # breaks if the other never comes
-    pool.run(TaskDag([Task("a"), Task("b")]), [meeting.wait, meeting.wait])
+    waits: list[Callable[[], Any]] = [meeting.wait, meeting.wait]
+    pool.run(TaskDag([Task("a"), Task("b")]), waits)
 
 
 def test_one_library_thread_in_the_pool_and_as_many_as_before_outside(pool: Pool) -> None:

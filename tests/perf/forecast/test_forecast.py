@@ -268,7 +268,7 @@ def test_stages_hold_what_crosses_and_holes(tmp_path: Path, schedule: str, alive
     text = f"parallel_param {{ num_stages: 2 pipeline_param {{ micro_batches: 4 schedule: {schedule} }} }}"
     first, second = forecast(*small(tmp_path, text), nodes(2, 2)).peak_memory.tolist()
     conv, ip, label = 4 * 64, 4 * 3, 4
-    blobs = 4 * 3 * 6 * 6 + label + conv
+    blobs: float = 4 * 3 * 6 * 6 + label + conv
     here = (alive[0] + HOLES) * blobs + conv + 3 * conv + label
     assert first == pytest.approx(LIBRARIES + 3 * 448 + 432 + 2 * here)
     blobs, kept = ip + 4 / 8, alive[1] + (alive[1] < 4)

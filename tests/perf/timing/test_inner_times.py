@@ -26,7 +26,10 @@ from tests.support.task_dag_nets import TINY, dag_operator, dag_threads, tasks_o
 
 def test_both_engines_side_by_side() -> None:
     """Medians of 20, 30, 40 and 60, 70, 90 ms; half the quartiles' distance is half the neighbours' mean distance."""
-    seconds = {LIBRARY: [(0.02, 0.06), (0.03, 0.07), (0.04, 0.09)], TASK_DAG: [(0.015, 0.07), (0.015, 0.07)]}
+    seconds: dict[int, list[tuple[float, float]]] = {
+        LIBRARY: [(0.02, 0.06), (0.03, 0.07), (0.04, 0.09)],
+        TASK_DAG: [(0.015, 0.07), (0.015, 0.07)],
+    }
     assert list(side_by_side(seconds)) == [
         "                        forward ms     backward ms           both ms",
         "LIBRARY             30.000 ± 5.000  70.000 ± 7.500  100.000 ± 12.500",
@@ -36,7 +39,7 @@ def test_both_engines_side_by_side() -> None:
 
 
 def test_no_ratio_where_both_are_the_same() -> None:
-    seconds = {LIBRARY: [(0.02, 0.06)], TASK_DAG: [(0.015, 0.07)]}
+    seconds: dict[int, list[tuple[float, float]]] = {LIBRARY: [(0.02, 0.06)], TASK_DAG: [(0.015, 0.07)]}
     assert [line.split()[0] for line in side_by_side(seconds, is_library=True)] == ["forward", "LIBRARY", "TASK_DAG"]
 
 

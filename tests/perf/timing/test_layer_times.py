@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import pytest
 import torch
@@ -12,7 +13,6 @@ from bpt.engine.memory_format_choice import MemoryFormatChoice
 from bpt.engine.operator import Operator
 from bpt.graph.segments import per_layer
 from bpt.nn.net import Net
-from bpt.perf.timing import layer_times as timing
 from bpt.perf.timing.layer_times import WARM_UP, RepetitionTimes, Stopwatch, choose_layout, time_layers, time_passes
 from tests.support.golden_cases import graph_of
 
@@ -28,7 +28,7 @@ SECONDS = itertools.count()
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """``time.perf_counter`` goes on by one second whenever it is asked."""
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: float(next(SECONDS)))
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(SECONDS)))
 
 
 def whole() -> Operator:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 
@@ -12,7 +14,6 @@ from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 from bpt.parallel.pipeline.stage import Stage
 from bpt.parallel.pipeline.stage_links import StageLinks
-from bpt.perf.timing import layer_times as timing
 from bpt.perf.timing.layer_times import WARM_UP
 from bpt.perf.timing.micro_batch_times import time_parts
 from bpt.system.comm.serial import SerialCommunicator
@@ -62,7 +63,7 @@ def test_what_each_segment_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(found, "forward", forwards)
     monkeypatch.setattr(found, "backward", backwards)
     monkeypatch.setattr(found.batches, "load_batch", loading)
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     times = time_parts(found, 3, update)
     assert [segment.samples for segment in times.forward] == [(3.0,) * 3, (6.0,) * 3, (9.0,) * 3]
     assert [segment.samples for segment in times.backward] == [(30.0,) * 3, (60.0,) * 3, (90.0,) * 3]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto.sources import SolverSource
 from bpt.graph.segments import cut
 from bpt.perf.timing.phases import WARM_UP, RankTimes, link_table, phase_table, time_phases, time_ranks, traffic_table
@@ -23,7 +25,7 @@ from tests.support.small_solver import NET, SOLVER, small_solver
 PHASES = {"broadcast": 0.0, "forward": 0.02, "backward": 0.04, "exchange": 0.01, "update": 0.002}
 
 
-def rank(host: str = "a", **traffic: Traffic) -> RankTimes:
+def rank(host: str = "a", **traffic: Any) -> RankTimes:
     """Times of 2 iterations; a key "X1 b/0_Allreduce" is instruction and method."""
     return RankTimes(host, PHASES, 0.08, {key_of(*key.split("_")): value for key, value in traffic.items()})
 
@@ -63,7 +65,7 @@ def test_traffic_by_instruction() -> None:
     """Of 2 ranks and 2 iterations. Layers: 0 data, 1 conv, 2 ip, 3 loss."""
     graph = graph_of(NET)
     segments = cut(graph, [0, 2, 3])
-    first = {
+    first: dict[str, Any] = {
         "W_Allreduce": Traffic(2, 64, 64, 0.004),
         "X2 ip/0 … ip/1_Allreduce": Traffic(2, 4000, 4000, 0.002),
         "X0 conv/0_Allreduce": Traffic(2, 0, 0, 0.0),
@@ -95,7 +97,7 @@ def test_traffic_by_instruction() -> None:
     ]
 
 
-def timed(source: SolverSource, ranks: int, iterations: int) -> list[list[RankTimes]]:
+def timed(source: SolverSource | RunPlan, ranks: int, iterations: int) -> list[list[RankTimes]]:
     def run(comm: Communicator) -> list[RankTimes]:
         with Solver(source, world=comm) as solver:
             times = time_phases(solver.runtime, iterations)

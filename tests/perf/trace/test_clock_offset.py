@@ -33,7 +33,7 @@ def test_the_error_bounds_what_a_slow_way_back_does() -> None:
     there = iter([10.0 * number + 103.5 for number in range(ROUNDS)])
 
     def run(comm: Communicator) -> Offset | None:
-        return answer(comm, lambda: next(there)) if comm.rank else ask(comm, 1, lambda: next(here))  # type: ignore[func-returns-value]
+        return answer(comm, lambda: next(there)) if comm.rank else ask(comm, 1, lambda: next(here))
 
     found = run_ranks(2, run)[0]
     assert found == Offset(at=103.5, seconds=101.5, error=2.0)

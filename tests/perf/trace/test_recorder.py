@@ -45,7 +45,7 @@ def kept(recorder: Recorder) -> list[TraceSpan]:
         (Event(None, 1.0, 2.0, method="Barrier", calls=1), (MESSAGES, "Barrier", {})),
     ],
 )  # fmt: skip
-def test_where_events_are_shown(event: Event, span: tuple[str, str, dict[str, object]]) -> None:
+def test_where_events_are_shown(event: Event, span: tuple[str, str, dict[str, str | int]]) -> None:
     kind, name, details = span
     assert span_of(event) == TraceSpan(kind, "", name, 1.0, 2.0, details)
 

@@ -24,7 +24,7 @@ def _reshape(draw: some.DrawFn, kind: str) -> Case:
     start = draw(some.integers(0, len(shape)))
     number = draw(some.integers(0, len(shape) - start))
     replaced = list(shape[start : start + number])
-    dims = draw(some.permutations(replaced))
+    dims: list[int] = draw(some.permutations(replaced))
     for _ in range(draw(some.integers(0, 2))):  # put axes of 1 in
         dims.insert(draw(some.integers(0, len(dims))), 1)
     if len(dims) > 1 and draw(flags):  # make one of two axes
@@ -33,7 +33,8 @@ def _reshape(draw: some.DrawFn, kind: str) -> Case:
     for place in range(min(len(dims), len(replaced))):
         if dims[place] == replaced[place] and draw(flags):
             dims[place] = 0
-    if dims and draw(flags):
+    inferred = draw(flags) if dims else False
+    if inferred:
         dims[draw(some.integers(0, len(dims) - 1))] = -1
     to_the_end = start + number == len(shape) and draw(flags)
     axis = start - (len(shape) + 1) * draw(flags)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from hypothesis import strategies as some
 
@@ -55,7 +57,10 @@ def _center_loss(draw: some.DrawFn, kind: str) -> Case:
 
 @cases("FocalLoss")
 def _focal_loss(draw: some.DrawFn, kind: str) -> Case:
-    settings = {"gamma": draw(some.sampled_from([None, 0.5, 1])), "alpha": draw(some.sampled_from([None, 0.7]))}
+    settings: dict[str, Any] = {
+        "gamma": draw(some.sampled_from([None, 0.5, 1])),
+        "alpha": draw(some.sampled_from([None, 0.7])),
+    }
     if draw(flags):
         shape = draw(shapes(least=1, largest=20))
         wanted = draw(labels(shape, 2))

@@ -108,7 +108,7 @@ def _spatial_transformer(draw: some.DrawFn, kind: str) -> Case:
 @cases("ImResize")
 def _im_resize(draw: some.DrawFn, kind: str) -> Case:
     shape = (draw(some.integers(1, 3)), 2, draw(some.integers(4, 6)), draw(some.integers(4, 6)))
-    fields = draw(
+    fields: dict[str, float] = draw(
         some.sampled_from(
             [{"factor": 1.5, "scale_gap": 0.4}, {"target_spatial_width": 3, "target_spatial_height": 7, "scale_gap": 0}]
         )

@@ -49,8 +49,14 @@ def test_work_is_done_in_order_by_one_other_thread() -> None:
 
 def test_submit_does_not_wait_and_wait_does() -> None:
     comm_thread = CommThread(Two())
-    go, done = threading.Event(), []
-    comm_thread.submit(lambda: go.wait(60) and done.append(1), ExchangeGradients(0))
+    go = threading.Event()
+    done: list[int] = []
+
+    def work() -> None:
+        assert go.wait(60)
+        done.append(1)
+
+    comm_thread.submit(work, ExchangeGradients(0))
     assert done == []
     assert comm_thread.exposed == 0
     threading.Timer(0.05, go.set).start()

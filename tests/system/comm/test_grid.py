@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bpt.base.errors import UsageError
@@ -13,7 +15,7 @@ from tests.support.doubles.thread_ranks import run_ranks
 def test_ranks_are_replica_stage_shard_the_last_fastest() -> None:
     """rank = (replica · stages + stage) · shards + shard, with 2 stages of 3 shards."""
 
-    def place(comm: Communicator) -> tuple[object, ...]:
+    def place(comm: Communicator) -> tuple[Any, ...]:
         grid = ProcessGrid.make(comm, stages=2, shards=3)
         groups = (grid.across_replicas, grid.across_shards, grid.across_samples)
         return grid.replica, grid.stage, grid.shard, str(grid), *(group.allgather(comm.rank) for group in groups)

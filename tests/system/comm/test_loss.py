@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ def test_the_others_results_come_in_order_of_rank() -> None:
 def test_requests_with_the_dead_rank_fail_again_and_again_and_all_others_go_on() -> None:
     """Rank 2 dies between two messages; rank 0 polls both workers."""
 
-    def work(comm: Communicator) -> object:
+    def work(comm: Communicator) -> Any:
         if comm.rank == 2:
             comm.Send(np.array([7.0]), 0)
             raise Killed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -97,7 +98,7 @@ def test_only_the_impatient_wait_in_the_library(patient: bool) -> None:
 def test_what_is_abandoned_is_kept_until_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank that is lost ends a collective while others still send what it was to receive."""
     monkeypatch.setattr(pieces, "_abandoned", [])
-    requests = [Late(), Broken(), Late()]
+    requests: list[Any] = [Late(), Broken(), Late()]
     forgotten, failed, done = (Transfers([request], patient=False) for request in requests)
     with pytest.raises(OSError, match="broken"):
         failed.Wait()

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -167,7 +168,7 @@ def window_with(process: subprocess.Popen[bytes], win: Win) -> ProcessWindow:
     def explain(gone: Sequence[int]) -> LostRankError | None:
         return LostRankError(f"ranks {gone} are gone", gone) if gone else None
 
-    return ProcessWindow([part], lambda method: nullcontext(), win, peers, explain)
+    return ProcessWindow([part], lambda method: nullcontext(), cast(Any, win), peers, explain)
 
 
 def test_a_wait_for_a_process_that_ends_names_its_rank(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 
@@ -235,6 +236,6 @@ def test_with_fault_tolerance_mpi_is_not_ended_in_its_own_way(
     exits: list[int] = []
     monkeypatch.setattr(failure, "world", kind)
     monkeypatch.setattr(failure, "launched", lambda: True)
-    monkeypatch.setattr(failure.os, "_exit", exits.append)
+    monkeypatch.setattr(os, "_exit", exits.append)
     assert run(lambda comm: None) == 0
     assert exits == ended

@@ -9,7 +9,7 @@ import torch
 
 from bpt.base.errors import UserError
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.system.device import CPU, choose, choose_device, describe_devices, memory_of, synchronize, use_line
+from bpt.system.device import CPU, choose_device, describe_devices, memory_of, synchronize, use_line
 from tests.support.training import solver_of
 
 pytestmark = pytest.mark.usefixtures("command_line")
@@ -157,7 +157,7 @@ def test_devices_are_described(gpus: int, monkeypatch: pytest.MonkeyPatch) -> No
     [("12.4", "CUDA: no usable device"), (None, "CUDA: no usable device: this PyTorch is built without CUDA")],
 )
 def test_why_there_is_no_gpu(gpus: int, built_with: str | None, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose.torch.version, "cuda", built_with)
+    monkeypatch.setattr(torch.version, "cuda", built_with)
     assert describe_devices()[0] == line
 
 

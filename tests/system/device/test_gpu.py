@@ -40,7 +40,7 @@ def on_host() -> Iterator[Tensor]:
 
 def long_kernel(memory: Tensor, value: float, cycles: int = LONG) -> None:
     """Enqueue: much later, ``memory`` is filled with ``value``."""
-    torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+    torch.cuda._sleep(cycles)
     memory.fill_(value)
 
 
@@ -90,7 +90,7 @@ def test_computing_waits_for_a_copy_and_the_host_does_not(on_device: Tensor, on_
         torch.add(on_device, 1, out=total)
 
     def late_copy() -> None:
-        torch.cuda._sleep(LONG)  # type: ignore[no-untyped-call]
+        torch.cuda._sleep(LONG)
         copy(on_device, on_host)
 
     h2d.run(late_copy)
@@ -136,7 +136,7 @@ def test_errors() -> None:
     computing, d2h = computing_stream(CUDA), new_stream(CUDA, "D2H")
 
     def fail() -> None:
-        torch.cuda._sleep(1)  # type: ignore[no-untyped-call]
+        torch.cuda._sleep(1)
         raise KeyError("copy")
 
     d2h.run(fail)

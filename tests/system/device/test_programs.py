@@ -109,11 +109,11 @@ class Play:
         with self._change:
             for _ in everything:
                 able = {number for number in everything if self._model.suffices[number] <= self._ended}
-                assert self._change.wait_for(lambda able=able: able <= self._begun, MINUTE), able - self._begun
+                assert self._change.wait_for(lambda able=able: able <= self._begun, MINUTE), able - self._begun  # type: ignore[misc]
                 chosen = order.choice(sorted(self._begun - self._ended))
                 self._told.add(chosen)
                 self._change.notify_all()
-                assert self._change.wait_for(lambda chosen=chosen: chosen in self._ended, MINUTE)
+                assert self._change.wait_for(lambda chosen=chosen: chosen in self._ended, MINUTE)  # type: ignore[misc]
                 self.look_at_events()
             assert self._too_early == []
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
+from typing import Any
 
 import pytest
 
 from bpt.engine.instructions import ExchangeGradients, Forward, Send, Wait
-from bpt.system.events import bus as module
 from bpt.system.events.bus import EventBus
 from bpt.system.events.event import Activity, Event
 
@@ -16,13 +17,14 @@ from bpt.system.events.event import Activity, Event
 def times(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The clock shows its elements, one after the other."""
     shown: list[float] = []
-    monkeypatch.setattr(module.time, "perf_counter", lambda: shown.pop(0))
+    monkeypatch.setattr(time, "perf_counter", lambda: shown.pop(0))
     return shown
 
 
 def test_an_instruction_and_the_calls_in_it(times: list[float]) -> None:
     """A call ends first; it belongs to what is innermost."""
-    events, told = EventBus(rank=2), []
+    events = EventBus(rank=2)
+    told: list[Any] = []
     events.add(told.append)
     times += [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
     with events.during(Forward(3, 1)):
@@ -41,7 +43,8 @@ def test_an_instruction_and_the_calls_in_it(times: list[float]) -> None:
 
 
 def test_what_a_segment_is_made_of_is_asked_for_at_the_end() -> None:
-    events, told = EventBus(), []
+    events = EventBus()
+    told: list[Any] = []
     events.add(told.append)
     names = {3: "conv"}
     with events.during(Forward(3), names.__getitem__), events.call("Send", 8, 0):
@@ -70,7 +73,8 @@ def test_instructions_nest_and_each_thread_has_its_own() -> None:
 
 
 def test_what_fails_took_its_time(times: list[float]) -> None:
-    events, told = EventBus(), []
+    events = EventBus()
+    told: list[Any] = []
     events.add(told.append)
     events.before_end = lambda: pytest.fail("a device that has failed is not waited for")
     times += [1.0, 2.0, 3.0, 4.0]
@@ -81,7 +85,8 @@ def test_what_fails_took_its_time(times: list[float]) -> None:
 
 def test_before_an_instruction_ends(times: list[float]) -> None:
     """A device is waited for within its time, and not after a call."""
-    events, told = EventBus(), []
+    events = EventBus()
+    told: list[Any] = []
     events.add(told.append)
     times += [1.0, 2.0, 3.0, 4.0, 5.0]
     events.before_end = lambda: times.pop(0)
@@ -91,7 +96,9 @@ def test_before_an_instruction_ends(times: list[float]) -> None:
 
 
 def test_sinks_come_and_go() -> None:
-    events, first, second = EventBus(), [], []
+    events = EventBus()
+    first: list[Any] = []
+    second: list[Any] = []
     with events.during(Forward(0)):  # nobody is there
         pass
     with events.into(first.append):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -75,7 +76,7 @@ def test_nothing_seen() -> None:
 def test_ranks_count_together() -> None:
     """Rank 1 has seen nothing at all; ranks 0 and 2 have two samples each."""
 
-    def count(ranks: Communicator) -> tuple[object, ...]:
+    def count(ranks: Communicator) -> tuple[Any, ...]:
         operator = operator_of(LOSS % "", (2, 3), (2,), phase=pb.TEST)
         mine = slice(0, 2) if ranks.rank == 0 else slice(2, 4)
         with ConfusionWatch(operator.net) as confusions, ScoreWatch(operator.net) as scores:

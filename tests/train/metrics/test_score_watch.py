@@ -15,6 +15,7 @@ from bpt.nn.net import Net
 from bpt.train.metrics import ClassScores, ScoreWatch, macro_auc
 from bpt.train.runtime.testing import run_test
 from tests.support.golden_cases import graph_of
+from tests.support.near import near
 from tests.train.metrics.nets import ACCURACY, CORRECT, LABELS, LOSS, SCORES, operator_of, run
 
 GENERATOR = torch.Generator().manual_seed(2)
@@ -36,7 +37,7 @@ def test_a_test_of_two_batches(layers: str) -> None:
     result = watch.result()
     scores, labels = torch.cat([SCORES, MORE]), torch.cat([LABELS, MORE_LABELS])
     right = CORRECT + int((MORE.argmax(1) == MORE_LABELS).sum())
-    assert result == ClassScores(right / 8, pytest.approx(expected_auc(scores, labels), abs=1e-6), 8)
+    assert result == ClassScores(right / 8, near(expected_auc(scores, labels), abs=1e-6), 8)
     # Raw scores, which mean something else in each sample, would give another area.
     assert result.auc != pytest.approx(macro_auc(scores.numpy(), labels.long().numpy()), abs=1e-3)
 
@@ -65,7 +66,7 @@ def test_clear_and_go_on() -> None:
         watch.clear()
         with watch:
             run(operator, scores, LABELS, grad=False)
-    assert watch.result() == ClassScores(CORRECT / 4, pytest.approx(expected_auc(SCORES, LABELS), abs=1e-6), 4)
+    assert watch.result() == ClassScores(CORRECT / 4, near(expected_auc(SCORES, LABELS), abs=1e-6), 4)
 
 
 def test_probabilities_stay_what_they_are() -> None:
@@ -93,7 +94,7 @@ def test_positions_and_ignored_labels() -> None:
     rows = torch.stack([scores[n, :, i, j] for n in range(2) for i in range(3) for j in range(2)])[kept]
     right = int((rows.argmax(1) == labels[kept]).sum())
     auc = expected_auc(rows, labels[kept])
-    assert watch.result() == ClassScores(right / 11, pytest.approx(auc, abs=1e-6), 11)
+    assert watch.result() == ClassScores(right / 11, near(auc, abs=1e-6), 11)
 
 
 def test_memory_is_bounded() -> None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bpt.base.errors import LayerError
 from bpt.config.plan.resolve import read_plan
+from bpt.parallel.outer.outer_instructions import Order
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
 from bpt.system.device import CPU
@@ -101,7 +102,7 @@ def test_workers_get_whole_batches(exchange: str, balance: str, monkeypatch: pyt
     seen: list[tuple[int, ...]] = []
 
     class Watched(worker.Worker):
-        def _allocate(self, order: worker.Order) -> None:
+        def _allocate(self, order: Order) -> None:
             seen.extend(run for run in order.runs)
             super()._allocate(order)
 

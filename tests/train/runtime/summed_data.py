@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,9 @@ def set_up(folder: Path, data: list[float], batch: int, labels: list[float] | No
     (folder / "net.prototxt").write_text(NET.format(batch=batch, more=more))
 
 
-def steps(ranks: int, iterations: int, *overrides: str, look: Callable[[Solver], object] = lambda solver: None) -> list:
+def steps(
+    ranks: int, iterations: int, *overrides: str, look: Callable[[Solver], object] = lambda solver: None
+) -> list[Any]:
     def run(comm: Communicator) -> object:
         with Solver(read_plan("solver.prototxt", overrides), world=comm) as solver:
             solver.step(iterations)

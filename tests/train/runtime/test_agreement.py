@@ -174,7 +174,9 @@ def test_an_error_for_all(error: FileError | WriteError) -> None:
     def run(comm: Communicator) -> tuple[type, str, str]:
         with pytest.raises((FileError, WriteError)) as caught:
             outcome_of_first(comm, None if comm.rank == 2 else fail)
-        return type(caught.value), str(caught.value), caught.value.path
+        found = caught.value
+        assert isinstance(found, (FileError, WriteError))
+        return type(found), str(found), found.path
 
     assert run_ranks(3, run) == [(type(error), str(error), error.path)] * 3
 

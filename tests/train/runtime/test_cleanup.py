@@ -9,7 +9,8 @@ from bpt.train.runtime.cleanup import CleanupStack
 
 @pytest.mark.parametrize("failed", [False, True])
 def test_the_last_is_closed_first_and_each_once(failed: bool) -> None:
-    ending, closed = CleanupStack(), []
+    ending = CleanupStack()
+    closed: list[object] = []
     ending.add(lambda failed: closed.append(("together", failed)))
     ending.add_own(lambda: closed.append("own"))
     for _ in range(2):

@@ -29,7 +29,7 @@ def test_the_blob_that_is_not_finite_first_is_named_before_an_update_is_made(fol
         with Solver(read_plan("solver.prototxt", ["base_lr: 0"]), world=comm) as solver:
             with pytest.raises(DivergedError) as error:
                 solver.step(2)
-            return str(error.value), solver.net.layers[1].blobs[0].item()
+            return str(error.value), next(solver.net.parameters()).item()
 
     for message, weight in run_ranks(ranks, run):
         assert message.startswith('iteration 1: the loss is inf: blob "loss" of layer "loss" (EuclideanLoss) is not')

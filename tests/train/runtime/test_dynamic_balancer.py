@@ -10,6 +10,7 @@ import pytest
 
 from bpt.engine.instructions import Forward
 from bpt.parallel.balance import dynamic_balancer as following
+from bpt.system.device.memory_use import Memory
 from bpt.system.events.event import Event
 from bpt.train.solver.solver import Solver
 from tests.support.spread_runs import assert_same_lines, read_model, read_state, remove_snapshots, set_up, train
@@ -101,7 +102,7 @@ def test_it_waits_until_it_has_seen_enough(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_share_is_not_enlarged_beyond_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following.Memory, "room", property(lambda self: 0))
+    monkeypatch.setattr(Memory, "room", property(lambda self: 0))
     seen: dict[int, list[int]] = {}
     train(2, DYNAMIC, each=taking(lambda rank, iteration: 5.0 if rank else 1.0, seen))
     assert set(seen[0]) == {3}

@@ -104,7 +104,7 @@ def without_update(iteration: int, ranks: tuple[int, ...]) -> Callable[[Solver],
             skips = runtime.iteration == iteration and runtime.world.rank in ranks
             runtime.updater.rule.skip() if skips else honest(rate, of, members)
 
-        runtime.updater.rule.update = update  # type: ignore[method-assign]
+        runtime.updater.rule.update = update  # type: ignore[method-assign,assignment]
 
     return each
 

@@ -37,7 +37,9 @@ def trained(ranks: int, *overrides: str) -> Numbers:
     def run(comm: Communicator) -> Numbers:
         with Solver(read_plan("solver.prototxt", (*overrides, "test_interval: 100")), world=comm) as solver:
             solver.step(5)
-            named = {f"{layer}/{blob}": value for (layer, blob), value in solver.net.values_by_name().items()}
+            named: dict[str, torch.Tensor] = {
+                f"{layer}/{blob}": value for (layer, blob), value in solver.net.values_by_name().items()
+            }
             named |= {f"history {number}": value for number, value in enumerate(solver.runtime.updater.rule.history)}
             found = {name: value.detach().numpy().copy() for name, value in named.items()}
             return {**found, "loss": np.array(solver.loss)}
@@ -137,6 +139,7 @@ def updated_slowly(rule: str) -> np.ndarray:
         overrides = (DOUBLE, rule, "clip_gradients: 0.01", "test_interval: 100", "snapshot_diff: true")
         with Solver(read_plan("solver.prototxt", overrides), world=comm) as solver:
             solver.step(5)
-            return solver.net.values_by_name()["fc", 0].detach().numpy().copy()
+            weights: np.ndarray = solver.net.values_by_name()["fc", 0].detach().numpy().copy()
+            return weights
 
     return run_ranks(1, run)[0]

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from unittest.mock import patch
 
 import pytest
 
 from bpt.system.events.flight_recorder import Position
-from bpt.train.runtime import rank_status as module
 from bpt.train.runtime.rank_status import RankStatusTable
 
 
 @pytest.fixture
-def clock() -> list[float]:
+def clock() -> Iterator[list[float]]:
     """Its last element is the time."""
     shown = [0.0]
-    with patch.object(module.time, "monotonic", lambda: shown[-1]):
-        yield shown  # type: ignore[misc]
+    with patch.object(time, "monotonic", lambda: shown[-1]):
+        yield shown
 
 
 def ranks(count: int, lanes: list[int] | None = None) -> list[RankStatusTable]:

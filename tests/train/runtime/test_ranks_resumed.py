@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bpt.base.errors import FileError, UserError, WriteError
+from bpt.base.file_digest import file_fact
 from bpt.base.signals import SignalActions
 from bpt.train.runtime import checkpoint
 from tests.support.full_disk import contents, full_disk
@@ -65,7 +66,7 @@ def test_the_seed_is_that_of_the_first_rank() -> None:
 def test_ranks_must_have_the_same_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each reads its own, perhaps on another machine."""
     train(2, "max_iter: 2")
-    digest = checkpoint.file_fact
+    digest = file_fact
     monkeypatch.setattr(
         checkpoint, "file_fact", lambda path: digest(path) + "!" * (threading.current_thread().name == "rank 1")
     )
@@ -93,7 +94,7 @@ def test_all_ranks_raise_what_kept_the_first_from_writing(overrides: str, monkey
 
         def snapshot() -> str:
             try:
-                return write()
+                return str(write())
             except WriteError as error:
                 raised.append(str(error))
                 raise

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -26,7 +28,7 @@ def name(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     """A recorded run, and a current folder that holds what it started from."""
     bring(request.param, tmp_path)
     monkeypatch.chdir(tmp_path)
-    return request.param
+    return str(request.param)
 
 
 def theirs(name: str, file: str) -> Path:
@@ -103,7 +105,7 @@ def test_writes_like_caffe(name: str) -> None:
     assert ours_state == caffes_state
 
 
-def same_blobs(ours: list[pb.BlobProto], recorded: list[pb.BlobProto], what: str) -> None:
+def same_blobs(ours: Sequence[pb.BlobProto], recorded: Sequence[pb.BlobProto], what: str) -> None:
     for index, (mine, blob) in enumerate(zip(ours, recorded, strict=True)):
         assert [f.name for f, _ in mine.ListFields()] == [f.name for f, _ in blob.ListFields()]
         same_values(blob_to_array(mine), blob_to_array(blob), f"{what}/{index}")
@@ -168,7 +170,7 @@ def test_own_fields_come_back_and_caffe_skips_them(name: str, suffix: str) -> No
     assert [moment.unique().tolist() for moment in rule.history] == [[i + 0.5] for i in range(len(rule.history))]
 
     if not suffix:
-        state = caffe_class("SolverState").FromString(Path(path).read_bytes())
+        state: Any = caffe_class("SolverState").FromString(Path(path).read_bytes())
         assert (state.iter, state.learned_net, state.current_step) == (7, expected.learned_net, expected.current_step)
         assert [list(blob.data) for blob in state.history] == [h.flatten().tolist() for h in rule.history]
         assert [field.name for field, _ in state.ListFields()] == ["iter", "learned_net", "history", "current_step"]

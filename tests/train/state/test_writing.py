@@ -95,7 +95,7 @@ def test_hdf5_without_h5py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     path = str(tmp_path / "w.h5")
     snapshot.save_weights(net, path)
     without_h5py(monkeypatch)
-    calls: list[Callable[[Any, str], None]] = [snapshot.save_weights, snapshot.load_weights]
+    calls: list[Callable[[Any, str], object]] = [snapshot.save_weights, snapshot.load_weights]
     for call in calls:
         with pytest.raises(FileError) as caught:
             call(net, path)

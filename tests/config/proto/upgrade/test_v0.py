@@ -140,7 +140,8 @@ def test_no_setting_is_forgotten() -> None:
     for targets, name in v0.SETTINGS.values():
         for layer_type, param in targets.items():
             assert layer_type in v0.TYPES
-            assert pb.V1LayerParameter.DESCRIPTOR.fields_by_name[param].message_type.fields_by_name[name]
+            message = pb.V1LayerParameter.DESCRIPTOR.fields_by_name[param].message_type
+            assert message and message.fields_by_name[name]
 
 
 def test_a_setting_that_the_type_does_not_have_is_dropped_with_a_note() -> None:

@@ -8,12 +8,13 @@ from tests.config.proto.upgrade.upgraded import net, upgrade
 
 
 def test_every_type() -> None:
+    types = {int(number): name for number, name in TYPES.items()}
     for value in pb.V1LayerParameter.LayerType.DESCRIPTOR.values:
         parsed, _ = upgrade(f"layers {{ type: {value.name} }}")
-        assert parsed.message == net(f'layer {{ type: "{TYPES[value.number]}" }}')
+        assert parsed.message == net(f'layer {{ type: "{types[value.number]}" }}')
         # The new name is the old one without its underscores, but for two.
         others = {"SOFTMAX_LOSS": "softmaxwithloss", "NONE": ""}
-        assert TYPES[value.number].lower() == others.get(value.name, value.name.replace("_", "").lower())
+        assert types[value.number].lower() == others.get(value.name, value.name.replace("_", "").lower())
 
 
 def test_settings_of_parameters() -> None:
@@ -49,7 +50,7 @@ def test_all_else_keeps_its_name() -> None:
                 message.name = "n"
             else:
                 value.SetInParent()
-    message = pb.NetParameter(layers=[old])
-    from_text, _ = upgrade(str(message))
+    old_net = pb.NetParameter(layers=[old])
+    from_text, _ = upgrade(str(old_net))
     assert list(from_text.message.layer) == [expected]
     assert len(expected.ListFields()) == len(old.DESCRIPTOR.fields) - len(special)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from bpt.parallel.cluster.cluster import Cluster, Node, ServerNode
@@ -14,13 +14,13 @@ from bpt.parallel.outer.simulation.outcome import SimulationOutcome
 from bpt.parallel.outer.simulation.simulator import SimulatedJob, simulate
 from bpt.parallel.outer.strategies import Agwu, Asgd, Sgwu
 
-SCHEDULES = {"SGWU": Sgwu, "AGWU": Agwu, "ASGD": Asgd}
+SCHEDULES: dict[str, Callable[[Idpa | Udpa, Fraction], OuterSchedule]] = {"SGWU": Sgwu, "AGWU": Agwu, "ASGD": Asgd}
 
 
 def schedule(exchange: str, samples: int, nodes: int, passes: float, batches: int = 0) -> OuterSchedule:
     """``batches``: of IDPA; 0: UDPA."""
     idpa = Idpa(samples, nodes, batches) if batches else Udpa(samples, nodes)
-    return SCHEDULES[exchange](idpa, Fraction(passes))  # type: ignore[abstract]
+    return SCHEDULES[exchange](idpa, Fraction(passes))
 
 
 def play(

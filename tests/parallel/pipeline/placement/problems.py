@@ -61,7 +61,8 @@ def running(problem: Problem, stages: Sequence[int]) -> list[int]:
 
 def step_time(problem: Problem, stages: Sequence[int]) -> float:
     """STEP_TIME: what does not overlap, and the slowest device or link for the rest."""
-    part = {Param.SEQUENTIAL: 1.0, Param.DELAYED: 0.0}.get(problem.rule, 1 / problem.micro_batches)
+    parts: dict[int, float] = {Param.SEQUENTIAL: 1.0, Param.DELAYED: 0.0}
+    part = parts.get(problem.rule, 1 / problem.micro_batches)
     places = working(problem, stages) + received(problem, stages)
     return (1 - part) * max(places) + part * sum(places)
 

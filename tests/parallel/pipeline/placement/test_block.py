@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bpt.base.errors import PrototxtError
-from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.plan.run_plan import PipelineSpec
 from bpt.parallel.pipeline.placement.block import fastest_cut, genes_of
 from bpt.parallel.pipeline.placement.device_placement import allocate
 from bpt.parallel.pipeline.placement.loads import Loads
@@ -63,9 +63,9 @@ def test_best_of_all_cuts(rule: int, tight: str) -> None:
         best = brute_force(problem) if len(problem.cuts) >= len(problem.devices) else None
         if best is None:
             with pytest.raises(PrototxtError):
-                allocate(problem, pb.PipelineParameter())
+                allocate(problem, PipelineSpec())
             continue
-        placement = allocate(problem, pb.PipelineParameter())
+        placement = allocate(problem, PipelineSpec())
         stages = stages_of(placement, len(problem.costs))
         assert fits(problem, stages), seed
         assert placement.stages == tuple(range(len(problem.devices)))
@@ -80,23 +80,23 @@ def test_best_of_all_cuts(rule: int, tight: str) -> None:
 
 def test_a_net_is_spread_where_nothing_overlaps() -> None:
     """All in a row takes 40 s and two messages for any cut. That of the middle takes 2 s at 2 bytes/s, others 1 s."""
-    assert allocate(uneven(Param.SEQUENTIAL, 20), Param()).starts == (0, 2)  # 40.2 s; the fastest take 40.1 s
+    assert allocate(uneven(Param.SEQUENTIAL, 20), PipelineSpec()).starts == (0, 2)  # 40.2 s; the fastest take 40.1 s
     assert fastest_cut(Loads(uneven(Param.SEQUENTIAL, 20), range(5))) != (0, 2)
     # At 2 bytes/s 42 s are more than 2 % above 41 s. Of the others, the cut before the last layer but one leaves
     # 300 bytes on the fullest device, as that behind the first one does with its 301.
-    assert allocate(uneven(Param.SEQUENTIAL, 2), Param()).starts == (0, 3)
+    assert allocate(uneven(Param.SEQUENTIAL, 2), PipelineSpec()).starts == (0, 3)
 
 
 def test_memory_counts_as_shares_where_it_is_known() -> None:
     """Cut behind the first layer, 1/10 and 3/4 of the devices are filled; before the last two, 3/10 and 1/4."""
-    assert allocate(uneven(Param.SEQUENTIAL, 20, (1000, 405)), Param()).starts == (0, 3)
-    assert allocate(uneven(Param.SEQUENTIAL, 20, (1000, math.inf)), Param()).starts == (0, 2)
+    assert allocate(uneven(Param.SEQUENTIAL, 20, (1000, 405)), PipelineSpec()).starts == (0, 3)
+    assert allocate(uneven(Param.SEQUENTIAL, 20, (1000, math.inf)), PipelineSpec()).starts == (0, 2)
 
 
 def test_what_is_clearly_faster_is_taken() -> None:
     """Of two devices that work side by side, the slow one gets little, whatever its memory."""
     problem = replace(uneven(Param.DELAYED, math.inf), devices=(Device("slow", 1), Device("fast", 3)))
-    assert allocate(problem, Param()).starts == (0, 1)
+    assert allocate(problem, PipelineSpec()).starts == (0, 1)
 
 
 def test_no_device_is_left_empty_beside_a_full_one() -> None:
@@ -106,4 +106,4 @@ def test_no_device_is_left_empty_beside_a_full_one() -> None:
     devices = tuple(Device(str(i)) for i in range(3))
     problem = Problem(costs, crossings, devices, DeviceLink(1, 100), rule=Param.SEQUENTIAL)
     assert fastest_cut(Loads(problem, range(4))) in ((0, 1, 3), (0, 2, 3))
-    assert allocate(problem, Param()).starts == (0, 1, 2)
+    assert allocate(problem, PipelineSpec()).starts == (0, 1, 2)

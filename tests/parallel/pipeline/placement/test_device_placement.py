@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from bpt.base.errors import LayerError, PrototxtError
-from bpt.config.proto import bpt_pb2 as pb
+from bpt.config.plan.run_plan import GabraSpec, PipelineSpec
 from bpt.parallel.pipeline.placement.device_placement import allocate
 from bpt.parallel.pipeline.placement.partition import partitions
 from bpt.parallel.pipeline.placement.problem import Device, DeviceLink, Placement, Problem, joined
@@ -27,23 +28,23 @@ from tests.parallel.pipeline.placement.problems import (
 
 BOTH = [Param.GABRA, Param.EXACT]
 ALL = [Param.BLOCK, *BOTH]
-QUICK = pb.GabraParameter(generations=64)
+QUICK = GabraSpec(generations=64)
 
 
-def param(allocator: int, **more: object) -> pb.PipelineParameter:
-    return Param(allocator=allocator, gabra_param=QUICK, **more)  # type: ignore[arg-type]
+def param(allocator: int, **more: Any) -> PipelineSpec:
+    return PipelineSpec(allocator=allocator, gabra_param=QUICK, **more)
 
 
 def test_block_keeps_the_order_of_the_devices() -> None:
     devices = [Device("slow", 1), Device("fast", 3)]
-    assert allocate(chain([2, 3, 3], devices), Param()) == Placement((0, 1), (0, 1))
+    assert allocate(chain([2, 3, 3], devices), PipelineSpec()) == Placement((0, 1), (0, 1))
 
 
 def test_block_prefers_less_work_for_the_slow() -> None:
     # The last layer takes 12 s in any case. Of the cuts before it the one that takes least in sum gives the slow device
     # no more than it must have.
     devices = [Device("slow", 0.5), Device("fast", 1), Device("faster", 1)]
-    assert allocate(chain([1, 1, 1, 12], devices), Param()).starts == (0, 1, 3)
+    assert allocate(chain([1, 1, 1, 12], devices), PipelineSpec()).starts == (0, 1, 3)
 
 
 @pytest.mark.parametrize("allocator", BOTH)
@@ -68,7 +69,7 @@ def test_what_lacks_memory_is_named(allocator: int, objective: int) -> None:
         allocate(chain([1, 1, 1], devices), param(allocator, objective=objective))
 
 
-def placed(problem: Problem, param: pb.PipelineParameter) -> Placement | str:
+def placed(problem: Problem, param: PipelineSpec) -> Placement | str:
     """What ``allocate`` gives, or its error's message."""
     try:
         return allocate(problem, param)
@@ -205,7 +206,7 @@ def test_the_clock_decides_between_finalists() -> None:
         found = allocate(problem, asked, clock=clock)
         assert len({tuple(stages_of(placement, 6)) for placement in played[:-1]}) == len(played) - 1 == count - 1
         assert played[0] == allocate(problem, asked)
-        assert played[-1] == allocate(problem, Param())
+        assert played[-1] == allocate(problem, PipelineSpec())
         assert clock(found) == min(map(clock, played[:]))
         assert bool(found.convergence) == (allocator == Param.GABRA)
 
@@ -216,7 +217,7 @@ def test_of_placements_as_fast_the_one_that_is_even_in_memory() -> None:
     quick = allocate(problem, asked)
     assert stages_of(quick, 5) != [0, 0, 1, 1, 1]
     for gain, stages in ((0.99, [0, 0, 1, 1, 1]), (0.97, stages_of(quick, 5))):
-        found = allocate(problem, asked, clock=lambda placement, gain=gain: gain if placement == quick else 1.0)
+        found = allocate(problem, asked, clock=lambda placement, gain=gain: gain if placement == quick else 1.0)  # type: ignore[misc]
         assert stages_of(found, 5) == stages
 
 
@@ -227,8 +228,8 @@ def test_the_clock_is_not_asked() -> None:
     def clock(placement: Placement) -> float:
         raise AssertionError(placement)
 
-    allocate(problem, Param(), clock=clock)
-    allocate(problem, Param(allocator=Param.MANUAL), [0, None, 1], clock)
+    allocate(problem, PipelineSpec(), clock=clock)
+    allocate(problem, PipelineSpec(allocator=Param.MANUAL), [0, None, 1], clock)
     for allocator in BOTH:
         allocate(problem, param(allocator, objective=Param.PROFIT), clock=clock)
 
@@ -252,7 +253,7 @@ def test_a_net_without_work(allocator: int) -> None:
         assert set(allocate(problem, param(allocator, objective=objective)).stages) == {0, 1}
 
 
-MANUAL = Param(allocator=Param.MANUAL)
+MANUAL = PipelineSpec(allocator=Param.MANUAL)
 TWO = (Device("a"), Device("b"))
 
 

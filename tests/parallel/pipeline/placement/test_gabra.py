@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from bpt.config.plan.run_plan import GabraSpec, PipelineSpec
 from bpt.config.precision import FLOAT32
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.parallel.pipeline.placement.block import fastest_cut
@@ -33,7 +34,7 @@ def against_exact(seeds: range, generations: int) -> None:
         loads = Loads(problem, partitions(problem, min(12, len(problem.cuts))))
         step, start = StepTime(loads), good_placement(loads)
         best = best_placement(step, start)
-        found = evolve(step, start, pb.GabraParameter(generations=generations)).genes
+        found = evolve(step, start, GabraSpec(generations=generations)).genes
         exact, gabra = step.cost(np.array([best, found]))
         assert gabra <= exact * 1.01, seed
 
@@ -48,7 +49,7 @@ def test_within_one_percent_of_exact_on_more_cases() -> None:
     against_exact(range(200, 400), generations=640)
 
 
-def resnet152(link: DeviceLink, param: pb.PipelineParameter, memory: Sequence[float] = (math.inf,) * 8) -> Problem:
+def resnet152(link: DeviceLink, param: PipelineSpec, memory: Sequence[float] = (math.inf,) * 8) -> Problem:
     """On eight unlike devices."""
     speeds = [1, 2, 0.5, 1.5, 1, 3, 0.7, 1.2]
     devices = [Device(f"d{j}", 1e11 * speed, size) for j, (speed, size) in enumerate(zip(speeds, memory, strict=True))]
@@ -66,7 +67,7 @@ def stages_of_fastest_cut(problem: Problem) -> list[int]:
 def quickly(problem: Problem) -> Placement:
     """GABRA's placement, which takes a processor about one second, or more where others share the caches."""
     clock = time.process_time()
-    placement = allocate(problem, Param(allocator=Param.GABRA))
+    placement = allocate(problem, PipelineSpec(allocator=Param.GABRA))
     assert time.process_time() - clock < 8
     return placement
 
@@ -74,7 +75,7 @@ def quickly(problem: Problem) -> Placement:
 @pytest.mark.parametrize("link", [DeviceLink(), DeviceLink(1e-5, 1e9)])
 @pytest.mark.slow
 def test_as_good_as_block_on_resnet152(link: DeviceLink) -> None:
-    problem = resnet152(link, Param())
+    problem = resnet152(link, PipelineSpec())
     placement = quickly(problem)
     block = step_time(problem, stages_of_fastest_cut(problem))
     assert step_time(problem, stages_of(placement, len(problem.costs))) <= 1.03 * block
@@ -92,7 +93,7 @@ def test_as_good_as_block_on_resnet152(link: DeviceLink) -> None:
 )
 def test_resnet152_where_memory_is_scarce(rule: int, micro_batches: int, parts: list[float], factor: float) -> None:
     """Devices have together so much more than the fastest cut would take; in parts of it, as fast ones or all alike."""
-    link, param = DeviceLink(1e-5, 1e9), Param(schedule=rule, micro_batches=micro_batches)  # type: ignore[arg-type]
+    link, param = DeviceLink(1e-5, 1e9), PipelineSpec(schedule=rule, micro_batches=micro_batches)
     ample = resnet152(link, param)
     fastest = stages_of_fastest_cut(ample)
     need = factor * sum(memory(ample, fastest))
@@ -112,7 +113,7 @@ def test_profit_meets_its_constraints() -> None:
         loads = Loads(problem, problem.cuts)
         start = good_placement(loads)
         profit = Profit(loads, start)
-        evolution = evolve(profit, start, pb.GabraParameter(generations=200, population=16))
+        evolution = evolve(profit, start, GabraSpec(generations=200, population=16))
         genes = evolution.genes
         x = (genes[:, None] == np.arange(devices)).astype(int)  # Eq. 4
         assert (profit.p @ x <= profit.d * (1 + 1e-8)).all()  # Eq. 6
@@ -129,7 +130,7 @@ def test_convergence_never_falls_and_the_seed_decides() -> None:
     problem = random_problem(3, 12, 4)
     loads = Loads(problem, problem.cuts)
     start = good_placement(loads)
-    param = pb.GabraParameter(generations=50, population=8)
+    param = GabraSpec(generations=50, population=8)
     runs = [evolve(StepTime(loads), start, param) for _ in range(2)]
     assert runs[0].convergence == runs[1].convergence
     assert runs[0].genes.tolist() == runs[1].genes.tolist()
@@ -143,7 +144,7 @@ def test_a_start_that_is_alone_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "bpt.parallel.pipeline.placement.gabra.first_population", lambda objective, size, seeds, rng: seeds
     )
-    param = pb.GabraParameter(generations=64, population=8)
+    param = GabraSpec(generations=64, population=8)
     for seed in range(12):
         problem = random_problem(seed, 12, 4)
         loads = Loads(problem, problem.cuts)
@@ -159,13 +160,13 @@ def test_it_ends_where_nothing_can_be_better() -> None:
     problem = chain([1, 1, 1, 1], [Device("a"), Device("b")], micro_batches=4)
     loads = Loads(problem, problem.cuts)
     # A micro-batch takes 1 s on its way, and three more leave one of two devices each half a second: 2.5 s.
-    assert evolve(StepTime(loads), good_placement(loads), pb.GabraParameter()).convergence == (0.4,)
+    assert evolve(StepTime(loads), good_placement(loads), GabraSpec()).convergence == (0.4,)
 
 
 def test_more_generations_than_placements() -> None:
     problem = chain([1, 3], [Device("a"), Device("b")])
     loads = Loads(problem, problem.cuts)
-    evolution = evolve(Profit(loads, np.array([0, 1])), np.array([0, 1]), pb.GabraParameter(generations=100))
+    evolution = evolve(Profit(loads, np.array([0, 1])), np.array([0, 1]), GabraSpec(generations=100))
     assert len(evolution.convergence) == 101  # children that are there already are skipped
 
 

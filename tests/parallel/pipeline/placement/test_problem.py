@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bpt.base.errors import UserError
+from bpt.config.plan.run_plan import PipelineSpec
 from bpt.config.precision import FLOAT32
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.text import parse_text
@@ -24,6 +25,8 @@ layer { name: "b" type: "InnerProduct" bottom: "a" top: "b" param { lr_mult: 0 }
         inner_product_param { num_output: 5 bias_term: false } }
 layer { name: "l" type: "SoftmaxWithLoss" bottom: "b" bottom: "y" top: "l" }
 """
+
+CONV_BLOCKS = pb.PipelineParameter.CONV_BLOCKS
 
 
 def graph_of(text: str) -> LayerGraph:
@@ -89,7 +92,7 @@ TWO = (Device("one"), Device("two"))
 
 
 def test_crossings() -> None:
-    problem = problem_of(build(SKIP), TWO, DeviceLink(), pb.PipelineParameter(), FLOAT32)
+    problem = problem_of(build(SKIP), TWO, DeviceLink(), PipelineSpec(), FLOAT32)
     assert [cost.name for cost in problem.costs] == ["in", "a", "a_a_0_split", "b", "j", "l"]
     assert problem.crossings == (
         Crossing(0, (1,), 32, False),  # x: nothing before it learns
@@ -106,7 +109,7 @@ def test_crossings() -> None:
 
 
 def test_replicas_divide_the_batch() -> None:
-    graph, param = build(SKIP), pb.PipelineParameter()
+    graph, param = build(SKIP), PipelineSpec()
     whole, half = (problem_of(graph, TWO, DeviceLink(), param, FLOAT32, replicas=replicas) for replicas in (1, 2))
     assert [crossing.bytes for crossing in half.crossings] == [16] * 6
     assert [cost.activations for cost in half.costs] == [cost.activations / 2 for cost in whole.costs]
@@ -115,11 +118,9 @@ def test_replicas_divide_the_batch() -> None:
 
 def test_where_gradients_are_added() -> None:
     """Over micro-batches, or over passes; DELAYED has neither."""
-    for text, passes, adds in (
-        ("micro_batches: 1", 1, False), ("micro_batches: 1", 2, True), ("micro_batches: 2", 1, True),
-        ("micro_batches: 2 schedule: DELAYED", 1, False),
-    ):  # fmt: skip
-        param = parse_text(text, pb.PipelineParameter, "text").message
+    one, two = PipelineSpec(micro_batches=1), PipelineSpec(micro_batches=2)
+    delayed = PipelineSpec(micro_batches=2, schedule=pb.PipelineParameter.DELAYED)
+    for param, passes, adds in ((one, 1, False), (one, 2, True), (two, 1, True), (delayed, 1, False)):
         assert problem_of(build(SKIP), TWO, DeviceLink(), param, FLOAT32, passes=passes).adds is adds
 
 
@@ -128,19 +129,19 @@ def test_layers_that_share_parameters_stay_together() -> None:
     text = SKIP.replace('top: "a" }', 'top: "a" param { name: "w" } }').replace(
         'bottom: "a" top: "j" }', 'bottom: "a" top: "j" }\n' + again
     )
-    problem = problem_of(build(text), TWO, DeviceLink(), pb.PipelineParameter(), FLOAT32)
+    problem = problem_of(build(text), TWO, DeviceLink(), PipelineSpec(), FLOAT32)
     assert problem.cuts == (0, 7)  # in a Split b j Split c | loss
 
 
 def test_runs_that_the_caller_keeps_together() -> None:
-    problem = problem_of(build(SKIP), TWO, DeviceLink(), pb.PipelineParameter(), FLOAT32, together=[(3, 5)])
+    problem = problem_of(build(SKIP), TWO, DeviceLink(), PipelineSpec(), FLOAT32, together=[(3, 5)])
     assert problem.cuts == (0, 3, 5)
 
 
 def test_no_stage_has_data_only() -> None:
     text = SKIP.replace('layer { name: "l"', 'layer { name: "late" type: "Source" top: "z" }\nlayer { name: "l"')
     text += '\nlayer { name: "s" type: "Sink" bottom: "z" }'
-    problem = problem_of(build(text), TWO, DeviceLink(), pb.PipelineParameter(), FLOAT32)
+    problem = problem_of(build(text), TWO, DeviceLink(), PipelineSpec(), FLOAT32)
     names = [cost.name for cost in problem.costs]
     assert names[5] == "late"
     assert problem.sources == (0, 5)
@@ -148,7 +149,7 @@ def test_no_stage_has_data_only() -> None:
 
 
 def test_delayed_batches_travel_whole() -> None:
-    param = pb.PipelineParameter(schedule=pb.PipelineParameter.DELAYED)
+    param = PipelineSpec(schedule=pb.PipelineParameter.DELAYED)
     assert problem_of(build(SKIP), TWO, DeviceLink(), param, FLOAT32).micro_batches == 1
 
 
@@ -165,14 +166,16 @@ BLOCKS = """layer { name: "in" type: "Input" top: "x" input_param { shape { dim:
 
 
 @pytest.mark.parametrize(
-    ("text", "cuts"),
+    ("param", "cuts"),
     [
-        ("", (0, 2, 3)),  # blocks that layers name stay together always
-        ("partition_by: CONV_BLOCKS", (0,)),  # Power works element by element, too
-        ("partition_by: CONV_BLOCKS allocator: GABRA", (0,)),
-        ("partition_by: CONV_BLOCKS allocator: MANUAL", (0, 2, 3)),  # layers say where they run
+        (PipelineSpec(), (0, 2, 3)),  # blocks that layers name stay together always
+        (PipelineSpec(partition_by=CONV_BLOCKS), (0,)),  # Power works element by element, too
+        (PipelineSpec(partition_by=CONV_BLOCKS, allocator=pb.PipelineParameter.GABRA), (0,)),
+        (
+            PipelineSpec(partition_by=CONV_BLOCKS, allocator=pb.PipelineParameter.MANUAL),
+            (0, 2, 3),
+        ),  # layers say where they run
     ],
 )
-def test_blocks_are_not_cut(text: str, cuts: tuple[int, ...]) -> None:
-    param = parse_text(text, pb.PipelineParameter, "text").message
+def test_blocks_are_not_cut(param: PipelineSpec, cuts: tuple[int, ...]) -> None:
     assert problem_of(graph_of(BLOCKS), TWO, DeviceLink(), param, FLOAT32).cuts == cuts

@@ -22,6 +22,7 @@ from bpt.train.outer.report.figures import (
     draw_updates,
 )
 from bpt.train.outer.report.style import save
+from tests.support.figures import bars_of
 from tests.train.outer.report.runs import KIB, scored, small_run, update
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -66,16 +67,16 @@ def test_times_to() -> None:
     """The best is 0.875: five levels up to 0.85, all of them reached by the test at 8.5 s."""
     (axes,) = axes_of(draw_times_to("", {"": [small_run()]}))
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0.65", "0.7", "0.75", "0.8", "0.85"]
-    assert [patch.get_height() for patch in axes.patches] == [8.5] * 5
+    assert [patch.get_height() for patch in bars_of(axes)] == [8.5] * 5
     (axes,) = axes_of(draw_times_to("", {"": [small_run()]}, levels=(0.3, 0.6)))
-    assert [patch.get_height() for patch in axes.patches] == [4.5, 8.5]
+    assert [patch.get_height() for patch in bars_of(axes)] == [4.5, 8.5]
     assert [text.get_text() for text in axes.texts] == ["4.5", "8.5"]
     assert draw_times_to("", {"": [RunRecord()]}) is None
 
 
 def test_nodes() -> None:
     (axes,) = axes_of(draw_nodes(small_run()))
-    bars = [(bar.get_x(), bar.get_width(), round(bar.get_y() + bar.get_height() / 2)) for bar in axes.patches]
+    bars = [(bar.get_x(), bar.get_width(), round(bar.get_y() + bar.get_height() / 2)) for bar in bars_of(axes)]
     expected = [(0, 8, 0), (0, 11, 1), (8, 0.6, 0), (11, 0.6, 1), (8.6, 3.25, 0), (11.6, 0, 1)]
     assert np.array(bars) == pytest.approx(np.array(expected))
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["0 (host0)", "1 (host1)"]
@@ -90,7 +91,7 @@ def test_of_many_nodes_areas() -> None:
     assert [str(area.get_label()) for area in axes.collections] == [
         "computing", "waiting for the server", "idle at the end",
     ]  # fmt: skip
-    last = axes.collections[-1].get_paths()[0].vertices
+    last = np.array(axes.collections[-1].get_paths()[0].vertices)
     assert (last[:, 1].min(), last[:, 1].max()) == pytest.approx((8.6, 11.85))
 
 

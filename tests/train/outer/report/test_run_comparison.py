@@ -3,6 +3,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from bpt.train.outer.report import RunRecord, compare, draw_lines
 from bpt.train.outer.report import run_comparison as comparison
 from bpt.train.outer.report.figures import draw_scores, draw_times_to
 from bpt.train.outer.report.style import NEVER, bars, grouped_bars, new_figure
+from tests.support.figures import bars_of
 from tests.train.outer.report.runs import scored, small_run
 
 
@@ -36,7 +38,7 @@ def test_what_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     drawn: dict[str, Figure] = {}
     monkeypatch.setattr(comparison, "save", lambda figure, path: drawn.setdefault(path.stem, figure) and path)
     compare({"slow": small_run(), "fast": replace(small_run(), seconds=9.0)}, tmp_path)
-    heights = {name: [bar.get_height() for bar in figure.axes[0].patches] for name, figure in drawn.items()}
+    heights = {name: [bar.get_height() for bar in bars_of(figure.axes[0])] for name, figure in drawn.items()}
     assert heights["execution_time"] == [12, 9]
     assert heights["waiting"] == pytest.approx([5, 100 * 1.2 / 18])
     assert heights["balance_index"] == pytest.approx([19 / 22] * 2)
@@ -48,7 +50,8 @@ def test_what_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_repeats_are_means_with_whiskers() -> None:
     _, (axes,) = new_figure()
     bars(axes, {"one": [4.0], "three": [1.0, 2.0, 6.0]})
-    assert [bar.get_height() for bar in axes.patches] == [4.0, 3.0]
+    assert [bar.get_height() for bar in bars_of(axes)] == [4.0, 3.0]
+    whisker: Any
     (whisker,) = axes.collections
     assert np.array(whisker.get_segments()).tolist() == [[[1.0, 1.0], [1.0, 6.0]]]
     assert [text.get_text() for text in axes.texts] == ["4", "3"]
@@ -59,8 +62,8 @@ def test_a_group_that_was_not_reached() -> None:
     _, (axes,) = new_figure()
     grouped_bars(axes, ["0.8", "0.9"], {"one": [[2.0], [5.0]], "two": [[3.0, None], [1.0, 2.0]]})
     assert [text.get_text() for text in axes.texts] == ["2", "5", NEVER, "1.5"]
-    assert [bar.get_height() for bar in axes.patches] == [2.0, 5.0, 0.0, 1.5]
-    assert [bar.get_x() + bar.get_width() / 2 for bar in axes.patches] == pytest.approx([-0.2, 0.8, 0.2, 1.2])
+    assert [bar.get_height() for bar in bars_of(axes)] == [2.0, 5.0, 0.0, 1.5]
+    assert [bar.get_x() + bar.get_width() / 2 for bar in bars_of(axes)] == pytest.approx([-0.2, 0.8, 0.2, 1.2])
     assert axes.get_legend_handles_labels()[1] == ["one", "two"]
 
 

@@ -330,7 +330,7 @@ def test_a_snapshot_is_written_once(rank: int) -> None:
             written.append(solver.iter)
             return write()
 
-        solver.snapshot = snapshot  # type: ignore[method-assign]
+        solver.snapshot = snapshot  # type: ignore[method-assign,assignment]
 
     train(3, DELAYED, "snapshot: 0", signals=on(rank, 0, SignalAction.SNAPSHOT), each=note)
     assert sorted(written) == [1] * 3 + [8] * 3
