@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from bpt.base.errors import BptError, FileError, UserError, WriteError, did_you_mean
 from bpt.base.native_paths import native_path, windows_hint
-from bpt.base.user_files import UnreadableError, read_lines, refuse_file
+from bpt.base.user_files import refuse_file
 from bpt.data.checksums import add_checksums
 from bpt.data.sampler import Integers
-from bpt.data.source import a_few
+from bpt.data.source import a_few, listed_lines
 from bpt.graph.layer_spec import Shape, count
 from bpt.system.device import CPU
 from bpt.system.device.memory_use import obtainable_memory
@@ -100,14 +100,8 @@ class Hdf5Source:
 
 def listed(path: str) -> list[Path]:
     """Return the HDF5 files that the text file at ``path`` names. Raises a FileError."""
-    try:
-        lines = read_lines(path, "that lists HDF5 files, one a line")
-    except UnreadableError as error:
-        raise FileError(path, f"{error} (looked for {Path(path).absolute()})") from None
-    files = [file for line in lines if line.strip() for file in _files_of_line(path, line.strip())]
-    if not files:
-        raise FileError(path, "lists no HDF5 files; name one a line")
-    return files
+    lines = listed_lines(path, "that lists HDF5 files, one a line", "lists no HDF5 files; name one a line")
+    return [file for _, line in lines for file in _files_of_line(path, line)]
 
 
 def _files_of_line(listing: str, line: str) -> list[Path]:

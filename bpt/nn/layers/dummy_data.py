@@ -8,13 +8,13 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from bpt.base.errors import UserError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.graph.part import BlobSlice
 from bpt.graph.share import ShardRotation, Share
 from bpt.nn.layers.base import LAYERS, Family, Layer
 from bpt.nn.layers.fillers import fill
+from bpt.nn.layers.layer_text import errors_at
 from bpt.nn.pass_context import PassContext
 
 T = TypeVar("T")
@@ -109,10 +109,8 @@ class DummyData(Layer):
         """``rows`` of the top of shape ``whole``."""
         values = torch.empty(rows.shape(whole) if rows else whole, dtype=torch.float32)
         generator = self.context.pass_generator("dummy_data", self.spec.name, top)
-        try:
+        with errors_at(self.spec, "dummy_data_param", "data_filler", top):
             fill(values, self._filler(top), generator, whole, rows)
-        except UserError as error:
-            raise self.spec.error(str(error), "dummy_data_param", "data_filler", top) from None
         return values
 
 

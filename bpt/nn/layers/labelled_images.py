@@ -25,7 +25,7 @@ def _files_of(field: str) -> tuple[tuple[str, FileKind], ...]:
 
 
 class LabelledImages(PrefetchingDataLayer):
-    """What the three have in common: a list, whose lines have the path of an image and that of its image of labels.
+    """The base of layers whose list has, in each line, the path of an image and that of its image of labels.
 
     Tops: images (B, C, h, w), their channels blue, green, red, or gray with ``is_color: false``; and labels (B, 1, h,
     w). Both are resized to ``new_height`` × ``new_width``, if given (labels take the nearest pixel), cropped at the
@@ -111,7 +111,7 @@ class LabelledImages(PrefetchingDataLayer):
 
 @LAYERS.register("DenseImageData")
 class DenseImageData(LabelledImages):
-    """See LabelledImages. ``crop_height``, ``crop_width`` and ``mirror`` stand in ``dense_image_data_param``, too.
+    """LabelledImages of SegNet: ``crop_height``, ``crop_width`` and ``mirror`` are in ``dense_image_data_param``, too.
 
     Crops are at random in training, where SegNet's Caffe crops tests at random, too.
     """
@@ -141,10 +141,10 @@ class DenseImageData(LabelledImages):
 
 @LAYERS.register("ImageSegData")
 class ImageSegData(LabelledImages):
-    """See LabelledImages. ``label_type: IMAGE`` gives all pixels the line's label, ``NONE`` gives ``ignore_label``.
+    """LabelledImages of DeepLab: ``label_type: IMAGE`` gives all pixels the line's label, ``NONE`` ``ignore_label``.
 
     An image smaller than the crop is put at its upper left, with means around, labelled ``ignore_label`` (255). A third
-    top, (B, 1, 1, 2), has height and width of the images within crops. (Of DeepLab's Caffe.)
+    top, (B, 1, 1, 2), has height and width of the images within crops.
     """
 
     arity = Arity(bottoms=(0, 0), tops=(1, 3))
@@ -172,7 +172,7 @@ class ImageSegData(LabelledImages):
 
 @LAYERS.register("ImageLabelmapData")
 class ImageLabelmapData(LabelledImages):
-    """See LabelledImages. The second image of a line shows edges: labels are 1 where it is lighter than half, else 0.
+    """LabelledImages whose second image shows edges: labels are 1 where it is lighter than half, otherwise 0.
 
     It is resized like the image, by interpolation. (Xie, Tu, *Holistically-Nested Edge Detection*, 2015.)
     """

@@ -1,4 +1,4 @@
-"""What all layers share that read a data set ahead of its use (Caffe: BasePrefetchingDataLayer)."""
+"""PrefetchingDataLayer: the base of layers that read a data set ahead of its use (Caffe: BasePrefetchingDataLayer)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ log = logging.getLogger("bpt")
 
 
 class PrefetchingDataLayer(DataLayer):
-    """Hands out what its ``Batches`` make, while a thread prepares the next ones.
+    """A layer that returns the batches of a data set in order, while a thread prepares the next ones.
+
+    A subclass says how its source (``make_source``) and its batches (``make_batches``) are made, and which shapes its
+    tops have (``infer_tops``).
 
     With many ranks each gets its share of the whole batch. In training the shares are rotated once an epoch, so that
     over the epochs each rank gets every sample, also where batches and ranks divide the data set evenly.
@@ -145,7 +148,7 @@ class PrefetchingDataLayer(DataLayer):
         return tops[0] if len(tops) == 1 else tops
 
     def report_to(self, events: EventBus) -> None:
-        """Note there what it waits for batches, and how long it takes to make them."""
+        """Report there how long it waits for batches, and how long it takes to make them."""
         self._batches.events = events
 
     @property
@@ -162,7 +165,7 @@ class PrefetchingDataLayer(DataLayer):
 
     @property
     def share(self) -> Share:
-        """Which samples of a whole batch this rank gets. Setting it drops what was read ahead."""
+        """The samples of a whole batch that this rank gets. Setting it drops what was read ahead."""
         return self._batches.share
 
     @share.setter
@@ -246,7 +249,7 @@ class PrefetchingDataLayer(DataLayer):
 
 
 def batch_size_of(spec: LayerSpec, field: str) -> int:
-    """``batch_size`` of the layer's parameter message ``field``; a LayerError if it is missing or 0."""
+    """Return ``batch_size`` of the layer's message ``field``; raise a LayerError if it is missing or 0."""
     size: int = getattr(spec.param, field).batch_size
     if size < 1:
         raise spec.error(f"{field} needs a batch_size of at least 1", field, "batch_size")

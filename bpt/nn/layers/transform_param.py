@@ -1,4 +1,4 @@
-"""From a data layer's text to its Transform."""
+"""Reads ``transform_param`` of data layers: the Transform, augmentation, workers, and what old fields do."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def channels_of(spec: LayerSpec) -> int | None:
 
 
 def preprocessing_of(spec: LayerSpec, channels: int, size: Shape) -> pb.ImagePreprocessing:
-    """How images become samples: resized to ``size`` (height, width), unless that is (), and as the layer says."""
+    """Return how images become samples: resized to ``size`` (height, width), unless that is (), and transformed."""
     found = pb.ImagePreprocessing(channels=channels)
     if size:
         found.height, found.width = size

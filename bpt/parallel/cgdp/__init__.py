@@ -7,7 +7,7 @@ Read the files in this order:
 
 1. ``chunks.py``: the paper's rule for chunks, and the searches.
 2. ``chunk_areas.py``, ``host_sum.py`` and ``exchange.py``: the exchange (section 3.1).
-3. ``cost_model.py`` and ``virtual_clock.py``: predicted times (section 3.2), and their simulation.
+3. ``cost_model.py``: predicted times (section 3.2).
 4. ``calibration.py`` and ``layer_costs.py``: the measured costs that the model needs.
 5. ``cut_net.py``, ``choice_file.py`` and ``tuner.py``: the chunks of a run, and their file.
 """

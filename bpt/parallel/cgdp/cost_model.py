@@ -146,8 +146,7 @@ def backward_time(costs: ChunkCosts, lengths: Sequence[int]) -> float:
 def serial_backward_time(costs: ChunkCosts, lengths: Sequence[int]) -> float:
     """Return T if the chunks queue up for each resource, first come first served.
 
-    One copy a direction, one accumulation and one reduction run at a time. T is never less than Eq. 1, and is what
-    ``simulate`` gives.
+    One copy a direction, one accumulation and one reduction run at a time. T is never less than Eq. 1.
 
     Eq. 1 lets all copies run at once, though "only one transfer in one direction is allowed at a time" (section 3.1).
     """

@@ -1,7 +1,7 @@
-"""Books: which tasks make the pieces of an edge's blob (or diff), and how others get at them.
+"""BlobTasks: the tasks that make the pieces of an edge's blob (or diff), and the readers of these pieces.
 
-An edge's blob is there as a whole or in parts, runs of samples. Who needs it otherwise than it was made reads a view of
-the whole, or has the parts put together by a task that is added for that.
+An edge's blob exists as a whole or in parts, which are runs of samples. A reader that needs other pieces reads a view
+of the whole; if the blob is in parts, an additional task joins them first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Read = Callable[[DagState], Tensor | None]
 
 
 class TaskList:
-    """The tasks of a pass while they are being made."""
+    """The tasks of a pass while blocks add them."""
 
     def __init__(self) -> None:
         self.tasks: list[Task] = []
@@ -59,9 +59,9 @@ class BlobTasks:
     """The tasks that make all edges' blobs, or all their diffs.
 
     Args:
-        tasks: to which those are added that put parts together.
-        store: the pieces, by edge and part, in a pass.
-        keep: edges whose pieces are read once more when the pass is done.
+        tasks: the list to which tasks that join parts are added.
+        store: returns the pieces of a pass, by edge and part.
+        keep: the edges whose pieces are read again after the pass.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class BlobTasks:
         """Return the tasks to wait for, and a reader of part ``part`` of ``edge`` under ``bounds``, or of the whole.
 
         Args:
-            alone: whether no other task reads the same piece, so that it can go.
+            alone: whether no other task reads the same piece, so that reading it can free it.
         """
         made, store = self._made[edge], self._store
         if not made.bounds:

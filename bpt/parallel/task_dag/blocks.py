@@ -15,9 +15,9 @@ class TaskBlock:
     """Consecutive layers of one branch that are split alike.
 
     Attributes:
-        seconds: what their forward may take on one core, all parts together.
-        bottoms: edges that come from outside.
-        tops: edges that others read.
+        seconds: the estimated time of their forward on one core, all parts together.
+        bottoms: the edges that other blocks or segments make.
+        tops: the edges that other blocks or segments read.
     """
 
     index: int
@@ -51,8 +51,8 @@ def group(
 ) -> list[TaskBlock]:  # fmt: skip
     """Return the blocks of a segment, in an order in which they can run.
 
-    A layer joins the block that makes its only bottom if it is split alike: its tasks could only run after those of the
-    block, each after one. Branches stay apart, so that they can run side by side.
+    A layer joins the block that makes its only bottom if both are split alike, since each of its tasks could only run
+    after one task of the block. Branches stay separate, so that they can run at the same time.
 
     Args:
         strategies, seconds: of each layer, by its index in the graph; Input layers have none.

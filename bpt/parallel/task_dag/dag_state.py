@@ -26,18 +26,18 @@ class DagState(SegmentState):
 
     Attributes:
         grad: whether backward will follow.
-        place: puts what a layer without bottoms makes on the right device and in the right layout.
-        values: what has been computed and not yet read for the last time, detached.
-        flows: edge → whether a diff of it leads to any trained parameter or wanted diff.
-        states: what each task of layers left, by block and part.
-        saved: what tasks of other kinds left.
-        diffs: of edges inside the segment, and of its inputs; ``None`` where nothing flows.
-        start: the diff that comes from behind the segment into an edge, whole.
-        grads: gradients of parameters, by parameter and by which of the tasks that add to it.
-        fresh: parameters that had no gradient before.
-        plan: the tasks.
-        weights: copies of parameters that the layers compute by.
-        update: applies gradients; ``None``: not in this pass.
+        place: moves the tops of a layer without bottoms to the right device and layout.
+        values: the blobs that some task will still read, detached.
+        flows: edge → whether its diff leads to a trained parameter or a wanted diff.
+        states: the leaves and tops of each task of layers, by block and part.
+        saved: the tensors that other tasks save for later ones.
+        diffs: the diffs of the segment's edges and inputs; ``None`` where nothing flows.
+        start: returns the whole diff of an edge that later segments have computed.
+        grads: the contributions to the gradients of parameters, by parameter and task.
+        fresh: whether each parameter had no gradient before.
+        plan: the tasks of the segment.
+        weights: the copies of parameters by which the layers compute.
+        update: applies gradients; ``None``: this pass does not update.
     """
 
     grad: bool = True
@@ -62,6 +62,12 @@ class DagState(SegmentState):
             if key not in self._buffers:
                 self._buffers[key] = make()
             return self._buffers[key]
+
+    def whole(self, edge: int) -> Tensor:
+        """Return the blob of all samples of an edge."""
+        value = self.values[edge, WHOLE]
+        assert value is not None, edge
+        return value
 
     def used(self, parameter: nn.Parameter) -> nn.Parameter:
         """Return what the layers use in place of ``parameter``."""

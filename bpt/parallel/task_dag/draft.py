@@ -28,12 +28,12 @@ class Draft:
     """The data that the blocks of a segment need to add their tasks, for one direction.
 
     Attributes:
-        grain: what a task should take at least.
+        grain: the least seconds that a task should take.
         direction: what errors say before the layers' names.
-        values, diffs: who makes which edge's blob and diff.
-        wants: edge → whether the layer that reads it is to hand a diff back.
-        parameters: those that are trained, by the index of the Param that owns the values.
-        added: the tasks that add to the gradient of each of them, in the order in which they are summed.
+        values, diffs: the tasks that make each edge's blob and diff.
+        wants: edge → whether the layer that reads it must return a diff.
+        parameters: the trained ones, by the index of the Param that owns the values.
+        added: the tasks that contribute to the gradient of each of them, in the order of the sum.
     """
 
     def __init__(self, net: Net, segment: Segment, threads: int, grain: float, direction: str = "") -> None:
@@ -64,7 +64,7 @@ class Draft:
         return node.needs_backward and node.bottom_needs_diff[node.bottoms.index(edge)]
 
     def read_diff(self, edge: int, bounds: tuple[int, ...], part: int, alone: bool = True) -> tuple[list[int], Read]:
-        """Return the tasks and the reader of a diff: what the segment's layers and those behind it hand back."""
+        """Return the tasks and the reader of a diff: the sum of what the segment's layers and later ones return."""
         needs: list[int] = []
         inner: Read | None = None
         if edge in self.diffs:

@@ -19,7 +19,7 @@ class Pool:
     """A pool of threads that start with the first ``run`` and live until ``stop``.
 
     Args:
-        threads: how many; the one that calls ``run`` only waits, and runs pinned tasks.
+        threads: the number of threads; the thread that calls ``run`` only waits, and runs pinned tasks.
     """
 
     def __init__(self, threads: int) -> None:
@@ -33,8 +33,8 @@ class Pool:
         Tasks begin in ``torch.no_grad()``.
 
         Raises:
-            BaseException: what a task raised, of several that one of the task that comes first. No other is started
-                then, and those that run are waited for.
+            BaseException: the error of a task; of several, that of the first one in the list. No other task starts
+                then, and ``run`` waits for those that are running.
         """
         if not self._bells:
             self._start()

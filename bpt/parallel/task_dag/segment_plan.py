@@ -1,4 +1,4 @@
-"""The tasks of a segment: of its forward and of its backward."""
+"""SegmentPlan: all tasks of a segment, forward and backward."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ SIDE_BY_SIDE = 1.05  # a DAG with less work than this over its critical path has
 
 @dataclass(frozen=True)
 class SegmentPlan:
-    """The tasks of a segment; they hold for every pass with blobs of the same shapes.
+    """The tasks of a segment, for all passes with blobs of the same shapes.
 
     Attributes:
-        forward, backward: the tasks.
-        updating: those of backward and, behind them in the list, those that update the parameters.
-        both: those of forward and of updating in one, where each task of backward waits for what it needs of forward,
-            and not for all of it (BPT-CNN, section 4.2); ``None`` where layers talk to other ranks, in a fixed order.
-        both_without_update: those of ``both`` that do not update.
-        forward_works, backward_works: what they do, by task.
+        forward, backward: the tasks of each direction.
+        updating: the tasks of backward, followed by those that update the parameters.
+        both: the tasks of forward and of updating in one DAG, in which a task of backward waits only for the tasks of
+            forward that it needs (BPT-CNN, section 4.2); ``None`` where layers call collectives, in a fixed order.
+        both_without_update: the tasks of ``both`` that do not update.
+        forward_works, backward_works: the function of each task.
         parameters: the trained ones, by the index of the Param that owns them.
         blocks: the layers as they are split, in order.
     """

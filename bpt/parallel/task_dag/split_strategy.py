@@ -37,10 +37,10 @@ class SplitStrategy:
     """The way in which a layer is split.
 
     Attributes:
-        parts: into how many tasks a pass; 1 for WHOLE.
-        samples: how many there are, under SAMPLES and MOMENTS; else 0.
-        pinned: whether only the calling thread may run it.
-        grid: into how many parts rows and columns are cut, under AREAS; else nothing.
+        parts: the number of tasks in a pass; 1 for WHOLE.
+        samples: the number of samples under SAMPLES and MOMENTS; otherwise 0.
+        pinned: whether only the calling thread may run the layer.
+        grid: the numbers of parts along rows and columns under AREAS; otherwise empty.
     """
 
     kind: SplitKind = SplitKind.WHOLE
@@ -69,10 +69,10 @@ def choose(
     """Return how ``layer`` is split.
 
     Args:
-        shapes: of this rank's blobs, by edge.
-        before: the strategies of the layers of this segment that make its bottoms.
-        seconds: what its forward may take on one core.
-        grain: what a task should take at least.
+        shapes: the shapes of this rank's blobs, by edge.
+        before: the strategies of the layers in this segment that make its bottoms.
+        seconds: the estimated time of its forward on one core.
+        grain: the least seconds that a task should take.
     """
     pinned = not node.bottoms or needs_collectives(layer)
     if pinned or threads == 1:
@@ -118,7 +118,7 @@ def samples_of(node: LayerNode, layer: Layer, shapes: Mapping[int, Shape]) -> in
 
 
 def needs_collectives(layer: Layer) -> bool:
-    """Return whether the layer may call other ranks, which must hear its calls in one order."""
+    """Return whether the layer may call collectives, which all ranks must call in the same order."""
     return layer.context.ranks > 1 and not (layer.sample_independent or layer.no_collectives)
 
 

@@ -33,13 +33,13 @@ class TaskDagCompute(Compute):
 
     Args:
         net, place: as for LibraryCompute; the device must be a CPU.
-        threads: how many; 0: as many as torch uses for the calling thread.
-        grain: what a task should take at least, in seconds as ``costs.py`` estimates them.
+        threads: the number of threads; 0: as many as torch uses for the calling thread.
+        grain: the least seconds that a task should take, as ``task_costs.py`` estimates them.
 
     Attributes:
         inner: TASK_DAG, or LIBRARY to run passes as LibraryCompute does; may change between iterations.
-        timelines: what the threads did in the last forward and backward of each segment, by ``(index, "forward")``
-            and ``(index, "backward")``, or ``(index, "both")`` where there was no stop in between.
+        timelines: the work of the threads in the last forward and backward of each segment, by ``(index, "forward")``
+            and ``(index, "backward")``, or ``(index, "both")`` where one DAG ran both.
     """
 
     def __init__(self, net: Net, place: Place, threads: int = 0, grain: float = GRAIN) -> None:
@@ -83,14 +83,13 @@ class TaskDagCompute(Compute):
         self, segment: Segment, bottoms: Mapping[int, Tensor], grad: bool
     ) -> tuple[dict[int, Tensor], SegmentState]:
         """Run ``segment`` on ``bottoms``; return its detached outputs, and what its backward needs if ``grad``."""
-        if self.inner == pb.InnerParameter.LIBRARY or self.threads == 1 or not self.plan(segment).parallel:
+        if not self.updates or not self.plan(segment).parallel:
             return self._library.forward(segment, bottoms, grad)
         plan = self.plan(segment)
         run = self._begin(segment, plan, bottoms, grad)
         self._run(segment, "forward", plan.forward, plan.forward_works, run)
-        tops = {edge: _there(run.values[edge, WHOLE]) for edge in segment.outputs}
+        tops = self._tops(segment, run)
         if grad:
-            run.tops = {edge: top for edge, top in tops.items() if run.flows[edge]}
             run.forget()
         return tops, run
 
@@ -136,10 +135,7 @@ class TaskDagCompute(Compute):
 
     def can_join(self, segment: Segment) -> bool:
         """Return whether ``forward_backward`` can run the segment."""
-        if self.inner == pb.InnerParameter.LIBRARY or self.threads == 1:
-            return False
-        plan = self.plan(segment)
-        return plan.parallel and plan.both is not None
+        return self.updates and self.plan(segment).parallel and self.plan(segment).both is not None
 
     def forward_backward(
         self, segment: Segment, bottoms: Mapping[int, Tensor], start: Start, update: Update | None = None
@@ -147,14 +143,19 @@ class TaskDagCompute(Compute):
         """Run forward and backward as one DAG, without a barrier between them (BPT-CNN, section 4.2)."""
         plan = self.plan(segment)
         run = self._begin(segment, plan, bottoms, grad=True)
-        run.start = lambda edge: start(edge, _there(run.values[edge, WHOLE])) if run.flows[edge] else None
+        run.start = lambda edge: start(edge, run.whole(edge)) if run.flows[edge] else None
         self._prepare(run, plan, {}, update)
         dag = plan.both_without_update if update is None else plan.both
         assert dag is not None
         self._run(segment, "both", dag, (*plan.forward_works, *plan.backward_works), run)
-        tops = {edge: _there(run.values[edge, WHOLE]) for edge in segment.outputs}
-        run.tops = {edge: top for edge, top in tops.items() if run.flows[edge]}
-        return tops, _handed_back(run)
+        return self._tops(segment, run), _handed_back(run)
+
+    @staticmethod
+    def _tops(segment: Segment, run: DagState) -> dict[int, Tensor]:
+        """Return the outputs of the segment; the state refers to those that have a diff."""
+        tops = {edge: run.whole(edge) for edge in segment.outputs}
+        run.tops = {edge: top for edge, top in tops.items() if run.grad and run.flows[edge]}
+        return tops
 
 
 def _handed_back(run: DagState) -> dict[int, Tensor]:
@@ -165,8 +166,3 @@ def _handed_back(run: DagState) -> dict[int, Tensor]:
             diff = run.start(edge) if edge in run.tops else run.diffs.get((edge, WHOLE))
             handed_back[edge] = torch.zeros_like(leaf) if diff is None else diff
     return handed_back
-
-
-def _there(value: Tensor | None) -> Tensor:
-    assert value is not None
-    return value

@@ -1,6 +1,7 @@
-"""The estimated time of a layer on one core, from its text, by which the grain of tasks is chosen.
+"""The estimated time of a layer on one core, from its text, which decides how many tasks are worth their cost.
 
-Estimates and not measurements, so that a net is always decomposed alike and gives the same numbers. Times are seconds.
+These are estimates and not measurements, so that a net always has the same tasks and the same results. Times are
+seconds.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ def forward_seconds(node: LayerNode, shapes: Mapping[int, Shape], parameters: in
     """Return the estimated seconds of a layer's forward.
 
     Args:
-        shapes: of this rank's blobs, by edge.
-        parameters: how many the layer has.
-        share: this rank's part of the batch.
+        shapes: the shapes of this rank's blobs, by edge.
+        parameters: the number of the layer's parameters.
+        share: this rank's part of the batch, 0 to 1.
     """
     rate = FLOPS if LAYERS[node.type].multiplies else OPERATIONS
     moved = parameters + sum(count(shapes[edge]) for edge in (*node.bottoms, *node.tops))

@@ -4,11 +4,9 @@ A pass over a net is a directed acyclic graph of tasks. A task's level is the nu
 tasks of a lower level have a higher priority, tasks of one level have the same. Algorithm 4.2 gives every task whose
 inputs are complete, in order of priority, to the thread with the least work.
 
-Two things are beyond the paper, since costs are only estimates: among threads with equally little work that one is
-taken which has just made a task's inputs, and so has them in its cache; and a thread that has nothing left takes a
-task that waits for another one.
-
-Times are seconds.
+Two things are beyond the paper, since costs are only estimates. Among threads with equally little work, the task goes
+to the one that has just made its inputs, and so has them in its cache. A thread without work takes a task from another
+thread's queue. Times are seconds.
 """
 
 from __future__ import annotations
@@ -26,9 +24,9 @@ class Task:
 
     Attributes:
         name: for messages and reports.
-        cost: how long it may take, at least 0.
-        needs: the tasks that must be complete before it starts, by index; all of them come earlier in the list.
-        pinned: only the thread that asked for the pass may run it: it waits for others, or talks to other ranks.
+        cost: the estimated seconds, at least 0.
+        needs: the indices of the tasks that must be complete before it starts; all of them come earlier in the list.
+        pinned: only the thread that asked for the pass may run it: it waits for others, or calls other ranks.
     """
 
     name: str

@@ -18,7 +18,6 @@ from bpt.parallel.cgdp.cost_model import (
     serial_backward_time,
     synchronisation_time,
 )
-from bpt.parallel.cgdp.virtual_clock import SimulatedEvent, SimulatedTrace, simulate
 from tests.parallel.cgdp.made_costs import THREE, costs_and_cut, hidden
 from tests.support.paper import alexnet
 

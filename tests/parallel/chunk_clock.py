@@ -1,4 +1,4 @@
-"""A virtual clock: plays the instructions of an iteration on synthetic devices (CGDP, sections 3.1 and 3.2).
+"""A virtual clock for the cost model: plays an iteration on synthetic devices (CGDP, sections 3.1 and 3.2).
 
 Only backward and exchange take time, as in the paper's cost model; forward, update and broadcast take none.
 """
