@@ -42,7 +42,7 @@ def linked(
     serve: Callable[[RemoteWorker], object],
     work: Callable[[RemoteServer], object],
     shipments: Sequence[RecordStream] = (),
-    spools: Sequence[RecordCache] = (),
+    caches: Sequence[RecordCache] = (),
 ) -> dict[str, tuple[int, int]]:
     """A server on rank 0, and worker 7 on rank 1. Returns the bytes that the server has sent and received of what."""
 
@@ -50,7 +50,7 @@ def linked(
         comm = world.Dup()
         seen = Seen(comm)
         if world.rank:
-            work(RemoteServer(comm, 7, SIZE, KIND, [spool.append for spool in spools]))
+            work(RemoteServer(comm, 7, SIZE, KIND, [cache.append for cache in caches]))
             return {}
         link = RemoteWorker(comm, 1, 7, SIZE, KIND, shipments)
         serve(link)
@@ -150,7 +150,7 @@ def test_what_is_told_comes_before_the_submission() -> None:
     def work(server: RemoteServer) -> None:
         assert server.order() == (Order(7, 0, weights=False), None)
         for word in words:
-            server.tell(word)
+            server.report(word)
         server.submit(REPORT, numbers())
         server.order()
 
@@ -173,7 +173,7 @@ def test_hurry_while_it_trains() -> None:
     def work(server: RemoteServer) -> None:
         server.order()
         assert not server.hurried
-        server.tell(WorkerProgress(7))
+        server.report(WorkerProgress(7))
         while not server.hurried:
             pass
         assert server.hurried
@@ -227,9 +227,9 @@ def test_records_arrive_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         link.send(STOP, None)
         settle(link)
 
-    def has(spool: RecordCache, length: int, *indices: int) -> bool:
+    def has(cache: RecordCache, length: int, *indices: int) -> bool:
         items = [DatumRecord(key, value[:length]) for key, value in RECORD.items()]
-        return [spool.record(index) for index in indices] == [items[index] for index in indices]
+        return [cache.record(index) for index in indices] == [items[index] for index in indices]
 
     with RecordCache(shipments[0].header) as one, RecordCache(shipments[1].header) as two:
 
@@ -241,9 +241,9 @@ def test_records_arrive_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                 if weights is not None:
                     np.testing.assert_array_equal(weights, numbers(version + 1))
                 assert has(one, 40, 0, 1, 2, 8, 9, 10, 11) and has(two, 7, 0, 1, 2, 8, 9, 10, 11)
-                for spool in (one, two) if version < 2 else ():
+                for cache in (one, two) if version < 2 else ():
                     with pytest.raises(DataError, match="record 3 of 12 was not sent"):
-                        spool.record(3)
+                        cache.record(3)
                 server.submit(REPORT, numbers())
             assert has(one, 40, 3) and has(two, 7, 3)
             server.order()

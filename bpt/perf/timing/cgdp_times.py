@@ -23,6 +23,7 @@ from bpt.parallel.cgdp.cost_model import backward_time, computing_time, final_ov
 from bpt.parallel.cgdp.layer_costs import CalibrationResult
 from bpt.system.comm.base import Communicator
 from bpt.system.events.totals import Totals, phase_seconds
+from bpt.train.outer.node_solvers import SILENT
 from bpt.train.rules.violations import violations_in_step
 from bpt.train.runtime.runtime import Runtime, bind
 
@@ -35,8 +36,6 @@ Lengths = tuple[int, ...]
 
 
 Phases = Mapping[str, float]  # seconds of an iteration
-SILENT = logging.Logger("bpt, silent")  # a logger without a parent and with a handler that writes nothing
-SILENT.addHandler(logging.NullHandler())
 BACKWARD = ("broadcast", "backward", "pipeline", "exchange")  # the phases of the paper's T and T'
 TABLE_2 = {"broadcast": "broadcast", "forward": "forward", "backward": "backward", "exchange": "grad-acc",
            "update": "update-param"}  # fmt: skip
