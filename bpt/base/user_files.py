@@ -115,7 +115,6 @@ def read_json(path: str, kind: str, format_number: int | None = None) -> JsonVal
     """Return the content of the file at ``path``.
 
     Args:
-        path: the path of the file.
         kind: what the file should be, in a word, for messages: "profile".
         format_number: the "format" that the file must have; ``None``: it has none.
 

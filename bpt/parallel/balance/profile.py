@@ -124,9 +124,6 @@ def check(profile: Profile, now: SpeedFacts, path: str, solver: str) -> None:
     """Refuse a profile of another run. The run's division of its net, and its threads, may differ.
 
     Args:
-        profile: the profile.
-        now: the facts of this run.
-        path: the path of the profile.
         solver: the path of the solver, for the message.
 
     Raises:

@@ -87,9 +87,6 @@ def check_costs(costs: MeasuredCosts, graph: LayerGraph, path: str, solver: str)
     """Refuse costs that are not those of ``graph``.
 
     Args:
-        costs: the costs.
-        graph: the net.
-        path: the path of the costs.
         solver: the path of the solver, for the message.
 
     Raises:

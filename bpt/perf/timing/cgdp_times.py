@@ -68,7 +68,6 @@ def time_cgdp(runtime: Runtime, iterations: int) -> CgdpTimes | None:
     """Measure the costs of the model, and T for some chunk sizes, while training continues; a collective call.
 
     Args:
-        runtime: the run.
         iterations: the number of iterations that the command times, as a hint how long this may take.
 
     Returns:
@@ -123,7 +122,6 @@ def log_cgdp_times(times: CgdpTimes, original: Phases | None) -> None:
     """Log the tables.
 
     Args:
-        times: the measurements.
         original: the phases with OrigDP, if it was measured.
     """
     measured, used = times.measured, times.used
@@ -194,8 +192,6 @@ def total_table(
     """Yield a line for each of the chunks in ``rows``: T and its overhead T_O, predicted and measured; one for OrigDP.
 
     Args:
-        measured: the costs.
-        rows: the lengths of chunks, by name.
         original: the measured T' in seconds, if it was measured.
     """
     costs = measured.costs

@@ -27,7 +27,6 @@ class Monitor:
     """Records the events of a run.
 
     Args:
-        plan: the run.
         names: of the workers, such as "worker 2 (rank 3, host b)".
         hosts: of the workers.
         record: where rows go.

@@ -30,7 +30,6 @@ class RemoteWorker:
 
     Args:
         comm: a communicator that only this link uses.
-        rank: the rank of the worker.
         worker: its number.
         size, dtype: of the weights.
         shipments: the records of the data layers, to send the worker those of its samples.

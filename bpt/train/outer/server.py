@@ -44,7 +44,6 @@ class MainServer:
     """Waits for workers' submissions, and executes the schedule's instructions.
 
     Args:
-        plan: the run.
         schedule: says what to do.
         weights: the global ones.
         links: to the workers, in order of their number.

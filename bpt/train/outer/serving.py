@@ -61,7 +61,6 @@ class ServerSession:
     """The server's part of a run, built before the workers know of the run.
 
     Args:
-        plan: the run.
         resume: see Solver.
         recorded: the run to repeat.
         events: of this rank.
