@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from typing import Any, NoReturn
 
+from bpt.base.atomic import atomic_file
 from bpt.base.errors import FileError, did_you_mean
 from bpt.base.formats import HEAD, JSON, FileFormat, recognise
 from bpt.base.native_paths import native_path, windows_hint
@@ -100,14 +101,25 @@ def _missing(path: Path) -> str:
     return f"no such file{did_you_mean(path.name, names, folder=os.path.dirname(path))}"
 
 
-def read_json(path: str, kind: str) -> JsonValue:
+def write_json(content: object, path: str) -> None:
+    """Write ``content`` as JSON to the file at ``path``, completely or not at all.
+
+    Raises:
+        WriteError: it could not be written.
+    """
+    with atomic_file(path) as file:
+        file.write(f"{json.dumps(content, indent=1, allow_nan=False)}\n".encode())
+
+
+def read_json(path: str, kind: str, format_number: int | None = None) -> JsonValue:
     """Return the content of the file at ``path``.
 
     Args:
         kind: what the file should be, in a word, for messages: "profile".
+        format_number: the "format" that the file must have; ``None``: it has none.
 
     Raises:
-        FileError: it is missing, or not JSON; it says where.
+        FileError: it is missing, not JSON, or of another format; it says where.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -122,7 +134,11 @@ def read_json(path: str, kind: str) -> JsonValue:
         raise FileError(f"{path}:{error.lineno}:{error.colno}", f"is not a {kind}: {error.msg}") from None
     except RecursionError:
         raise FileError(path, f"is not a {kind}: it is nested too deep") from None
-    return JsonValue(path, kind, "", content)
+    top = JsonValue(path, kind, "", content)
+    if format_number is not None and (number := top["format"].integer(least=0)) != format_number:
+        reads = f"but this bpt reads a {kind} of format {format_number}; measure again"
+        top["format"].refuse(f"is {number}, {reads}")
+    return top
 
 
 class JsonValue:

@@ -141,7 +141,7 @@ def _search(arguments: argparse.Namespace) -> None:
     from bpt.config.plan.chosen import text_of
     from bpt.perf.forecast.forecast import forecast
     from bpt.perf.planner.auto import auto_lines, dry_lines, dry_run, planning_task
-    from bpt.perf.planner.timeline import draw_timeline
+    from bpt.perf.planner.plan_figure import draw_forecast
 
     what = planning_task(plan_of(arguments), arguments.cluster, arguments.shape)
     if arguments.dry_run:
@@ -154,7 +154,7 @@ def _search(arguments: argparse.Namespace) -> None:
         print(line)
     if arguments.figure:
         made = made if made.bars else forecast(made.plan, what.costs, what.cluster, bars=True)
-        print(f"\nWrote {draw_timeline(made, f'{what.graph.name}: {text_of(made.plan)}', arguments.figure)}")
+        print(f"\nWrote {draw_forecast(made, f'{what.graph.name}: {text_of(made.plan)}', arguments.figure)}")
 
 
 def _check(arguments: argparse.Namespace, job: Job) -> None:

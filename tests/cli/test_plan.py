@@ -84,7 +84,7 @@ def test_the_solvers_devices_tell_their_number(bpt: Bpt) -> None:
     assert "LeNetTiny on 2 devices: " in bpt(*PLAN, f"--set={named}").out
     outcome = bpt(*PLAN, f"--set={named}", "--set=parallel_param { num_stages: 3 }")
     assert (outcome.status, outcome.out) == (2, "")
-    assert "devices: c.prototxt has 2 nodes, but num_stages is 3" in outcome.error
+    assert "devices: c.prototxt: has 2 nodes, but num_stages is 3" in outcome.error
 
 
 @pytest.mark.usefixtures("inputs")

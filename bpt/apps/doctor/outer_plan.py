@@ -23,8 +23,7 @@ from bpt.system.comm.agreement import outcome_of_first
 from bpt.system.comm.cores import powers, wanted_threads
 from bpt.system.device import clock_of
 from bpt.train.outer.node_solvers import node_lines
-from bpt.train.outer.nodes import joined_power
-from bpt.train.outer.roles import SERVER, Roles
+from bpt.train.outer.roles import SERVER, Roles, combined_power
 from bpt.train.rules.violations import ignored_settings, violations_of_ranks
 
 _SHOWN = 16  # workers that have a line each
@@ -55,7 +54,7 @@ def check_outer_plan(
         return _plan(errors_of(ranks, [divided.message] * world.size), wrong=divided.error)
     roles = Roles.of(plan.parallel_param, world)
     power = _powers(ranks, device)
-    of_workers = [joined_power([power[rank] for rank in roles.ranks_of(w)]) for w in range(len(roles.workers))]
+    of_workers = [combined_power([power[rank] for rank in roles.ranks_of(w)]) for w in range(len(roles.workers))]
     training = next(iter(built.by_name.values()), None)
 
     def work_here() -> tuple[OuterWork, tuple[str, ...]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,9 +10,8 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from bpt.base.atomic import atomic_file
 from bpt.base.errors import FileError
-from bpt.base.user_files import JsonValue, read_json
+from bpt.base.user_files import JsonValue, read_json, write_json
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.fields import without
 from bpt.graph.layer_graph import LayerGraph, LayerNode
@@ -21,7 +19,7 @@ from bpt.parallel.balance.batch_shares import Static
 from bpt.parallel.balance.divided_net import Division
 from bpt.parallel.balance.speed import Estimate, SpeedFunction
 
-# Where a batch size or the place of a layer is written, beside ``batch_size``. None changes the work for a sample.
+# Fields besides ``batch_size`` that hold a batch size or the place of a layer. None changes the work of a sample.
 _IRRELEVANT = {"dummy_data_param": ("shape", "num"), "input_param": ("shape",), "parallel_param": ("stage",)}
 
 
@@ -75,7 +73,7 @@ class SpeedFacts:
     Attributes:
         network: digest of the training net's work; see work_digest.
         solver: the settings that change the work of an iteration, by name: engine, type, iter_size.
-        ranks: of each rank.
+        ranks: the facts of each rank.
     """
 
     network: str
@@ -101,9 +99,9 @@ class Profile:
     """The measured speeds of all ranks.
 
     Attributes:
-        facts: of the run that was measured.
-        speeds: of each rank.
-        batch: the samples of a batch, of all ranks together, that they were measured for.
+        facts: the facts of the measured run.
+        speeds: the speed of each rank.
+        batch: the samples of a batch of all ranks together for which they were measured.
         name: the net's name.
         bpt: the version of bpt that measured.
     """
@@ -126,8 +124,6 @@ def check(profile: Profile, now: SpeedFacts, path: str, solver: str) -> None:
     """Refuse a profile of another run. The run's division of its net, and its threads, may differ.
 
     Args:
-        now: of this run.
-        path: where the profile was read from, and
         solver: the path of the solver, for the message.
 
     Raises:
@@ -186,7 +182,7 @@ def static_from(profile: Profile, division: Division | None = None, now: SpeedFa
 
     Args:
         division: how the run divides its net; by default each rank has all of it.
-        now: of the run. Where its threads are not those that were measured, times are taken to go down as they go up.
+        now: the facts of the run. If it has other threads, times are assumed to be in inverse proportion to them.
     """
     division = division or Division(len(profile.speeds))
     ranks = profile.facts.ranks
@@ -194,7 +190,7 @@ def static_from(profile: Profile, division: Division | None = None, now: SpeedFa
         speed.function.scaled(1.0 if rank.on_gpu else rank.threads / today.threads)
         for speed, rank, today in zip(profile.speeds, ranks, (now or profile.facts).ranks, strict=True)
     ]
-    names = [name_of(sharer, [ranks[rank].host for rank in sharer]) for sharer in division.share_ranks]
+    names = [name_of(each, [ranks[rank].host for rank in each]) for each in division.share_ranks]
     return Static(division.functions(functions), names, division.group, sum(division.split))
 
 
@@ -228,9 +224,7 @@ def write_profile(profile: Profile, path: str) -> None:
     Raises:
         WriteError: it could not be written.
     """
-    text = json.dumps(_to_json(profile), indent=1, allow_nan=False) + "\n"
-    with atomic_file(path) as file:
-        file.write(text.encode())
+    write_json(_to_json(profile), path)
 
 
 def read_profile(path: str) -> Profile:
@@ -239,7 +233,7 @@ def read_profile(path: str) -> Profile:
     Raises:
         FileError: it is missing, of another format, or damaged; it says where.
     """
-    return _from_json(read_json(path, "profile"))
+    return _from_json(read_json(path, "profile", FORMAT))
 
 
 def _to_json(profile: Profile) -> dict[str, Any]:
@@ -265,9 +259,6 @@ def _point(size: int, point: Estimate) -> dict[str, Any]:
 
 
 def _from_json(top: JsonValue) -> Profile:
-    number = top["format"].integer(least=0)
-    if number != FORMAT:
-        top["format"].refuse(f"is {number}, but this bpt reads profiles of format {FORMAT}; measure again")
     ranks, speeds = [], []
     for expected, rank in enumerate(top["ranks"].entries()):
         if rank["rank"].integer(least=0) != expected:

@@ -27,6 +27,8 @@ _MBIT = 1e6 / 8  # bytes
 _MB = 1e6
 _MIB = 2**20
 _SPEEDS = ("samples_per_second", "gflops")
+_SECONDS = ("latency", "overhead", "update", "warm_up", "border", "border_overhead", "interference")
+_SAME = (*_SECONDS, "noise", "ranks", "cores")  # fields of a Node with the name and the unit of the text
 _LEAST, _MOST = 1e-9, 1e15  # samples a second
 _MOST_NODES = 10**6
 _SPREAD = 10  # standard deviation of ln speed: already from one hundred-thousandth to a hundred thousand times
@@ -94,23 +96,14 @@ class ClusterSource:
             node = Node(
                 name=param.name or f"kind{index}",
                 speed=speed,
-                noise=param.noise,
                 frequency=param.frequency if param.HasField("frequency") else None,
-                latency=param.latency,
                 bandwidth=param.bandwidth * _MBIT or WITHOUT_LIMIT,
                 changes=tuple(sorted((change.at, change.factor) for change in param.change)),
                 fails=param.fails if param.HasField("fails") else NEVER,
-                overhead=param.overhead,
-                update=param.update,
-                ranks=param.ranks,
-                cores=param.cores,
                 memory=param.memory * _MIB or WITHOUT_LIMIT,
                 capacity=param.capacity or WITHOUT_LIMIT,
-                warm_up=param.warm_up,
-                border=param.border,
-                border_overhead=param.border_overhead,
-                interference=param.interference,
                 coding=tuple((coding.codec, coding.seconds) for coding in param.coding),
+                **{name: getattr(param, name) for name in _SAME},
             )
             nodes += equal_nodes(node, param.count, param.spread, random.Random(f"{seed}/kind/{index}"))
         server = self.param.server
@@ -141,17 +134,13 @@ class ClusterSource:
             found = "neither is set" if not given else "both are set"
             message = f"a node has either samples_per_second or gflops; {found}"
             raise self._error(message, "node", index, *given[-1:])
-        if param.count < 1:
-            raise self._error(f"count is {param.count}; it must be at least 1", "node", index, "count")
-        if param.ranks < 1:
-            raise self._error(f"ranks is {param.ranks}; it must be at least 1", "node", index, "ranks")
-        if param.cores < 0:
-            raise self._error(f"cores is {param.cores}; it must be at least 0", "node", index, "cores")
+        for field, least in (("count", 1), ("ranks", 1), ("cores", 0)):
+            if (number := getattr(param, field)) < least:
+                raise self._error(f"{field} is {number}; it must be at least {least}", "node", index, field)
         if param.spread > _SPREAD:
             raise self._error(f"spread is {param.spread:g}; it must be at most {_SPREAD}", "node", index, "spread")
         positive = [*given, *(field for field in ("frequency",) if param.HasField(field))]
-        seconds = "latency", "fails", "overhead", "update", "warm_up", "border", "border_overhead", "interference"
-        for field in (*positive, "spread", "noise", "bandwidth", "memory", "capacity", *seconds):
+        for field in (*positive, "spread", "noise", "bandwidth", "memory", "capacity", "fails", *_SECONDS):
             self._check_number(("node", index, field), param, field, above_zero=field in positive)
         for number, change in enumerate(param.change):
             where: _Path = ("node", index, "change", number)

@@ -1,16 +1,14 @@
-"""Costs: what the layers of a training net take on one machine, measured, as a JSON file."""
+"""The measured costs of the layers of a training net on one machine, as a JSON file."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from bpt.base.atomic import atomic_file
 from bpt.base.errors import FileError
-from bpt.base.user_files import JsonValue, read_json
+from bpt.base.user_files import JsonValue, read_json, write_json
 from bpt.base.version import VERSION
 from bpt.graph.layer_graph import LayerGraph
 from bpt.nn.layers.base import batch_of
@@ -42,9 +40,9 @@ class MeasuredCosts:
     Attributes:
         net: its name.
         batch: samples of a pass.
-        micro_batches: in which it went through the net; times are of all of them together.
+        micro_batches: the number of its micro-batches; times are those of all of them together.
         machine: where it was measured, in words.
-        threads: that computed.
+        threads: the number of threads that computed.
         forward, backward: of the whole net in one piece, which is faster than layer by layer.
         update: of the solver's update rule for all parameters.
         layers: in order of execution.
@@ -67,9 +65,7 @@ def write_costs(costs: MeasuredCosts, path: str) -> None:
     Raises:
         WriteError: it could not be written.
     """
-    text = json.dumps(_to_json(costs), indent=1, allow_nan=False) + "\n"
-    with atomic_file(path) as file:
-        file.write(text.encode())
+    write_json(_to_json(costs), path)
 
 
 def read_costs(path: str) -> MeasuredCosts:
@@ -78,10 +74,7 @@ def read_costs(path: str) -> MeasuredCosts:
     Raises:
         FileError: it is missing, of another format, or damaged; it says where.
     """
-    top = read_json(path, "file of costs")
-    number = top["format"].integer(least=0)
-    if number != FORMAT:
-        top["format"].refuse(f"is {number}, but this bpt reads costs of format {FORMAT}; measure again")
+    top = read_json(path, "file of costs", FORMAT)
     return MeasuredCosts(
         top["net"].text(), top["batch"].integer(least=0), top["micro_batches"].integer(least=1),
         top["machine"].text(), top["threads"].integer(least=1),
@@ -94,7 +87,6 @@ def check_costs(costs: MeasuredCosts, graph: LayerGraph, path: str, solver: str)
     """Refuse costs that are not those of ``graph``.
 
     Args:
-        path: where they were read from, and
         solver: the path of the solver, for the message.
 
     Raises:

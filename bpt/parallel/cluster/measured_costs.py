@@ -68,11 +68,19 @@ def file_of(plan: RunPlan, field: str, named: str) -> str:
     """
     path = resolve_path(named, plan.path)
     if not os.path.exists(path):
-        message, where = f"no such file ({searched_places(named, plan.path)})", (*PATH, field)
-        if where not in plan.origins:  # a flag's
-            raise FileError(named, message)
-        raise PrototxtError(f"pipeline_param: {field}: {named}: {message}", plan.origin(*where))
+        raise error_of_file(plan, field, named, f"no such file ({searched_places(named, plan.path)})")
     return path
+
+
+def error_of_file(plan: RunPlan, field: str, named: str, message: str) -> PrototxtError | FileError:
+    """Return the error about the file that ``pipeline_param { <field>: "<named>" }`` names, at the field.
+
+    If a flag names the file, the solver has no such place, and the error is that of the file.
+    """
+    where = (*PATH, field)
+    if where not in plan.origins:
+        return FileError(named, message)
+    return PrototxtError(f"pipeline_param: {field}: {named}: {message}", plan.origin(*where))
 
 
 def _factor(whole: float, parts: list[float]) -> float:

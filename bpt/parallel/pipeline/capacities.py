@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bpt.base.errors import FileError, PrototxtError
-from bpt.parallel.cluster.measured_costs import PATH
+from bpt.base.errors import PrototxtError
+from bpt.parallel.cluster.measured_costs import PATH, error_of_file
 from bpt.parallel.pipeline.placement.loads import ROUNDING
 from bpt.parallel.pipeline.placement.problem import Device
 
@@ -64,6 +64,4 @@ def _check_enough(plan: RunPlan, devices: Sequence[Device]) -> None:
     if plan.parallel_param.pipeline_param.capacity:
         raise PrototxtError(f"pipeline_param: {message}", plan.origin(*FIELD))
     named = plan.parallel_param.pipeline_param.devices
-    if (*PATH, "devices") not in plan.origins:  # a flag's
-        raise FileError(named, message)
-    raise PrototxtError(f"pipeline_param: devices: {named}: {message}", plan.origin(*PATH, "devices"))
+    raise error_of_file(plan, "devices", named, message)

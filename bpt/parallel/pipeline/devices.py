@@ -1,8 +1,7 @@
-"""The devices that the stages of a pipeline run on, and the link between them, as Problem wants them.
+"""The devices of the stages of a pipeline, and the link between them, for Problem.
 
-A device is told by how many samples of the training net it trains in a second, all by itself; its speed in a Problem is
-the work of so many samples, where the unit of work is what costs count: operations, or seconds of the machine that
-measured.
+A device is described by the samples of the training net that it trains in a second, alone. Its speed in a Problem is
+the work of these samples, in the unit of the costs: operations, or seconds of the machine that measured.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from bpt.nn.layers.base import batch_of
 from bpt.parallel.balance.profile import read_profile, work_digest
 from bpt.parallel.cluster.cluster import Node
 from bpt.parallel.cluster.cluster_file import ClusterSource
-from bpt.parallel.cluster.measured_costs import PATH, by_layer, file_of, read_costs_of
+from bpt.parallel.cluster.measured_costs import by_layer, error_of_file, file_of, read_costs_of
 from bpt.parallel.pipeline.capacities import with_capacities
 from bpt.parallel.pipeline.placement.problem import Device, DeviceLink, costs_of
 
@@ -30,21 +29,20 @@ TRAINING = 3
 NOMINAL = 10e9
 """Operations a second of a device of which nothing is known."""
 NOMINAL_LINK = DeviceLink(latency=50e-6, bandwidth=1.25e9)
-"""A link of which nothing is known: 10 Gbit/s. So of equally good cuts the one that sends less is taken."""
+"""A link of which nothing is known: 10 Gbit/s. With it, the better of two equal cuts is the one that sends less."""
 
 
 def devices_of(plan: RunPlan, graph: LayerGraph, stages: int) -> tuple[tuple[Device, ...], DeviceLink]:
     """Return the devices of ``stages`` stages, in order, and the link between any two of them.
 
     They are those of the file ``pipeline_param { devices }``: a cluster (ClusterParameter in text format) or a profile
-    that ``bpt time --profile`` has written (JSON). Without such a file they are alike: as fast as the machine that
-    measured ``pipeline_param { costs }`` or, without costs, of NOMINAL speed, on NOMINAL_LINKs; nothing limits memory.
+    that ``bpt time --profile`` has written (JSON). Without such a file they are equal: as fast as the machine that
+    measured ``pipeline_param { costs }`` or, without costs, of NOMINAL speed, on NOMINAL_LINKs, with unlimited memory.
 
-    Of a cluster count name, speed (as ``bpt simulate`` draws it, if there is a spread; at the start, if there are
-    changes), memory, capacity and link. The one link that stands for all is the worst: the two largest latencies one
-    behind the other, or that of a link by pair, and the least bandwidth. Of a profile count the samples a second at the
-    batch size of the net.
-    Samples are those of whole iterations, so their work includes the update's, where it was measured.
+    A cluster gives name, speed (as ``bpt simulate`` draws it, if there is a spread; at the start, if there are
+    changes), memory, capacity and link. The single link is the worst of all: the sum of the two largest latencies, or
+    the latency of a link by pair, and the smallest bandwidth. A profile gives the samples a second at the batch size of
+    the net. Samples are those of whole iterations, so their work includes a measured update.
 
     Raises:
         PrototxtError: there is no such file; the cluster is wrong; it has more or fewer nodes than there are stages; or
@@ -77,9 +75,7 @@ def _described(plan: RunPlan, graph: LayerGraph, stages: int) -> tuple[tuple[Dev
         kind = "rank" if is_profile(path) else "node"
         counted = f"{len(devices)} {kind}{'s' * (len(devices) != 1)}"
         message = f"has {counted}, but num_stages is {stages}: a pipeline has one for each of its stages"
-        if (*PATH, "devices") in plan.origins:
-            raise PrototxtError(f"pipeline_param: devices: {named} {message}", plan.origin(*PATH, "devices"))
-        raise FileError(named, message)
+        raise error_of_file(plan, "devices", named, message)
     return devices, link
 
 
@@ -106,7 +102,7 @@ def is_profile(path: str) -> bool:
         with open(path, "rb") as file:
             return file.read(1000).lstrip()[:1] in (b"{", b"[")
     except OSError:
-        return False  # whoever reads it tells why
+        return False  # reading it reports why
 
 
 def _of_profile(path: str, graph: LayerGraph, work: float) -> tuple[tuple[Device, ...], DeviceLink]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 
-from bpt.base.errors import FileError, LayerError, PrototxtError
+from bpt.base.errors import LayerError, PrototxtError
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.optim.rules import num_moments
@@ -13,7 +13,7 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.stages import spread_over
 from bpt.graph.staging import Staging
 from bpt.parallel.balance.divisible_batches import gathering
-from bpt.parallel.cluster.measured_costs import PATH, measured_costs
+from bpt.parallel.cluster.measured_costs import PATH, error_of_file, measured_costs
 from bpt.parallel.pipeline.devices import devices_of
 from bpt.parallel.pipeline.pipeline_clock import clock_of
 from bpt.parallel.pipeline.placement.device_placement import (
@@ -86,20 +86,12 @@ def place(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> tuple[Problem,
     except InsufficientCapacityError as error:
         if param.capacity:
             raise PrototxtError(f"pipeline_param: {error}", plan.origin(*PATH, "capacity", error.stage)) from None
-        raise _of_devices(plan, error) from None
-    except InsufficientMemoryError as error:  # which only a file of devices tells of
-        raise _of_devices(plan, error) from None
-    except PrototxtError as error:  # it knows of no place
+        raise error_of_file(plan, "devices", param.devices, str(error)) from None
+    except InsufficientMemoryError as error:  # only a file of devices limits memory
+        raise error_of_file(plan, "devices", param.devices, str(error)) from None
+    except PrototxtError as error:  # it has no place
         field = "partitions" if isinstance(error, PartitionsError) else "allocator"
         raise PrototxtError(f"pipeline_param: {error}", plan.origin(*PATH, field)) from None
-
-
-def _of_devices(plan: RunPlan, error: PrototxtError) -> PrototxtError | FileError:
-    """Return ``error``, of the file of devices, at the field that names the file."""
-    named = plan.parallel_param.pipeline_param.devices
-    if (*PATH, "devices") not in plan.origins:  # a flag's
-        return FileError(named, str(error))
-    return PrototxtError(f"pipeline_param: devices: {named}: {error}", plan.origin(*PATH, "devices"))
 
 
 def manual_stages(graph: LayerGraph) -> list[int | None]:

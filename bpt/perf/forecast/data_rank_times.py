@@ -20,8 +20,6 @@ class DataRankTimes:
     """PipelineTimes with a place for each data-parallel rank; each is computed once.
 
     Args:
-        arrangement: the ranks.
-        links: what lies between them.
         faster: (ranks,) how many times as fast each computes as while all ranks of its node do.
 
     Attributes:

@@ -177,7 +177,6 @@ class ExchangeOverlap:
         """Play the exchange of a stage.
 
         Args:
-            stage: the number of the stage.
             ready: when its backward passes are over, if nothing is summed meanwhile.
             issued: what is to be summed.
             is_bound: leave out what moments that are too early could make longer; the result is a lower bound.

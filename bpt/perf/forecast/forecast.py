@@ -100,9 +100,6 @@ def forecast(plan: RunPlan, costs: NetCosts, cluster: Cluster, bars: bool = Fals
     """Return the forecast of ``plan``, in which ranks go in step, on all ranks of ``cluster``.
 
     Args:
-        plan: the plan.
-        costs: the costs of its net.
-        cluster: the nodes.
         bars: whether to keep a timeline.
 
     Raises:

@@ -48,7 +48,6 @@ def lower_bound(pipeline: Pipeline, rule: int, times: DataRankTimes) -> Earliest
     Args:
         pipeline: the stages. One stage without micro-batches counts as GPIPE.
         rule: a value of the schema's ``PipelineParameter``.
-        times: seconds of segments and messages.
     """
     flushes = rule == _GPIPE  # a stage begins no pass before it has ended the one before
     pass_bound = _PassBound(pipeline, pipeline.micro_batches if flushes else pipeline.micros, flushes, times)
@@ -65,10 +64,7 @@ class _PassBound:
     """The earliest times of a pass, or of all passes if stages do not wait for the end of one.
 
     Args:
-        pipeline: the stages.
-        micros: the number of micro-batches.
         flushes: whether stages wait for the end of a pass.
-        times: seconds of segments and messages.
     """
 
     def __init__(self, pipeline: Pipeline, micros: int, flushes: bool, times: DataRankTimes) -> None:
@@ -111,8 +107,6 @@ class _PassDirection:
     """One direction of a pass: the segments in the order in which micro-batches go through them.
 
     Args:
-        pipeline: the stages.
-        micros: the number of micro-batches.
         seconds: of each segment, for one micro-batch, or for all if it gathers them.
         reads: what segments wait for.
 

@@ -39,12 +39,7 @@ class _Layer(NamedTuple):
 
 
 def peak_memory(arrangement: Arrangement, played: Sequence[PlayedStage]) -> Floats:
-    """Return (ranks,) the bytes of each rank at the peak.
-
-    Args:
-        arrangement: the ranks.
-        played: the work of each stage.
-    """
+    """Return (ranks,) the bytes of each rank at the peak."""
     a, found = arrangement, np.zeros(arrangement.size)
     for stage, each in enumerate(played):
         layers, data_ranks = list(_layers(a, stage)), a.data_ranks[stage]

@@ -147,7 +147,6 @@ class Group:
 
         Args:
             exchange: a value of the schema.
-            nbytes: bytes on each rank.
             messages: the number of messages in which they travel.
             coded: bytes that replace them between hosts; ``None``: there is no codec.
             everywhere: whether the codec is used on hosts, too.

@@ -65,10 +65,6 @@ def search(
     """Return the ``top`` plans whose iterations take least time on all ranks of ``cluster``.
 
     Args:
-        plan: the plan of the text.
-        costs: the costs of its training net.
-        cluster: the nodes.
-        top: the number of plans.
         tests: the graphs of the test nets.
 
     Raises:

@@ -50,7 +50,6 @@ def planning_task(plan: RunPlan, cluster: str, shape: Shape = ()) -> PlanningTas
     """Return the task for a plan and a cluster.
 
     Args:
-        plan: the plan of the solver.
         cluster: a file, or a number of equal ranks; empty: as many as the solver's own plan needs.
         shape: the shape of a sample, with which the data set is not opened.
 

@@ -1,13 +1,17 @@
-"""The figure of ``bpt plan``: layers by stage, what each device does in an iteration, and GABRA's convergence."""
+"""The figures of ``bpt plan``: layers by stage, the work of each device in an iteration, GABRA's convergence.
+
+With ``--dry-run`` the figure shows the work of each rank.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bpt.parallel.pipeline.simulation.trace import COMPUTE
-from bpt.perf.planner.plan_report import PlacementPlan, milliseconds
+from bpt.perf.forecast.forecast import Forecast, ForecastBar
+from bpt.perf.planner.plan_report import PlacementForecast, PlacementPlan, milliseconds
 from bpt.train.outer.report.style import BLUE, COLOURS, GREY, SMALL, new_figure, save, whole_ticks
 
 if TYPE_CHECKING:
@@ -18,6 +22,8 @@ NAMED = 32  # layers up to which all names are shown; of more layers, the first 
 LONGEST = 20  # letters of a name
 LABELLED = 160  # forward and backward passes whose numbers are shown
 UPDATE = "#666666"
+RANKS = 32  # ranks that a forecast's figure shows
+SHADES = {"F": 0.45, "B": 0.95, "U": 1.0, "X": 0.8, "C": 0.8}  # by the letter of an instruction
 
 
 class FigureBar(NamedTuple):
@@ -78,23 +84,50 @@ def draw_timeline(axes: Axes, plan: PlacementPlan) -> None:
     """Draw a row for each stage: forward passes light, backward passes full, with the numbers of micro-batches."""
     passes = list(bars(plan))
     for bar in passes:
-        shade = {"F": 0.45, "B": 0.95, "U": 1.0}[bar.kind]
-        shown = UPDATE if bar.kind == "U" else colour(bar.stage)
         span = bar.end - bar.start
-        axes.barh(
-            bar.stage, span * 1e3, 0.8, bar.start * 1e3, color=shown, alpha=shade, edgecolor="white", linewidth=0.5
-        )  # fmt: skip
+        _draw_bar(axes, bar, bar.stage, 0.8, UPDATE if bar.kind == "U" else colour(bar.stage), bar.kind)
         if bar.micro and len(passes) <= LABELLED and span > 0.012 * plan.chosen.trace.time:
             middle = (bar.start + bar.end) / 2 * 1e3
             text = "black" if bar.kind == "F" else "white"
             axes.text(middle, bar.stage, bar.micro, ha="center", va="center", fontsize=6, color=text)
-    depth = len(plan.problem.devices)
-    axes.set_yticks(range(depth), [device.name for device in plan.problem.devices], parse_math=False)
-    axes.set_ylim(depth - 0.45, -0.55)
-    axes.set_xlim(0, max(plan.chosen.trace.time, 1e-12) * 1e3)
-    axes.set_xlabel("time (ms); forward light, backward full, by micro-batch")
-    axes.set_title(f"iteration {milliseconds(plan.chosen.seconds)} ms, bubble {plan.chosen.bubble:.1%}")
+    names = [device.name for device in plan.problem.devices]
+    _label_timeline(axes, names, plan.chosen, plan.chosen.trace.time, "forward light, backward full, by micro-batch")
     axes.set_facecolor("#F4F4F4")
+
+
+def draw_forecast(forecast: Forecast, title: str, path: str) -> Path:
+    """Write the work of the first ranks as PNG or SVG: forward light, backward full, exchange below.
+
+    Raises:
+        UserError: there is no matplotlib.
+        WriteError: the file could not be written.
+    """
+    ranks = min(len(forecast.computing), RANKS)
+    figure, [axes] = new_figure(title, height=1.6 + 0.3 * ranks)
+    for bar in (bar for bar in forecast.bars if bar.rank < ranks and bar.end > bar.start):
+        letter = bar.label[0]
+        if bar.stream == COMPUTE:
+            _draw_bar(axes, bar, bar.rank - 0.12, 0.5, BLUE if letter != "U" else GREY, letter)
+        else:
+            _draw_bar(axes, bar, bar.rank + 0.28, 0.22, COLOURS[1], letter)
+    names = [f"rank {rank}" for rank in range(ranks)]
+    _label_timeline(axes, names, forecast, forecast.seconds, "forward light, backward full, below the exchange")
+    return save(figure, path)
+
+
+def _draw_bar(axes: Axes, bar: FigureBar | ForecastBar, row: float, height: float, colour: str, letter: str) -> None:
+    width, start = (bar.end - bar.start) * 1e3, bar.start * 1e3
+    axes.barh(row, width, height, start, color=colour, alpha=SHADES[letter], edgecolor="white", linewidth=0.5)
+
+
+def _label_timeline(
+    axes: Axes, names: Sequence[str], forecast: Forecast | PlacementForecast, seconds: float, legend: str
+) -> None:
+    axes.set_yticks(range(len(names)), names, parse_math=False)
+    axes.set_ylim(len(names) - 0.45, -0.55)
+    axes.set_xlim(0, max(seconds, 1e-12) * 1e3)
+    axes.set_xlabel(f"time (ms); {legend}")
+    axes.set_title(f"iteration {milliseconds(forecast.seconds)} ms, bubble {forecast.bubble:.1%}")
 
 
 def draw_convergence(axes: Axes, plan: PlacementPlan) -> None:

@@ -36,7 +36,6 @@ def plan_solver(run: RunPlan, shape: Shape = ()) -> PlacementPlan:
     """Place the training net on ``num_stages`` devices as ``pipeline_param`` says, and forecast an iteration.
 
     Args:
-        run: the plan of the solver.
         shape: the shape of a sample, with which the data set is not opened; empty: that of the data.
 
     Raises:

@@ -132,7 +132,6 @@ def forecast_placement(clock: Clock, starts: Sequence[int], stages: Sequence[int
     """Return the forecast of a placement.
 
     Args:
-        clock: plays an iteration.
         starts: the first layer of each partition.
         stages: the stage of each partition.
 

@@ -86,8 +86,6 @@ def simulate_solver(
     """Simulate the solver's run on the cluster of the file at ``cluster_path``, once for each strategy.
 
     Args:
-        plan: the plan of the solver.
-        cluster_path: the cluster's file.
         strategies: the strategies; none: the one of the solver.
         samples, shape: as of ``workload_of``.
 

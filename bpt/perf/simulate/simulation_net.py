@@ -57,7 +57,6 @@ def workload_of(run: RunPlan, samples: int = 0, shape: Shape = ()) -> NetWorkloa
     """Return the workload of the training net.
 
     Args:
-        run: the plan of the solver.
         samples: N; 0: as many as its data layer reads.
         shape: the shape of a sample, with which the data set is not opened; empty: that of the data.
 

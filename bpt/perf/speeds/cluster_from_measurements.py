@@ -72,8 +72,6 @@ def cluster_of(
 
     Args:
         hosts: the host of each rank.
-        ranks: the measurements of each rank.
-        links: the measured links.
         on_gpu: whether messages travel beside computing, whatever the cores.
     """
     nodes, first = [], 0

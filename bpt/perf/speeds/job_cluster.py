@@ -110,7 +110,6 @@ class _Summing:
     """Sums over all ranks after iterations, and during some, by a thread as in training.
 
     Args:
-        world: all ranks.
         nbytes: the bytes of the long ones.
 
     Attributes:
@@ -205,10 +204,7 @@ def _border(work: StepBenchmark, whole: float, summing: _Summing, world: Communi
     A short sum begins behind each segment, since sending takes cores from computing, however few bytes are sent.
 
     Args:
-        work: the iteration.
         whole: its seconds in one segment.
-        summing: the sums.
-        world: all ranks.
     """
     segments = work.cut(SEGMENTS)
     if segments == 1:

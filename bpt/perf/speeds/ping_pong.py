@@ -61,7 +61,6 @@ def measure(world: Communicator, hosts: Sequence[str], seconds: float = SECONDS)
     """Measure the links for about ``seconds``; a collective call.
 
     Args:
-        world: the ranks.
         hosts: the host of each rank.
         seconds: for all links together.
     """

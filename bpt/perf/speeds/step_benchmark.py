@@ -41,8 +41,6 @@ class StepBenchmark:
 
     Args:
         graph: the training net.
-        plan: the run.
-        device: where to compute.
         ranks: the number of ranks that will share a batch.
         on_device: the number of processes that share the memory of ``device``.
         agree: a collective call that returns the largest of all ranks' seconds, by which they choose their memory

@@ -86,11 +86,8 @@ def measure_speed(
     training. A size that may not fit into memory is never tried.
 
     Args:
-        work: the work of this rank.
         engine: the solver's memory layout; AUTO is settled as in training, by the slowest rank.
         batch: samples of all ranks together.
-        comm: the ranks.
-        limits: when a size is measured well enough.
         division: how the ranks divide the net and the batch; by default all share the batch.
     """
     survey = _Survey(work, engine, batch, comm, limits or SurveyLimits(), division or Division(comm.size))
@@ -235,7 +232,6 @@ class _Runs:
     """Runs of equally many iterations, and their means.
 
     Args:
-        work: the work of an iteration.
         seconds: the seconds of the first run at least.
     """
 

@@ -47,12 +47,7 @@ def time_model(
     """Time the network text at ``path``, in the memory layout that training would choose.
 
     Args:
-        path: the net's text.
-        phase, level, stages: the net's state.
-        device: where to compute.
-        iterations: the number of timed passes.
         roofline: compare the layers with this machine's roofs, too, and draw that to this file; empty: draw nothing.
-        precision: the name of the precision.
     """
     LOG.info("%s", use_line(device))
     net = net_in(precision, build_graph_of(file_plan(path, pb.Phase.Value(phase), level, stages)), device)

@@ -23,6 +23,7 @@ from bpt.parallel.cgdp.cost_model import backward_time, computing_time, final_ov
 from bpt.parallel.cgdp.layer_costs import CalibrationResult
 from bpt.system.comm.base import Communicator
 from bpt.system.events.totals import Totals, phase_seconds
+from bpt.train.outer.node_solvers import SILENT
 from bpt.train.rules.violations import violations_in_step
 from bpt.train.runtime.binding import bind
 from bpt.train.runtime.options import TrainOptions
@@ -37,8 +38,6 @@ Lengths = tuple[int, ...]
 
 
 Phases = Mapping[str, float]  # seconds of an iteration
-SILENT = logging.Logger("bpt, silent")  # a logger without a parent and with a handler that writes nothing
-SILENT.addHandler(logging.NullHandler())
 BACKWARD = ("broadcast", "backward", "pipeline", "exchange")  # the phases of the paper's T and T'
 TABLE_2 = {"broadcast": "broadcast", "forward": "forward", "backward": "backward", "exchange": "grad-acc",
            "update": "update-param"}  # fmt: skip
@@ -71,7 +70,6 @@ def time_cgdp(runtime: Runtime, iterations: int) -> CgdpTimes | None:
     """Measure the costs of the model, and T for some chunk sizes, while training continues; a collective call.
 
     Args:
-        runtime: the run.
         iterations: the number of iterations that the command times, as a hint how long this may take.
 
     Returns:
@@ -126,7 +124,6 @@ def log_cgdp_times(times: CgdpTimes, original: Phases | None) -> None:
     """Log the tables.
 
     Args:
-        times: the measurements.
         original: the phases with OrigDP, if it was measured.
     """
     measured, used = times.measured, times.used
@@ -197,8 +194,6 @@ def total_table(
     """Yield a line for each of the chunks in ``rows``: T and its overhead T_O, predicted and measured; one for OrigDP.
 
     Args:
-        measured: the costs.
-        rows: the lengths of chunks, by name.
         original: the measured T' in seconds, if it was measured.
     """
     costs = measured.costs

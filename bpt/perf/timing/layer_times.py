@@ -102,7 +102,6 @@ def time_layers(operator: Operator, iterations: int) -> list[LayerTimes]:
 
     Args:
         operator: an operator with one segment a layer.
-        iterations: the number of passes.
     """
     nodes = operator.net.graph.nodes
     assert len(operator.segments) == len(nodes)
@@ -124,7 +123,6 @@ def time_passes(
 
     Args:
         operator: an operator with the net as one segment.
-        iterations: the number of passes.
         update: the solver's update after backward, which must clear the gradients.
         each: called after each pass with its number, from 1, and its seconds, outside of the timed part.
     """

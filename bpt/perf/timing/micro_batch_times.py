@@ -32,7 +32,6 @@ def time_parts(operator: Operator, iterations: int, update: Callable[[], object]
 
     Args:
         operator: a single stage with all layers, cut into the segments to time.
-        iterations: the number of batches.
         update: the solver's update after backward, which must clear the gradients.
     """
     steps = one_stage(operator)

@@ -144,10 +144,6 @@ def traffic_table(
     """Yield a line for each instruction and method that sent something: layers, calls, bytes, time.
 
     Args:
-        graph: the net.
-        segments: its segments.
-        ranks: the times of all ranks.
-        iterations: the number of iterations.
         packed: the elements of each parameter in a message, by message; each has a line with its part of the message.
         crossing: the blobs that travel between the stages of a pipeline.
     """

@@ -21,10 +21,6 @@ def roofline_lines(
     """Yield all lines.
 
     Args:
-        points: the layers, those farthest above the roof first.
-        peaks: the roofs.
-        passes: the times of the whole net.
-        precision: the name of the precision.
         unit: the name of what computes, such as "2 threads".
         left_out: the names of layers without bottoms.
     """

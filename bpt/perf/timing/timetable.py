@@ -33,9 +33,6 @@ def table(
     """Yield a line a layer: median ± spread of its times, parameters, work and speed; then the whole net.
 
     Args:
-        graph: the net.
-        layers: the times of its layers.
-        passes: the times of the whole net.
         readers: the names of layers that read a data set.
     """
     yield f"Median ± half the distance of the quartiles, over {len(passes.iteration.samples)} passes:"

@@ -13,11 +13,7 @@ from bpt.perf.trace.recorder import KINDS, TraceSpan
 
 
 class ChromeTrace:
-    """A trace that is written line by line.
-
-    Args:
-        file: the open file.
-    """
+    """A trace that is written line by line."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

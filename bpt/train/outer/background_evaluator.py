@@ -64,7 +64,7 @@ class BackgroundEvaluator:
         self._tests_waiting = 0
         self._way_is_free = threading.Event()
         self._stands_until = 0.0
-        self.make_way(False)
+        self.yield_cores(False)
         for built in solver.runtime.nets.tests if apart else ():
             for layer in built.operator.net.layers:
                 layer.register_forward_pre_hook(self._give_way)
@@ -88,7 +88,7 @@ class BackgroundEvaluator:
         """Write a snapshot of ``moment``, soon."""
         self._do(lambda: self._snapshot(moment))
 
-    def make_way(self, now: bool) -> None:
+    def yield_cores(self, now: bool) -> None:
         """Pause a test before its next layer, or resume it.
 
         What the server's host may use of the processor goes to messages then: workers wait for these, and on a host
@@ -114,7 +114,7 @@ class BackgroundEvaluator:
         Raises:
             WriteError: a snapshot could not be written.
         """
-        self.make_way(False)
+        self.yield_cores(False)
         if self._thread:
             self._queue.put(None)
             self._thread.join()

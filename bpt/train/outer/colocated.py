@@ -78,8 +78,8 @@ class Colocated:
 
     # The worker's end
 
-    def tell(self, word: WorkerProgress | Settled) -> None:
-        """Tell the server how far the pass is, or how the worker computes."""
+    def report(self, word: WorkerProgress | Settled) -> None:
+        """Report the progress of a pass, or the choice of how to compute."""
         self._events.put(word)
 
     def submit(self, report: SubmissionReport, weights: Buffer) -> None:

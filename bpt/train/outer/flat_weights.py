@@ -41,7 +41,7 @@ class FlatWeights:
         self.trained = sum(size for kept, _, size in self.places if not kept)
         self.dtype = array_type(net.context.precision.master)
 
-    def nothing(self) -> Buffer:
+    def zeros(self) -> Buffer:
         """Return a new buffer of zeros."""
         return np.zeros(self.size, self.dtype)
 

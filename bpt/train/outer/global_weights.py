@@ -43,7 +43,7 @@ class GlobalWeights:
         assert weights is not None, "it goes to parameter servers, which are elsewhere"
         self._submitted[worker] = weights
 
-    def take(self, worker: int) -> Buffer:
+    def pop_submission(self, worker: int) -> Buffer:
         """Return and remove what a worker has submitted."""
         return self._submitted.pop(worker)
 
@@ -55,7 +55,7 @@ class GlobalWeights:
     def merge(self, instruction: Merge) -> None:
         """Apply Eq. 10: W^(i) = W^(i-1) + γ Q (W_j - W^(k))."""
         update = instruction.update
-        local, base = self.take(update.worker), self._bases[update.worker]
+        local, base = self.pop_submission(update.worker), self._bases[update.worker]
         if not update.factor:
             return
         if update.replaces and base is self.newest:
@@ -79,7 +79,7 @@ class GlobalWeights:
 
     def average(self, instruction: AverageSubmitted) -> None:
         """Apply Eq. 7: W^(i) = Σ_j W_j Q_j / Σ Q."""
-        parts = [self.take(worker) for worker in instruction.workers]
+        parts = [self.pop_submission(worker) for worker in instruction.workers]
         terms = [(part, factor) for part, factor in zip(parts, instruction.factors, strict=True) if factor]
         (mean, first), *others = terms
         rest = slice(self._trained, None)

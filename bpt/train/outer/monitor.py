@@ -27,7 +27,6 @@ class Monitor:
     """Records the events of a run.
 
     Args:
-        plan: the run.
         names: of the workers, such as "worker 2 (rank 3, host b)".
         hosts: of the workers.
         record: where rows go.
@@ -108,7 +107,7 @@ class Monitor:
         self.record.allocation.append(row)
         LOG.info("Batch %d: %s gets %d samples, has %d", order.batch, self._names[worker], more, row.total)
 
-    def gone(self, worker: int, taken_over: bool) -> None:
+    def record_lost(self, worker: int, taken_over: bool) -> None:
         """Record the loss of a worker; ``taken_over``: others get its samples."""
         self._lost[worker] = self.seconds
         LOG.warning(
@@ -142,7 +141,7 @@ class Monitor:
         """The mean of the workers' newest losses; NaN if there is none yet."""
         return sum(self._losses.values()) / len(self._losses) if self._losses else math.nan
 
-    def told(self, worker: int, loss: float) -> None:
+    def record_loss(self, worker: int, loss: float) -> None:
         """Record a worker's loss."""
         self._losses[worker] = loss
 

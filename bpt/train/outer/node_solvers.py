@@ -30,8 +30,8 @@ from bpt.train.runtime.runtime import Runtime
 from bpt.train.solver.solver import Solver
 
 LOG = logging.getLogger("bpt")
-UNHEARD = logging.Logger("bpt, unheard")  # below no other logger, and without a handler
-UNHEARD.addHandler(logging.NullHandler())
+SILENT = logging.Logger("bpt, silent")  # it has no parent, and its handler writes nothing
+SILENT.addHandler(logging.NullHandler())
 
 
 def server_solver(
@@ -57,7 +57,7 @@ def worker_runtime(
     number: int,
     assignment: Assignment,
     device: torch.device,
-    spools: Mapping[str, RecordCache] = MappingProxyType({}),
+    caches: Mapping[str, RecordCache] = MappingProxyType({}),
     quiet: bool = False,
     ranks: Communicator | None = None,
 ) -> Runtime:
@@ -65,7 +65,7 @@ def worker_runtime(
 
     Args:
         number: of the worker.
-        spools: of the data layers whose records the server sends, by name.
+        caches: of the data layers whose records the server sends, by name.
         quiet: do not log what is bound: the server of the same process has told all.
         ranks: of the worker, which go in step; by default this one is alone.
     """
@@ -74,9 +74,9 @@ def worker_runtime(
         engine, inner = assignment.engines[number]
         own = replace(own, engine=engine)
         own = own.with_parallel(inner_param=replace(own.parallel_param.inner_param, engine=inner))
-    if spools:
-        own = _redirected(own, spools)
-    return bind(own, None, ranks, TrainOptions(device, log=UNHEARD if quiet else LOG))
+    if caches:
+        own = _redirected(own, caches)
+    return bind(own, None, ranks, TrainOptions(device, log=SILENT if quiet else LOG))
 
 
 def node_lines(plan: RunPlan, graph: LayerGraph) -> Iterator[str]:
@@ -94,11 +94,11 @@ def node_lines(plan: RunPlan, graph: LayerGraph) -> Iterator[str]:
         yield from described(staging)
 
 
-def _redirected(plan: RunPlan, spools: Mapping[str, RecordCache]) -> RunPlan:
-    """Return the plan whose training net's data layers read from ``spools``."""
+def _redirected(plan: RunPlan, caches: Mapping[str, RecordCache]) -> RunPlan:
+    """Return the plan whose training net's data layers read from ``caches``."""
     net = pb.NetParameter()
     net.CopyFrom(plan.train.source.param)
     for spec in filter_layers(layer_specs(net, plan.train.source.origins), plan.train.state):
-        if spec.name in spools:
-            spools[spec.name].redirect(spec.param)
+        if spec.name in caches:
+            caches[spec.name].redirect(spec.param)
     return replace(plan, nets=NetFields(train_net_param=net, train_state=plan.nets.train_state))

@@ -15,11 +15,7 @@ from bpt.system.events.event import Activity
 
 
 class Outbox:
-    """Messages to other ranks that are under way; their buffers are kept until they have been sent.
-
-    Args:
-        comm: the ranks.
-    """
+    """Messages to other ranks that are under way; their buffers are kept until they have been sent."""
 
     def __init__(self, comm: Communicator) -> None:
         self._comm = comm
@@ -61,7 +57,6 @@ class RecordSender:
 
     Args:
         outbox: sends the pieces.
-        rank: the rank of the worker.
         streams: the records of each data layer.
         tags: the tags of sizes, tables and contents.
     """

@@ -22,11 +22,10 @@ from bpt.system.device import clock_of
 from bpt.train.outer.assignment import Assignment
 from bpt.train.outer.coded_submissions import codings
 from bpt.train.outer.node_solvers import worker_runtime
-from bpt.train.outer.nodes import NodeFacts
 from bpt.train.outer.parameter_server import ParameterServer, parts_of
 from bpt.train.outer.remote import RemoteServer
 from bpt.train.outer.replay_log import read_log
-from bpt.train.outer.roles import SERVER, Roles
+from bpt.train.outer.roles import SERVER, NodeFacts, Roles
 from bpt.train.outer.serving import ServerSession
 from bpt.train.outer.trainer import Trainer
 from bpt.train.outer.worker import Signals, Worker
@@ -80,13 +79,13 @@ def train(
     if not assignment.iterations:
         return RunOutcome(assignment.first, terminated=False)
     ranks = _ranks_of_worker(roles, world)
-    with _watched(plan, world), ExitStack() as stack:
-        spools: dict[str, RecordCache] = {}
+    with _recording_flight(plan, world), ExitStack() as stack:
+        caches: dict[str, RecordCache] = {}
         if not roles.serves:
-            spools = {name: stack.enter_context(RecordCache(header)) for name, header in assignment.headers.items()}
+            caches = {name: stack.enter_context(RecordCache(header)) for name, header in assignment.headers.items()}
         runtime = None
         if roles.worker is not None:
-            runtime = worker_runtime(plan, roles.worker, assignment, device, spools, roles.serves, ranks)
+            runtime = worker_runtime(plan, roles.worker, assignment, device, caches, roles.serves, ranks)
         built = runtime or (serving and serving.solver)
         data = ranks.bcast(data_facts({"the training net": built.net}) if built else None)  # the leader has all layers
         check_same(world, facts_of(plan, built.net.graph) | data if built else None)
@@ -104,27 +103,27 @@ def train(
             return held.run()
         if serving:
             parts = [[nodes[rank] for rank in roles.ranks_of(worker)] for worker in range(len(roles.workers))]
-            joined = [NodeFacts.joined(each) for each in parts]
+            joined = [NodeFacts.combined(each) for each in parts]
             own = _trainer(runtime, assignment, roles, ranks) if runtime else None
             return serving.run(joined, comm, runtime, own, signals, hosts, coded)
         assert runtime and roles.worker is not None
         stack.enter_context(runtime)
         if signals:
             stack.enter_context(signals)
-        trainer = _trainer(runtime, assignment, roles, ranks, signals, tuple(spools.values()))
+        trainer = _trainer(runtime, assignment, roles, ranks, signals, tuple(caches.values()))
         asked: Signals | None = signals
-        keep: list[Callable[[RecordChunk], object]] = [spool.append for spool in spools.values()]
+        keep: list[Callable[[RecordChunk], object]] = [cache.append for cache in caches.values()]
         if isinstance(trainer, WorkerRanks):
             if not roles.leads:
                 return trainer.follow()
             asked = trainer
-            keep = [partial(trainer.keep, layer) for layer in range(len(spools))]
+            keep = [partial(trainer.store, layer) for layer in range(len(caches))]
         link = RemoteServer(comm, roles.worker, trainer.size, trainer.dtype, keep, roles.holders, coded)
         return Worker(roles.worker, trainer, link, assignment, asked).run()
 
 
 @contextmanager
-def _watched(plan: RunPlan, world: Communicator) -> Iterator[None]:
+def _recording_flight(plan: RunPlan, world: Communicator) -> Iterator[None]:
     """Watch for ranks that stand still meanwhile; a collective call.
 
     A worker that is named is killed, and the others go on without it where they outlive it.
@@ -147,12 +146,12 @@ def _trainer(
     roles: Roles,
     ranks: Communicator,
     signals: SignalActions | None = None,
-    spools: tuple[RecordCache, ...] = (),
+    caches: tuple[RecordCache, ...] = (),
 ) -> Trainer | WorkerRanks:
     """Return the net of this rank's worker; a collective call of the worker's ranks."""
     if roles.ranks == 1:
         return Trainer(runtime, assignment.gradients)
-    return WorkerRanks(runtime, assignment.gradients, ranks.Dup(), signals, spools)
+    return WorkerRanks(runtime, assignment.gradients, ranks.Dup(), signals, caches)
 
 
 def _ranks_of_worker(roles: Roles, world: Communicator) -> Communicator:

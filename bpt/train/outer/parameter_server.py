@@ -93,7 +93,7 @@ class ShardedWeightsClient:
     @property
     def newest(self) -> Buffer:
         """The newest version as flat weights."""
-        self._tell(_Kind.GIVE)
+        self._command(_Kind.GIVE)
         whole = np.empty(self._size, self._dtype)
         with self._comm.events.part_of(Activity.WITHIN):
             for part in self._parts:
@@ -102,40 +102,40 @@ class ShardedWeightsClient:
 
     def fetch(self, worker: int) -> Buffer | None:
         """Give the worker the newest version."""
-        self._tell(_Kind.FETCH, worker)
+        self._command(_Kind.FETCH, worker)
         return self.newest if self._ranks[worker] == SERVER else None
 
     def submit(self, worker: int, weights: Buffer | None) -> None:
         """Send a worker's submission to the parameter servers, unless the worker has sent it to them."""
         if weights is not None:
-            self._tell(_Kind.PUT, worker)
+            self._command(_Kind.PUT, worker)
             for part in self._parts:
                 self._comm.Send(weights[part.span].copy(), part.rank, PART)
 
     def forget(self, worker: int) -> None:
         """Tell the parameter servers to drop the data of a lost worker."""
-        self._tell(_Kind.FORGET, worker)
+        self._command(_Kind.FORGET, worker)
 
     def merge(self, instruction: Merge) -> None:
         """Let the parameter servers apply Eq. 10."""
         update = instruction.update
         numbers = update.worker, update.base, update.newest, update.gamma, update.accuracy, update.share
-        self._tell(_Kind.MERGE, *numbers)
+        self._command(_Kind.MERGE, *numbers)
 
     def average(self, instruction: AverageSubmitted) -> None:
         """Let the parameter servers apply Eq. 7."""
-        self._tell(_Kind.AVERAGE, len(instruction.workers), instruction.version)
+        self._command(_Kind.AVERAGE, len(instruction.workers), instruction.version)
         table = np.array([instruction.workers, instruction.factors], np.float64)
         for part in self._parts:
             self._comm.Send(table, part.rank, TABLE)
 
-    def take(self, worker: int) -> Buffer:
+    def pop_submission(self, worker: int) -> Buffer:
         """Fail: only ASGD takes submissions, and its weights are on rank 0."""
         raise AssertionError(worker)
 
     def reports(self) -> list[tuple[ServerPart, Buffer]]:
         """Return the report (REPORTED) of each parameter server at the end."""
-        self._tell(_Kind.END)
+        self._command(_Kind.END)
         reports = []
         for part in self._parts:
             report = np.empty(len(REPORTED))
@@ -148,7 +148,7 @@ class ShardedWeightsClient:
         for part in self._parts:
             self._comm.Send(head, part.rank, TABLE)
 
-    def _tell(self, kind: _Kind, *numbers: float) -> None:
+    def _command(self, kind: _Kind, *numbers: float) -> None:
         command = np.zeros(_LENGTH)
         command[: 1 + len(numbers)] = kind, *numbers
         with self._comm.events.part_of(Activity.CONTROL):

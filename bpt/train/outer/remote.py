@@ -30,7 +30,6 @@ class RemoteWorker:
 
     Args:
         comm: a communicator that only this link uses.
-        rank: the rank of the worker.
         worker: its number.
         size, dtype: of the weights.
         streams: the records of the data layers, to send the worker those of its samples.
@@ -106,13 +105,13 @@ class RemoteWorker:
     def hurry(self) -> None:
         """Ask the worker to submit after its iteration."""
         if self._awaited is not None or self._coming is not None:  # it has no order to stop
-            self._tell(wire.hurry_head())
+            self._notify(wire.hurry_head())
 
     def finish(self, outcome: RunOutcome) -> None:
         """Tell the worker that has stopped how the run has ended."""
-        self._tell(wire.write_head(outcome))
+        self._notify(wire.write_head(outcome))
 
-    def _tell(self, head: Buffer) -> None:
+    def _notify(self, head: Buffer) -> None:
         if not self._is_lost:
             with suppress(LostRankError):  # the next poll reports it
                 self._send(Activity.CONTROL, head, _HEAD)
@@ -223,8 +222,8 @@ class RemoteServer:
         self._outbox = Outbox(comm)
         self._hurried = False
 
-    def tell(self, word: WorkerProgress | Settled) -> None:
-        """Tell the server how far the pass is, or how the worker computes."""
+    def report(self, word: WorkerProgress | Settled) -> None:
+        """Report the progress of a pass, or the choice of how to compute."""
         self._outbox.clean()
         self._outbox.send(Activity.CONTROL, wire.write_head(word), SERVER, _HEAD)
 

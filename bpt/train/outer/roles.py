@@ -1,7 +1,8 @@
-"""Roles: which rank serves and which compute (BPT-CNN, section 3.2.2)."""
+"""Roles: which rank serves and which compute (BPT-CNN, section 3.2.2); and the facts of a computing node."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bpt.config.plan.run_plan import ParallelSpec
@@ -113,3 +114,33 @@ class Roles:
         nodes = len(self.workers)
         each = f", {'each ' * (nodes != 1)}a {self.node}" if self.ranks > 1 else ""
         return f"server on rank {SERVER}{also}; {nodes} computing node{'s' * (nodes != 1)}{each}"
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """The facts of a rank, or of all ranks of a computing node.
+
+    Attributes:
+        host: its name; those of several hosts with "+" between them.
+        frequency: μ, for the first batch; ``None``: unknown.
+        threads: the number of threads that it computes with.
+    """
+
+    host: str
+    frequency: float | None
+    threads: int
+
+    @classmethod
+    def combined(cls, ranks: Sequence[NodeFacts]) -> NodeFacts:
+        """Return the facts of a computing node of these ranks, which share its work."""
+        return cls(
+            "+".join(dict.fromkeys(rank.host for rank in ranks)),
+            combined_power([rank.frequency for rank in ranks]),
+            sum(rank.threads for rank in ranks),
+        )
+
+
+def combined_power(ranks: Sequence[float | None]) -> float | None:
+    """Return the power of a computing node of ranks with such powers; ``None`` if one is unknown."""
+    known = [power for power in ranks if power is not None]
+    return sum(known) if len(known) == len(ranks) else None

@@ -44,7 +44,6 @@ class MainServer:
     """Waits for workers' submissions, and executes the schedule's instructions.
 
     Args:
-        plan: the run.
         schedule: says what to do.
         weights: the global ones.
         links: to the workers, in order of their number.
@@ -108,7 +107,7 @@ class MainServer:
                 events = [event for event in (link.poll() for link in self._links) if event is not None]
                 for event in events:
                     self._serve(event, bar)
-                self._evaluator.make_way(not all(link.idle for link in self._links))
+                self._evaluator.yield_cores(not all(link.idle for link in self._links))
                 if self._signals:
                     self._act(self._signals.take(), self._signals.terminated)
                 self._evaluator.check()
@@ -120,7 +119,7 @@ class MainServer:
         match event:
             case WorkerProgress():
                 self._schedule.progressed(event.worker, event.samples, event.seconds)
-                self._monitor.told(event.worker, event.loss)
+                self._monitor.record_loss(event.worker, event.loss)
                 self._act(event.action, event.terminated)
             case Submission(report, weights):
                 self._weights.submit(report.worker, weights)
@@ -140,11 +139,11 @@ class MainServer:
         try:
             instructions = self._schedule.lost(worker)
         except RunError:
-            self._monitor.gone(worker, taken_over=False)
+            self._monitor.record_lost(worker, taken_over=False)
             self._snapshot()
             self._evaluator.finish()
             raise
-        self._monitor.gone(worker, any(isinstance(each, Lost) and each.taken_over for each in instructions))
+        self._monitor.record_lost(worker, any(isinstance(each, Lost) and each.taken_over for each in instructions))
         return instructions
 
     def _execute(self, instructions: Sequence[Instruction]) -> None:
@@ -163,7 +162,7 @@ class MainServer:
                     self._monitor.averaged(instruction, [self._moved(worker) for worker in workers])
                 case ApplyGradient(update, progress):
                     assert self._server_update is not None and isinstance(self._weights, GlobalWeights)
-                    gradients = self._weights.take(update.worker)
+                    gradients = self._weights.pop_submission(update.worker)
                     iteration = self._assignment.iteration(progress * self._assignment.total)
                     with self._events.during(Activity.MERGE):
                         self._weights.newest = self._server_update.apply(self._weights.newest, gradients, iteration)
@@ -178,7 +177,7 @@ class MainServer:
             if self._log:
                 self._log.add(instruction)
         if self.version != version:
-            self._see_to()
+            self._handle_version()
 
     def _moved(self, worker: int) -> int:
         return self._links[worker].sent + self._links[worker].received
@@ -190,7 +189,7 @@ class MainServer:
         self._reached = max(before, self._assignment.iteration(passes))
         return before
 
-    def _see_to(self) -> None:
+    def _handle_version(self) -> None:
         """Handle a new version: show the loss, test and write snapshots, if due."""
         before = self._advance()
         now, plan = self._reached, self._plan
@@ -225,7 +224,7 @@ class MainServer:
         self._advance()
         self._monitor.finish([link.received for link in self._links], [link.sent for link in self._links])
         if isinstance(self._schedule, Replay) and not self.stopped:
-            self._see_how_it_ended(self._schedule)
+            self._log_replay_end(self._schedule)
         if self._plan.snapshot_after_train and not (self.short and not self.version):  # never untrained weights
             self._snapshot()
         if self._plan.test_iter and not self.stopped:
@@ -233,10 +232,10 @@ class MainServer:
         self._evaluator.finish()
         self._monitor.record.tests.extend(self._evaluator.tests)
         if self.stopped:
-            self._tell_what_is_saved()
+            self._log_saved()
         LOG.info("Optimization stopped early." if self.stopped else "Optimization Done.")
 
-    def _tell_what_is_saved(self) -> None:
+    def _log_saved(self) -> None:
         if self._reached == self._snapshot_at:
             path = state_path(self._plan, self._reached)
             LOG.info("Stopped after %d iterations, all of them saved; --snapshot %s continues", self._reached, path)
@@ -245,7 +244,7 @@ class MainServer:
             lost = f"{self._reached - since} iterations since iteration {since}"
             LOG.warning("Stopped after %d iterations without a snapshot; lost: %s", self._reached, lost)
 
-    def _see_how_it_ended(self, replay: Replay) -> None:
+    def _log_replay_end(self, replay: Replay) -> None:
         """Report a replay that ends before all passes are done."""
         place = f"at iteration {self._reached} of {self._assignment.first + self._assignment.iterations}"
         self.short = replay.broken or replay.short

@@ -37,12 +37,11 @@ from bpt.train.outer.global_weights import GlobalWeights
 from bpt.train.outer.messages import write_head
 from bpt.train.outer.monitor import Monitor
 from bpt.train.outer.node_solvers import node_lines, server_solver
-from bpt.train.outer.nodes import NodeFacts
 from bpt.train.outer.parameter_server import ShardedWeightsClient, parts_of
 from bpt.train.outer.remote import RemoteWorker
 from bpt.train.outer.replay_log import RecordedRun, RunFacts, check_replay, remarks, writing
 from bpt.train.outer.report import RunRecord, ServerRow, draw, summary_lines, write_csv
-from bpt.train.outer.roles import SERVER, Roles
+from bpt.train.outer.roles import SERVER, NodeFacts, Roles
 from bpt.train.outer.server import MainServer
 from bpt.train.outer.server_update import ServerUpdate
 from bpt.train.outer.trainer import Trainer
@@ -62,7 +61,6 @@ class ServerSession:
     """The server's part of a run, built before the workers know of the run.
 
     Args:
-        plan: the run.
         resume: see Solver.
         recorded: the run to repeat.
         events: of this rank.
@@ -196,7 +194,7 @@ class ServerSession:
                 LOG.warning(
                     "%s: its frequency cannot be read; the mean of the others is taken", self._name(node, nodes)
                 )
-        self._tell_of_one_host(hosts)
+        self._warn_of_one_host(hosts)
         links, colocated = self._links(comm, coded)
         record = self._record(weights)
         threads = torch.get_num_threads()
@@ -273,7 +271,7 @@ class ServerSession:
                 links.append(RemoteWorker(comm, rank, worker, size, dtype, shipments, holders, coded))
         return links, colocated
 
-    def _tell_of_one_host(self, hosts: Sequence[str]) -> None:
+    def _warn_of_one_host(self, hosts: Sequence[str]) -> None:
         param = self._plan.parallel_param.compression_param
         if param.name and param.links == pb.CompressionParameter.BETWEEN_HOSTS and len(set(hosts)) == 1:
             LOG.warning(

@@ -29,7 +29,7 @@ class Trainer:
         self._runtime = runtime
         self._flat = FlatWeights(runtime.net)
         self._accuracy = LocalAccuracy(runtime.net)
-        self._sums = self._flat.nothing() if gradients else None
+        self._sums = self._flat.zeros() if gradients else None
         if gradients:
             runtime.updater.before_update.append(self._add)
         self.layers = dealt_layers(runtime.net)
@@ -60,7 +60,7 @@ class Trainer:
         self._runtime.warm_up()
         self._accuracy.take()
         if self._sums is not None:
-            self._sums = self._flat.nothing()
+            self._sums = self._flat.zeros()
 
     def step(self, iteration: int) -> float:
         """Train this iteration of the solver; return its loss.
@@ -96,7 +96,7 @@ class Trainer:
         """Return the weights, or the sum of the gradients since the last call, in a buffer for the caller."""
         if self._sums is None:
             return self._flat.pack()
-        sums, self._sums = self._sums, self._flat.nothing()
+        sums, self._sums = self._sums, self._flat.zeros()
         return sums
 
     def end(self, outcome: RunOutcome) -> None:

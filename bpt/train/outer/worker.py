@@ -89,7 +89,7 @@ class Worker:
         known = self._trainer.settled
         self._trainer.warm_up()
         if not known:
-            self._link.tell(Settled(self._number, *self._trainer.engines))
+            self._link.report(Settled(self._number, *self._trainer.engines))
 
     @property
     def _position(self) -> int:
@@ -108,7 +108,7 @@ class Worker:
                 beat = now
                 trained = self._position - first
                 terminated = bool(self._signals and self._signals.terminated)
-                self._link.tell(WorkerProgress(self._number, trained, now - start, losses[-1], action, terminated))
+                self._link.report(WorkerProgress(self._number, trained, now - start, losses[-1], action, terminated))
             if self._link.hurried:
                 break
         if self._assignment.after and self._assignment.weigh and losses and not self._assignment.gradients:

@@ -60,8 +60,8 @@ class ToWorker(Protocol):
 class ToServer(Protocol):
     """A worker's end of a link."""
 
-    def tell(self, word: WorkerProgress | Settled) -> None:
-        """Tell the server how far the pass is, or how the worker computes, without waiting."""
+    def report(self, word: WorkerProgress | Settled) -> None:
+        """Report the progress of a pass, or the choice of how to compute, without waiting."""
 
     def submit(self, report: SubmissionReport, weights: Buffer) -> None:
         """Submit what has been trained, without waiting; the buffer belongs to the server from now on."""

@@ -50,7 +50,7 @@ class WorkerRanks(Trainer):
         gradients: see Trainer.
         ranks: of the worker, in order; used by nobody else.
         signals: of this process.
-        spools: of the data layers whose records the server sends.
+        caches: of the data layers whose records the server sends.
 
     Attributes:
         size: of the flat weights of the whole net.
@@ -63,12 +63,12 @@ class WorkerRanks(Trainer):
         gradients: bool,
         ranks: Communicator,
         signals: SignalActions | None = None,
-        spools: Sequence[RecordCache] = (),
+        caches: Sequence[RecordCache] = (),
     ) -> None:
         super().__init__(runtime, gradients)
         self._ranks = ranks
         self._signals = signals
-        self._spools = spools
+        self._caches = caches
         parallel, net = runtime.parallel, runtime.net
         self._weights = DividedWeights(net, self._flat, parallel.grid, parallel.parts(net.graph))
         self.size = self._weights.size
@@ -85,41 +85,41 @@ class WorkerRanks(Trainer):
 
     # The leader's calls; see Trainer
 
-    def keep(self, layer: int, parcel: RecordChunk) -> None:
-        self._tell(Command.RECORDS, layer)
-        self._keep(layer, parcel)
+    def store(self, layer: int, chunk: RecordChunk) -> None:
+        self._command(Command.RECORDS, layer)
+        self._store(layer, chunk)
 
     def allocate(self, runs: Sequence[Run], begun: int) -> None:
         if runs or not self._allocated:  # nothing has to be told of an order without samples, as ASGD has many
-            self._tell(Command.ALLOCATE, begun)
+            self._command(Command.ALLOCATE, begun)
             self._allocate(runs, begun)
 
     def load(self, weights: Buffer) -> None:
-        self._tell(Command.LOAD)
+        self._command(Command.LOAD)
         super().load(self._weights.scatter(weights))
 
     def warm_up(self) -> None:
-        self._tell(Command.WARM_UP)
+        self._command(Command.WARM_UP)
         super().warm_up()
 
     def step(self, iteration: int) -> float:
-        self._tell(Command.STEP, iteration)
+        self._command(Command.STEP, iteration)
         return super().step(iteration)
 
     def examine(self, iterations: int) -> None:
-        self._tell(Command.EXAMINE, iterations)
+        self._command(Command.EXAMINE, iterations)
         super().examine(iterations)
 
     def tally(self) -> CorrectCount:
-        self._tell(Command.TALLY)
+        self._command(Command.TALLY)
         return self._tally()
 
     def trained(self) -> Buffer:
-        self._tell(Command.SUBMIT)
+        self._command(Command.SUBMIT)
         return self._weights.gather(super().trained())
 
     def end(self, outcome: RunOutcome) -> None:
-        self._tell(Command.END)
+        self._command(Command.END)
         self._ranks.bcast(outcome)
 
     # The others
@@ -127,10 +127,10 @@ class WorkerRanks(Trainer):
     def follow(self) -> RunOutcome:
         """Do what the leader does until the run has ended; return how it ended."""
         while True:
-            command, number = self._meet(np.zeros(2))
+            command, number = self._exchange_words(np.zeros(2))
             match Command(command):
                 case Command.RECORDS:
-                    self._keep(number, None)
+                    self._store(number, None)
                 case Command.ALLOCATE:
                     self._allocate((), number)
                 case Command.LOAD:
@@ -149,17 +149,17 @@ class WorkerRanks(Trainer):
                     ended: RunOutcome = self._ranks.bcast(None)
                     return ended
 
-    def _keep(self, layer: int, parcel: RecordChunk | None) -> None:
+    def _store(self, layer: int, chunk: RecordChunk | None) -> None:
         """Broadcast records to all ranks; ranks without data drop them."""
         with self._ranks.events.part_of(Activity.WITHIN):
-            sizes = np.array([len(parcel.table), len(parcel.content)] if parcel else [0, 0])
+            sizes = np.array([len(chunk.table), len(chunk.content)] if chunk else [0, 0])
             self._ranks.Bcast(sizes)
             records, length = sizes.tolist()
-            parcel = parcel or RecordChunk(np.empty((records, 3), np.int64), np.empty(length, np.uint8))
-            self._ranks.Bcast(parcel.table)
-            self._ranks.Bcast(parcel.content)
+            chunk = chunk or RecordChunk(np.empty((records, 3), np.int64), np.empty(length, np.uint8))
+            self._ranks.Bcast(chunk.table)
+            self._ranks.Bcast(chunk.content)
         if self.layers:
-            self._spools[layer].append(parcel)
+            self._caches[layer].append(chunk)
 
     def _allocate(self, runs: Sequence[Run], begun: int) -> None:
         """Give each rank with data its share of each batch of the same stream."""
@@ -174,11 +174,11 @@ class WorkerRanks(Trainer):
             self._ranks.Reduce(counts)
         return CorrectCount(int(counts[0]), int(counts[1]), own.classifies)
 
-    def _tell(self, command: Command, number: int = 0) -> None:
-        assert self._ranks.rank == 0, "the leader tells"
-        self._meet(np.array([command, number], np.float64))
+    def _command(self, command: Command, number: int = 0) -> None:
+        assert self._ranks.rank == 0, "only the leader commands"
+        self._exchange_words(np.array([command, number], np.float64))
 
-    def _meet(self, words: Buffer) -> tuple[int, ...]:
+    def _exchange_words(self, words: Buffer) -> tuple[int, ...]:
         """Return the leader's words on all ranks."""
         asked = self._signals.take() if self._signals else SignalAction.NONE
         terminated = self._signals is not None and self._signals.terminated

@@ -129,7 +129,7 @@ class AllSamples:
         self.ends.append(time.perf_counter())
         return self.ends[-1] - self.ends[0] > self._seconds
 
-    def tell(self, word: WorkerProgress | Settled) -> None:
+    def report(self, word: WorkerProgress | Settled) -> None:
         """Nobody listens."""
 
     def submit(self, report: SubmissionReport, weights: Buffer) -> None:

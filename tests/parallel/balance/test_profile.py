@@ -258,7 +258,7 @@ def test_not_a_profile(tmp_path: Path, text: str | bytes, message: str) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (changed("format", to=2), "format is 2, but this bpt reads profiles of format 1; measure again"),
+        (changed("format", to=2), "format is 2, but this bpt reads a profile of format 1; measure again"),
         (changed("format", to="x"), 'format must be a whole number of at least 0, found "x"'),
         (without("solver"), "is not a whole profile: solver is missing"),
         (without("ranks", 1, "points", 0, "seconds"), "is not a whole profile: ranks[1].points[0].seconds is missing"),

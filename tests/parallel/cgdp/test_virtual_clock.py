@@ -18,6 +18,7 @@ from bpt.parallel.cgdp.cost_model import (
     serial_backward_time,
     synchronisation_time,
 )
+from tests.parallel.cgdp.chunk_clock import SimulatedEvent, SimulatedTrace, simulate
 from tests.parallel.cgdp.made_costs import THREE, costs_and_cut, hidden
 from tests.support.paper import alexnet
 

@@ -59,7 +59,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
         ("{", "c.json:1:2: is not a file of costs: Expecting property name"),
         ("[]", "c.json: the file must be an object in braces"),
         (json.dumps({}), "c.json: is not a whole file of costs: format is missing"),
-        (json.dumps(CONTENT | {"format": 2}), "c.json: format is 2, but this bpt reads costs of format 1"),
+        (json.dumps(CONTENT | {"format": 2}), "c.json: format is 2, but this bpt reads a file of costs of format 1"),
         (json.dumps(CONTENT | {"threads": 0}), "c.json: threads must be a whole number of at least 1, found 0"),
         (json.dumps(CONTENT | {"update": -1}), "c.json: update must be a number of at least 0, found -1"),
         (json.dumps(CONTENT | {"layers": [{"layer": 3}]}), "c.json: layers[0].layer must be a text, found 3"),

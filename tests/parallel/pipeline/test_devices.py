@@ -116,8 +116,8 @@ def test_a_profile_of_another_net(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("node { gflops: 1 }", "pipeline_param: devices: d has 1 node, but num_stages is 2: a pipeline has "),
-        ("node { gflops: 1 count: 3 }", "pipeline_param: devices: d has 3 nodes, but num_stages is 2"),
+        ("node { gflops: 1 }", "pipeline_param: devices: d: has 1 node, but num_stages is 2: a pipeline has "),
+        ("node { gflops: 1 count: 3 }", "pipeline_param: devices: d: has 3 nodes, but num_stages is 2"),
         ("node { }", "{folder}/d:1:1: a node has either samples_per_second or gflops; neither is set"),
         ("node { gflops: 1 memory: -1 count: 2 }", "{folder}/d:1:18: memory is -1; it must be finite and at least 0"),
         ("{ 1", "{folder}/d:1:3: is not a profile: Expecting property name"),

@@ -83,7 +83,7 @@ def test_a_stage_with_next_to_no_work(tmp_path: Path) -> None:
     text = pipeline('allocator: MANUAL costs: "" devices: ""')
     lines = list(tables(plan_solver(two_unlike(tmp_path, text, net=net))))
     [warning] = [line for line in lines if line.startswith("Warning: ")]
-    assert re.match(r"Warning: stage 1 \(device 1\) has 0\.3% of the work and \d+\.\d% of what is held ", warning)
+    assert re.match(r"Warning: stage 1 \(device 1\) has 0\.3% of the work and \d+\.\d% of the memory", warning)
 
 
 def test_several_passes(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_it_tests_the_weights_of_the_moment(solver: Solver, apart: bool) -> None
 def test_it_makes_way_for_messages(solver: Solver) -> None:
     """It stands still between layers while it is asked to, and ends all the same: nobody has to let it go on."""
     evaluator = BackgroundEvaluator(solver, threads=1)
-    evaluator.make_way(True)
+    evaluator.yield_cores(True)
     net = solver.runtime.nets.tests[0].operator.net
     waiting, passed = threading.Event(), threading.Event()
     net.layers[0].register_forward_pre_hook(lambda *_: waiting.set(), prepend=True)

@@ -37,9 +37,9 @@ def test_orders_and_submissions() -> None:
     report, trained = SubmissionReport(0, Fraction(1), 2, 5, 0.5), np.zeros(3, np.float32)
 
     def work(server: ToServer) -> None:
-        server.tell(Settled(0, 1, 1))
+        server.report(Settled(0, 1, 1))
         seen.extend(server.order())
-        server.tell(WorkerProgress(0, 3, 0.5))
+        server.report(WorkerProgress(0, 3, 0.5))
         server.submit(report, trained)
         seen.extend(server.order())
 
@@ -63,7 +63,7 @@ def test_what_the_worker_raises_the_server_sees() -> None:
     """... behind what it has told before."""
 
     def work(server: ToServer) -> None:
-        server.tell(WorkerProgress(0, 1))
+        server.report(WorkerProgress(0, 1))
         raise DataError("record 5 is damaged")
 
     link = started(work)
@@ -81,7 +81,7 @@ def test_hurry() -> None:
     def work(server: ToServer) -> None:
         server.order()
         seen.append(server.hurried)
-        server.tell(WorkerProgress(0, 1))
+        server.report(WorkerProgress(0, 1))
         while not server.hurried:
             pass
         seen.append(server.hurried)

@@ -136,7 +136,7 @@ def test_a_mean_of_some_workers() -> None:
         weights.submit(worker, array(*local))
     weights.average(AverageSubmitted((0, 2), (0.5, 0.5), 1))
     same(weights.newest, (5, 4, 4))
-    same(weights.take(1), (4, 0, 4))
+    same(weights.pop_submission(1), (4, 0, 4))
 
 
 def test_a_worker_that_is_alone_is_not_rounded() -> None:
@@ -165,9 +165,9 @@ def test_no_version_is_written_to() -> None:
 def test_submissions_are_taken_once() -> None:
     weights = held()
     weights.submit(0, array(1, 1, 1))
-    same(weights.take(0), (1, 1, 1))
+    same(weights.pop_submission(0), (1, 1, 1))
     with pytest.raises(KeyError):
-        weights.take(0)
+        weights.pop_submission(0)
 
 
 def test_a_worker_that_is_gone_is_forgotten() -> None:
@@ -176,7 +176,7 @@ def test_a_worker_that_is_gone_is_forgotten() -> None:
     weights.forget(0)
     weights.forget(5)
     with pytest.raises(KeyError):
-        weights.take(0)
+        weights.pop_submission(0)
     weights.submit(1, array(5, 2, 10))
     weights.merge(merge(0.5, worker=1))
     same(weights.newest, (3, 2, 10))

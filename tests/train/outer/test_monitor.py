@@ -114,13 +114,13 @@ def test_a_worker_that_is_gone(lines: pytest.LogCaptureFixture) -> None:
     made, _, _ = monitor()
     made.sent(Order(1, 0, runs=((0, 5),), batch=1))
     lines.clear()
-    made.gone(1, taken_over=True)
+    made.record_lost(1, taken_over=True)
     lost, taken_over = lines.records
     assert lost.levelname == taken_over.levelname == "WARNING"
     assert "worker 1 (rank 2, host b) is gone" in lost.getMessage()
     assert "its 5 samples go to the other workers" in taken_over.getMessage()
     lines.clear()
-    made.gone(1, taken_over=False)
+    made.record_lost(1, taken_over=False)
     assert "Its 5 samples are not trained any more" in lines.records[-1].getMessage()
 
 
@@ -133,7 +133,7 @@ def test_a_layout(lines: pytest.LogCaptureFixture) -> None:
 def test_the_loss_is_the_mean_of_the_newest_of_each_worker() -> None:
     made, _, _ = monitor()
     assert math.isnan(made.loss)
-    made.told(0, 5.0)
+    made.record_loss(0, 5.0)
     assert made.loss == 5.0
     made.submitted(report(1, loss=2.0))
     assert made.loss == 3.5
@@ -147,7 +147,7 @@ def test_display(lines: pytest.LogCaptureFixture) -> None:
     made, _, _ = monitor(display=10)
     made.display(12)
     assert lines.messages == []
-    made.told(0, 2.0)
+    made.record_loss(0, 2.0)
     for iteration in (5, 9, 12, 19, 35, 39, 40):
         made.display(iteration)
     shown = [message for message in lines.messages if "loss" in message]
@@ -158,7 +158,7 @@ def test_display(lines: pytest.LogCaptureFixture) -> None:
 
 def test_no_display(lines: pytest.LogCaptureFixture) -> None:
     made, _, _ = monitor(display=0)
-    made.told(0, 2.0)
+    made.record_loss(0, 2.0)
     made.display(100)
     assert lines.messages == []
 
@@ -186,7 +186,7 @@ def test_a_lost_worker_is_not_idle() -> None:
     clock.seconds = 4.0
     made.submitted(report(1))
     clock.seconds = 6.0
-    made.gone(1, taken_over=True)
+    made.record_lost(1, taken_over=True)
     clock.seconds = 10.0
     made.finish([0, 0], [0, 0])
     assert [(row.idle_at_end_seconds, row.lost) for row in record.nodes[1:]] == [(0.0, 6.0)]

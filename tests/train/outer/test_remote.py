@@ -150,7 +150,7 @@ def test_what_is_told_comes_before_the_submission() -> None:
     def work(server: RemoteServer) -> None:
         assert server.order() == (Order(7, 0, weights=False), None)
         for word in words:
-            server.tell(word)
+            server.report(word)
         server.submit(REPORT, numbers())
         server.order()
 
@@ -173,7 +173,7 @@ def test_hurry_while_it_trains() -> None:
     def work(server: RemoteServer) -> None:
         server.order()
         assert not server.hurried
-        server.tell(WorkerProgress(7))
+        server.report(WorkerProgress(7))
         while not server.hurried:
             pass
         assert server.hurried

@@ -330,13 +330,13 @@ def test_a_worker_that_misses_a_rank_is_lost(
     commands = 0
 
     class Mortal(worker_ranks.WorkerRanks):
-        def _meet(self, words: NDArray[np.float64]) -> tuple[int, ...]:
+        def _exchange_words(self, words: NDArray[np.float64]) -> tuple[int, ...]:
             nonlocal commands
             if threading.current_thread().name == f"rank {rank}":
                 commands += 1
                 if commands == 9:
                     raise Killed
-            return super()._meet(words)
+            return super()._exchange_words(words)
 
     put(NET, "bn")
     monkeypatch.setattr("bpt.train.outer.outer_training.WorkerRanks", Mortal)

@@ -44,7 +44,6 @@ class Loads:
     A chromosome is the device of each partition, in order of the net; most methods take K of them, (K, n).
 
     Args:
-        problem: the problem, whose layers are divided.
         starts: the first layer of each partition, ascending from 0; each must be one of the problem's cuts.
 
     Attributes:
@@ -256,7 +255,6 @@ def idle_stages(problem: Problem, starts: Sequence[int], stages: Sequence[int]) 
     """Return a line for the user about each stage with less than 1 % of the work; nothing without work.
 
     Args:
-        problem: the problem.
         starts: the first layer of each partition.
         stages: the stage of each partition.
     """

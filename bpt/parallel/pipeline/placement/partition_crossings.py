@@ -19,7 +19,6 @@ class PartitionCrossings:
     """The crossings between the partitions of a problem.
 
     Args:
-        problem: the problem.
         part: the partition of each layer.
         sources: the layers without bottoms, which run on stage 0.
 

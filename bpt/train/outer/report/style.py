@@ -58,8 +58,6 @@ def check_figure(flag: str, path: str, is_optional: bool = False) -> None:
     """Check before the work that the figure that ``--flag`` names can be written to ``path``.
 
     Args:
-        flag: the name of the flag.
-        path: its value.
         is_optional: whether the command works without the figure where there is no matplotlib.
 
     Raises:
