@@ -316,6 +316,6 @@ def test_after_a_failure_nobody_waits_for_the_others() -> None:
 def test_who_goes_on_from_a_state_draws_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them are the state's; of large nets drawing takes most of the time in which a run heals."""
     state = trained(bind(plan_of()), 2)
-    monkeypatch.setattr("bpt.nn.net.fill", lambda *drawn: pytest.fail("weights were drawn"))
+    monkeypatch.setattr("bpt.nn.parameter_maker.fill", lambda *drawn: pytest.fail("weights were drawn"))
     with bind(plan_of(), state) as runtime:
         assert not list(differences(runtime.state(), state))
