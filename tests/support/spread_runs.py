@@ -19,7 +19,7 @@ from bpt.parallel.balance.rank_facts import facts
 from bpt.parallel.balance.speed import Estimate
 from bpt.system.comm.base import Communicator
 from bpt.system.device import CPU
-from bpt.train.runtime.options import TrainOptions
+from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.solver.solver import Solver
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.hdf5_files import write

@@ -24,10 +24,10 @@ from bpt.system.comm.connectivity import name_of
 from bpt.system.comm.grid import arrangement
 from bpt.train.rules.violations import violations_of_net, violations_of_ranks
 from bpt.train.runtime.binding import bind
-from bpt.train.runtime.options import TrainOptions
 from bpt.train.runtime.rank_group import RankGroup, SpareRank
 from bpt.train.runtime.recovery import PartRecord, recovered
 from bpt.train.runtime.runtime import Runtime
+from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.state.train_state import TrainState
 
 LOG = logging.getLogger("bpt")

@@ -25,10 +25,10 @@ from bpt.system.events.event import Activity
 from bpt.train.rules.test_output_rules import higher_is_better
 from bpt.train.runtime.cleanup import Closeable
 from bpt.train.runtime.healing import hosts_of, run_with_recovery, start
-from bpt.train.runtime.options import DEFAULT_OPTIONS, TrainOptions
 from bpt.train.runtime.rank_group import SpareRank
 from bpt.train.runtime.runtime import Runtime
 from bpt.train.runtime.testing import ScoresOfTest
+from bpt.train.runtime.train_options import DEFAULT_OPTIONS, TrainOptions
 from bpt.train.solver.display import DisplayInterval, display_line, output_lines
 from bpt.train.solver.milestones import Bound, Displayed, Listener, Milestone, Saved, Tested
 from bpt.train.solver.tester import Tester
