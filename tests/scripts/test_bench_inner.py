@@ -23,7 +23,7 @@ def test_both_sides_compute_the_same() -> None:
     assert inner.difference("lenet", threads=2, batch=16) < 1e-5
     library, dag = (inner.Trainer("lenet", kind, 2, 16).operator for kind in ("LIBRARY", "TASK_DAG"))
     assert isinstance(library.compute, LibraryCompute)
-    assert plan_of(dag).parallel
+    assert plan_of(dag).is_parallel
 
 
 @pytest.mark.slow

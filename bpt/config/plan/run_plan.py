@@ -352,20 +352,22 @@ class RunPlan:
 
     def standalone(self) -> RunPlan:
         """Return the plan for a single process; of ``parallel_param`` only the inner layer stays."""
-        return self._spread(ParallelSpec(inner_param=self.parallel_param.inner_param), "inner_param")
+        return self._replace_parallel(ParallelSpec(inner_param=self.parallel_param.inner_param), "inner_param")
 
     def of_node(self) -> RunPlan:
         """Return the plan for the ranks of one computing node of the outer layer, which go in step."""
         parallel = self.parallel_param
         if parallel.node_ranks == 1:
             return self.standalone()
-        kept = ["num_stages", "num_shards", "inner_param"]
-        kept += ["pipeline_param"] * (parallel.num_stages > 1) + ["fc_param"] * (parallel.num_shards > 1)
+        names = ["num_stages", "num_shards", "inner_param"]
+        names += ["pipeline_param"] * (parallel.num_stages > 1) + ["fc_param"] * (parallel.num_shards > 1)
         if parallel.node_ranks > parallel.num_stages:  # a batch is divided, and gradients are summed
-            kept += ["cgdp_param", "tree_param", "compression_param", "sync_batch_norm"]
-        fields = {name: getattr(parallel, name) for name in kept}
+            names += ["cgdp_param", "tree_param", "compression_param", "sync_batch_norm"]
+        fields = {name: getattr(parallel, name) for name in names}
         fault = replace(parallel.fault_param, on_loss=pb.FaultParameter.STOP)  # the run goes on without this node
-        return self._spread(ParallelSpec(exchange=parallel.gradient_exchange, fault_param=fault, **fields), *kept)
+        return self._replace_parallel(
+            ParallelSpec(exchange=parallel.gradient_exchange, fault_param=fault, **fields), *names
+        )
 
     def with_seed(self, seed: int) -> RunPlan:
         """Return the plan with this ``random_seed``."""
@@ -379,7 +381,7 @@ class RunPlan:
         """Return the plan with other values of fields of ``pipeline_param``."""
         return self.with_parallel(pipeline_param=replace(self.parallel_param.pipeline_param, **changes))  # type: ignore[arg-type]
 
-    def _spread(self, parallel: ParallelSpec, *kept: str) -> RunPlan:
+    def _replace_parallel(self, parallel: ParallelSpec, *kept: str) -> RunPlan:
         """Return the plan with this ``parallel_param``, of which the text sets at most the fields ``kept``."""
         ours = {way for way in self.set_fields if way[0] != "parallel_param" or (len(way) > 1 and way[1] in kept)}
         return replace(self, parallel_param=parallel, set_fields=frozenset(ours))

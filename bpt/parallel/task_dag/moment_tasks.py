@@ -99,7 +99,7 @@ class MomentTasks(BlockTasks):
         block, top = self.block, self.top
         y = run.saved.pop(("top", block.index, part))
         factor, shift = run.saved.pop(("moments", block.index, part))
-        run.values[top, part] = torch.addcmul(_spread(shift, y), y, _spread(factor, y), out=y)
+        run.values[top, part] = torch.addcmul(_per_channel(shift, y), y, _per_channel(factor, y), out=y)
         run.flows[top] = block.needs_backward and self.wants_diff(run, self.bottom)
         if run.flows[top]:
             run.saved["top", block.index, part] = y
@@ -130,9 +130,13 @@ class MomentTasks(BlockTasks):
         if diff is not None:
             y, inverse = run.saved.pop(("top", index, part)), run.saved["inverse", index]
             level, along = run.saved["sums", index].to(y.dtype)
-            error = torch.addcmul(diff, y, _spread(-along, y)).sub_(_spread(level, y)).mul_(_spread(inverse, y))
+            error = (
+                torch.addcmul(diff, y, _per_channel(-along, y))
+                .sub_(_per_channel(level, y))
+                .mul_(_per_channel(inverse, y))
+            )
         run.diffs[self.bottom, part] = error
 
 
-def _spread(factors: Tensor, like: Tensor) -> Tensor:
+def _per_channel(factors: Tensor, like: Tensor) -> Tensor:
     return factors.view(-1, *(1,) * (like.dim() - 2))

@@ -25,7 +25,7 @@ class Pool:
     def __init__(self, threads: int) -> None:
         assert threads >= 1, threads
         self.threads = threads
-        self._bells: list[queue.SimpleQueue[tuple[_Run, int] | None]] = []
+        self._wakeups: list[queue.SimpleQueue[tuple[_Run, int] | None]] = []
 
     def run(self, dag: TaskDag, works: Sequence[Work]) -> Timeline:
         """Run task i of ``dag`` by ``works[i]``, each when its inputs are complete; return when all are done.
@@ -36,38 +36,38 @@ class Pool:
             BaseException: the error of a task; of several, that of the first one in the list. No other task starts
                 then, and ``run`` waits for those that are running.
         """
-        if not self._bells:
+        if not self._wakeups:
             self._start()
-        run = _Run(dag, works, self.threads, self._bells)
+        run = _Run(dag, works, self.threads, self._wakeups)
         with torch.no_grad():
-            return run.lead()
+            return run.run_as_caller()
 
     def _start(self) -> None:
-        self._bells = [queue.SimpleQueue() for _ in range(self.threads)]
+        self._wakeups = [queue.SimpleQueue() for _ in range(self.threads)]
         owner = threading.current_thread().name
         ready = threading.Barrier(self.threads + 1)
         with library_threads_as_before():
-            for lane, bell in enumerate(self._bells):
+            for lane, wakeup in enumerate(self._wakeups):
                 # A daemon: a task that waits for ever must not keep a process alive that ends for another reason.
                 name = f"task DAG {lane} of {owner}"
-                threading.Thread(target=_serve, args=(lane, bell, ready), name=name, daemon=True).start()
+                threading.Thread(target=_serve, args=(lane, wakeup, ready), name=name, daemon=True).start()
             ready.wait()
 
     def stop(self) -> None:
         """End the threads; ``run`` would start new ones."""
-        for bell in self._bells:
-            bell.put(None)
-        self._bells = []
+        for wakeup in self._wakeups:
+            wakeup.put(None)
+        self._wakeups = []
 
 
-def _serve(lane: int, bell: queue.SimpleQueue[tuple[_Run, int] | None], ready: threading.Barrier) -> None:
+def _serve(lane: int, wakeup: queue.SimpleQueue[tuple[_Run, int] | None], ready: threading.Barrier) -> None:
     """Run the loop of a thread."""
     settle_library_threads(1)
     torch.set_grad_enabled(False)  # of this thread; a task that needs a graph says so
     ready.wait()
-    while (order := bell.get()) is not None:
+    while (order := wakeup.get()) is not None:
         run, first = order
-        run.work_off(lane, first)
+        run.run_from(lane, first)
         del order, run  # what the pass refers to is free before the next one comes
 
 
@@ -79,13 +79,13 @@ class _Run:
         dag: TaskDag,
         works: Sequence[Work],
         threads: int,
-        bells: Sequence[queue.SimpleQueue[tuple[_Run, int] | None]],
+        wakeups: Sequence[queue.SimpleQueue[tuple[_Run, int] | None]],
     ) -> None:
         assert len(works) == len(dag), (len(works), len(dag))
         self._dag = dag
         self._works = works
         self._threads = threads
-        self._bells = bells
+        self._wakeups = wakeups
         self._caller: queue.SimpleQueue[int | None] = queue.SimpleQueue()  # pinned tasks; None: all is done
         self._lock = threading.Lock()
         self._dispatcher = Dispatcher(dag, threads)
@@ -94,18 +94,18 @@ class _Run:
         self._events: list[LaneEvent] = []
         self._begin = time.perf_counter()
 
-    def lead(self) -> Timeline:
+    def run_as_caller(self) -> Timeline:
         """Run the caller's part of the pass."""
         index: int | None = None
         begun = False
         while True:
             try:
                 if index is not None:
-                    self.work_off(self._threads, index)
+                    self.run_from(self._threads, index)
                 elif not begun:
                     begun = True
                     with self._lock:
-                        self._ring()
+                        self._wake_idle()
                 index = self._caller.get()
                 if index is None:
                     break
@@ -114,12 +114,12 @@ class _Run:
                 with self._lock:
                     self._errors.append((-1, caught))
                     self._idle.add(self._threads)
-                    self._ring()
+                    self._wake_idle()
         if self._errors:
             raise min(self._errors, key=lambda error: error[0])[1]
         return Timeline(self._dag, self._threads, tuple(self._events), time.perf_counter() - self._begin)
 
-    def work_off(self, lane: int, first: int) -> None:
+    def run_from(self, lane: int, first: int) -> None:
         """Run task ``first`` and then all further tasks of ``lane``."""
         index: int | None = first
         while index is not None:
@@ -138,9 +138,9 @@ class _Run:
                 index = None if self._errors else self._dispatcher.next(lane)
                 if index is None:
                     self._idle.add(lane)
-                self._ring()
+                self._wake_idle()
 
-    def _ring(self) -> None:
+    def _wake_idle(self) -> None:
         """Wake idle lanes that have a task, or the caller if nothing is left; with the lock held."""
         if not self._errors and self._dispatcher.left:
             for lane in sorted(self._idle):
@@ -151,7 +151,7 @@ class _Run:
                 if lane == self._threads:
                     self._caller.put(index)
                 else:
-                    self._bells[lane].put((self, index))
+                    self._wakeups[lane].put((self, index))
                 self._idle.discard(lane)
         if len(self._idle) > self._threads:  # nobody runs anything, so nothing will come
             assert self._errors or not self._dispatcher.left, self._dispatcher.left

@@ -61,7 +61,7 @@ class SegmentPlan:
     blocks: tuple[TaskBlock, ...]
 
     @property
-    def parallel(self) -> bool:
+    def is_parallel(self) -> bool:
         """Whether some tasks can run at the same time."""
         work = self.forward.work
         return work > SIDE_BY_SIDE * self.forward.critical_path()[0] and len(self.forward) > 1

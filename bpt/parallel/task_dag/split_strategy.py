@@ -86,7 +86,7 @@ def choose(
         # By samples, each task would make a gradient of all weights, to be added up.
         if weights > blobs and layer.axis == 1 and not layer.transpose:
             return SplitStrategy(SplitKind.NEURONS, worth) if worth > 1 else SplitStrategy()
-    if isinstance(layer, Convolution) and samples and worth > 1 and _heavy(layer, node, shapes):
+    if isinstance(layer, Convolution) and samples and worth > 1 and _has_many_weights(layer, node, shapes):
         return SplitStrategy(SplitKind.FILTERS, worth)
     if samples >= 2 and samples / (threads * -(-samples // threads)) >= EVEN:
         strategy = SplitStrategy(kind, min(threads, samples), samples)
@@ -99,7 +99,7 @@ def choose(
     return SplitStrategy()
 
 
-def _heavy(layer: Convolution, node: LayerNode, shapes: Mapping[int, Shape]) -> bool:
+def _has_many_weights(layer: Convolution, node: LayerNode, shapes: Mapping[int, Shape]) -> bool:
     """Return whether reading all weights in every part of the samples costs more than splitting the filters."""
     if layer.group != 1 or layer.axis != 1 or len(node.bottoms) != 1:
         return False

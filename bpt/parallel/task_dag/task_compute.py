@@ -83,7 +83,7 @@ class TaskDagCompute(Compute):
         self, segment: Segment, bottoms: Mapping[int, Tensor], grad: bool
     ) -> tuple[dict[int, Tensor], SegmentState]:
         """Run ``segment`` on ``bottoms``; return its detached outputs, and what its backward needs if ``grad``."""
-        if not self.updates or not self.plan(segment).parallel:
+        if not self.updates or not self.plan(segment).is_parallel:
             return self._library.forward(segment, bottoms, grad)
         plan = self.plan(segment)
         run = self._begin(segment, plan, bottoms, grad)
@@ -135,7 +135,7 @@ class TaskDagCompute(Compute):
 
     def can_join(self, segment: Segment) -> bool:
         """Return whether ``forward_backward`` can run the segment."""
-        return self.updates and self.plan(segment).parallel and self.plan(segment).both is not None
+        return self.updates and self.plan(segment).is_parallel and self.plan(segment).both is not None
 
     def forward_backward(
         self, segment: Segment, bottoms: Mapping[int, Tensor], start: Start, update: Update | None = None

@@ -141,14 +141,14 @@ class Dispatcher:
             return None
         busiest = max(others, key=lambda other: (self._load[other], -other))
         index = heapq.heappop(self._queues[busiest])[1]
-        self._off(busiest, index)
+        self._unload(busiest, index)
         self._load[lane] += self.dag.tasks[index].cost
         self._open[lane] += 1
         return index
 
     def complete(self, lane: int, index: int) -> None:
         """Note that ``lane`` has run task ``index``; assign the tasks that waited only for it."""
-        self._off(lane, index)
+        self._unload(lane, index)
         self.left -= 1
         ready = []
         for follower in self.dag.followers[index]:
@@ -158,7 +158,7 @@ class Dispatcher:
         if ready:
             self._assign(ready, lane)
 
-    def _off(self, lane: int, index: int) -> None:
+    def _unload(self, lane: int, index: int) -> None:
         self._open[lane] -= 1
         # Exactly 0 for a lane without work, so that what rounding leaves does not decide between such lanes.
         self._load[lane] = self._load[lane] - self.dag.tasks[index].cost if self._open[lane] else 0.0

@@ -157,7 +157,7 @@ def test_ways() -> None:
     # What is too small is not split: all of this net, with the usual grain.
     operator = dag_operator(net_of(image_net(text, 16)), grain=GRAIN)
     assert set(kinds(operator).values()) == {SplitKind.WHOLE}
-    assert not plan_of(operator).parallel
+    assert not plan_of(operator).is_parallel
 
 
 def test_branches_run_side_by_side() -> None:
