@@ -10,7 +10,7 @@ WORKERS ?= auto
 # Tests start hundreds of processes, which are not to compile the same modules each; empty: Python writes bytecode.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help env demo test test-all check lint types contract bench proto combinations docs dist clean
+.PHONY: help env demo test test-all coverage check lint types contract bench proto combinations docs dist clean
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -43,6 +43,10 @@ test: env  ## run the tests, but for those marked slow
 test-all: env  ## run all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
+coverage: env  ## print how many lines of bpt/ the tests run, but for those marked slow; takes longer than the tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not slow' --cov=bpt --cov-report=
+	@echo "lines of bpt/ that the tests run: $$($(BIN)/python -m coverage report --format=total) %"
+
 check: lint types contract test  ## all that must pass before a commit
 
 lint: env  ## ruff: rules, and the formatter
@@ -74,4 +78,4 @@ dist: env  ## make wheel and sdist in dist/, and try each in a clean environment
 	PYTHON=$(PYTHON) scripts/make_dist
 
 clean:  ## remove what can be made again, but not data/ and snapshots/
-	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage
