@@ -10,6 +10,7 @@ import pytest
 
 from bpt.base.signals import SignalAction, SignalActions
 from bpt.config.proto import bpt_pb2 as pb
+from bpt.train.solver import milestones
 from bpt.train.solver.solver import Solver
 from tests.marks import slow
 from tests.solver.spread_runs import Run, Saved, assert_same_lines, remove_snapshots, set_up, train
@@ -58,13 +59,12 @@ class Noted:
     def __call__(self, solver: Solver) -> None:
         self.solvers.append(solver)
         written = self.snapshots.setdefault(solver.runtime.parallel.grid.world.rank, [])
-        write = solver.snapshot
 
-        def snapshot() -> str:
-            written.append(solver.iter)
-            return write()
+        def note(milestone: milestones.Milestone) -> None:
+            if isinstance(milestone, milestones.Saved):
+                written.append(milestone.iteration)
 
-        solver.snapshot = snapshot  # type: ignore[method-assign]
+        solver.listeners.append(note)
 
 
 def everywhere(*iterations: int) -> dict[int, list[int]]:
