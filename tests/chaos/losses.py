@@ -128,10 +128,10 @@ def injected(kills: Kills) -> Iterator[None]:
         kills.come(self._status._world, self._now.iteration, instruction.letter)
         execute(self, instruction)
 
-    def testing(self: tester.Tester, index: int, iteration: int, averaged: bool) -> Any:
-        world = self.stop.__self__.runtime.world  # type: ignore[attr-defined]
+    def testing(self: tester.Tester, index: int) -> Any:
+        world, iteration = self._runtime.world, self._runtime.iteration
         kills.come(world, iteration, "test")
-        found = test(self, index, iteration, averaged)
+        found = test(self, index)
         kills.come(world, iteration, "tested")
         return found
 

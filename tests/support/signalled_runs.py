@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bpt.base.signals import SignalAction, SignalActions
+from bpt.train.solver import milestones
 from bpt.train.solver.solver import Solver
 
 
@@ -41,13 +42,12 @@ class Noted:
     def __call__(self, solver: Solver) -> None:
         self.solvers.append(solver)
         written = self.snapshots.setdefault(solver.runtime.parallel.grid.world.rank, [])
-        write = solver.snapshot
 
-        def snapshot() -> str:
-            written.append(solver.iter)
-            return write()
+        def note(milestone: milestones.Milestone) -> None:
+            if isinstance(milestone, milestones.Saved):
+                written.append(milestone.iteration)
 
-        solver.snapshot = snapshot  # type: ignore[method-assign,assignment]
+        solver.listeners.append(note)
 
 
 UNTESTED = "test_interval: 100 test_initialization: false"

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping
 
 from torch import Tensor
 
 from bpt.base.log import number
+from bpt.config.plan.run_plan import RunPlan
 from bpt.graph.layer_graph import LayerGraph
+from bpt.system.events.event import Activity
+from bpt.train.runtime.runtime import Runtime
+from bpt.train.solver.milestones import Displayed, Listener
+
+LOG = logging.getLogger("bpt")
 
 
 class DisplayInterval:
@@ -20,14 +27,59 @@ class DisplayInterval:
     def take(self, iteration: int) -> tuple[int, float]:
         """Return iterations and seconds since the last call, and begin the next interval."""
         now = time.perf_counter()
-        lap = iteration - self._iteration, now - self._start
+        interval = iteration - self._iteration, now - self._start
         self._iteration, self._start = iteration, now
-        return lap
+        return interval
 
 
-def display_line(iteration: int, loss: float, lap: tuple[int, float], display: int) -> str:
+class TrainingDisplay:
+    """Shows iterations of training when they are due: loss, outputs, learning rate.
+
+    Args:
+        plan: says which iterations are shown.
+        runtime: the run; from now on its updater calls the display.
+        notify: called with a milestone for each iteration that is shown.
+    """
+
+    def __init__(self, plan: RunPlan, runtime: Runtime, notify: Listener) -> None:
+        self._plan = plan
+        self._runtime = runtime
+        self._notify = notify
+        self._interval = DisplayInterval(runtime.iteration)
+        runtime.updater.on_loss.append(self._show_if_due)
+
+    def begin_interval(self) -> None:
+        """Measure from now on the speed that the next shown iteration has."""
+        self._interval = DisplayInterval(self._runtime.iteration)
+
+    def is_due(self, iteration: int) -> bool:
+        """Return whether an iteration is shown."""
+        return bool(self._plan.display) and iteration % self._plan.display == 0
+
+    def debugs(self, iteration: int) -> bool:
+        """Return whether an iteration logs all its blobs."""
+        return self._plan.debug_info and self.is_due(iteration)
+
+    def _show_if_due(self, loss: float) -> None:
+        if self.is_due(self._runtime.iteration):
+            with self._runtime.events.during(Activity.DISPLAY):
+                self._show(self._runtime.iteration)
+
+    def _show(self, iteration: int) -> None:
+        runtime = self._runtime
+        outputs = runtime.nets.train.outputs.whole(runtime.passes.operator.values)
+        rate, loss = runtime.updater.rates(iteration), runtime.updater.losses.value
+        interval = self._interval.take(iteration)
+        LOG.info("%s", display_line(iteration, loss, interval, self._plan.display))
+        for line in output_lines(runtime.graph, outputs, "Train"):
+            LOG.info("%s", line)
+        LOG.info("Iteration %d, lr = %s", iteration, number(rate))
+        self._notify(Displayed(iteration, loss, outputs, rate, *interval))
+
+
+def display_line(iteration: int, loss: float, interval: tuple[int, float], display: int) -> str:
     """Return Caffe's line about a displayed iteration (one of ``display``) at the end of an interval."""
-    iterations, seconds = lap
+    iterations, seconds = interval
     speed = f"{number(iterations / seconds)} iter/s, {number(seconds)}s/{display} iters"
     return f"Iteration {iteration} ({speed}), loss = {number(loss)}"
 
