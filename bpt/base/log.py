@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
@@ -142,6 +142,12 @@ def take_over_logging() -> None:
     """Log from now on, on a rank that ``start_logging`` keeps silent: the first one is gone."""
     if LOG.level > logging.CRITICAL:
         LOG.setLevel(GlogSettings.read().least)
+
+
+def log_lines(log: logging.Logger, lines: Iterable[object], level: int = logging.INFO) -> None:
+    """Log each line, as of the caller's place."""
+    for line in lines:
+        log.log(level, "%s", line, stacklevel=2)
 
 
 def number(value: float) -> str:

@@ -4,5 +4,5 @@
 fully connected layers (MPI-FC). ``pipeline``: stages, their schedules, and placement with GABRA (Hybrid). ``balance``:
 shares of a batch by speed (StaticLB, DYNAMIC). ``task_dag``: the inner layer (BPT-CNN, section 4). ``outer``: the
 arithmetic of the outer layer (BPT-CNN, section 3), which ``bpt.train.outer`` executes. ``cluster``: nodes and links,
-and what layers were measured to take on them.
+and what layers were measured to take on them. ``discrete_event``: the core of the virtual clocks.
 """

@@ -6,6 +6,7 @@ import logging
 
 import torch
 
+from bpt.base.log import log_lines
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.sources import resolve_path
@@ -136,8 +137,7 @@ class LoadBalanceReport:
         alone = parallel.samples.size == parallel.grid.world.size
         predicted = balance.predicted_seconds(shares) if isinstance(balance, Static) and alone else None
         seen = None if computing is None else parallel.samples.allgather(computing)
-        for line in lines(shares, predicted, seen, parallel.ranks_with_samples):
-            LOG.info("%s", line)
+        log_lines(LOG, lines(shares, predicted, seen, parallel.ranks_with_samples))
         idle = sum(not share.count for share in shares)
         if idle and computing is None:
             LOG.warning(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bpt.base.errors import PrototxtError, UserError
+from bpt.base.violation import Violation
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
@@ -163,23 +164,18 @@ class _ClusterSearch:
         return self._costs.batch
 
     def allowed(self) -> Iterator[RunPlan]:
-        """Yield the candidates that the strategies' own rules allow; links do not matter."""
-        for candidate in self._candidates():
-            graph = self._costs.graph
-            if violations_in_step(candidate) or violations_of_ranks(candidate, self._ranks):
-                continue
-            if violations_of_net(candidate, graph, self._tests, self._ranks):
-                continue
-            yield candidate
+        """Return the candidates that the strategies' own rules allow; links do not matter."""
+        return (candidate for candidate in self._candidates() if self._violation(candidate) is None)
+
+    def _violation(self, plan: RunPlan) -> Violation | None:
+        """Return the first reason why a plan is not allowed."""
+        ranks, graph = self._ranks, self._costs.graph
+        found = violations_in_step(plan) or violations_of_ranks(plan, ranks)
+        return next(iter(found or violations_of_net(plan, graph, self._tests, ranks)), None)
 
     def _why_none(self) -> str:
-        plan = self._plan
-        found = [
-            *violations_in_step(plan),
-            *violations_of_ranks(plan, self._ranks),
-            *violations_of_net(plan, self._costs.graph, self._tests, self._ranks),
-        ]
-        why = f": {found[0].message}" if found else ""
+        violation = self._violation(self._plan)
+        why = f": {violation.message}" if violation else ""
         return f"nothing that {self._ranks} ranks could do is allowed with what the solver sets{why}"
 
     def _candidates(self) -> Iterator[RunPlan]:

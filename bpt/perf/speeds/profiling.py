@@ -9,6 +9,7 @@ import torch
 
 from bpt.base.atomic import check_place
 from bpt.base.errors import UserError
+from bpt.base.log import log_lines
 from bpt.base.version import VERSION
 from bpt.base.violation import refuse
 from bpt.config.plan.run_plan import ParallelSpec, RunPlan
@@ -97,8 +98,7 @@ def _log_prospects(result: Profile) -> None:
     except UserError as error:
         LOG.warning("Profile: %s", error)
         return
-    for line in lines(shares, balance.predicted_seconds(shares)):
-        LOG.info("%s", line)
+    log_lines(LOG, lines(shares, balance.predicted_seconds(shares)))
     even = balance.predicted_seconds(Uniform().shares(result.batch, ranks))
     best = max(balance.predicted_seconds(shares))
     LOG.info(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from bpt.base.log import number
+from bpt.base.log import log_lines, number
 from bpt.config.plan.nets import file_plan
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
@@ -103,11 +103,9 @@ def _time(
 
     passes = time_passes(whole, iterations, update, each)
     layers = time_layers(by_layer, iterations)
-    for line in caffe_lines(layers, passes):
-        LOG.info("%s", line)
+    log_lines(LOG, caffe_lines(layers, passes))
     LOG.info("*** Benchmark ends ***")
-    for line in table(net.graph, layers, passes, list(net.data_layers())):
-        LOG.info("%s", line)
+    log_lines(LOG, table(net.graph, layers, passes, list(net.data_layers())))
     if readers:
         LOG.info("%s", _wait(RepetitionTimes(tuple(waits)), passes.iteration))
     if meter:
@@ -127,8 +125,7 @@ def _log_roofline(
     precision = net.context.precision
     found = points(net.graph, layers, _itemsizes(net), peaks)
     sources = [node.name for node in net.graph.nodes if not node.bottoms]
-    for line in roofline_lines(found, peaks, passes, precision.name, unit, sources):
-        LOG.info("%s", line)
+    log_lines(LOG, roofline_lines(found, peaks, passes, precision.name, unit, sources))
     if picture:
         LOG.info("Picture: %s", draw_roofline(found, peaks, f"{net.graph.name}, {precision.name}, {unit}", picture))
     else:

@@ -14,7 +14,7 @@ from statistics import fmean
 
 import torch
 
-from bpt.base.log import columns
+from bpt.base.log import columns, log_lines
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.parallel.cgdp.calibration import IterationKind
@@ -129,11 +129,9 @@ def log_cgdp_times(times: CgdpTimes, original: Phases | None) -> None:
     measured, used = times.measured, times.used
     if original is not None:
         LOG.info("CGDP beside OrigDP (exchange: TREE), by phase of an iteration, in ms (Table 2 of the paper):")
-        for line in phase_table(times.phases, original):
-            LOG.info("%s", line)
+        log_lines(LOG, phase_table(times.phases, original))
     LOG.info("CGDP, by layer, in ms (Table 3 of the paper); predicted for chunks %s:", describe(used))
-    for line in layer_table(measured, used):
-        LOG.info("%s", line)
+    log_lines(LOG, layer_table(measured, used))
     LOG.info(
         "CGDP, backward until all gradients are back, in ms (section 3.2), mean of the faster half of %d:", times.rounds
     )
@@ -141,10 +139,8 @@ def log_cgdp_times(times: CgdpTimes, original: Phases | None) -> None:
     if original is not None:
         others = (times.passes - 1) * computing_time(measured.costs)
         seen = max(math.fsum(original[name] for name in BACKWARD) - others, 0.0)
-    for line in total_table(measured, times.rows, seen):
-        LOG.info("%s", line)
-    for line in summary(measured, used):
-        LOG.info("%s", line)
+    log_lines(LOG, total_table(measured, times.rows, seen))
+    log_lines(LOG, summary(measured, used))
 
 
 def phase_table(cgdp: Phases, original: Phases) -> Iterator[str]:

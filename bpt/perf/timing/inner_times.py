@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bpt.base.log import columns
+from bpt.base.log import columns, log_lines
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.parallel.task_dag import TaskDagCompute
 from bpt.parallel.task_dag.task_dag import Timeline
@@ -87,10 +87,10 @@ def log_inner_times(runtime: Runtime, iterations: int) -> None:
     threads = f"{compute.threads} thread{'s' * (compute.threads != 1)}"
     each = f"{iterations} iteration{'s' * (iterations != 1)}"
     LOG.info("Inner layer: both engines on %s in turn, %s each:", threads, each)
-    for line in side_by_side(engines.seconds, is_library=not any(each.timelines for each in engines.passes["forward"])):
-        LOG.info("%s", line)
-    for line in task_tables(engines.passes):
-        LOG.info("%s", line)
+    log_lines(
+        LOG, side_by_side(engines.seconds, is_library=not any(each.timelines for each in engines.passes["forward"]))
+    )
+    log_lines(LOG, task_tables(engines.passes))
 
 
 def _measure(runtime: Runtime, compute: TaskDagCompute, iterations: int) -> Engines:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 from bpt.base.errors import PrototxtError
-from bpt.base.log import columns
+from bpt.base.log import columns, log_lines
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine import instructions as do
@@ -104,15 +104,12 @@ def time_phases(runtime: Runtime, iterations: int) -> list[RankTimes]:
     mine = RankTimes(world.host, phase_seconds(totals), total, traffic_of(totals), waited.seconds, links.sent)
     ranks: list[RankTimes] = world.allgather(mine)
     LOG.info("Training, mean of %d iterations in ms:", iterations)
-    for line in phase_table(ranks, iterations):
-        LOG.info("%s", line)
+    log_lines(LOG, phase_table(ranks, iterations))
     LOG.info("Between ranks, by segment of the net, mean of an iteration over all ranks:")
     operator, packed = runtime.nets.train.operator, runtime.exchange.packed()
     crossing = operator.stage.transfers if operator.stage else ()
-    for line in traffic_table(runtime.net.graph, operator.segments, ranks, iterations, packed, crossing):
-        LOG.info("%s", line)
-    for line in link_table(ranks, iterations):
-        LOG.info("%s", line)
+    log_lines(LOG, traffic_table(runtime.net.graph, operator.segments, ranks, iterations, packed, crossing))
+    log_lines(LOG, link_table(ranks, iterations))
     return ranks
 
 

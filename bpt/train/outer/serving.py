@@ -14,6 +14,7 @@ from fractions import Fraction
 import torch
 
 from bpt.base.errors import UserError
+from bpt.base.log import log_lines
 from bpt.base.signals import SignalActions
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
@@ -118,8 +119,7 @@ class ServerSession:
         )
         self._server_update = ServerUpdate(self.solver.runtime) if asgd else None
         LOG.info("Parallel: %s, balance %s; %s", *self._names, roles)
-        for line in node_lines(plan, net.graph):
-            LOG.info("%s", line)
+        log_lines(LOG, node_lines(plan, net.graph))
         LOG.info(
             "max_iter %d with batches of %d are %.4g passes over %d samples; each worker makes %.4g over its own",
             plan.max_iter, batch_of(net.graph) * plan.optim.iter_size, passes, self._samples, self._schedule.total,
@@ -129,8 +129,7 @@ class ServerSession:
                 "ASGD: gradients of %d workers are stale, which momentum %g amplifies; if the loss grows, lower "
                 "momentum or base_lr", len(roles.workers), plan.optim.momentum,
             )  # fmt: skip
-        for remark in ignored_settings(plan):
-            LOG.warning("%s", remark)
+        log_lines(LOG, ignored_settings(plan), logging.WARNING)
         if (
             plan.given("parallel_param", "server")
             and parallel.server == pb.ParallelParameter.DEDICATED
@@ -305,8 +304,7 @@ class ServerSession:
         return record
 
     def _report(self, record: RunRecord) -> None:
-        for line in summary_lines(record):
-            LOG.info("%s", line)
+        log_lines(LOG, summary_lines(record))
         write_csv(record, self._folder)
         try:
             draw(record, self._folder)
