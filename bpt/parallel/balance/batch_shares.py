@@ -57,7 +57,7 @@ class Static:
     Args:
         functions: of each that shares the batch, in order.
         names: of these, for messages: "rank 2 (host b)"; by default rank 0, 1, …
-        group: so many ranks in a row share split layers (PEER).
+        group: the number of consecutive ranks that share split layers (PEER).
         split: the part of the net's work in these.
     """
 

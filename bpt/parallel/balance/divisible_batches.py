@@ -49,7 +49,7 @@ def samples_together(graph: LayerGraph) -> int:
 
 
 def violations_of_data_set(graph: LayerGraph, samples: int) -> Iterator[Violation]:
-    """Yield why so many samples cannot be dealt out to workers in whole batches, if a net wants these."""
+    """Yield why a number of samples cannot be given to workers in whole batches, if the net needs these."""
     together = samples_together(graph)
     if samples % together:
         node, reason = next((node, why) for node, why in _mixing(graph) if LAYERS[node.type].within_batch)

@@ -15,7 +15,7 @@ from itertools import pairwise
 from statistics import fmean, median, stdev
 
 FINEST = 0.01  # of a time: no measurement counts as better than that, since the next one is made on another day
-TRIMMED = 5  # one in so many measurements is left out, at either end
+TRIMMED = 5  # one in five measurements is left out, at either end
 
 # Student's t: 97.5 % quantiles for 1 … 30 degrees of freedom.
 _STUDENT = (
@@ -96,7 +96,7 @@ def student(freedom: int) -> float:
 class SpeedFunction:
     """The time t(x) of a batch of x samples, and the speed s(x) = x / t(x) (StaticLB, §3; FuPerMod).
 
-    t is 0 at 0, straight between the measured sizes, and never falls. Beyond the largest of them it goes on as from
+    t is 0 at 0, straight between the measured sizes, and never falls. Beyond the largest of them it continues as from
     the last one of at most half that size or, if it was level there, by the mean time of a sample.
 
     Attributes:

@@ -24,8 +24,8 @@ class Node:
         frequency: μ, by which the first batch is divided; ``None``: in proportion to speed.
         latency: seconds, one way.
         bandwidth: bytes a second, each way.
-        changes: (seconds after the start, factor): from then on it has so many times the speed that it had at the
-            start; by rising time.
+        changes: (seconds after the start, factor): from then on it has this multiple of its
+            speed at the start; by rising time.
         fails: seconds after the start at which it dies.
         overhead: seconds of a pass, whatever the number of its samples.
         interference: seconds that computing takes longer for each byte of gradients that is summed meanwhile.

@@ -71,7 +71,7 @@ class ClusterSource:
         return self._parsed.path
 
     def cluster(self, flops: float, seed: int, colocated: bool = False) -> Cluster:
-        """Return the cluster for a net whose samples cost so many ``flops`` each in training.
+        """Return the cluster for a net whose samples cost ``flops`` each in training.
 
         Args:
             seed: of how nodes of one kind differ.

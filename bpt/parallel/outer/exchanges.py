@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def passes_of(iterations: int, batch: int, samples: int) -> Fraction:
-    """Return K: how often so many iterations of one process train each sample.
+    """Return K: how often ``iterations`` of one process train each sample.
 
     Args:
         iterations: to train.

@@ -34,7 +34,7 @@ class Finish:
         Args:
             seconds_per_sample: that it takes, waiting included.
             clock: seconds that it has computed and waited.
-            left: samples that it would train from then on, in all passes together, by the paper.
+            left: samples that it would train from then on by the paper, in all passes together.
         """
         self.forget(node)
         self._terms[node] = 1 / seconds_per_sample, clock / seconds_per_sample, left
@@ -54,6 +54,6 @@ class Finish:
         return max(0.0, math.fsum([moment * rate, -at]))
 
     def settle(self, node: int, samples: float) -> None:
-        """Let the node train so many samples from its clock on, and then end."""
+        """Let the node train ``samples`` from its clock on, and then end."""
         self._owed += self._terms[node][2] - samples
         self.forget(node)

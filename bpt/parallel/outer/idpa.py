@@ -22,7 +22,7 @@ class DivisionRule(Enum):
     """The rule by which a batch is divided.
 
     HARMONIC: all nodes finish together, T_a = ⌊N/A⌋ · a / Σ 1/t̄_j. PAPER: Eq. 2 to 5 as printed, which starve the last
-    node if nodes are unlike; see partition.py.
+    node if nodes differ.
     """
 
     HARMONIC = "HARMONIC"
@@ -48,7 +48,7 @@ class Idpa:
         nodes: m, the computing nodes; they are numbered from 0.
         batches: A.
         rule: how a batch is divided.
-        grain: so many samples stay together: a node gets a multiple of them, and N is one.
+        grain: the number of samples that stay together; what a node gets, and N, are multiples of it.
 
     Attributes:
         batch: a, how many batches have been handed out.
@@ -234,7 +234,7 @@ def total_iterations(iterations: int, batches: int) -> int:
 
 
 def work(passes: Fraction, batches: int) -> Fraction:
-    """Return how often the whole data set has been trained, in the mean, after so many passes of every node.
+    """Return how often the whole data set has been trained, on average, after ``passes`` of every node.
 
     Pass a is over a of A parts while the data are handed out, then over all of them: Σ min(a, A) / A, as in Eq. 6.
     """

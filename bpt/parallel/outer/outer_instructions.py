@@ -50,11 +50,11 @@ class Order:
     Attributes:
         worker: from 0.
         version: of the newest global weights.
-        until: train until so many passes are done, all together, and submit then.
+        until: the passes, all together, after which it submits.
         passes: that it has done, or missed, by now.
         runs: samples that it gets, beside those that it has; a new pass begins with them.
-        iterations: submit after so many iterations already (ASGD); 0: only at the end of a pass.
-        weights: whether the global weights come with the order; otherwise the worker goes on with its own.
+        iterations: the iterations after which it submits already (ASGD); 0: only at the end of a pass.
+        weights: whether the global weights come with the order; otherwise the worker continues with its own.
         stop: there is nothing more to train.
         batch: a, the newest batch of samples that has been handed out; for reports.
     """
@@ -87,7 +87,7 @@ class AverageSubmitted:
     """SGWU: W^(i) = Σ_j factor_j · W_j (Eq. 7).
 
     Attributes:
-        workers: who has submitted, in order of their number.
+        workers: the workers that have submitted, in order.
         factors: of each of them; they add up to 1.
         version: i.
     """

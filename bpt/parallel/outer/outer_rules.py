@@ -106,7 +106,7 @@ def _of_ranks(plan: RunPlan) -> Iterator[Violation]:
 
 
 def violations_of_ranks(plan: RunPlan, ranks: int) -> Iterator[Violation]:
-    """Yield why so many ranks do not make a server and whole computing nodes."""
+    """Yield why this number of ranks does not make a server and whole computing nodes."""
     parallel = plan.parallel_param
     each, apart = parallel.node_ranks, parallel.servers
     colocated = parallel.server == _Parallel.COLOCATED
@@ -144,7 +144,7 @@ def violations_of_ranks(plan: RunPlan, ranks: int) -> Iterator[Violation]:
 def violations_of_data(
     plan: RunPlan, samples: int, workers: int, passes: Fraction, grain: int = 1
 ) -> Iterator[Violation]:
-    """Yield why so many workers cannot train a data set this way.
+    """Yield why this number of workers cannot train a data set this way.
 
     Args:
         samples: N.

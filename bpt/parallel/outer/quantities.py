@@ -59,7 +59,7 @@ class NodePassTimes:
     def durations(self) -> list[list[float | None]]:
         """The seconds t_j^(i) of each pass; ``None`` also where a node did less of its last pass than others.
 
-        Passes that nobody made are left out.
+        Passes that no node did are left out.
         """
         table: list[list[float | None]] = []
         for seconds, parts in zip(self._seconds, self._parts, strict=True):

@@ -22,7 +22,7 @@ from bpt.parallel.outer.outer_instructions import (
 )
 
 
-def _as_it_went(instructions: Iterable[Instruction]) -> list[Instruction]:
+def _with_actual_ends(instructions: Iterable[Instruction]) -> list[Instruction]:
     """Return the instructions with orders that end where workers have submitted."""
     cuts: dict[int, CutShort] = {}
     backward: list[Instruction] = []
@@ -44,7 +44,7 @@ def _as_it_went(instructions: Iterable[Instruction]) -> list[Instruction]:
 class Replay:
     """Yields logged instructions, each as soon as its submissions are there; takes the place of an OuterSchedule.
 
-    Workers whose log ends, since they died or the run was stopped, are told to stop at their next submission.
+    Workers whose log ends, since they died or the run was stopped, get the order to stop at their next submission.
 
     Args:
         instructions: of the run, in order.
@@ -54,8 +54,8 @@ class Replay:
     Attributes:
         broken: whether the run could not be repeated to where the log ends: a worker was lost, or the log has holes.
         decisions: in the log.
-        short: whether the log ends before its run did: not all workers are told to stop, or lost, in it.
-        stopped: whether the log tells that its run was stopped before all passes were done.
+        short: whether the log ends before its run did: it does not stop or lose all workers.
+        stopped: whether the run of the log was stopped before all passes were done.
     """
 
     def __init__(self, instructions: Iterable[Instruction], workers: int, total: Fraction) -> None:
@@ -65,7 +65,7 @@ class Replay:
         self.decisions = len(logged)
         self.short = not {order.worker for order in stops} | lost >= set(range(workers))
         self.stopped = not self.short and any(0 < order.passes <= order.until < total for order in stops)
-        self._left = deque(_as_it_went(logged))
+        self._left = deque(_with_actual_ends(logged))
         self._total = total
         self._passes = [Fraction(0)] * workers
         self._samples = [0] * workers
@@ -93,7 +93,7 @@ class Replay:
     def lost(self, *workers: int) -> list[Instruction]:
         """Return what follows from a loss: the run cannot be repeated to its end, and workers without a turn stop."""
         self._lost |= set(workers)
-        self._submitted -= self._lost  # nobody has their weights any more
+        self._submitted -= self._lost  # their weights are lost
         return self._advance()
 
     def stop(self) -> None:
@@ -121,9 +121,9 @@ class Replay:
                 for worker in instruction.workers:
                     self._samples[worker] = 0
             instructions.append(instruction)
-        gone = self._lost | self._stopped
-        nobody = len(self._waiting | gone) == self._workers  # trains: a log with holes in it would never go on
-        if self._left and (nobody or self._needs(self._left[0]) & gone):
+        absent = self._lost | self._stopped
+        none_trains = len(self._waiting | absent) == self._workers  # a log with holes would never continue
+        if self._left and (none_trains or self._needs(self._left[0]) & absent):
             self._left.clear()
             self.broken = True
         if not self._left:

@@ -48,7 +48,7 @@ class Sgwu(OuterSchedule):
         workers = tuple(sorted(self._reports))
         trained = tuple(worker for worker in workers if self._reports[worker].samples)
         averages: list[Instruction] = []
-        if trained:  # who has trained nothing since its last order has nothing to add
+        if trained:  # workers that have trained nothing since their last order have nothing to add
             samples = [self.nodes[worker].samples for worker in trained] if self._by_samples else []
             factors = sgwu_factors([self._reports[worker].accuracy for worker in trained], samples)
             self._version += 1

@@ -1,6 +1,6 @@
 """The factors of local weights in the global ones: SGWU (BPT-CNN, Eq. 7) and AGWU (Eq. 9 and 10).
 
-Factors only; whoever holds tensors applies them. Accuracies Q_j are of the local epoch that was just trained.
+These are factors only; GlobalWeights applies them. Accuracies Q_j are of the local epoch that was just trained.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def sgwu_factors(accuracies: Sequence[float], samples: Sequence[int] = ()) -> tu
     """
     assert accuracies and all(0 <= accuracy < math.inf for accuracy in accuracies), accuracies
     if samples and sum(samples):
-        nobody = not any(q and n for q, n in zip(accuracies, samples, strict=True))
-        accuracies = [(1.0 if nobody else q) * n for q, n in zip(accuracies, samples, strict=True)]
+        none_counts = not any(q and n for q, n in zip(accuracies, samples, strict=True))
+        accuracies = [(1.0 if none_counts else q) * n for q, n in zip(accuracies, samples, strict=True)]
     if min(accuracies) == max(accuracies):
         return (1 / len(accuracies),) * len(accuracies)
     together = math.fsum(accuracies)

@@ -173,7 +173,7 @@ class OneForwardOneBackward:
 class Sequential:
     """Sequential order: one micro-batch after the other goes through the whole net; nothing overlaps.
 
-    Nothing but messages holds a stage up: one that waits for no diff goes on to the next micro-batch.
+    Only messages delay a stage: one that waits for no diff continues with the next micro-batch.
     """
 
     looks_around = True

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from bpt.config.plan.run_plan import RunPlan
 
 DELAYED = pb.PipelineParameter.DELAYED
-WARM = 2  # of DELAYED: so many times the blocks of iterations before, and as many after the clock starts
-PASSES = 2  # that an allocator's clock plays at most; each further one would go like the second
+WARM = 2  # of DELAYED: iterations for each block before the clock starts, and as many after
+PASSES = 2  # passes that an allocator's clock plays at most; further ones would be like the second
 
 
 class StageTimes:

@@ -34,7 +34,7 @@ class StageLinks:
     Messages of one channel (between two stages, under one tag) arrive in the order in which they were sent.
 
     Args:
-        stages: the ranks of this pipeline, in order; used by nobody else, and given back by ``close``.
+        stages: the ranks of this pipeline, in order; only this object uses it, and ``close`` frees it.
     """
 
     def __init__(self, stages: Communicator) -> None:
@@ -55,7 +55,7 @@ class StageLinks:
         self._comm_thread.submit(partial(_wait, request, elements), what)
 
     def expect(self, elements: int, stage: int, tag: int, dtype: torch.dtype) -> None:
-        """Start to receive so many elements from another stage."""
+        """Start to receive a number of elements from another stage."""
         buffer = torch.empty(elements, dtype=dtype, device="cpu")
         request = self.stages.Irecv(array_of(buffer), stage, tag)
         self._coming.setdefault((stage, tag), []).append(_Coming(request, buffer))

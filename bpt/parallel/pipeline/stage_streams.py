@@ -20,7 +20,7 @@ Two stages of a segment each, iterations 0 to 2::
     D0 F0.0 S0.0 e0.0 T W U            D1 F0.1 S0.1 r0.0 B0.0 X0 e0.1 T0 W U   D2 F0.2 S0.2 r0.1 B0.1 X0 e0.2 T1 W U
     R0.0 F1.0 B1.0 s0.0 X1 T0 W U      R0.1 F1.1 B1.1 s0.1 X1 T1 W U           R0.2 F1.2 B1.2 s0.2 X1 T2 W U
 
-All that is sent is received by somebody meanwhile (``e``), whether the run goes on, tests or ends.
+All that is sent is received meanwhile (``e``), whether the run continues, tests or ends.
 
 This is not synchronous SGD: the weights have changed between the forward and the backward of a batch.
 """
@@ -71,7 +71,7 @@ class Steps:
         """Yield the forward instructions of segments, from the bottom up.
 
         Args:
-            parts: so many micro-batches at a time, from ``micro`` on.
+            parts: the number of micro-batches at a time, from ``micro`` on.
         """
         micros = range(micro, micro + parts)
         for segment in segments:

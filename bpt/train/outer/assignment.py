@@ -43,7 +43,7 @@ class Assignment:
     dtype: str = "float32"
 
     def iteration(self, passes: Fraction) -> int:
-        """Return the solver's iteration after so many passes, which learning rates follow.
+        """Return the solver's iteration after ``passes``, which learning rates follow.
 
         It is the part of all samples that is trained, not of all passes: the first ones of IDPA are short, and after
         half of them far less than half of the work is done.
@@ -51,5 +51,5 @@ class Assignment:
         return self.first + int(self.epochs(min(passes, self.total)) * self.iterations / self.epochs(self.total))
 
     def epochs(self, passes: Fraction) -> Fraction:
-        """Return how often the whole data set has been trained after so many passes, by ``work``."""
+        """Return how often the whole data set has been trained after ``passes``, by ``work``."""
         return work(passes, self.batches)

@@ -66,7 +66,7 @@ class GlobalWeights:
         merged += self.newest
         share = min(1.0, update.factor)
         rest = slice(self._trained, None)
-        # So that what nobody changes stays what it is.
+        # So that elements that no worker changes keep their bits.
         merged[rest] = self.newest[rest] + share * (local[rest] - self.newest[rest])
         self.newest = merged
 

@@ -52,7 +52,7 @@ def train(
         plan: of the run.
         device: where this rank computes.
         signals: noted while it trains; ``None``: signals keep their usual effect.
-        resume: a solver state to go on from, or "auto".
+        resume: a solver state to continue from, or "auto".
         replay: a replay log; the run that left it is repeated.
 
     Raises:
@@ -126,7 +126,7 @@ def train(
 def _recording_flight(plan: RunPlan, world: Communicator) -> Iterator[None]:
     """Watch for ranks that stand still meanwhile; a collective call.
 
-    A worker that is named is killed, and the others go on without it where they outlive it.
+    A worker that is named is killed, and the others continue without it if they can.
     """
     log = FlightLog.of(world, plan.snapshot_prefix)
     # No rank begins the same instructions as another one.

@@ -164,7 +164,7 @@ class ParameterServer:
     """A parameter server: executes the main server's commands, in their order.
 
     Args:
-        comm: the ranks; used by nobody else.
+        comm: a communicator that only this object uses.
         part: of the weights.
         trained: how many elements at the front of all weights are trained.
         dtype: of the weights.

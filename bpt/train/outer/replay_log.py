@@ -138,7 +138,7 @@ def check_replay(recorded: RecordedRun, now: RunFacts) -> None:
 
 
 def remarks(recorded: RecordedRun, threads: Sequence[int]) -> Iterator[str]:
-    """Yield what may make the repeated run differ, where workers have so many ``threads``."""
+    """Yield what may make the repeated run differ if workers have these ``threads``."""
     for worker, (before, after) in enumerate(zip(recorded.facts.threads, threads, strict=True)):
         if before != after:
             yield f"worker {worker} computed with {before} threads, and has {after} now: roundings may differ"

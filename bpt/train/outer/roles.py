@@ -21,8 +21,8 @@ class Roles:
         workers: the rank of each computing node; of one of several ranks the first, its leader.
         rank: this one.
         stages, shards: of a computing node's net.
-        ranks: of a computing node, one behind the other: so many replicas of stages × shards.
-        peers: whether all shards have samples; see FcSpec.
+        ranks: the number of ranks of a computing node, in order: replicas of stages × shards.
+        peers: whether all shards have samples, as of FcSpec.
         servers: how many parameter servers there are apart from the main server, on the ranks behind it; 0: that holds
             the weights itself.
     """

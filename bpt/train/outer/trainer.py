@@ -65,7 +65,7 @@ class Trainer:
     def step(self, iteration: int) -> float:
         """Train this iteration of the solver; return its loss.
 
-        Iterations go on where the last one ended, whatever their numbers: under DELAYED, batches stay under way.
+        Iterations continue where the last one ended, whatever their numbers: under DELAYED, batches stay under way.
         """
         self._runtime.iteration = iteration
         self._runtime.passes.executor.renumber(iteration)
@@ -74,7 +74,7 @@ class Trainer:
     def examine(self, iterations: int) -> None:
         """Run the samples of the last ``iterations`` forward once more, so that ``tally`` counts these.
 
-        By the weights that are there now, through the training net. Training goes on as if that had not been.
+        It uses the present weights and the training net. Training continues as if that had not happened.
         """
         runtime = self._runtime
         kept = self._flat.pack()  # a BatchNorm notes what it sees

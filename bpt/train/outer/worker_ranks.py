@@ -48,7 +48,7 @@ class WorkerRanks(Trainer):
     Args:
         runtime: trains together with the other ranks.
         gradients: see Trainer.
-        ranks: of the worker, in order; used by nobody else.
+        ranks: the ranks of the worker, in order; only this object uses them.
         signals: of this process.
         caches: of the data layers whose records the server sends.
 
@@ -83,7 +83,7 @@ class WorkerRanks(Trainer):
         """
         return self._asked.pop(0) if self._asked else SignalAction.NONE
 
-    # The leader's calls; see Trainer
+    # The leader's calls, as of Trainer
 
     def store(self, layer: int, chunk: RecordChunk) -> None:
         self._command(Command.RECORDS, layer)

@@ -20,14 +20,12 @@ NEAR = 1e-13  # relative: costs that are nearer are not searched between
 def best_cut(loads: Loads) -> tuple[int, ...] | None:
     """Cut the partitions into one run a device, with a fast step (``StepTime``) and evenly filled memory.
 
-    Of the cuts that take at most ``ALIKE`` more than the fastest one, that whose fullest device is filled least
-    (``Loads.fills``); of these, that whose emptiest device is filled most; of these, the fastest. For whoever cuts a
-    net wants it spread: under SEQUENTIAL, where nothing overlaps, any cut that saves a message would else be better
-    than one that halves the memory.
+    Only cuts that take at most ``ALIKE`` more than the fastest one count. The best one fills its fullest device least
+    (``Loads.memory_shares``), then its emptiest device most, then is the fastest. A cut should spread a net: otherwise,
+    under SEQUENTIAL, where nothing overlaps, a cut that saves a message would be better than one that halves memory.
 
-    Whether any cut is fast enough that fills all devices within limits is a search like that of the fastest one (see
-    ``fastest_cut``), over fewer runs. The narrowest limits for which one is are found by halving the list of what runs
-    fill.
+    Whether limits on memory allow a fast enough cut is a search like that of ``fastest_cut``, over fewer runs. The
+    narrowest such limits are found by halving the list of what runs fill.
 
     Returns:
         The first partition of each device; ``None``: no cut fits into the devices' memory and capacities.

@@ -1,6 +1,6 @@
 """Allocators by name: from a problem to a placement.
 
-MANUAL, where layers name the stage that runs them, and what a user is told when devices have too little memory.
+MANUAL, where layers name the stage that runs them, and the errors for devices with too little memory.
 """
 
 from __future__ import annotations

@@ -75,21 +75,21 @@ def _relieve(child: Ints, takes: Floats, has: Floats, rng: np.random.Generator) 
 
 
 ALL = 512  # a neighbourhood of no more is searched completely
-SOME = 64  # otherwise so many of it
+SOME = 64  # otherwise the number of those drawn from it
 
 
 def improved(
     objective: Objective, genes: Ints, rng: np.random.Generator, rounds: int, idle_rounds: int = 3
 ) -> tuple[Ints, Floats]:
-    """Improve each chromosome until no better change is found, or for so many rounds.
+    """Improve each chromosome until no better change is found, or for a number of rounds.
 
-    A round compares each chromosome with others that differ from it a little, and goes on with the best of them: a
+    A round compares each chromosome with others that differ from it a little, and continues with the best of them: a
     run of partitions goes to one device, or two partitions change places. Where there are few partitions, these are
     all there are; otherwise 64 are drawn at random, most of which relieve the device that needs it most.
 
     Args:
         genes: (K, n); not changed.
-        idle_rounds: a chromosome is done after so many rounds in a row without a better one among those drawn.
+        idle_rounds: a chromosome is done after this number of rounds in a row without a better one.
 
     Returns:
         The best chromosomes that were met, (K, n), and their scores (K,).

@@ -8,11 +8,11 @@ from bpt.base.errors import PrototxtError
 from bpt.base.origin import Origin
 from bpt.parallel.pipeline.placement.problem import Problem
 
-SHARE = 16  # by rule a layer is heavy if it has one in so many parts of a device's share of the work
+SHARE = 16  # by rule a layer is heavy if it has this fraction (1/16) of a device's share of the work
 
 
 class TooManyStagesError(PrototxtError):
-    """An error: the net cannot be cut into so many stages.
+    """An error: the net cannot be cut into that many stages.
 
     Args:
         reason: why, and how many there are to be.
@@ -44,7 +44,7 @@ def partitions(problem: Problem, count: int = 0) -> tuple[int, ...]:
     are cut.
 
     Raises:
-        PartitionsError: the net cannot be cut into so many, or there would be fewer partitions than devices.
+        PartitionsError: the net cannot be cut into that many, or there would be fewer partitions than devices.
     """
     check_enough(problem)
     devices, possible = len(problem.devices), len(problem.cuts)

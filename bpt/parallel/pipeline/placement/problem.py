@@ -70,7 +70,7 @@ def costs_of(
         precision: says how much memory an element takes.
         measured: layer name → seconds forward and backward, for the whole batch.
         histories: blobs that the update rule keeps for each parameter (momentum: 1; Adam: 2).
-        replicas: among so many the batch is divided evenly; so are times and activations.
+        replicas: the number of replicas that share the batch evenly, and so times and activations.
 
     Raises:
         UserError: ``measured`` lacks a layer.
@@ -157,7 +157,7 @@ class DeviceLink:
     bandwidth: float = math.inf
 
     def seconds(self, size: float, messages: int = 1) -> float:
-        """Return the seconds that ``size`` bytes take in so many messages."""
+        """Return the seconds that ``size`` bytes take in a number of messages."""
         return messages * self.latency + size / self.bandwidth
 
 
@@ -194,7 +194,7 @@ class Problem:
         beside_sources: runs like ``together``, that keep a stage from having nothing but data layers.
         blocks: runs like ``together``, of layers that are to stay on one device because they belong together.
         adds: whether gradients add up over micro-batches or passes: the one that is added needs room of its own.
-        replicas: among so many pipelines the net's batch is divided; costs and crossings are those of one.
+        replicas: the number of pipelines that share the net's batch; costs and crossings are those of one.
         gathers: layers that run once for all micro-batches.
     """
 
@@ -266,7 +266,7 @@ def problem_of(
         together: runs of layers ``[start, end)`` that must not be cut, besides those of ``bound_together`` (say, what
             runs on slices of shards).
         passes: of an iteration (iter_size).
-        replicas: among so many pipelines the net's batch is divided evenly.
+        replicas: the number of pipelines that share the net's batch evenly.
         gathers: layers that run once for all micro-batches of a batch. If there are any, all micro-batches go forward
             before one goes backward, and so GPIPE is the schedule that there is.
     """

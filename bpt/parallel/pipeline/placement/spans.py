@@ -66,7 +66,7 @@ class SpanCosts:
         slowest: for each device (n + 1, n + 1): seconds in which it computes, or in which messages travel to it, if
             that is more; infinite where the run does not fit into its memory, or has more work than its capacity.
         through: the same with the sum of both.
-        fills: the same with the share of its memory that the run fills (``Loads.room``).
+        fills: the same with the part of its memory that the run takes (``Loads.room``).
         excess: bytes that a run needs beyond the device's memory, not negative; and for work beyond its capacity that
             part of all bytes that it is of all work.
     """

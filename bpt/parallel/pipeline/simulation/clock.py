@@ -142,7 +142,7 @@ def simulate(streams: Sequence[Sequence[Instruction]], times: PipelineTimes) -> 
 
     Each stage does one instruction after the other. A message does not hold its sender up: it passes the link to its
     reader behind those sent before it, and ``Recv`` waits for it. Messages of one flow and direction are received in
-    the order in which they were sent, as a communicator delivers them. Exchanges of a stage go on beside its work, one
+    the order in which they were sent, as a communicator delivers them. Exchanges of a stage run beside its work, one
     after the other, and ``Wait`` waits for them. Draws and broadcasts take no time.
 
     Args:

@@ -89,7 +89,7 @@ class PipelineTrace:
         waiting: for each stage, seconds in which it waited for a message or for an exchange, before its last
             instruction.
         peaks: for each segment, the largest number of micro-batches that had gone forward and not yet backward, at a
-            time. That of a block is the largest of its segments' (see ``peak``).
+            time. That of a block is the largest of its segments' (``peak``).
         steps: when the slowest stage had done its first update, its second, …
         left: messages that were sent and never received (of the diffs of DELAYED, the last ones), in order:
             ``s0.3``.
