@@ -34,8 +34,8 @@ from bpt.system.comm.base import Communicator
 from bpt.system.device import CPU
 from bpt.train.runtime.binding import bind
 from bpt.train.runtime.healing import hosts_of, run_with_recovery
-from bpt.train.runtime.options import TrainOptions
 from bpt.train.runtime.runtime import Runtime
+from bpt.train.runtime.train_options import TrainOptions
 from scripts.benches.harness.arguments import at_least, explain, some_of
 from scripts.benches.harness.launch import JobError, run_worker
 from scripts.benches.harness.nets import reading_net, solver_param, write_images

@@ -18,7 +18,7 @@ from bpt.engine.operator import Operator
 from bpt.nn.net import Net
 from bpt.parallel.task_dag import TaskDagCompute
 from bpt.parallel.task_dag.task_dag import Timeline
-from bpt.train.runtime.options import TrainOptions
+from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.solver.solver import Solver
 from scripts.benches.harness.nets import CASES
 from scripts.benches.harness.sides import batch_of, fed, solver_source

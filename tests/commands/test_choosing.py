@@ -18,7 +18,7 @@ from bpt.parallel.cluster.cluster import Cluster
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
 from bpt.system.device import CPU
-from bpt.train.runtime.options import TrainOptions
+from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.solver.solver import Solver
 from bpt.train.state import in_memory
 from tests.doubles.thread_ranks import run_ranks

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bpt.base.errors import LayerError
 from bpt.config.plan.resolve import read_plan
 from bpt.system.comm.base import Communicator
-from bpt.train.runtime.options import TrainOptions
+from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 

@@ -18,8 +18,8 @@ from bpt.nn.net import Net
 from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.model_parallel.peer import Peer
 from bpt.train.runtime.built_nets import Builder, Built
-from bpt.train.runtime.options import DEFAULT_OPTIONS, TrainOptions
 from bpt.train.runtime.parallel import Parallel
+from bpt.train.runtime.train_options import DEFAULT_OPTIONS, TrainOptions
 from tests.runtime.parallels import NET, PEER, named, on_ranks
 
 T = TypeVar("T")

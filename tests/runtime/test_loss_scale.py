@@ -20,7 +20,7 @@ from bpt.engine.optim import loss_scale
 from bpt.system.device import CPU
 from bpt.train.outer import train as train_outer
 from bpt.train.runtime import half_precision
-from bpt.train.runtime.options import TrainOptions
+from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 from tests.marks import slow

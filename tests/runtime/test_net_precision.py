@@ -11,7 +11,7 @@ from bpt.config.plan.resolve import read_plan
 from bpt.config.precision import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from bpt.system.device import half_support
 from bpt.train.runtime import half_precision
-from bpt.train.runtime.options import TrainOptions
+from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.solver.solver import Solver
 from tests.solver.spread_runs import NET, read_model, set_up, train
 

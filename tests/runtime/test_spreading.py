@@ -16,8 +16,8 @@ from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.balance import Static, Uniform
 from bpt.system.comm.base import Communicator
 from bpt.system.device import CPU
-from bpt.train.runtime.options import TrainOptions
 from bpt.train.runtime.parallel_setup import setup_parallelism
+from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 from tests.runtime.test_balancing import facts_of, write

@@ -14,7 +14,7 @@ from bpt.base.signals import SignalActions
 from bpt.config.plan.resolve import read_plan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.system.comm.base import Communicator
-from bpt.train.runtime.options import TrainOptions
+from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 from tests.layers.test_hdf5_data import write

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bpt.config.plan.resolve import read_plan
-from bpt.train.runtime.options import TrainOptions
+from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.solver.solver import Solver
 from tests.golden_cases import GOLDEN
 

@@ -10,7 +10,7 @@ import pytest
 from bpt.base.signals import SignalAction, SignalActions
 from bpt.config.plan.resolve import read_plan
 from bpt.system.comm.base import Communicator
-from bpt.train.runtime.options import TrainOptions
+from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.solver.solver import Solver
 from bpt.train.state import in_memory
 from tests.doubles.thread_ranks import run_ranks

@@ -15,7 +15,7 @@ import torch
 from bpt.base.errors import PrototxtError
 from bpt.caffe.core.operator import BlobOperator
 from bpt.config.plan.resolve import read_plan
-from bpt.train.runtime.options import TrainOptions
+from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.solver.solver import Solver
 from tests.golden_cases import GOLDEN
 

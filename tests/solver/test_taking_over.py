@@ -14,7 +14,7 @@ from bpt.config.plan.resolve import read_plan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn.net_graph import build_graph_of
 from bpt.train import state as snapshot
-from bpt.train.runtime.options import TrainOptions
+from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.solver.solver import Solver
 
 NET = """

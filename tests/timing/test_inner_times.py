@@ -17,7 +17,7 @@ from bpt.parallel.task_dag import TaskDagCompute
 from bpt.parallel.task_dag.task_dag import LaneEvent, Task, TaskDag, Timeline
 from bpt.perf.timing.inner_times import LIBRARY, TASK_DAG, Pass, log_inner_times, pass_of, side_by_side, task_tables
 from bpt.system.comm.base import Communicator
-from bpt.train.runtime.options import TrainOptions
+from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 from tests.execute.task_dag.nets import TINY, dag_operator, tasks_of

@@ -25,9 +25,9 @@ from bpt.parallel.balance.divisible_batches import is_dividable
 from bpt.system.comm.base import Communicator
 from bpt.train.runtime.binding import bind
 from bpt.train.runtime.healing import hosts_of, run_with_recovery, start
-from bpt.train.runtime.options import TrainOptions
 from bpt.train.runtime.parallel import Parallel
 from bpt.train.runtime.runtime import Runtime
+from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.state.train_state import Blob, TrainState, blob_of
 
 LOG = logging.getLogger("bpt")

@@ -26,9 +26,9 @@ from bpt.nn.layers.base import batch_of
 from bpt.nn.net_graph import build_graph_of
 from bpt.train.runtime.batch_sharing import ReplicaShare
 from bpt.train.runtime.binding import bind
-from bpt.train.runtime.options import TrainOptions
 from bpt.train.runtime.parallel import Parallel
 from bpt.train.runtime.runtime import Runtime
+from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.state.train_state import Blob, TrainState, blob_of
 
 LOCAL = pb.ParallelParameter.LOCAL

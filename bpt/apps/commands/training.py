@@ -19,8 +19,8 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.system.comm.agreement import outcome_of_first
 from bpt.system.comm.base import Communicator
 from bpt.train import state as snapshot
-from bpt.train.runtime.options import TrainOptions
 from bpt.train.runtime.run_facts import held_by_first
+from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.solver.solver import RunOutcome, Solver
 from bpt.train.telemetry.telemetry import Sink, Telemetry
 

@@ -26,9 +26,9 @@ from bpt.parallel.balance.divisible_batches import is_dividable
 from bpt.parallel.pipeline.stage_placement import described
 from bpt.perf.speeds.ping_pong import MeasuredLinks
 from bpt.system.device.memory_use import Memory
-from bpt.train.runtime.options import TrainOptions
 from bpt.train.runtime.parallel import Parallel
 from bpt.train.runtime.parallel_setup import setup_parallelism
+from bpt.train.runtime.train_options import TrainOptions
 
 
 @dataclass(frozen=True)

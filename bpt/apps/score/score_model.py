@@ -25,12 +25,12 @@ from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
 from bpt.system.device import use_line
 from bpt.train.runtime.half_precision import net_in
-from bpt.train.runtime.options import TrainOptions
 from bpt.train.runtime.outputs import Outputs
 from bpt.train.runtime.parallel_setup import setup_parallelism
 from bpt.train.runtime.run_facts import facts_of
 from bpt.train.runtime.test_wraparound import wraparound_of_test_set
 from bpt.train.runtime.testing import ScoresOfTest, run_test
+from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.runtime.trained_weights import load_trained
 from bpt.train.solver.display import loss_note
 from bpt.train.state import MissingWeights

@@ -36,9 +36,9 @@ from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto.sources import read_solver
 from bpt.system.comm.launch import world
 from bpt.system.device import choose_device
-from bpt.train.runtime.options import TrainOptions
 from bpt.train.runtime.run_facts import held_by_first
 from bpt.train.runtime.runtime import Runtime
+from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.solver import solver as core
 from bpt.train.solver.milestones import Bound, Listener, Milestone
 

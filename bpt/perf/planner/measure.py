@@ -24,7 +24,7 @@ from bpt.perf.speeds.step_benchmark import RATE
 from bpt.perf.timing.layer_times import choose_layout
 from bpt.perf.timing.micro_batch_times import time_parts
 from bpt.train.runtime.binding import bind
-from bpt.train.runtime.options import TrainOptions
+from bpt.train.runtime.train_options import TrainOptions
 
 LOG = logging.getLogger("bpt")
 

@@ -29,7 +29,7 @@ from bpt.perf.timing.timetable import caffe_lines, table
 from bpt.system.device import use_line
 from bpt.train.runtime.binding import bind
 from bpt.train.runtime.half_precision import net_in
-from bpt.train.runtime.options import TrainOptions
+from bpt.train.runtime.train_options import TrainOptions
 
 LOG = logging.getLogger("bpt")
 

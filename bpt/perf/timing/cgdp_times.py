@@ -25,8 +25,8 @@ from bpt.system.comm.base import Communicator
 from bpt.system.events.totals import Totals, phase_seconds
 from bpt.train.rules.violations import violations_in_step
 from bpt.train.runtime.binding import bind
-from bpt.train.runtime.options import TrainOptions
 from bpt.train.runtime.runtime import Runtime
+from bpt.train.runtime.train_options import TrainOptions
 
 LOG = logging.getLogger("bpt")
 

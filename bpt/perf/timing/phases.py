@@ -24,8 +24,8 @@ from bpt.system.comm.base import Communicator
 from bpt.system.events.event import Activity
 from bpt.system.events.totals import PHASES, Key, LinkTotals, Totals, Traffic, computing, phase_seconds, traffic_of
 from bpt.train.runtime.binding import bind
-from bpt.train.runtime.options import TrainOptions
 from bpt.train.runtime.runtime import Runtime
+from bpt.train.runtime.train_options import TrainOptions
 
 LOG = logging.getLogger("bpt")
 

@@ -25,8 +25,8 @@ from bpt.system.events.bus import EventBus
 from bpt.train.outer.assignment import Assignment
 from bpt.train.rules.violations import violations_of_net
 from bpt.train.runtime.binding import bind
-from bpt.train.runtime.options import TrainOptions
 from bpt.train.runtime.runtime import Runtime
+from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.solver.solver import Solver
 
 LOG = logging.getLogger("bpt")

@@ -36,7 +36,6 @@ from bpt.train.runtime.checkpoint import Checkpoint
 from bpt.train.runtime.cleanup import CleanupStack
 from bpt.train.runtime.flight_log import FlightLog
 from bpt.train.runtime.half_precision import HalfLayers, precision_here
-from bpt.train.runtime.options import DEFAULT_OPTIONS, TrainOptions
 from bpt.train.runtime.parallel import Parallel
 from bpt.train.runtime.parallel_setup import setup_parallelism
 from bpt.train.runtime.passes import TrainingPasses
@@ -46,6 +45,7 @@ from bpt.train.runtime.run_facts import check_content, data_facts, facts_of
 from bpt.train.runtime.run_state import RunProgress, RunState
 from bpt.train.runtime.runtime import Runtime
 from bpt.train.runtime.test_wraparound import wraparound_of_test_set
+from bpt.train.runtime.train_options import DEFAULT_OPTIONS, TrainOptions
 from bpt.train.runtime.tuned_settings import Inner, MemoryFormatSetting
 from bpt.train.runtime.updater import Updater
 from bpt.train.state.train_state import TrainState

@@ -20,9 +20,9 @@ from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 from bpt.parallel.balance.divisible_batches import is_dividable
 from bpt.train.runtime.net_on_device import make_net
-from bpt.train.runtime.options import DEFAULT_OPTIONS, MakeOperator, TrainOptions
 from bpt.train.runtime.outputs import Outputs
 from bpt.train.runtime.parallel import Parallel
+from bpt.train.runtime.train_options import DEFAULT_OPTIONS, MakeOperator, TrainOptions
 
 
 class Built(NamedTuple):

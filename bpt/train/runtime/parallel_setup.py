@@ -17,8 +17,8 @@ from bpt.system.comm.base import Communicator
 from bpt.system.device import use_line
 from bpt.train.rules.violations import ignored_settings
 from bpt.train.runtime.arranging import make_grid
-from bpt.train.runtime.options import DEFAULT_OPTIONS, TrainOptions
 from bpt.train.runtime.parallel import Parallel
+from bpt.train.runtime.train_options import DEFAULT_OPTIONS, TrainOptions
 
 
 def setup_parallelism(

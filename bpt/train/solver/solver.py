@@ -23,10 +23,10 @@ from bpt.system.comm.serial import SerialCommunicator
 from bpt.system.events.event import Activity
 from bpt.train.runtime.cleanup import Closeable
 from bpt.train.runtime.healing import hosts_of, run_with_recovery, start
-from bpt.train.runtime.options import DEFAULT_OPTIONS, TrainOptions
 from bpt.train.runtime.rank_group import SpareRank
 from bpt.train.runtime.runtime import Runtime
 from bpt.train.runtime.testing import ScoresOfTest
+from bpt.train.runtime.train_options import DEFAULT_OPTIONS, TrainOptions
 from bpt.train.solver.display import TrainingDisplay
 from bpt.train.solver.milestones import Bound, Listener, Milestone, Saved
 from bpt.train.solver.tester import Requests, Tester

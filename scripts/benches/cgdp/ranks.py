@@ -17,7 +17,7 @@ from bpt.system.comm.launch import local_ranks
 from bpt.system.device import choose_device, finish, synchronize
 from bpt.system.device.memory_use import Memory
 from bpt.system.events.totals import Totals, phase_seconds
-from bpt.train.runtime.options import TrainOptions
+from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.solver.solver import Solver
 from scripts.benches.cgdp.gpu_trace import TRACED, record
 from scripts.benches.cgdp.jobs import Way, Work

@@ -18,7 +18,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.memory_format_choice import WARM_UP, InnerChoice
 from bpt.engine.operator import Operator
 from bpt.nn.net import Net
-from bpt.train.runtime.options import TrainOptions
+from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.solver.solver import Solver
 from tests.execute.task_dag.nets import assert_same, convolution, dag_operator, fully_connected, layer, tasks_of
 from tests.golden_cases import GOLDEN

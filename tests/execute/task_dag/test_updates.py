@@ -15,7 +15,7 @@ from bpt.engine.operator import Operator
 from bpt.nn.net import Net
 from bpt.parallel.task_dag.task_dag import TaskDag
 from bpt.system.events.totals import Totals
-from bpt.train.runtime.options import TrainOptions
+from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.solver.solver import Solver
 from tests.execute.task_dag.nets import (
     INCEPTION,
