@@ -25,7 +25,7 @@ class FlightLog:
 
     Attributes:
         flight: what is written.
-        standings: where the ranks are; ``None``: nobody has told.
+        standings: where the ranks are; ``None``: it is not known.
     """
 
     def __init__(self, world: Communicator, prefix: str, flight: FlightRecorder) -> None:
@@ -49,20 +49,20 @@ class FlightLog:
 
         Of ranks that only follow another one's loss the first says where.
         """
-        told = isinstance(error, (UserError, DivergedError)) or not isinstance(error, Exception)
-        if self.flight.iteration < 0 or told:
+        is_expected = isinstance(error, (UserError, DivergedError)) or not isinstance(error, Exception)
+        if self.flight.iteration < 0 or is_expected:
             return
         follows = isinstance(error, LostRankError)
         first = self.standings is None or self.standings.first == self.standings.own
-        self.write(f"{type(error).__name__}: {error}", tell=first or not follows)
+        self.write(f"{type(error).__name__}: {error}", announce=first or not follows)
 
-    def write(self, why: str, tell: bool = True) -> None:
+    def write(self, why: str, announce: bool = True) -> None:
         """Write the file; an older one is replaced.
 
         Args:
             why: what has failed.
-            tell: say where on standard error, in one line. Nothing is said of what cannot be written anywhere: worse
-                has happened.
+            announce: say where on standard error, in one line. A file that cannot be written anywhere is not reported:
+                the failure itself matters more.
         """
         if self.standings is not None:
             self.standings.put(self.flight.position)
@@ -72,7 +72,7 @@ class FlightLog:
                 Path(path).write_text(text, encoding="utf-8")
             except OSError:
                 continue
-            if tell:
+            if announce:
                 findings = self.standings.findings()[:1] if self.standings else []
                 sys.stderr.write(f"flight recorder: {'; '.join([*findings, f'wrote {path}'])}\n")
                 sys.stderr.flush()

@@ -1,10 +1,9 @@
 """Healing: a run in step continues without its lost ranks, with the same batches and the same curve.
 
-Under fault tolerance a rank's death ends nothing but what needs that rank. Whoever comes upon it lets all others know
-(``Revoke``), wherever they wait; those that live find each other (``Shrink``), agree upon a state (see ``recovery``),
-and bind the plan to it anew, on as many ranks as there are. What an iteration has done that was not complete on all of
-them is forgotten, and repeated. As samples, masks and orders do not depend on ranks, the curve is that of the
-undisturbed run.
+Under fault tolerance, the death of a rank ends only what needs that rank. The rank that notices it interrupts all
+others (``Revoke``), wherever they wait. The remaining ranks find each other (``Shrink``), agree on a state (see
+``recovery``), and bind the plan to it anew. An iteration that was not complete on all of them is repeated. Samples,
+masks and orders do not depend on ranks, so the curve is that of the undisturbed run.
 """
 
 from __future__ import annotations
@@ -139,7 +138,7 @@ def heal(
             arranged = _arranged(plan, graph, group.size)
             if everyone.rank == 0:
                 take_over_logging()
-                _tell(arranged, lost, hosts, state.iteration, group)
+                _log_loss(arranged, lost, hosts, state.iteration, group)
             healed = _take_place(arranged, state, group, options)
         except _UnrecoverableError:
             why = _NO_COPY if plan.parallel_param.fault_param.copies else _REMEDY
@@ -162,7 +161,7 @@ class _UnrecoverableError(Exception):
     """An error: the ranks' records do not make up a state; all ranks find the same."""
 
 
-def _tell(plan: RunPlan, lost: Sequence[int], hosts: Mapping[int, str], iteration: int, group: RankGroup) -> None:
+def _log_loss(plan: RunPlan, lost: Sequence[int], hosts: Mapping[int, str], iteration: int, group: RankGroup) -> None:
     names = ", ".join(name_of(rank, hosts[rank]) for rank in lost) or "a connection"
     parallel = plan.parallel_param
     grid = arrangement(group.size, parallel.num_stages, parallel.num_shards)

@@ -210,7 +210,7 @@ class Heartbeat:
             )
         if self._alarm.terminated and position.waits and position.seconds > _patience_after_sigterm():
             self._alarm.terminated = False
-            self._log.write("SIGTERM came while it waited", tell=self._standings.first == self._comm.rank)
+            self._log.write("SIGTERM came while it waited", announce=self._standings.first == self._comm.rank)
 
     def _look_at_all(self, now: float) -> None:
         """End this rank, or the job, if all ranks wait for each other."""

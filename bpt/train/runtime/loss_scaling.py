@@ -36,7 +36,7 @@ def loss_scale(plan: RunPlan, precision: Precision, parallel: Parallel, log: log
             plan.origin(PARALLEL, "compression_param", "codec"),
         )
     lag = None
-    if parallel.is_delayed and parallel.staging:  # a batch's way back, and that of the loss, by which it is told
+    if parallel.is_delayed and parallel.staging:  # a batch's way back, and that of the loss, which reports it
         lag = len(parallel.staging.path) + parallel.grid.stages - 1
     made = LossScale(scale if given or not dynamic else FIRST, dynamic, parallel.any_in_step, lag)
     if made.dynamic or made.value != 1:

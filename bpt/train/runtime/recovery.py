@@ -1,9 +1,9 @@
 """Recovery: the records of the remaining ranks about the state of a run, and the state made of them.
 
-A rank holds the state that it trains, as of the last update that is complete in it: what an iteration that broke off
-has changed is put back. Where each of several ranks holds all of the net, that is enough, and the one that came
-furthest has the state: an update is made only of gradients to which all ranks have given theirs. What only the lost
-ranks held comes from copies in the memory of others, and all go back to where these were made.
+A rank holds the state that it trains, as of its last complete update. What an iteration that broke off has changed is
+restored. If each of several ranks holds all of the net, that is enough: the rank with the highest completed iteration
+provides the state, since an update needs the gradients of all ranks. What only the lost ranks held comes from copies in
+the memory of others. Then all ranks return to the iteration of these copies.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from bpt.system.events.event import Activity
 from bpt.train.state.train_state import Blob, TrainState, blob_of
 
 LOG = logging.getLogger("bpt")
-_TOLD = 3  # the copy whose cost is told: memory is made ready in the first ones
-_KEPT = 2  # copies of a rank: another rank may be one ahead, never more
+_REPORTED = 3  # the copy whose cost is logged: memory is made ready in the first ones
+_NUM_COPIES = 2  # copies of a rank: another rank may be one ahead, never more
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class StateCopies:
     def __init__(self, comm: Communicator, interval: int) -> None:
         self.interval = interval
         self.records: list[PartRecord] = []
-        self._taken = 0
+        self._count = 0
         self._comm = comm
         self._to, self._source = neighbours(comm.allgather(comm.host), comm.rank)
 
@@ -84,15 +84,15 @@ class StateCopies:
         """
         with self._comm.events.during(Activity.BETWEEN):
             start = time.perf_counter()
-            kept = own.in_memory()
-            self.records += [kept, self._exchanged(kept)]
-            self._taken += 1
-            if self._taken == _TOLD:
-                self._tell(sum(part.nbytes for part in _contents(kept)), time.perf_counter() - start)
-            newest = sorted({record.state.iteration for record in self.records})[-_KEPT:]
+            copied = own.in_memory()
+            self.records += [copied, self._exchanged(copied)]
+            self._count += 1
+            if self._count == _REPORTED:
+                self._log_cost(sum(part.nbytes for part in _contents(copied)), time.perf_counter() - start)
+            newest = sorted({record.state.iteration for record in self.records})[-_NUM_COPIES:]
             self.records = [record for record in self.records if record.state.iteration in newest]
 
-    def _tell(self, nbytes: int, seconds: float) -> None:
+    def _log_cost(self, nbytes: int, seconds: float) -> None:
         most, longest = (max(of) for of in zip(*self._comm.allgather((nbytes, seconds)), strict=True))
         when = "every iteration" if self.interval == 1 else f"every {self.interval} iterations"
         if self._comm.rank == 0:
@@ -137,8 +137,8 @@ def neighbours(hosts: Sequence[str], rank: int) -> tuple[int, int]:
 class RecoveryPoint:
     """The part of a run's state that this rank knows at any time without communication.
 
-    What an iteration that broke off has changed is put back. While parameters change there is no state that this rank
-    knows of, but in copies.
+    What an iteration that broke off has changed is restored. While parameters change, this rank knows no state except
+    copies.
 
     Attributes:
         net: the net that is trained.

@@ -1,4 +1,4 @@
-"""Milestones: what a Solver tells those who listen, on every rank alike: bound, displayed, tested, saved."""
+"""Milestones: what a Solver reports to its listeners, on every rank alike: bound, displayed, tested, saved."""
 
 from __future__ import annotations
 

@@ -56,9 +56,9 @@ def keep_rank(state: pb.SolverState, stored: Sequence[StoredBlob], rank: int | N
         stored: the values of ``state.exchange_memory``.
         rank: ``None``: nothing of any.
     """
-    kept = [(entry, blob) for entry, blob in zip(state.exchange_memory, stored, strict=True) if entry.rank == rank]
+    chosen = [(entry, blob) for entry, blob in zip(state.exchange_memory, stored, strict=True) if entry.rank == rank]
     entries = []
-    for entry, blob in kept:
+    for entry, blob in chosen:
         own = pb.ExchangeMemory()
         own.CopyFrom(entry)
         own.values.CopyFrom(array_to_blob(blob.read(blob.shape)))

@@ -145,14 +145,14 @@ class WeightCoverage:
         fitting = [layer for layer in self.ignored.values() if layer.fits(own)]
         listed = _nearest(node.name, fitting or self.ignored.values())
         if fitting:
-            told = ", ".join(f"{layer.name} ({layer.path})" for layer in listed)
-            yield f"the weights have {told}, of the same shapes, which the net does not have"
+            names = ", ".join(f"{layer.name} ({layer.path})" for layer in listed)
+            yield f"the weights have {names}, of the same shapes, which the net does not have"
         elif listed:
-            told = ", ".join(
+            names = ", ".join(
                 f"{layer.name} ({layer.path}: {', '.join(shape_string(blob.shape) for blob in layer.blobs)})"
                 for layer in listed
             )
-            yield f"the weights have {told}, of other shapes, which the net does not have"
+            yield f"the weights have {names}, of other shapes, which the net does not have"
         elif self.paths:
             yield "the net has all layers that the weights have"
 

@@ -80,10 +80,10 @@ class PrefixLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = _holder_of(self._descriptor)
-            told = f": {holder}" if holder else ""
+            owner = f": {holder}" if holder else ""
             os.close(self._descriptor)
             raise UserError(
-                f"snapshot_prefix {self._prefix}: a live run writes its snapshots there{told}; wait for it, end it, "
+                f"snapshot_prefix {self._prefix}: a live run writes its snapshots there{owner}; wait for it, end it, "
                 "or choose another snapshot_prefix"
             ) from None
         except OSError as error:
@@ -111,7 +111,7 @@ class LockHolder:
     """The process that has written a lock's file.
 
     Attributes:
-        host, process, since: as it has told.
+        host, process, since: as the holder has written them.
         lives: whether it still has the lock, as far as this file system knows locks.
     """
 
@@ -157,7 +157,7 @@ def _is_locked(descriptor: int) -> bool:
 def _holder_of(descriptor: int) -> LockHolder | None:
     """Return who has written the file; ``None`` if it does not say."""
     try:
-        told = json.loads(os.pread(descriptor, 4096, 0))
-        return LockHolder(str(told["host"])[:255], int(told["pid"]), str(told["since"])[:30])
+        facts = json.loads(os.pread(descriptor, 4096, 0))
+        return LockHolder(str(facts["host"])[:255], int(facts["pid"]), str(facts["since"])[:30])
     except (ValueError, KeyError, TypeError):
         return None

@@ -76,16 +76,16 @@ def find_newest(*prefixes: str) -> str | None:
     That is, of the run that wrote last, the one after the most iterations; else the next. What is not good, by
     ``verify``, is skipped with a warning.
     """
-    told = []
+    found = []
     for iteration, path in [each for prefix in prefixes for each in _states_under(prefix)]:
         try:
             state = read_state(path)
         except BptError as error:
             _skip(path, error)
         else:
-            told.append((state.run, state.written or os.path.getmtime(path), iteration, path))
-    last = {run: max(written for other, written, *_ in told if other == run) for run, *_ in told}
-    for run, _, _, path in sorted(told, key=lambda each: (last[each[0]], *each[2:]), reverse=True):
+            found.append((state.run, state.written or os.path.getmtime(path), iteration, path))
+    last = {run: max(written for other, written, *_ in found if other == run) for run, *_ in found}
+    for run, _, _, path in sorted(found, key=lambda each: (last[each[0]], *each[2:]), reverse=True):
         try:
             verify(path)
         except BptError as error:
