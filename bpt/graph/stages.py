@@ -21,7 +21,7 @@ def spread_over(graph: LayerGraph, starts: Sequence[int], stages: Sequence[int])
     return tuple(stage for start, end, stage in spans for _ in range(start, end))
 
 
-def alike(graph: LayerGraph, stage_of: Mapping[str, int]) -> tuple[int, ...]:
+def stages_of_shared_net(graph: LayerGraph, stage_of: Mapping[str, int]) -> tuple[int, ...]:
     """Return the stage of each layer of another net that shares parameters with the training net.
 
     A layer goes where the training net's layer of its name is (``stage_of``), any other one where the last of its

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.stages import alike
+from bpt.graph.stages import stages_of_shared_net
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Staging:
         """Return the stage of each layer of a net of the run."""
         if tuple(node.name for node in graph.nodes) == self.layers:
             return self.of_layers
-        return alike(graph, dict(zip(self.layers, self.of_layers, strict=True)))
+        return stages_of_shared_net(graph, dict(zip(self.layers, self.of_layers, strict=True)))
 
     def __str__(self) -> str:
         rule = pb.PipelineParameter.Schedule.Name(self.rule)

@@ -6,7 +6,7 @@ import pytest
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.part import Part
-from bpt.graph.stages import alike, borders, bound_together, part_of, spread_over
+from bpt.graph.stages import borders, bound_together, part_of, spread_over, stages_of_shared_net
 from tests.support.stand_ins import build
 
 #  0 in → x y    1 a    2 a_split    3 b    4 l(oss)    5 c
@@ -76,7 +76,7 @@ TRAINING = {"in": 0, "a": 0, "a_a_0_split": 0, "b": 1, "l": 2, "c": 1}
 
 def staged(text: str, stage_of: dict[str, int]) -> dict[str, int]:
     graph = build(text, pb.TEST)
-    return dict(zip((node.name for node in graph.nodes), alike(graph, stage_of), strict=True))
+    return dict(zip((node.name for node in graph.nodes), stages_of_shared_net(graph, stage_of), strict=True))
 
 
 def test_the_same_layers_on_the_same_stages() -> None:

@@ -38,7 +38,7 @@ class SampleLoss(Loss):
         return super().infer(spec, bottoms)
 
 
-def by_sample(scores: Tensor) -> Tensor:
+def flatten_classes(scores: Tensor) -> Tensor:
     """Return ``scores`` as (samples, classes): all axes from 1 on are classes."""
     return scores.reshape(scores.shape[0], count(scores.shape[1:]))
 
@@ -58,7 +58,7 @@ class HingeLoss(SampleLoss):
         self.squares = spec.param.hinge_loss_param.norm == pb.HingeLossParameter.L2
 
     def forward(self, *bottoms: Tensor) -> Tensor:
-        scores = by_sample(bottoms[0])
+        scores = flatten_classes(bottoms[0])
         labels = class_indices(self.spec, bottoms[1], scores, None)
         signs = scores.new_full(scores.shape, -1).scatter(1, labels.unsqueeze(1), 1)
         lacking = functional.relu(1 - signs * scores)
@@ -79,7 +79,7 @@ class MultinomialLogisticLoss(SampleLoss):
         return 3 * count(bottoms[1])  # compare, log, add up
 
     def forward(self, *bottoms: Tensor) -> Tensor:
-        probabilities = by_sample(bottoms[0])
+        probabilities = flatten_classes(bottoms[0])
         labels = class_indices(self.spec, bottoms[1], probabilities, None)
         own = probabilities.gather(1, labels.unsqueeze(1))
         return -clip_forward(own, LEAST).log().sum() / self.divisor(probabilities.shape[0])

@@ -54,7 +54,7 @@ class Drift:
         self._arrangement = arrange(basis.plan, basis.costs, basis.cluster)
         self._made = Iteration(self._arrangement).forecast()
         self._intervals = 0
-        self._beyond = 0  # consecutive intervals that are slower; below 0: that are faster
+        self._consecutive = 0  # consecutive intervals that are slower; below 0: that are faster
         self._reported = 1.0
 
     def predicted(self, shares: Sequence[int]) -> list[Predicted] | None:
@@ -103,10 +103,10 @@ class Drift:
         )
         ratio = seen / expected
         if _ratio_of(ratio, 1.0) < THRESHOLD:
-            self._beyond, self._reported = 0, 1.0
+            self._consecutive, self._reported = 0, 1.0
             return
-        self._beyond = max(self._beyond, 0) + 1 if ratio > 1 else min(self._beyond, 0) - 1
-        if abs(self._beyond) >= INTERVALS and _ratio_of(ratio, self._reported) >= THRESHOLD:
+        self._consecutive = max(self._consecutive, 0) + 1 if ratio > 1 else min(self._consecutive, 0) - 1
+        if abs(self._consecutive) >= INTERVALS and _ratio_of(ratio, self._reported) >= THRESHOLD:
             self._reported = ratio
             yield (
                 f"Drift: an iteration takes {as_ms(seen)}, and {as_ms(expected)} were predicted: "

@@ -84,18 +84,18 @@ class Transfers:
             _abandoned.append(self._requests)
 
     def Wait(self) -> None:
-        with self._remembered():
+        with self._repeating_errors():
             for request in self._requests:  # Waitall would not report the error
                 await_(request) if self._patient else request.Wait()
         self._done = True
 
     def Test(self) -> bool:
-        with self._remembered():
+        with self._repeating_errors():
             self._done = all(request.Test() for request in self._requests)
         return self._done
 
     @contextmanager
-    def _remembered(self) -> Iterator[None]:
+    def _repeating_errors(self) -> Iterator[None]:
         if self._error is not None:
             raise self._error
         try:

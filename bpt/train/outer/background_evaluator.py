@@ -62,12 +62,12 @@ class BackgroundEvaluator:
         self._queue: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._error: BaseException | None = None
         self._tests_waiting = 0
-        self._way_is_free = threading.Event()
-        self._stands_until = 0.0
+        self._may_run = threading.Event()
+        self._paused_until = 0.0
         self.yield_cores(False)
         for built in solver.runtime.nets.tests if apart else ():
             for layer in built.operator.net.layers:
-                layer.register_forward_pre_hook(self._give_way)
+                layer.register_forward_pre_hook(self._yield_cores_to_server)
         self._thread = threading.Thread(target=self._run, name="background evaluator", daemon=True) if apart else None
         if self._thread:
             self._thread.start()
@@ -94,14 +94,14 @@ class BackgroundEvaluator:
         What the server's host may use of the processor goes to messages then: workers wait for these, and on a host
         with a quota, such as a container's, a test would use up what they need.
         """
-        if now and self._way_is_free.is_set():
-            self._stands_until = time.monotonic() + _COURTESY
-            self._way_is_free.clear()
+        if now and self._may_run.is_set():
+            self._paused_until = time.monotonic() + _COURTESY
+            self._may_run.clear()
         elif not now:
-            self._way_is_free.set()
+            self._may_run.set()
 
-    def _give_way(self, layer: nn.Module, bottoms: object) -> None:
-        self._way_is_free.wait(max(0.0, self._stands_until - time.monotonic()))
+    def _yield_cores_to_server(self, layer: nn.Module, bottoms: object) -> None:
+        self._may_run.wait(max(0.0, self._paused_until - time.monotonic()))
 
     def check(self) -> None:
         """Raise what has gone wrong, if anything."""

@@ -96,14 +96,14 @@ def _watched(net: Net) -> Iterator[list[NonFinitePlace]]:
     """Yield the places where layers produce numbers that are not finite, of all passes inside."""
     seen: list[NonFinitePlace] = []
 
-    def look(index: int, layer: nn.Module, bottoms: Any, made: Any) -> None:
+    def check_tops(index: int, layer: nn.Module, bottoms: Any, made: Any) -> None:
         node = net.graph.nodes[index]
         for edge, top in zip(node.tops, (made,) if isinstance(made, Tensor) else made, strict=False):
             if isinstance(top, Tensor) and not _finite(top):
                 words = f'blob "{net.graph.edges[edge].blob}" of layer "{node.name}" ({node.type})'
                 seen.append(NonFinitePlace(index, words, not node.bottoms))
 
-    hooks = [layer.register_forward_hook(partial(look, index)) for index, layer in enumerate(net.layers)]
+    hooks = [layer.register_forward_hook(partial(check_tops, index)) for index, layer in enumerate(net.layers)]
     try:
         yield seen
     finally:

@@ -125,11 +125,11 @@ class Heartbeat:
         self._settled = settled
         self._heals = heals
         self._end = end or end_it
-        self._warn = warn or (lambda message: tell(f"warning: {message}"))
+        self._warn = warn or (lambda message: print_now(f"warning: {message}"))
         self._named = 0.0, 0.0  # what this rank was named for, and for how many seconds of it
         self._first = -1  # the iteration with which it has begun
         self._stood: float | None = None  # since when nobody gets on
-        self._told: set[int] = set()  # spare ranks that are lost, as all know
+        self._reported_spares: set[int] = set()  # spare ranks that are lost, as all know
         facts = comm.allgather((comm.host, identity(), lane))
         hosts = [host for host, *_ in facts]
         names = [name_of(rank, host) for rank, host in zip(comm.world_ranks, hosts, strict=True)]
@@ -237,8 +237,8 @@ class Heartbeat:
         """Report lost spare ranks, which no other rank waits for."""
         standings = self._standings
         for rank in standings.lost_spares if standings.first_not_lost == self._comm.rank else ():
-            if rank not in self._told:
-                self._told.add(rank)
+            if rank not in self._reported_spares:
+                self._reported_spares.add(rank)
                 self._warn(f"{standings.names[rank]}, which was spare, is lost; the run goes on")
 
     def _finish(self, message: str, process: int | None) -> None:
@@ -290,7 +290,7 @@ class _Alarm:
         terminated: whether SIGTERM has come; of several runs in a process, the newest learns of it.
     """
 
-    _told: ClassVar[list[int]] = []  # file numbers: of who was told of signals before the first run, then theirs
+    _wakeup_files: ClassVar[list[int]] = []  # file numbers: the one before the first run, then one for each run
 
     def __init__(self) -> None:
         self.terminated = False
@@ -299,7 +299,7 @@ class _Alarm:
         self._signals = threading.current_thread() is threading.main_thread()
         if self._signals:
             before = signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
-            self._told[:] = [*(self._told or [before]), self._wakes.fileno()]
+            self._wakeup_files[:] = [*(self._wakeup_files or [before]), self._wakes.fileno()]
 
     def sleep(self, seconds: float) -> bool:
         """Wait for so many seconds, or less; return whether the thread continues."""
@@ -314,10 +314,10 @@ class _Alarm:
         """End the thread's loop; called by the thread that created the alarm."""
         if self._signals:
             self._signals = False
-            self._told.remove(self._wakes.fileno())  # runs may end in any order
-            signal.set_wakeup_fd(self._told[-1])
-            if len(self._told) == 1:
-                self._told.clear()
+            self._wakeup_files.remove(self._wakes.fileno())  # runs may end in any order
+            signal.set_wakeup_fd(self._wakeup_files[-1])
+            if len(self._wakeup_files) == 1:
+                self._wakeup_files.clear()
         with suppress(OSError):  # the thread has ended already
             self._wakes.send(bytes(1))
         self._wakes.close()
@@ -327,7 +327,7 @@ class _Alarm:
         self._woken.close()
 
 
-def tell(message: str) -> None:
+def print_now(message: str) -> None:
     """Print a message at once, so that the lines of several ranks do not mix."""
     sys.stderr.write(f"{message}\n")
     sys.stderr.flush()
@@ -342,10 +342,10 @@ def end_it(message: str, process: int | None) -> None:
     target, words = process or proxy.launcher(), f"error: {message}; {'it is killed' if process else 'the job ends'}"
     try:
         os.kill(target, 0)
-        tell(words)
+        print_now(words)
         os.kill(target, signal.SIGKILL if process else signal.SIGTERM)
     except ProcessLookupError:  # it has ended, which the launcher tells
         return
     except OSError:  # of another user, such as a cluster's daemon: which ends the job when a rank ends like this
-        tell(words)
+        print_now(words)
         os._exit(1)

@@ -135,7 +135,7 @@ class Updater:
     def load(self, state: TrainState) -> None:
         """Continue from the parameters of a state, and its update data, as ``Runtime.load`` does."""
         net = self._net
-        no_moments = (torch.zeros(()),) * self.rule.remembered
+        no_moments = (torch.zeros(()),) * self.rule.tensors_per_parameter
         for place, param in enumerate(net.local_params):
             blob, value = blob_of(net.graph, param), net.value(param)
             value.copy_(state.weights[blob])

@@ -198,7 +198,7 @@ def _match_history(history: list[StoredBlob], net: Net, rule: UpdateRule, path: 
         averaged: the file's last ones are the average of the weights.
     """
     solver = rule.spec.type
-    params = net.graph.learnable * (rule.remembered - (bool(rule.averages) and not averaged))
+    params = net.graph.learnable * (rule.tensors_per_parameter - (bool(rule.averages) and not averaged))
     if averaged and not rule.averages:
         history = history[: len(history) - len(net.graph.learnable)]
     if len(history) != len(params):

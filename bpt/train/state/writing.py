@@ -93,7 +93,7 @@ def write(
     in_hdf5 = plan.snapshot_format == pb.SolverParameter.HDF5
     words = "HDF5" if in_hdf5 else "binary proto"
     model, path = (_path(plan, name or name_after(state.iter), kind) for kind in ("caffemodel", "solverstate"))
-    history = history_of(net, rule.history, rule.remembered, comm, parts)
+    history = history_of(net, rule.history, rule.tensors_per_parameter, comm, parts)
     layers = layers_of(net, rule.updates if plan.snapshot_diff else None, comm, parts)
     of_format = hdf5 if in_hdf5 else binary
 

@@ -56,7 +56,7 @@ class UpdateRule:
             diffs; slower.
 
     Attributes:
-        history: ``remembered`` tensors a parameter (``num_moments``) in Caffe's order: the first moments of all
+        history: ``tensors_per_parameter`` tensors for each parameter, in Caffe's order: the first moments of all
             parameters, then all second ones. A parameter with ``lr_mult: 0`` has its place but never changes.
         shard_info: what the rule must know of other ranks; by default it is alone.
         before_change: called before an update changes anything.
@@ -71,8 +71,10 @@ class UpdateRule:
     def __init__(self, spec: OptimSpec, parameters: Sequence[LearnableParam], keep_updates: bool = False) -> None:
         self.spec = spec
         self.parameters = tuple(parameters)
-        self.remembered = num_moments(spec)
-        self.history = [torch.zeros_like(p.value.detach()) for _ in range(self.remembered) for p in parameters]
+        self.tensors_per_parameter = num_moments(spec)
+        self.history = [
+            torch.zeros_like(p.value.detach()) for _ in range(self.tensors_per_parameter) for p in parameters
+        ]
         self._local_rate = local_rate_of(spec)
         self.updates: list[Tensor | None] | None = [None] * len(parameters) if keep_updates else None
         self.shard_info = ALONE
@@ -162,7 +164,7 @@ class UpdateRule:
     @property
     def averages(self) -> Sequence[Tensor]:
         """The average of each parameter, if they are averaged."""
-        return self.history[(self.remembered - 1) * len(self.parameters) :] if self.spec.averages else ()
+        return self.history[(self.tensors_per_parameter - 1) * len(self.parameters) :] if self.spec.averages else ()
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -228,7 +230,7 @@ class UpdateRule:
         """Return the moments of a parameter, and its average over iterations, if there is one."""
         index = next(index for index, each in enumerate(self.parameters) if each.value is value)
         own = self.history[index :: len(self.parameters)]
-        count = self.remembered - self.spec.averages
+        count = self.tensors_per_parameter - self.spec.averages
         return own[:count], own[count:]
 
     def _step(self, rate: float, scale: float, iteration: int) -> UpdateNumbers:

@@ -25,13 +25,13 @@ def good_placement(loads: Loads) -> Ints:
         return np.array(genes_of(cut, loads.n), dtype=np.int64)
     objective = StepTime(loads)
     rng = np.random.default_rng(0)
-    begin = np.concatenate([[genes_of(least_excess(loads), loads.n)], spread(objective, 31, rng)])
+    begin = np.concatenate([[genes_of(least_excess(loads), loads.n)], random_placements(objective, 31, rng)])
     genes, scores = improved(objective, begin, rng, rounds=200)
     best: Ints = genes[int(scores.argmin())]
     return best
 
 
-def spread(objective: Objective, count: int, rng: np.random.Generator) -> Ints:
+def random_placements(objective: Objective, count: int, rng: np.random.Generator) -> Ints:
     """Return (count, n) random chromosomes with at least one partition on each device (Algorithm 2).
 
     Partitions are taken in random order, and go to a random one of the devices that have room for them, within Eq. 6
@@ -66,7 +66,7 @@ def first_population(objective: Objective, size: int, seeds: Ints, rng: np.rando
     Random ones that exceed a limit are repaired by local search, and left out where that fails; if none is left, the
     one that comes nearest is returned alone.
     """
-    found = np.concatenate([seeds, spread(objective, max(size - len(seeds), 0), rng)])
+    found = np.concatenate([seeds, random_placements(objective, max(size - len(seeds), 0), rng)])
     scores = score(objective, found)
     relieve(objective, found, np.flatnonzero(scores >= UNFIT), rng)
     scores = score(objective, found)
