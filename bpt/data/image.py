@@ -218,7 +218,7 @@ def _other_order(settings: object) -> object:
 
 
 def _stored(image: ImageFile) -> str:
-    """How a PNG or a TIFF has its pixels, as in ``RGB;16B``. Pillow itself reads that as 8 bits, unless it is gray."""
+    """Return the pixel format of a PNG or TIFF, such as ``RGB;16B``. Pillow reads it as 8 bits unless it is gray."""
     return " ".join(str(tile[3]) for tile in image.tile)
 
 
@@ -304,7 +304,7 @@ def _columns(places: NDArray[np.int64], pixels: Pixels) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=256)
 def _places(old: int, new: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """For each new pixel of an axis the old one at or before it, perhaps -1, and how far it lies behind that one."""
+    """Return for each new pixel of an axis the old pixel at or before it (-1: none), and its distance from that."""
     at = ((np.arange(new) + 0.5) * (1 / (new / old)) - 0.5).astype(np.float32)
     before = np.floor(at)
     return before.astype(np.int64), at - before

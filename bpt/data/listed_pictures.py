@@ -106,7 +106,7 @@ def is_window_file(path: str) -> bool:
 
 
 def lists_pictures(path: str) -> bool:
-    """Whether the text at ``path`` lists pictures: the name of the first file ends as that of one, or it is one."""
+    """Return whether the text at ``path`` lists pictures, judged by the first file's suffix or content."""
     for line in read_list(path, "that lists files"):
         if line.strip():
             names = _names(line.strip(), ("", os.path.dirname(path)))

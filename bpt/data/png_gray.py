@@ -64,7 +64,7 @@ def _weighted(samples: NDArray[np.unsignedinteger] | NDArray[np.int32]) -> NDArr
 
 
 def _has_no_color(samples: NDArray[np.unsignedinteger]) -> NDArray[np.bool_]:
-    """Of which pixels libpng keeps the value, which the way to linear light and back might change."""
+    """Return the pixels whose value libpng keeps; converting to linear light and back could change it."""
     same: NDArray[np.bool_] = (samples == samples[..., :1]).all(axis=2)
     return same
 
@@ -87,7 +87,7 @@ def _curve_of_8(gamma: int) -> NDArray[np.int32]:
 
 
 def _gray_of_16(samples: NDArray[np.unsignedinteger], gamma: int, unused: int) -> NDArray[np.int32]:
-    """Of 16 bits, without the last ``unused`` ones, for which libpng's tables have no place."""
+    """Return the gray values of 16-bit pixels; libpng's tables leave out the last ``unused`` bits."""
     to_linear = _reciprocal(gamma)
     mixed = (_weighted(_curve_of_16(to_linear, unused)[samples >> unused]) + 2**14) >> 15
     colored = _curve_of_16(_reciprocal(to_linear), unused)[mixed >> unused] >> 8
@@ -158,7 +158,7 @@ def _gamma(content: bytes) -> int:
 
 
 def _profile(data: bytes) -> bytes:
-    """Of an iCCP chunk, cut off where none is known that is so long; empty if it is not of red, green and blue."""
+    """Return the profile in an iCCP chunk, cut at the longest known length; empty if it is not an RGB profile."""
     _, _, packed = data.partition(b"\0")
     try:
         profile = zlib.decompressobj().decompress(packed[1:], _LONGEST_PROFILE + 1)
@@ -168,7 +168,7 @@ def _profile(data: bytes) -> bytes:
 
 
 def _unused_bits(content: bytes) -> int:
-    """How many of 16 the tables leave out: 5, which is libpng's choice if 8 are wanted, up to 8 if an sBIT allows."""
+    """Return how many of 16 bits the tables leave out: 5, as libpng does for 8-bit output; up to 8 if sBIT allows."""
     samples = 4 if content[25] & 4 else 3  # IHDR's color type: whether there is alpha
     for name, data in _chunks(content):
         if name == b"sBIT" and len(data) == samples and all(1 <= bits <= 16 for bits in data):

@@ -45,7 +45,7 @@ class Allocation:
 
 
 def empty_allocation(nodes: int) -> Allocation:
-    """No samples for any of ``nodes``."""
+    """Return an allocation without samples for any of ``nodes``."""
     return Allocation(((),) * nodes)
 
 

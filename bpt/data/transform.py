@@ -228,7 +228,7 @@ class Transform:
         return tops.tolist(), lefts.tolist()
 
     def flips(self, draw: SampleDraw) -> list[int]:
-        """Of each sample whether it is mirrored, 0 or 1."""
+        """Return for each sample whether it is mirrored, 0 or 1."""
         if not self._mirror:
             return [0] * len(draw.samples)
         flips: list[int] = below(2, self._hashes("mirror", draw)).tolist()

@@ -108,7 +108,7 @@ class VolumeTransform:
             target[...] = flipped[np.ix_(*map(_moved, volume.shape, move))] if any(move) else flipped
 
     def _moves(self, axis: int, draw: SampleDraw) -> NDArray[np.int64]:
-        """By how many voxels each sample is moved along ``axis``."""
+        """Return by how many voxels each sample is moved along ``axis``."""
         if not self._shift:
             return np.zeros(len(draw.samples), np.int64)
         return below(2 * self._shift + 1, self._hashes(f"shift {axis}", draw)) - self._shift

@@ -31,12 +31,13 @@ class MixedPrecision:
         self.compute_in_half(() if precision.measures or precision.named else None)
 
     def compute_in_half(self, layers: Collection[str] | None) -> None:
-        """Let these of the layers that multiply compute in half precision, and the layers between them.
+        """Run the named multiplying layers in half precision, and the layers between them.
+
+        This has no effect if the run's precision has no half, and on layers whose text names their precision.
 
         Args:
-            layers: by name; ``None``: all, which is so from the start, unless the precision is measured or is that of
-                named layers. Without effect where the run's precision has no half, and on layers whose own text says in
-                which numbers.
+            layers: their names. ``None`` means all, which is the default unless the precision is measured or belongs
+                to named layers.
         """
         if self._precision.half is not None:
             full = () if layers is None else {node.name for node in choosable(self._graph) if node.name not in layers}
@@ -49,8 +50,8 @@ class MixedPrecision:
         return frozenset(node.name for node in nodes if node.layer_type.autocast(node.spec) is Autocast.HALF)
 
     @property
-    def fastest_type(self) -> torch.dtype:
-        """The numbers in which layers multiply, or some of them."""
+    def multiply_type(self) -> torch.dtype:
+        """The number type in which layers multiply: half precision if any layer uses it."""
         return self._precision.blob_type(self.casts)
 
     def type_of(self, edge: int) -> torch.dtype:

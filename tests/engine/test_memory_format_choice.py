@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.measured_choice import WARM_UP
 from bpt.engine.memory_format import laid_out
-from bpt.engine.memory_format_choice import MARGIN, WARM_UP, MemoryFormatChoice
+from bpt.engine.memory_format_choice import MARGIN, MemoryFormatChoice
 from bpt.nn.kernels.channels_last import FORMATS
 
 AUTO, NCHW, NHWC = (

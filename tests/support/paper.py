@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from bpt.parallel.cgdp.cost_model import ChunkCosts, TrainedLayerCost, synchronisation_time
-from bpt.parallel.outer.weight_update import Normalizer, gamma, recency
+from bpt.parallel.outer.update_factors import Normalizer, gamma, recency
 
 # Table 3, from layer 8 down to layer 1: parameters in millions; copy to the CPU, accumulation, copy back in
 # milliseconds.

@@ -54,7 +54,7 @@ AP_VERSIONS: Mapping[str, Callable[[Floats, Floats], float]] = {
 
 
 def average_precision(rows: Floats, objects: int, version: str = "Integral") -> float:
-    """Of one class; 0 without detections or objects.
+    """Return the average precision of one class; 0 without detections or objects.
 
     Args:
         rows: (score, right, wrong) of each detection, those left out that are neither: (K, 3).

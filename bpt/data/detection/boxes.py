@@ -17,7 +17,7 @@ class BoxCode(enum.Enum):
 
 
 def areas(boxes: Tensor) -> Tensor:
-    """Of ``boxes`` (…, 4): (…); 0 where a box is turned inside out."""
+    """Return the areas (…) of ``boxes`` (…, 4); 0 for a box with exchanged corners."""
     width, height = boxes[..., 2] - boxes[..., 0], boxes[..., 3] - boxes[..., 1]
     return width.clamp(min=0) * height.clamp(min=0)
 

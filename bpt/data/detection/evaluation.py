@@ -47,7 +47,7 @@ def evaluate(
 
 
 def _judge(boxes: Tensor, objects: Tensor, threshold: float, count_difficult: bool) -> tuple[Tensor, Tensor]:
-    """Of each of ``boxes`` (K, 4), the best first, whether it is right, and whether wrong: two (K,) of 0 and 1."""
+    """Return for each of ``boxes`` (K, 4), the best first, whether it is right and whether wrong: 0 or 1, (K,)."""
     right, wrong = boxes.new_zeros(len(boxes)), boxes.new_zeros(len(boxes))
     if not len(objects):
         return right, wrong + 1

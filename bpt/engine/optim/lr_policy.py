@@ -1,7 +1,7 @@
 """The learning rate at an iteration: Caffe's seven policies (``SGDSolver::GetLearningRate``), and how it warms up.
 
-Iterations count from 0. The rate depends on the iteration alone, so a resumed run needs no state for it;
-``current_step`` is saved because Caffe saves it. One policy follows the loss (``Rates``).
+Iterations count from 0. The rate depends only on the iteration, so a resumed run needs no state for it;
+``current_step`` is saved because Caffe saves it. The exception is the policy that follows the loss (``Rates``).
 """
 
 from __future__ import annotations

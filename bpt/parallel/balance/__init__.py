@@ -1,7 +1,7 @@
 """Load balance: how many samples of a batch each rank trains (StaticLB, section 3).
 
 The shares solve x_p / s_p(x_p) equal over all ranks, where s_p is the measured speed function of a rank. DYNAMIC goes
-beyond the paper.
+beyond the paper. IDPA, which divides samples among the nodes of the outer layer, is in ``bpt.parallel.outer``.
 
 Read the files in this order:
 

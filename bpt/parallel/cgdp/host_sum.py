@@ -1,4 +1,4 @@
-"""HostSum: gradients of the ranks of a communicator, summed in memory that the ranks of a host share."""
+"""HostSum: CGDP's accumulation of gradients (section 3.1), in memory that the ranks of a host share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bpt.system.comm.base import Communicator
 from bpt.system.comm.window import Window
 from bpt.system.device import pin
 
-SLICE = 2**14  # elements that are worth a rank's attention of their own
+SLICE = 2**14  # smallest number of elements that one rank gets as its slice
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,13 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.outer.agwu import Agwu
+from bpt.parallel.outer.asgd import Asgd
 from bpt.parallel.outer.base import OuterSchedule
 from bpt.parallel.outer.idpa import DivisionRule, Idpa, Udpa
 from bpt.parallel.outer.outer_rules import violations_of_data
-from bpt.parallel.outer.strategies import Agwu, Asgd, Sgwu
-from bpt.parallel.outer.weight_update import Normalizer
+from bpt.parallel.outer.sgwu import Sgwu
+from bpt.parallel.outer.update_factors import Normalizer
 
 if TYPE_CHECKING:
     from bpt.config.plan.run_plan import RunPlan

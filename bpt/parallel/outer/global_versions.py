@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import accumulate, repeat
 from operator import mul
 
-from bpt.parallel.outer.weight_update import AgwuUpdate, Normalizer, gamma
+from bpt.parallel.outer.update_factors import AgwuUpdate, Normalizer, gamma
 
 TERMS = 19  # of the series of e^x for x in [0, 1]; the rest is below 1e-17
 

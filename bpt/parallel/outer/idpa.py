@@ -164,21 +164,25 @@ class Idpa:
     def _rule(self) -> Divide:
         return as_printed if self.rule is DivisionRule.PAPER else harmonic
 
-    def _hand_out(self, divide: Divide, powers: Sequence[float]) -> Allocation:
+    def _hand_out(self, divide: Divide, measures: Sequence[float]) -> Allocation:
         start = self._handed_out()
         self.batch += 1
-        return self._allocate([(start, self._handed_out())], divide, powers)
+        return self._allocate([(start, self._handed_out())], divide, measures)
 
     def _handed_out(self) -> int:
         """Return the samples of the batches so far."""
         return self.samples if self.done else self.samples // self.grain // self.batches * self.batch * self.grain
 
-    def _allocate(self, runs: Iterable[Run], divide: Divide, powers: Sequence[float]) -> Allocation:
-        """Divide ``runs`` among the present nodes; ``powers`` are of all nodes, times or frequencies."""
+    def _allocate(self, runs: Iterable[Run], divide: Divide, measures: Sequence[float]) -> Allocation:
+        """Divide ``runs`` among the present nodes.
+
+        Args:
+            measures: one number for each node: seconds for a sample, or the frequency (first batch, as printed).
+        """
         runs = [run for run in runs if run[0] < run[1]]
         counts, grain = self.allocated.counts, self.grain
         have = [counts[node] // grain for node in self._present]
-        totals = divide(sum(have) + size(runs) // grain, have, [powers[node] for node in self._present])
+        totals = divide(sum(have) + size(runs) // grain, have, [measures[node] for node in self._present])
         more = [0] * self.nodes
         for node, before, after in zip(self._present, have, totals, strict=True):
             more[node] = (after - before) * grain

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from bpt.base.errors import UserError
 from bpt.data.sample_partition import Run
-from bpt.parallel.outer.weight_update import AgwuUpdate
+from bpt.parallel.outer.update_factors import AgwuUpdate
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ GPipe (Huang et al. 2019, section 2.3) and 1F1B (Narayanan et al. 2019, *PipeDre
 Read the files in this order:
 
 1. ``pipeline_rules.py`` and ``model.py``: what combines, and the model of a pipeline.
-2. ``order.py``, ``stage_streams.py`` and ``stage_schedulers.py``: the schedules as instructions of each stage.
+2. ``pipeline_schedules.py``: GPipe and 1F1B; ``stage_streams.py`` and ``stage_schedulers.py``: the schedules as
+   instructions of each stage.
 3. ``simulation`` and ``pipeline_clock.py``: the schedules on a virtual clock.
 4. ``devices.py``, ``capacities.py``, ``placement`` and ``stage_placement.py``: which stage runs which layers.
 5. ``stage.py`` and ``stage_links.py``: the messages between stages.

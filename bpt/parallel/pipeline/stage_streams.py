@@ -47,7 +47,7 @@ from bpt.engine.instructions import (
     Wait,
 )
 from bpt.parallel.pipeline.model import Flow, Pipeline, StageBlock
-from bpt.parallel.pipeline.order import RULES, DrawTask, Order, orders
+from bpt.parallel.pipeline.pipeline_schedules import RULES, DrawTask, Order, orders
 
 
 class Steps:

@@ -87,7 +87,7 @@ def _time(
     by_layer.engine = layout.engine
     LOG.info("Engine: %s", layout)
 
-    meter = PeakMeter(device, net.precision.fastest_type) if roofline is not None else None
+    meter = PeakMeter(device, net.precision.multiply_type) if roofline is not None else None
     if meter:
         LOG.info("Measuring the roofs of %s.", _unit(device))
         meter.measure()

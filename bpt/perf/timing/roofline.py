@@ -80,7 +80,7 @@ class Itemsizes:
 
     @classmethod
     def all(cls, graph: LayerGraph, itemsize: int) -> Itemsizes:
-        """Of a net that is all in the same numbers."""
+        """Return the item sizes of a net whose blobs all have the same number type."""
         return cls((itemsize,) * len(graph.edges), itemsize)
 
 

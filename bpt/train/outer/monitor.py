@@ -14,7 +14,7 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.sample_partition import size
 from bpt.engine.optim import lr_policy
 from bpt.parallel.outer.outer_instructions import AverageSubmitted, Order, Settled, SubmissionReport
-from bpt.parallel.outer.weight_update import AgwuUpdate
+from bpt.parallel.outer.update_factors import AgwuUpdate
 from bpt.train.outer.report import AllocationRow, NodeRow, RunRecord, UpdateRow
 from bpt.train.solver.display import DisplayInterval, display_line
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from bpt.base.errors import LostRankError
 from bpt.parallel.outer.outer_instructions import AverageSubmitted, Merge
-from bpt.parallel.outer.weight_update import AgwuUpdate
+from bpt.parallel.outer.update_factors import AgwuUpdate
 from bpt.system.comm.base import Buffer, Communicator, Request
 from bpt.system.events.event import Activity
 from bpt.train.outer import messages as wire

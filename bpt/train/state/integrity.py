@@ -1,4 +1,6 @@
-"""The integrity of a snapshot's files: a state's own checksum, and the digest of its weights.
+"""The integrity of a snapshot's files: a state's own checksum.
+
+``writing.py`` stores the digest of the weights in the state, and ``resuming.py: verify`` checks both.
 
 A state ends with its checksum: in Caffe's binary format that is its last field, and in HDF5, whose files end where they
 say, the same bytes come behind. Caffe reads both. What Caffe itself wrote, or bpt before it had checksums, has none.

@@ -71,8 +71,8 @@ def write(
 ) -> str:
     """Write a snapshot after ``state.iter`` iterations, weights and state as one commit; return the state's path.
 
-    Both files are written or none, and a state stands for weights that are there, A collective call: rank
-    0 writes whole blobs, to which the others send what they hold. So a snapshot does not tell how many ranks made it.
+    Either both files are written or none, so a state always has its weights. This is a collective call: rank 0 writes
+    whole blobs, and the other ranks send it their parts. So a snapshot does not depend on the number of ranks.
 
     Args:
         plan: says where, in which format, and whether with diffs.

@@ -24,7 +24,7 @@ from bpt.config.plan.run_plan import ParallelSpec, RunPlan
 from bpt.config.proto.sources import read_solver
 from bpt.nn.layers.base import batch_of
 from bpt.parallel.outer.outer_instructions import Merge, Order, Settled, SubmissionReport
-from bpt.parallel.outer.weight_update import AgwuUpdate
+from bpt.parallel.outer.update_factors import AgwuUpdate
 from bpt.system.comm.base import Buffer, Communicator
 from bpt.system.comm.cores import power
 from bpt.train.outer.assignment import Assignment

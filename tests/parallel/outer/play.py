@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from bpt.data.sample_partition import Run, size
+from bpt.parallel.outer.agwu import Agwu
+from bpt.parallel.outer.asgd import Asgd
 from bpt.parallel.outer.base import OuterSchedule
 from bpt.parallel.outer.idpa import DivisionRule, Idpa, Udpa
 from bpt.parallel.outer.outer_instructions import Instruction, Lost, Order, SendOrder, SubmissionReport
 from bpt.parallel.outer.replay import Replay
-from bpt.parallel.outer.strategies import Agwu, Asgd, Sgwu
+from bpt.parallel.outer.sgwu import Sgwu
 
 BATCH = 5  # samples of an iteration
 

@@ -8,10 +8,10 @@ from fractions import Fraction
 import pytest
 
 from bpt.data.sample_partition import size
+from bpt.parallel.outer.agwu import Agwu
 from bpt.parallel.outer.idpa import Idpa, Udpa
 from bpt.parallel.outer.outer_instructions import Lost, Merge, Order, SendOrder, SubmissionReport
-from bpt.parallel.outer.strategies import Agwu
-from bpt.parallel.outer.weight_update import AgwuUpdate, Normalizer
+from bpt.parallel.outer.update_factors import AgwuUpdate, Normalizer
 from tests.parallel.outer.play import Play
 
 

@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import pytest
 
+from bpt.parallel.outer.asgd import Asgd
 from bpt.parallel.outer.idpa import Idpa, Udpa
 from bpt.parallel.outer.outer_instructions import ApplyGradient, CutShort, Order, SendOrder, SubmissionReport
-from bpt.parallel.outer.strategies import Asgd
 from bpt.parallel.outer.worker_table import WorkerRecord, WorkerState
 from tests.parallel.outer.play import BATCH, Play
 

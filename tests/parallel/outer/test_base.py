@@ -8,6 +8,7 @@ from fractions import Fraction
 import pytest
 
 from bpt.base.errors import RunError
+from bpt.parallel.outer.agwu import Agwu
 from bpt.parallel.outer.idpa import Idpa, Udpa
 from bpt.parallel.outer.outer_instructions import (
     ApplyGradient,
@@ -18,7 +19,7 @@ from bpt.parallel.outer.outer_instructions import (
     SendOrder,
     SubmissionReport,
 )
-from bpt.parallel.outer.strategies import Agwu, Sgwu
+from bpt.parallel.outer.sgwu import Sgwu
 from bpt.parallel.outer.worker_table import WorkerState
 from tests.parallel.outer.play import BALANCES, Play, conserved, random_schedule
 

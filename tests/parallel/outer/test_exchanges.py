@@ -9,11 +9,13 @@ import pytest
 from bpt.base.errors import UserError
 from bpt.config.plan.run_plan import OUTER
 from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.outer.agwu import Agwu
+from bpt.parallel.outer.asgd import Asgd
 from bpt.parallel.outer.base import OuterSchedule
 from bpt.parallel.outer.exchanges import make_schedule, passes_of
 from bpt.parallel.outer.idpa import DivisionRule, Idpa, Udpa
 from bpt.parallel.outer.outer_instructions import ApplyGradient, Merge, SendOrder, SubmissionReport
-from bpt.parallel.outer.strategies import Agwu, Asgd, Sgwu
+from bpt.parallel.outer.sgwu import Sgwu
 from tests.parallel.outer.play import Play
 from tests.support.training import solver_of
 

@@ -6,12 +6,13 @@ from fractions import Fraction
 
 import pytest
 
+from bpt.parallel.outer.agwu import Agwu
+from bpt.parallel.outer.asgd import Asgd
 from bpt.parallel.outer.base import OuterSchedule
 from bpt.parallel.outer.finish import Finish
 from bpt.parallel.outer.idpa import Idpa
 from bpt.parallel.outer.outer_instructions import Merge, SendOrder
 from bpt.parallel.outer.replay import Replay
-from bpt.parallel.outer.strategies import Agwu, Asgd
 from tests.parallel.outer.play import Play
 
 

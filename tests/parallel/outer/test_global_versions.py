@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from bpt.parallel.outer.global_versions import Versions
-from bpt.parallel.outer.weight_update import AgwuUpdate, Normalizer
+from bpt.parallel.outer.update_factors import AgwuUpdate, Normalizer
 from tests.support.paper import attenuation
 
 

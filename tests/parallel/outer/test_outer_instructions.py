@@ -24,7 +24,7 @@ from bpt.parallel.outer.outer_instructions import (
     from_line,
     to_line,
 )
-from bpt.parallel.outer.weight_update import AgwuUpdate
+from bpt.parallel.outer.update_factors import AgwuUpdate
 
 numbers = st.integers(0, 2**53)
 parts = st.fractions(0, 1000)

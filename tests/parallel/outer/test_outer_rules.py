@@ -12,8 +12,8 @@ from bpt.base.violation import refuse
 from bpt.config.plan.resolve import read_plan
 from bpt.config.plan.run_plan import CgdpSpec, FaultSpec, FcSpec, InnerSpec, ParallelSpec, PipelineSpec, RunPlan
 from bpt.config.proto import bpt_pb2 as pb
+from bpt.parallel.outer.agwu import Agwu
 from bpt.parallel.outer.exchanges import make_schedule
-from bpt.parallel.outer.strategies import Agwu
 from bpt.train.rules.violations import ignored_settings, violations
 from tests.support.training import solver_of
 

@@ -9,6 +9,8 @@ from fractions import Fraction
 
 import pytest
 
+from bpt.parallel.outer.agwu import Agwu
+from bpt.parallel.outer.asgd import Asgd
 from bpt.parallel.outer.idpa import Udpa
 from bpt.parallel.outer.outer_instructions import (
     ApplyGradient,
@@ -23,7 +25,6 @@ from bpt.parallel.outer.outer_instructions import (
     SubmissionReport,
 )
 from bpt.parallel.outer.replay import Replay
-from bpt.parallel.outer.strategies import Agwu, Asgd
 from tests.parallel.outer.play import Play, random_schedule
 
 EXCHANGES = ["SGWU", "AGWU", "ASGD"]

@@ -8,7 +8,7 @@ import pytest
 
 from bpt.parallel.outer.idpa import Idpa, Udpa
 from bpt.parallel.outer.outer_instructions import AverageSubmitted, CutShort, Lost, Order, SendOrder, SubmissionReport
-from bpt.parallel.outer.strategies import Sgwu
+from bpt.parallel.outer.sgwu import Sgwu
 from bpt.parallel.outer.worker_table import WorkerState
 from tests.parallel.outer.play import Play
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from bpt.config.plan.resolve import read_plan
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
-from bpt.engine.memory_format_choice import WARM_UP, InnerChoice
+from bpt.engine.measured_choice import WARM_UP, InnerChoice
 from bpt.engine.operator import Operator
 from bpt.nn.net import Net
 from bpt.train.runtime.train_options import TrainOptions

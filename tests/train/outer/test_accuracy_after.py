@@ -6,9 +6,10 @@ from fractions import Fraction
 
 import pytest
 
+from bpt.parallel.outer.agwu import Agwu
 from bpt.parallel.outer.idpa import Udpa
 from bpt.parallel.outer.outer_instructions import AverageSubmitted, Order, SendOrder, SubmissionReport
-from bpt.parallel.outer.strategies import Agwu, Sgwu
+from bpt.parallel.outer.sgwu import Sgwu
 from bpt.train.outer.report import read_csv
 from bpt.train.outer.trainer import Trainer
 from tests.train.outer.outer_runs import assert_equal, folder, outer, weights

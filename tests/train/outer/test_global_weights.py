@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bpt.parallel.outer.outer_instructions import AverageSubmitted, Merge
-from bpt.parallel.outer.weight_update import AgwuUpdate
+from bpt.parallel.outer.update_factors import AgwuUpdate
 from bpt.train.outer.global_weights import GlobalWeights
 
 Array = NDArray[np.float32]

@@ -12,7 +12,7 @@ from bpt.config.optim_spec import OptimSpec
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.parallel.outer.outer_instructions import AverageSubmitted, Order, Settled, SubmissionReport
-from bpt.parallel.outer.weight_update import AgwuUpdate
+from bpt.parallel.outer.update_factors import AgwuUpdate
 from bpt.train.outer.monitor import Monitor
 from bpt.train.outer.report import AllocationRow, NodeRow, RunRecord, UpdateRow
 

@@ -21,7 +21,7 @@ from bpt.parallel.outer.outer_instructions import (
     SendOrder,
     Settled,
 )
-from bpt.parallel.outer.weight_update import AgwuUpdate
+from bpt.parallel.outer.update_factors import AgwuUpdate
 from bpt.train.outer.replay_log import RecordedRun, RunFacts, check_replay, read_log, remarks, writing
 
 SOLVER = "max_iter: 9\nparallel_param {\n  exchange: AGWU\n}\n"

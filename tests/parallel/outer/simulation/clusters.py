@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from bpt.parallel.cluster.cluster import Cluster, Node, ServerNode
+from bpt.parallel.outer.agwu import Agwu
+from bpt.parallel.outer.asgd import Asgd
 from bpt.parallel.outer.base import OuterSchedule
 from bpt.parallel.outer.idpa import Idpa, Udpa
 from bpt.parallel.outer.outer_instructions import Instruction, Order, SendOrder, SubmissionReport
+from bpt.parallel.outer.sgwu import Sgwu
 from bpt.parallel.outer.simulation.outcome import SimulationOutcome
 from bpt.parallel.outer.simulation.simulator import SimulatedJob, simulate
-from bpt.parallel.outer.strategies import Agwu, Asgd, Sgwu
 
 SCHEDULES: dict[str, Callable[[Idpa | Udpa, Fraction], OuterSchedule]] = {"SGWU": Sgwu, "AGWU": Agwu, "ASGD": Asgd}
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.parallel.outer.weight_update import AgwuUpdate, Normalizer, gamma, recency, sgwu_factors
+from bpt.parallel.outer.update_factors import AgwuUpdate, Normalizer, gamma, recency, sgwu_factors
 from tests.support.paper import attenuation
 
 

@@ -1,4 +1,4 @@
-"""The order of work on each stage: a list scheduler over all stages, with GPIPE, ONE_F_ONE_B or SEQUENTIAL.
+"""Pipeline schedules GPipe, 1F1B (ONE_F_ONE_B) and SEQUENTIAL: a list scheduler gives each stage its order of work.
 
 It runs the blocks of all stages on one clock, forward in time 1, backward in time 2, messages and draws in none. As
 soon as a stage is idle, it begins the task that the rule prefers among those whose inputs are there. So the order in
@@ -157,8 +157,9 @@ class GPipe:
 class OneForwardOneBackward:
     """1F1B: backward passes first, which frees memory (Narayanan et al. 2019, *PipeDream*, with a flush).
 
-    Of n blocks, block i keeps n - i micro-batches at most. Older micro-batches go first, and of one, the block nearest
-    to its backward: this frees memory as well. Passes (iter_size) follow each other without a gap.
+    Of n blocks, block i keeps n - i micro-batches at most. Older micro-batches go first. Within one micro-batch, the
+    block whose backward comes soonest goes first, which frees memory, too. Passes (iter_size)
+    follow each other without a gap.
     """
 
     looks_around = False

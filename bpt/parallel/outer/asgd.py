@@ -1,0 +1,63 @@
+"""ASGD, asynchronous SGD with which BPT-CNN compares itself (DistBelief).
+
+Workers send gradients, which the server applies as they come.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from bpt.parallel.outer.agwu import Agwu
+from bpt.parallel.outer.idpa import Idpa
+from bpt.parallel.outer.outer_instructions import ApplyGradient, Instruction, SubmissionReport
+
+
+class Asgd(Agwu):
+    """Asynchronous SGD: each worker pushes the sum of its gradients every ``push`` iterations and after each pass.
+
+    It takes the newest weights at the first push after ``fetch`` iterations. Meanwhile it continues with its own
+    updates.
+
+    Args:
+        push, fetch: iterations.
+
+    The other arguments are those of OuterSchedule and Versions.
+    """
+
+    def __init__(
+        self,
+        idpa: Idpa,
+        passes: Fraction,
+        push: int = 1,
+        fetch: int = 1,
+        max_staleness: int = 0,
+        together: bool = False,
+    ) -> None:
+        super().__init__(idpa, passes, max_staleness=max_staleness, together=together)
+        self._period = push
+        self._fetch = fetch
+        self._unfetched = [0] * idpa.nodes  # iterations since each has taken the weights
+        self._before = Fraction(0)
+
+    def submitted(self, report: SubmissionReport) -> list[Instruction]:
+        self._before = self.progress
+        return super().submitted(report)
+
+    def _exchange(self, report: SubmissionReport) -> list[Instruction]:
+        if report.iterations:
+            return super()._exchange(report)
+        # An iteration of the pass before has trained this one to its end: there is no gradient.
+        if self._needs_batch(report.passes):
+            self._hand_out()
+        return [self._send(report.worker, self.versions.newest, weights=False)]
+
+    def _serve(self, report: SubmissionReport) -> list[Instruction]:
+        worker = report.worker
+        self._unfetched[worker] += report.iterations
+        fetches = self._unfetched[worker] >= self._fetch
+        if fetches:
+            self._unfetched[worker] = 0
+        update = self.versions.submit(worker, fetches=fetches)
+        if self._needs_batch(self.nodes[worker].passes):
+            self._hand_out()
+        return [ApplyGradient(update, self._before), self._send(worker, self.versions.newest, fetches)]
