@@ -45,7 +45,7 @@ _DEEP_GRAY = ("PNG", "TIFF", "JPEG2000")
 # Files of other formats may make Pillow run programs.
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP", "JPEG2000", "SUN")
 _PIL = re.compile(r"PIL\.")
-_ORIENTATION = 0x0112  # EXIF's tag
+ORIENTATION = 0x0112  # EXIF's tag
 _BITS = 8
 _CODE = b"\xff\x4f\xff\x51"  # with which the code of a JPEG 2000 starts, after a header or at once
 _SMALL, _DENSEST = 2**24, 10_000  # pixels that any file may have, and how many more for each of its bytes
@@ -167,7 +167,7 @@ def _of_odd_bits(image: ImageFile, channels: int | None, content: bytes) -> NDAr
     if image.format in _DEEP_GRAY and image.mode in GRAY_OF_16 and "I;32" not in stored:
         return (np.asarray(_upright(image) if channels else image) >> 8).astype(np.uint8)
     if image.format == "TIFF" and image.mode == "RGB" and ";16" in stored:
-        return tiff_of_16(*_both_bytes(image, content))
+        return tiff_of_16(*both_bytes(image, content))
     return None
 
 
@@ -193,7 +193,7 @@ def deep_samples(image: ImageFile, content: bytes, turned: bool = True) -> NDArr
     return samples
 
 
-def _both_bytes(image: ImageFile, content: bytes) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+def both_bytes(image: ImageFile, content: bytes) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Return the upper and the lower bytes (H, W, 3) of a TIFF of 16 bits a channel."""
     with import_pillow().open(io.BytesIO(content), formats=("TIFF",)) as other:
         other.tile = [_other_bytes(tile) for tile in other.tile]
@@ -228,11 +228,11 @@ def _converted(image: Image, mode: str) -> Image:
 
 def _upright_as(image: Image, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return ``pixels`` (H, W, 3) of ``image``, turned as its EXIF tag says."""
-    orientation = image.getexif().get(_ORIENTATION, 1)
+    orientation = image.getexif().get(ORIENTATION, 1)
     if orientation == 1:
         return pixels
     other = import_pillow().fromarray(pixels)
-    other.getexif()[_ORIENTATION] = orientation
+    other.getexif()[ORIENTATION] = orientation
     turned: NDArray[np.uint8] = np.asarray(_upright(other))
     return turned
 
@@ -242,7 +242,7 @@ def _as_it_is(image: Image) -> Image:
 
 
 def _upright(image: Image) -> Image:
-    if image.getexif().get(_ORIENTATION, 1) == 1:
+    if image.getexif().get(ORIENTATION, 1) == 1:
         return image
     import PIL.ImageOps  # noqa: PLC0415  optional package
 

@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpt.base.errors import DataError
-from bpt.data.image import GRAY_OF_16, deep_samples, with_image
+from bpt.data.image import GRAY_OF_16, ORIENTATION, both_bytes, deep_samples, with_image
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
 
 _COLORS = 3
+_OF_16 = ";16"  # in Pillow's words of how a file has its pixels
 _READ = frozenset(("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr"))
 
 
@@ -31,6 +32,7 @@ def decode_fractions(content: bytes) -> NDArray[np.float32]:
 
 def _fractions(image: ImageFile, content: bytes) -> NDArray[np.float32]:
     stored = " ".join(str(tile[3]) for tile in image.tile)
+    turn = image.getexif().get(ORIENTATION, 1) if image.format == "TIFF" else 1
     if image.mode == "F":
         values = np.asarray(image, np.float32)
     elif image.mode in GRAY_OF_16 and "I;32" not in stored:
@@ -38,8 +40,29 @@ def _fractions(image: ImageFile, content: bytes) -> NDArray[np.float32]:
     elif image.mode not in _READ:
         raise DataError(f"an image of Pillow's mode {image.mode}; only 8 or 16 bits a channel, or floats, can be read")
     else:
-        samples = (
-            deep_samples(image, content, turned=False) if image.format == "PNG" else np.asarray(image.convert("RGB"))
-        )
+        samples = _samples(image, content, stored)
         values = samples.astype(np.float32) / np.float32(np.iinfo(samples.dtype).max)
+    values = _as_stored(values, turn)
     return values if values.ndim == _COLORS else np.repeat(values[..., np.newaxis], _COLORS, 2)
+
+
+def _samples(image: ImageFile, content: bytes, stored: str) -> NDArray[np.uint8] | NDArray[np.uint16]:
+    """Return red, green and blue (H, W, 3), in as many bits as the file has."""
+    if image.format == "PNG":
+        return deep_samples(image, content, turned=False)
+    if image.format == "TIFF" and image.mode == "RGB" and _OF_16 in stored:
+        upper, lower = both_bytes(image, content)
+        samples: NDArray[np.uint16] = (upper.astype(np.uint16) << 8 | lower).astype(np.uint16)
+        return samples
+    return np.asarray(image.convert("RGB"))
+
+
+def _as_stored(values: NDArray[np.float32], orientation: int) -> NDArray[np.float32]:
+    """Return the ``values`` (H, W, …) of a TIFF as they lie in the file: Pillow has turned them by its tag."""
+    if orientation in (5, 6, 7, 8):
+        values = values.swapaxes(0, 1)
+    if orientation in (3, 4, 7, 6):
+        values = values[::-1]
+    if orientation in (2, 3, 7, 8):
+        values = values[:, ::-1]
+    return np.ascontiguousarray(values)

@@ -74,6 +74,17 @@ def png_of_16(rows: NDArray[np.uint16]) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
 
 
+def tiff_of_16(rows: NDArray[np.uint16]) -> bytes:
+    """Return a TIFF of (H, W, 3) with 16 bits a channel: a header, the pixels, then the directory."""
+    height, width = rows.shape[:2]
+    data = rows.astype("<u2").tobytes()
+    bits = 8 + len(data)
+    tags = [(256, 3, 1, width), (257, 3, 1, height), (258, 3, 3, bits), (259, 3, 1, 1), (262, 3, 1, 2), (273, 4, 1, 8),
+            (277, 3, 1, 3), (278, 3, 1, height), (279, 4, 1, len(data)), (284, 3, 1, 1)]  # fmt: skip
+    directory = struct.pack("<H", len(tags)) + b"".join(struct.pack("<HHII", *tag) for tag in tags) + bytes(4)
+    return b"II*\0" + struct.pack("<I", bits + 6) + data + struct.pack("<3H", 16, 16, 16) + directory
+
+
 class TestLoadImage:
     """``caffe.io.load_image``: scikit-image's ``img_as_float(imread(…))``, which leaves files as they lie there."""
 
@@ -95,6 +106,24 @@ class TestLoadImage:
         exif[0x0112] = 6
         Image.fromarray(self.pixels).save(tmp_path / "a.png", exif=exif)
         np.testing.assert_allclose(load_image(tmp_path / "a.png"), self.pixels / 255, rtol=1e-6)
+
+    @pytest.mark.parametrize("mode", ["RGB", "L", "F", "I;16"])
+    @pytest.mark.parametrize("orientation", range(1, 9))
+    def test_the_tag_of_a_tiff_turns_nothing(self, tmp_path: Path, orientation: int, mode: str) -> None:
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        stored = {"RGB": self.pixels, "L": self.pixels[..., 0]}.get(mode)
+        if stored is None:
+            stored = self.pixels[..., 0].astype(np.float32 if mode == "F" else np.uint16)
+        Image.fromarray(stored).save(tmp_path / "a.tif", exif=exif)
+        largest = {"F": 1, "I;16": 65535}.get(mode, 255)
+        expected = stored / largest if mode == "RGB" else np.repeat((stored / largest)[..., np.newaxis], 3, 2)
+        np.testing.assert_allclose(load_image(tmp_path / "a.tif"), expected, rtol=1e-6)
+
+    def test_a_color_tiff_of_sixteen_bits_is_scaled(self, tmp_path: Path) -> None:
+        color = np.random.default_rng(7).integers(0, 65536, (2, 3, 3), dtype=np.uint16)
+        (tmp_path / "c.tif").write_bytes(tiff_of_16(color))
+        np.testing.assert_allclose(load_image(tmp_path / "c.tif"), color / 65535, rtol=1e-6)
 
     @pytest.mark.parametrize("form", ["png", "tif", "webp"])
     def test_alpha_is_dropped(self, tmp_path: Path, form: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import logging
 import re
 import traceback
@@ -71,6 +72,7 @@ def program_of(module: nn.Module, inputs: RandomInputs, names: tuple[Sequence[st
         UserError: a layer of it cannot be written down.
     """
     given, made = map(tuple, names)
+    _rename_unreadable(module)
     layers = {name: child for name, child in module.named_children() if isinstance(child, Layer)}
     with _without_torchs_words():
         try:
@@ -82,6 +84,22 @@ def program_of(module: nn.Module, inputs: RandomInputs, names: tuple[Sequence[st
             return Program(torch.export.export(module, inputs.batch(1)), given, made, fixed, layers)
         except Exception as error:
             raise UserError(f"{_place(_layer_at(error))}the net cannot be exported: {_first_line(error)}") from error
+
+
+def _rename_unreadable(module: nn.Module) -> None:
+    """Rename the children that the code which torch makes of a program cannot name: Python's words, control characters.
+
+    Parameters have other names after that. The caller owns the module.
+    """
+    for name, child in list(module.named_children()):
+        new = re.sub(r"[\x00-\x1f]", "_", name)
+        if keyword.iskeyword(new):
+            new += "_"
+        if new != name:
+            delattr(module, name)
+            while hasattr(module, new):
+                new += "_"
+            module.add_module(new, child)
 
 
 def _open_batches(inputs: RandomInputs) -> tuple[tuple[dict[int, object], ...]]:
@@ -113,6 +131,8 @@ def write_onnx(program: Program, path: Path, opset: int = OPSET) -> None:
         import onnxscript  # noqa: F401, PLC0415
     except ImportError as error:
         raise UserError(f"ONNX needs the package {error.name}: pip install 'bpt[onnx]'") from None
+    if not all((*program.inputs, *program.onnx_outputs)):
+        raise UserError("the net has a blob without a name among its inputs and outputs; ONNX needs one: name it")
     values: list[Tensor] = list(program.exported.state_dict.values())
     size = sum(value.numel() * value.element_size() for value in values)
     with _without_torchs_words():

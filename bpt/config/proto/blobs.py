@@ -107,6 +107,8 @@ def fits_half(values: FloatArray) -> bool:
     with np.errstate(over="ignore"):
         if not np.array_equal(np.isfinite(values.astype(np.float16)), np.isfinite(values)):
             return False
+    if not values.size:
+        return True
     sizes = np.abs(values).reshape(len(values) if values.ndim else 1, -1)
     is_small = (sizes > 0) & (sizes < _SMALL_FOR_HALF)
     if not is_small.any():

@@ -7,7 +7,7 @@ never gets another meaning. :func:`bpt.config.proto.fields.is_own` says which fi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -41,6 +41,8 @@ _NEVER_IN_FILES = frozenset(("ceil_mode", "hole", "hole_h", "hole_w"))
 _CHANGING = {"torch_pooling": "pooling_param", "relu": "relu"}
 # Fields of the old layers, which have Caffe's own numbers above bpt's first.
 _OF_OLD_LAYERS = frozenset(("bpt.V1LayerParameter.bn_param", "bpt.V1LayerParameter.unpooling_param"))
+# Faster R-CNN's and R-FCN's numbers of layers' settings, which bpt's schema has, too.
+_FIRST_OF_RFCN = 10001
 _BLOB_VALUES, _RAW = frozenset((5, 6, 8, 9)), frozenset((10, 11, 12, 13))
 
 
@@ -80,14 +82,16 @@ def known_fields(data: bytes, kind: Descriptor, where: str, name: str, reading: 
         name: the layer's name.
     """
     parts, seen = [], set()
-    for each in outline(data):
+    fields = list(outline(data))
+    numbers = {each.number for each in fields}
+    for each in fields:
         content = data[each.start : each.end]
         field = kind.fields_by_number.get(each.number)
         number = each.number
         if field is None or each.wire_type not in wire_types(field):
             pass  # the schema has no such field
         elif is_forks(field):
-            renamed = _number(field, reading)
+            renamed = _number(field, reading, numbers)
             why = (
                 "which is of another Caffe than this net shows" if renamed is None
                 else f"which is no {field.name}" if not fits(field, each, content)
@@ -111,8 +115,12 @@ def known_fields(data: bytes, kind: Descriptor, where: str, name: str, reading: 
     return b"".join(parts)
 
 
-def _number(field: FieldDescriptor, reading: Reading) -> int | None:
-    """Return the schema's number for the net's meaning of ``field``'s number; ``None`` if it is unknown."""
+def _number(field: FieldDescriptor, reading: Reading, numbers: Collection[int]) -> int | None:
+    """Return the schema's number for the net's meaning of ``field``'s number; ``None`` if it is unknown.
+
+    Args:
+        numbers: the numbers of all fields of the message.
+    """
     assert field.containing_type is not None
     kind, number = field.containing_type.name, field.number
     if reading.is_plain:
@@ -120,7 +128,7 @@ def _number(field: FieldDescriptor, reading: Reading) -> int | None:
     if field.name in _NEVER_IN_FILES:
         return None
     if kind == "DropoutParameter":
-        return _of_dropout(number, reading)
+        return _of_dropout(number, reading, numbers)
     if number >= FIRST_OWN_NUMBER or field.full_name in _OF_OLD_LAYERS:
         return number
     owners = _OWNERS.get(kind, {}).get(number, ())
@@ -129,15 +137,16 @@ def _number(field: FieldDescriptor, reading: Reading) -> int | None:
     return number if any(map(reading.is_only, owners)) else None
 
 
-def _of_dropout(number: int, reading: Reading) -> int | None:
+def _of_dropout(number: int, reading: Reading, numbers: Collection[int]) -> int | None:
     """Return the schema's number of a field of dropout_param.
 
-    R-FCN has ``scale_train`` 2, SegNet ``sample_weights_test`` 2, NVIDIA ``engine`` 2 and ``random_seed`` 3.
+    R-FCN has ``scale_train`` 2, SegNet ``sample_weights_test`` 2, NVIDIA ``engine`` 2 and ``random_seed`` 3. bpt has
+    ``scale_train`` 3; R-FCN's nets that bpt wrote have only that number.
     """
     if reading.is_bpts:
         return number
     fields = pb.DropoutParameter.DESCRIPTOR.fields_by_name
-    if number == 2 and reading.is_only(Fork.RFCN):
+    if reading.is_only(Fork.RFCN) and (number == 2 or 2 not in numbers):
         return fields["scale_train"].number
     return fields["sample_weights_test"].number if number == 2 and reading.is_only(Fork.SEGNET) else None
 
@@ -156,7 +165,9 @@ def without_second_values(blob: bytes, where: str, reading: Reading) -> bytes:
 
 def is_sign_of_bpt(field: FieldDescriptor | None, each: WireField, content: bytes) -> bool:
     """Return whether a field has one of bpt's own numbers, with the type of content that bpt writes there."""
-    return field is not None and field.number >= FIRST_OWN_NUMBER and is_own(field) and fits(field, each, content)
+    if field is None or not FIRST_OWN_NUMBER <= field.number < _FIRST_OF_RFCN:
+        return False
+    return is_own(field) and fits(field, each, content)
 
 
 def stored(number: int, each: WireField, content: bytes) -> bytes:

@@ -98,6 +98,7 @@ def test_half_precision(ending: str, tmp_path: Path) -> None:
         ("InnerProduct", [[[1.0, 2.0], [1e-7, -1e-8]]], [False]),  # an output of nothing else
         ("InnerProduct", [[[1.0, 1e-8, 1e-8]]], [False]),
         ("InnerProduct", [np.concatenate([np.ones((2, 400)), np.full((2, 1), 1e-8)], 1)], [True]),  # few beside others
+        ("InnerProduct", [np.zeros((0, 3)), [1.0]], [True, True]),
     ],
 )
 def test_blobs_that_half_precision_does_not_hold(kind: str, blobs: list[Any], half: list[bool], tmp_path: Path) -> None:

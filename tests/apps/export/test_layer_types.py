@@ -59,7 +59,7 @@ def test_export(kind: str, sample: Sample, in_place: bool, end: str, tmp_path: P
 
 
 @pytest.mark.parametrize("end", [".pt2", ".onnx"])
-@pytest.mark.parametrize("name", ["a,b;c", "a/b", 'a\\"b', "a b", "é", "x", "clone"])
+@pytest.mark.parametrize("name", ["a,b;c", "a/b", 'a\\"b', "a b", "é", "x", "clone", "class", "None", "a\\001b"])
 def test_names(name: str, end: str, tmp_path: Path) -> None:
     """A layer and its top may have any name."""
     if end == ".onnx":
@@ -69,3 +69,12 @@ def test_names(name: str, end: str, tmp_path: Path) -> None:
     text += layer("TanH", "h", "OUT", name=f"{name}.2").replace("OUT", f"{name}_")
     *_, last = export_net(ExportRequest(write(tmp_path, text), str(tmp_path / f"out{end}")))
     assert last.startswith("checked on random inputs")
+
+
+def test_a_blob_without_a_name(tmp_path: Path) -> None:
+    """ONNX names its inputs and outputs."""
+    pytest.importorskip("onnxruntime")
+    text = 'layer { name: "x" type: "Input" top: "" input_param { shape { dim: 2 dim: 3 } } }'
+    text += 'layer { name: "h" type: "TanH" bottom: "" top: "h" }'
+    with pytest.raises(UserError, match="a blob without a name"):
+        list(export_net(ExportRequest(write(tmp_path, text), str(tmp_path / "out.onnx"))))

@@ -94,6 +94,14 @@ POOLING = layer("Pooling", (121, message((2, 3), (3, 2), (4, 1), (13, 1))), name
         ([layer("Convolution", (106, message((117, 2))))], "convolution_param { }"),
         ([layer("Dropout", (108, message((2, 0), (3, 5)))), layer("PSROIPooling")],
          "dropout_param { scale_train: false }"),
+        # Faster R-CNN's and R-FCN's numbers of settings are no signs of bpt, which has them from there.
+        ([layer("Dropout", (108, message((2, 0)))), layer("ROIPooling", (8266711, message((1, 6))))],
+         "dropout_param { scale_train: false }"),
+        ([layer("Dropout", (108, message((2, 0)))), layer("SmoothL1Loss", (8266712, message((1, 3.0))))],
+         "dropout_param { scale_train: false }"),
+        # What bpt has made of such a net keeps its meaning.
+        ([layer("Dropout", (108, message((3, 0)))), layer("ROIPooling", (8266711, message((1, 6))))],
+         "dropout_param { scale_train: false }"),
         ([layer("Dropout", (108, message((2, 1)))), layer("BN", (45, message((3, 1))))],
          "dropout_param { sample_weights_test: true }"),
         ([layer("Dropout", (145, 1), (108, message((2, 0), (3, 0))))], "forward_type: FLOAT dropout_param { }"),

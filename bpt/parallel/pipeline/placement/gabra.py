@@ -106,12 +106,13 @@ class Evolution:
 def evolve(objective: Objective, start: Ints, param: GabraSpec) -> Evolution:
     """Run Algorithm 1.
 
-    A chromosome names the device of each partition. The first population is random, within the limits (Alg. 2, see
-    ``random_placements``). In each generation two parents are chosen by roulette, by their fitness: the profit (Eq. 9), or
-    1 / time under STEP_TIME. With the probability ``crossover`` the child takes the first half of parent 1 and the second
-    half of parent 2 (Alg. 3). The paper's second offspring swaps the parents; both are drawn in the same way, so one child
-    is enough. Otherwise the child is a copy of parent 1. Then a random run of its genes is inverted. A child that already
-    exists is skipped. Any other child replaces the worst chromosome, or is added if the first population is small.
+    A chromosome names the device of each partition. The first population is random, within the limits (Alg. 2:
+    ``random_placements``). In each generation two parents are chosen by roulette, by their fitness: the profit (Eq.
+    9) or 1 / time under STEP_TIME. With the probability ``crossover`` the child takes the first half of parent 1
+    and the second half of parent 2 (Alg. 3). The paper's second offspring swaps the parents; both are drawn in the
+    same way, so one child is enough. Otherwise the child is a copy of parent 1. Then a random run of its genes is
+    inverted. A child that already exists is skipped. Any other child replaces the worst chromosome, or is added if
+    the first population is small.
 
     The paper leaves open, or we do otherwise:
 
