@@ -1,7 +1,7 @@
 """Healing: a run in step continues without its lost ranks, with the same batches and the same curve.
 
-Under fault tolerance, the death of a rank fails only the operations that need it. The rank that notices it interrupts all
-others (``Revoke``), wherever they wait. The remaining ranks find each other (``Shrink``), agree on a state (see
+Under fault tolerance, the death of a rank fails only the operations that need it. The rank that notices it interrupts
+all others (``Revoke``), wherever they wait. The remaining ranks find each other (``Shrink``), agree on a state (see
 ``recovery``), and bind the plan to it anew. An iteration that was not complete on all of them is repeated. Samples,
 masks and orders do not depend on ranks, so the curve is that of the undisturbed run.
 """
