@@ -69,11 +69,11 @@ def test_the_arrays_are_larger_than_all_last_caches(tmp_path: Path, monkeypatch:
             (folder / "size").write_text(f"{size}\n")
             (folder / "shared_cpu_list").write_text(f"{shared}\n")
     monkeypatch.setattr(peaks, "_CACHES", tmp_path)
-    monkeypatch.setattr(peaks, "available", lambda: 2**40)
+    monkeypatch.setattr(peaks, "available_memory", lambda: 2**40)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2})
     assert peaks._array_bytes(CPU) == 4 * 2 * 2**26  # two caches of 64 MiB
-    monkeypatch.setattr(peaks, "available", lambda: 2**30)
+    monkeypatch.setattr(peaks, "available_memory", lambda: 2**30)
     assert peaks._array_bytes(CPU) == 2**26  # a sixteenth of what there is
     monkeypatch.setattr(peaks, "_CACHES", tmp_path / "none")
-    monkeypatch.setattr(peaks, "available", lambda: 2**40)
+    monkeypatch.setattr(peaks, "available_memory", lambda: 2**40)
     assert peaks._array_bytes(CPU) == peaks.LEAST
