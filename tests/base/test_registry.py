@@ -58,7 +58,7 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry[type]:
     """A registry whose table says that the module ``registered_circles`` has a circle and an ellipse."""
     tmp_path.joinpath("registered_circles.py").write_text(
         "class Circle: pass\ndef enter(registry): registry.register('Circle')(Circle)\n"
-        "from tests import test_registry\nenter(test_registry.filled)\n"
+        "from tests.base import test_registry\nenter(test_registry.filled)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "registered_circles", raising=False)

@@ -130,8 +130,8 @@ MISTAKES = {
     ),
     "label out of range": Mistake(
         edit("num_output: 10", "num_output: 5"),
-        'layer "loss": label 7 at position 4 of "label" is outside [0, 5), the classes of "ip2"; mend the list or data '
-        'set that "label" comes from, or give "ip2" more classes',
+        'layer "loss": label 7 at position 4 of "label" is outside [0, 5), the classes of "ip2"; correct the list or '
+        'data set that "label" comes from, or give "ip2" more classes',
         status=1,
     ),
     "shapes that fit no more": Mistake(
@@ -258,7 +258,7 @@ MISTAKES = {
     ),
     "set: no test_interval": Mistake(
         nothing,
-        "solver.prototxt:2:1: test_iter asks for testing, but test_interval is 0: every how many iterations?",
+        "solver.prototxt:2:1: test_iter asks for tests, but test_interval is 0; set it to the iterations between tests",
         flags=("--set=test_interval: 0",),
     ),
     # Devices and ranks
