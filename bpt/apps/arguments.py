@@ -1,4 +1,4 @@
-"""The freedoms that pycaffe's users have in writing arguments."""
+"""Check and convert arguments that pycaffe's users may write in several forms."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _MOST_LISTED = 20  # names that a message lists
 
 
 def several(given: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return a single name stands for a list of one, ``None`` for none."""
+    """Return ``given`` as a tuple; a single name becomes a tuple of one, ``None`` an empty one."""
     return () if given is None else (given,) if isinstance(given, str) else tuple(given)
 
 
 class Named(dict[str, T]):
-    """A dict that explains a name that it does not have by an UnknownNameError, which is a KeyError.
+    """A dict that raises an UnknownNameError (a KeyError) with a hint for a name that it does not have.
 
     Args:
-        entries: what it holds.
-        what: begins that message: "the net has no blob".
+        entries: the entries.
+        what: the begin of the message, such as "the net has no blob".
     """
 
     def __init__(self, entries: dict[str, T], what: str) -> None:
@@ -46,19 +46,19 @@ class Named(dict[str, T]):
 
 
 def listed(names: Collection[str]) -> str:
-    """Return the ``names`` to end a message with; "": there are too many."""
+    """Return the ``names`` as the end of a message; "" if there are too many."""
     return f" (it has: {', '.join(names) or 'none'})" if len(names) <= _MOST_LISTED else ""
 
 
 def checked_phase(phase: object) -> int:
-    """``phase`` if it is one; a UserError otherwise."""
+    """Return ``phase``; raise a UserError if it is no phase."""
     if isinstance(phase, int) and not isinstance(phase, bool) and phase in (pb.TRAIN, pb.TEST):
         return phase
     raise UserError(f"phase must be bpt.TRAIN or bpt.TEST, not {phase!r}")
 
 
 def phase_and_weights(second: int | Path | None, third: int | Path | None) -> tuple[int, str | None]:
-    """Phase and weights, in whichever order they stand: ``Net(path, weights, phase)`` is pycaffe's old one."""
+    """Return phase and weights, which may come in either order: ``Net(path, weights, phase)`` is pycaffe's old one."""
     if second is None and third is None:
         raise UserError("a Net needs its phase: bpt.Net(path, bpt.TRAIN) or bpt.Net(path, bpt.TEST)")
     in_old_order = not isinstance(second, int) and isinstance(third, int)
@@ -70,7 +70,7 @@ def phase_and_weights(second: int | Path | None, third: int | Path | None) -> tu
 
 
 def checked_device(device: torch.device | str) -> torch.device:
-    """Return the device that is meant; a UserError if there is none of that name, or none in this machine."""
+    """Return the device; raise a UserError if the name is wrong or this machine has no such device."""
     try:
         chosen = torch.device(device)
     except (RuntimeError, TypeError, ValueError):
@@ -85,14 +85,14 @@ def checked_device(device: torch.device | str) -> torch.device:
 
 
 def checked_whole(given: object, what: str) -> int:
-    """``given`` as an int of 32 bits; a UserError about ``what`` if it is none."""
+    """Return ``given`` as an int; raise a UserError about ``what`` if it is no whole number of 32 bits."""
     if isinstance(given, int) and not isinstance(given, bool) and abs(given) <= _LARGEST:
         return given
     raise UserError(f"{what} must be a whole number, not {shown(given)}")
 
 
 def checked_count(count: int, what: str) -> int:
-    """``count`` as an int; a UserError about ``what`` if it is no whole number from 0 on."""
+    """Return ``count`` as an int; raise a UserError about ``what`` if it is no whole number from 0 on."""
     try:
         number = operator.index(count)
     except TypeError:
@@ -103,7 +103,7 @@ def checked_count(count: int, what: str) -> int:
 
 
 def floats(value: npt.ArrayLike, what: str, dtype: npt.DTypeLike = np.float32) -> npt.NDArray[np.floating[Any]]:
-    """``value`` as an array of ``dtype``; a UserError about ``what`` if it holds no numbers."""
+    """Return ``value`` as an array of ``dtype``; raise a UserError about ``what`` if it is no array of numbers."""
     try:
         if np.iscomplexobj(value):
             raise TypeError("it holds complex ones")
@@ -113,14 +113,14 @@ def floats(value: npt.ArrayLike, what: str, dtype: npt.DTypeLike = np.float32) -
 
 
 def checked_path(path: object, what: str) -> str:
-    """``path`` as text; a UserError about ``what`` if it is no path of a file."""
+    """Return ``path`` as text; raise a UserError about ``what`` if it is no path of a file."""
     if isinstance(path, str | os.PathLike) and isinstance(name := os.fspath(path), str):
         return name
     raise UserError(f"{what} must be the path of a file, not {shown(path)}")
 
 
 def checked_names(given: object, what: str) -> tuple[str, ...]:
-    """``given``, one name or several, as several; a UserError about ``what`` if it is something else."""
+    """Return the one or several names ``given`` as a tuple; raise a UserError about ``what`` for anything else."""
     if given is None or isinstance(given, str):
         return several(given)
     names = tuple(given) if isinstance(given, Iterable) and not isinstance(given, bytes) and _has_axes(given) else None
@@ -130,7 +130,7 @@ def checked_names(given: object, what: str) -> tuple[str, ...]:
 
 
 def checked_number(given: Any, what: str) -> float:
-    """``given`` as a float; a UserError about ``what`` if it is no finite number."""
+    """Return ``given`` as a float; raise a UserError about ``what`` if it is no finite number."""
     if not isinstance(given, str | bytes | list | tuple) and getattr(given, "shape", ()) == ():
         try:
             number = float(given)
@@ -142,7 +142,7 @@ def checked_number(given: Any, what: str) -> float:
 
 
 def checked_sizes(given: Any, what: str, count: int | None = None, least: int = 0) -> tuple[int, ...]:
-    """``given`` as whole numbers, ``count`` of them if that is given; a UserError about ``what`` otherwise."""
+    """Return ``given`` as whole numbers; raise a UserError about ``what`` if they are not or not ``count`` of them."""
     try:
         sizes = tuple(operator.index(size) for size in given)
     except (TypeError, ValueError):
@@ -154,7 +154,7 @@ def checked_sizes(given: Any, what: str, count: int | None = None, least: int = 
 
 
 def checked_image(given: Any, what: str, channels: int | None = None) -> npt.NDArray[np.float32]:
-    """``given`` as an image (height, width, channels) of float32; a UserError about ``what`` if it is none."""
+    """Return ``given`` as a float32 image (height, width, channels); raise a UserError about ``what`` if it is none."""
     image = floats(given, what)
     if image.ndim != 3 or not image.size:
         raise UserError(f"{what} must be an array (height, width, channels), not one of shape {image.shape}")
@@ -164,7 +164,7 @@ def checked_image(given: Any, what: str, channels: int | None = None) -> npt.NDA
 
 
 def checked_images(given: Any, what: str, channels: int | None = None) -> list[npt.NDArray[np.float32]]:
-    """Return the images of a list, one at least, each as of ``checked_image``; a UserError about ``what`` otherwise."""
+    """Return the images of a list by ``checked_image``; raise a UserError about ``what`` if the list has none."""
     if isinstance(given, np.ndarray) and given.ndim == 3:
         raise UserError(f"{what} must be a list of images; given one of shape {given.shape}: write [image]")
     if isinstance(given, str | bytes | dict) or not isinstance(given, Iterable) or not _has_axes(given):
@@ -176,20 +176,20 @@ def checked_images(given: Any, what: str, channels: int | None = None) -> list[n
 
 
 def checked_call(given: object, what: str) -> None:
-    """Raise a UserError about ``what`` if it cannot be called."""
+    """Raise a UserError about ``what`` if ``given`` is not callable."""
     if not callable(given):
         raise UserError(f"{what} must be a function, not {shown(given)}")
 
 
 def checked_kind(given: object, kind: type[T], what: str) -> T:
-    """``given`` if it is a ``kind``; a UserError about ``what`` otherwise."""
+    """Return ``given``; raise a UserError about ``what`` if it is no ``kind``."""
     if not isinstance(given, kind):
         raise UserError(f"{what} must be a {kind.__name__}, not {shown(given)}")
     return given
 
 
 def shown(given: object) -> str:
-    """Return what was given, for messages: an array by its shape, anything else as it is written, if that is short."""
+    """Return a short text for ``given`` in messages: an array's shape, the text of a short value, or the type."""
     if isinstance(given, np.ndarray):
         return f"an array of shape {given.shape}"
     text = repr(given) if given is None or isinstance(given, str | bytes | int | float | tuple | list | dict) else ""

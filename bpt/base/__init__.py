@@ -1,1 +1,1 @@
-"""What all districts may use: errors with place and remedy, registries, logs, progress, files, signals, threads."""
+"""Tools for all districts: errors with place and remedy, registries, logs, progress, files, signals, threads."""

@@ -1,7 +1,7 @@
-"""Writes files so that a crash, a full disk or a signal leaves the old file as it was.
+"""Write files so that a crash, a full disk or a signal leaves the old file unchanged.
 
-The content goes to a temporary file in the same folder, which is synced and then takes the old one's place. What goes
-to a device or a pipe (``/dev/stdout``) is copied there once it is complete.
+The content goes to a temporary file in the same folder, which is synced and then replaces the old file. Content for a
+device or a pipe (``/dev/stdout``) is copied there when it is complete.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import BinaryIO
 
 from bpt.base.errors import FileError, WriteError
 
-_STEM = 100  # characters of a file's name that its temporary one has, too
+_STEM = 100  # characters of a file's name that its temporary name keeps
 
 
 def check_place(path: str | os.PathLike[str]) -> None:
-    """Better before the work whose outcome is to be written to the file ``path`` than after it.
+    """Check, before long work, that its outcome can be written to the file ``path``.
 
     Raises:
-        FileError: no file can be written there: the folder is missing, or nothing may be written in it.
+        FileError: no file can be written there: the folder is missing or not writable.
     """
     place = Path(path)
     if place.is_dir():
@@ -35,12 +35,12 @@ def check_place(path: str | os.PathLike[str]) -> None:
         raise FileError(path, f'cannot be written: there is no folder "{place.parent}"; make it, or name another')
     if not _is_device(place) and not os.access(place.parent, os.W_OK | os.X_OK):
         raise FileError(path, f'cannot be written: the folder "{place.parent}" is not writable')
-    if not _is_device(place) and (problem := creates_nothing(place.parent)):
+    if not _is_device(place) and (problem := creation_problem(place.parent)):
         raise FileError(path, f"cannot be written: {problem}")
 
 
-def creates_nothing(folder: str | os.PathLike[str]) -> str:
-    """Why nothing can be created there, though permissions allow it: as in /proc, or where a quota is used up."""
+def creation_problem(folder: str | os.PathLike[str]) -> str:
+    """Return why no file can be created in ``folder`` although permissions allow it (/proc, a full quota); else ""."""
     try:
         with tempfile.TemporaryDirectory(dir=folder):
             return ""
@@ -50,15 +50,15 @@ def creates_nothing(folder: str | os.PathLike[str]) -> str:
 
 @contextlib.contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give the name of an empty file to write; once the block ends, it becomes the file at ``path``.
+    """Yield the name of an empty file to write; when the block ends, it becomes the file at ``path``.
 
-    For libraries that want a file name; :func:`atomic_file` gives an open file. The temporary name ends like
-    ``path`` (``.h5``), starts with a dot and lies in the same folder. If the block raises anything, the
-    temporary file is removed and the file at ``path`` stays as it was. A link is followed, and a replaced
-    file keeps its permissions.
+    It is for libraries that need a file name; :func:`atomic_file` yields an open file. The temporary name ends like
+    ``path`` (``.h5``), starts with a dot and lies in the same folder. If the block raises an error, the temporary file
+    is removed and the file at ``path`` stays unchanged. A link is followed, and a replaced file keeps its permissions.
 
-    Raises WriteError, which names ``path`` and the reason, for every OSError, whether opening, writing,
-    syncing or renaming fails: do nothing but write this file in the block.
+    Raises:
+        WriteError: opening, writing, syncing or renaming raised an OSError. It names ``path`` and the reason, so the
+            block should do nothing except write this file.
     """
     target = Path(os.path.realpath(path))
     try:
@@ -81,22 +81,21 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Give an open binary file; once the block ends, it becomes the file at ``path``. See atomic_path."""
+    """Yield an open binary file; when the block ends, it becomes the file at ``path``, as with atomic_path."""
     with atomic_path(path) as temporary, open(temporary, "wb") as file:
         yield file
 
 
 @contextlib.contextmanager
 def atomic_paths(*paths: str) -> Iterator[list[str]]:
-    """Give the names of empty files to write; once the block ends, they become the files at ``paths``: one commit.
+    """Yield the names of empty files to write; when the block ends, they become the files at ``paths`` together.
 
-    The last one vouches for the others: what stood in its place is gone before any of these is replaced, so whatever
-    happens in between, nobody ever sees it beside what it does not belong to. If the block raises anything, the old
-    files stay. Links are replaced, not followed.
+    The last file proves that the others are complete. Its old version is removed before any other file is replaced, so
+    it never exists beside files that it does not belong to. If the block raises an error, the old files stay. Links are
+    replaced, not followed.
 
     Raises:
-        WriteError: a file could not be written, whether by the block or on its way to its place; it names the one of
-            ``paths``.
+        WriteError: a file could not be written or renamed; the error names its path.
     """
     temporary: dict[str, Path] = {}
     path = paths[-1]
@@ -121,9 +120,9 @@ def atomic_paths(*paths: str) -> Iterator[list[str]]:
 
 
 def leftovers(prefix: str) -> list[str]:
-    """Temporary files of writers that were killed, of files whose names start with ``prefix``.
+    """Return the temporary files that killed writers left of files whose names start with ``prefix``.
 
-    To be asked where nobody else writes any: a writer that lives has such files, too.
+    Call it only when no other process writes such files: a running writer has temporary files, too.
     """
     folder, name = os.path.split(prefix)
     pattern = re.compile(r"\.(.+)\.[0-9a-f]{12}\.tmp(?:\.\w+)?")
@@ -131,7 +130,7 @@ def leftovers(prefix: str) -> list[str]:
         found = [match for match in map(pattern.fullmatch, os.listdir(folder or ".")) if match]
     except OSError:
         return []
-    if len(name) >= _STEM:  # temporary names do not tell whose they are
+    if len(name) >= _STEM:  # temporary names are too short to show the prefix
         return []
     return [os.path.join(folder, match[0]) for match in found if match[1].lstrip(".").startswith(name)]
 
@@ -148,7 +147,7 @@ def _create_beside(target: Path) -> Path:
 
 
 def _is_device(path: str | os.PathLike[str]) -> bool:
-    """Whether there is something at ``path`` that is written to, but not replaced: a device, a pipe, a socket."""
+    """Return whether ``path`` is written to and never replaced: a device, a pipe, a socket."""
     try:
         mode = os.stat(path).st_mode  # not of the real path: a link in /dev/fd to a pipe has none
     except (OSError, ValueError):  # no name of a file has a null character
@@ -175,7 +174,7 @@ def _sync(path: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name last. The file is in place already, and some file systems cannot sync a folder."""
+    """Sync the folder of a new name, if the file system can; the file itself is synced already."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,11 +1,11 @@
-"""Who reads the messages: a user of the command line, who knows flags, or a Python program, which has parameters."""
+"""The reader of messages: a user of the command line, who knows flags, or a Python program, which has parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_commands: list[None] = []  # one for each that runs, also within another
+_commands: list[None] = []  # an entry for each running command; commands can be nested
 
 
 @contextmanager
@@ -19,7 +19,7 @@ def on_command_line() -> Iterator[None]:
 
 
 def for_caller(on_command_line: str, in_python: str) -> str:
-    """Return the words that fit who called: ``on_command_line`` while a command runs, else ``in_python``."""
+    """Return the words for the caller: ``on_command_line`` while a command runs, else ``in_python``."""
     return on_command_line if _commands else in_python
 
 

@@ -15,8 +15,7 @@
         ├── DivergedError        a loss or weights that are NaN or infinite
         └── LostRankError        another rank has died; knows which
 
-The command line prints ``error: <message>`` and leaves with ``exit_status``; a traceback is a bug in
-bpt.
+The command line prints ``error: <message>`` and exits with ``exit_status``. A traceback is a bug in bpt.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 from bpt.base.origin import Origin
 
-_LONGEST = 200  # characters that a message shows of what somebody wrote
-_COMMON_ENDING = 9  # characters of an ending that says little (".txt", ".prototxt"); ".caffemodel" says a lot
+_LONGEST = 200  # characters of a user's text that a message shows
+_COMMON_ENDING = 9  # longest ending that many files share (".txt", ".prototxt"); ".caffemodel" is specific
 _MOST = 10_000  # characters of a message: names in a damaged file may have any length
 
 
 class BptError(Exception):
-    """Base of all errors that bpt raises on purpose. They can be pickled, to be told to other ranks."""
+    """Base of all errors that bpt raises on purpose. They can be pickled and sent to other ranks."""
 
     exit_status = 1
 
@@ -41,11 +40,11 @@ class BptError(Exception):
         super().__init__(*(_bounded(arg) if isinstance(arg, str) else arg for arg in args))
 
     def __reduce__(self) -> tuple[Callable[..., BptError], tuple[object, ...]]:
-        return _made_again, (type(self), self.args, self.__dict__)
+        return _unpickle, (type(self), self.args, self.__dict__)
 
 
 class UserError(BptError, ValueError):
-    """What the user wrote is wrong; the message says where and what to do."""
+    """A mistake in the user's text or arguments; the message says where it is and what to do."""
 
     exit_status = 2
 
@@ -76,14 +75,14 @@ class LayerError(PrototxtError):
 
 
 class UnknownNameError(UserError, KeyError):
-    """A table (``net.blobs``, the layer types) has nothing of a name.
+    """A name that a table (``net.blobs``, the layer types) does not have.
 
     Attributes:
-        is_slip: the message suggests a known name.
+        is_slip: whether the message suggests a known name.
     """
 
     def __init__(self, message: str, name: str, known: Iterable[str], otherwise: str = "") -> None:
-        """``otherwise`` ends the message if no known name is nearly the same as ``name``."""
+        """Make the message; ``otherwise`` ends it if no known name is nearly the same as ``name``."""
         hint = did_you_mean(name, known, closely=True)
         self.is_slip = bool(hint)
         super().__init__(message + (hint or otherwise))
@@ -101,7 +100,7 @@ class FileError(UserError):
         super().__init__(f"{path}: {message}")
 
     def about(self, path: str) -> FileError:
-        """Return the same error of another file: that which this one was to become."""
+        """Return the same error with the final path of a temporary file."""
         return FileError(path, self.reason)
 
 
@@ -114,7 +113,7 @@ class DataError(RunError):
 
 
 class WriteError(RunError):
-    """A file could not be written; what stood there before is intact."""
+    """A file could not be written; an old file of that name is intact."""
 
     def __init__(self, path: object, reason: object) -> None:
         self.path = str(path)
@@ -122,19 +121,19 @@ class WriteError(RunError):
         super().__init__(f"{path}: could not be written: {reason}")
 
     def about(self, path: str) -> WriteError:
-        """Return the same error of another file: that which this one was to become."""
+        """Return the same error with the final path of a temporary file."""
         return WriteError(path, self.reason)
 
 
 class DivergedError(RunError):
-    """The loss of an iteration, or weights, are NaN or infinite: what is learnt is lost."""
+    """The loss of an iteration, or weights, are NaN or infinite, so training cannot continue."""
 
 
 class LostRankError(RunError):
-    """Another rank has died, or cannot be reached any more.
+    """Another rank has died or is unreachable.
 
     Attributes:
-        ranks: those of the communicator that are known to be lost, in order; empty: the library cannot tell.
+        ranks: the lost ranks of the communicator, in order; empty: the library does not know them.
     """
 
     def __init__(self, message: str, ranks: Iterable[int] = ()) -> None:
@@ -142,15 +141,15 @@ class LostRankError(RunError):
         super().__init__(message)
 
 
-def _made_again(kind: type[BptError], args: tuple[object, ...], attributes: Mapping[str, object]) -> BptError:
-    """Return the pickled error; ``args`` are its message, not what its class is called with."""
+def _unpickle(kind: type[BptError], args: tuple[object, ...], attributes: Mapping[str, object]) -> BptError:
+    """Return the unpickled error; ``args`` is its message, not the arguments of its class."""
     error = kind.__new__(kind, *args)
     error.__dict__.update(attributes)
     return error
 
 
 def excerpt(text: str) -> str:
-    """``text`` as a message shows it: of a long one the beginning."""
+    """Return ``text`` for a message; only the beginning of a long text."""
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} … ({len(text)} characters)"
 
 
@@ -162,9 +161,10 @@ def did_you_mean(name: str, known: Iterable[str], closely: bool = False, folder:
     """Return ``; did you mean "x"?`` for the known name nearest to ``name``, or ``""``.
 
     Args:
-        closely: only for a slip of the hand. Names in a table of types have words in common (ROIPooling, Pooling)
-            that do not make one a misspelling of the other.
-        folder: of files, as the user wrote it, so that what is suggested can be pasted.
+        name: the unknown name.
+        known: the known names.
+        closely: suggests only for a typing slip. Types share words (ROIPooling, Pooling) without being misspellings.
+        folder: the folder of files as the user wrote it, so that the suggestion can be pasted.
     """
     lowered = {candidate.lower(): candidate for candidate in known}
     for near in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.6):
@@ -174,17 +174,14 @@ def did_you_mean(name: str, known: Iterable[str], closely: bool = False, folder:
 
 
 def _is_slip(name: str, near: str) -> bool:
-    """Return whether two letters, or a sixth of all, are what differs.
-
-    Of short names not the first one (Flip is no Clip).
-    """
+    """Return whether at most two letters differ, or a sixth of all; the first of a short name must not (Flip, Clip)."""
     matcher = difflib.SequenceMatcher(None, near, name)
     strange = len(name) + len(near) - 2 * sum(block.size for block in matcher.get_matching_blocks())
     return (strange <= 2 and name[:1] == near[:1]) or strange <= 1 or matcher.ratio() >= 5 / 6
 
 
 def _is_near(name: str, near: str) -> bool:
-    """Return whether they are near even without an ending that many files have (``.txt``)."""
+    """Return whether the names are near even without an ending that many files share (``.txt``)."""
     (stem, ending), (other, same) = os.path.splitext(name), os.path.splitext(near)
     if ending != same or not 1 < len(ending) <= _COMMON_ENDING:
         return True

@@ -1,4 +1,4 @@
-"""Digests that tell the content of one file from that of any other: BLAKE2b, 16 bytes."""
+"""Digests that identify the content of a file: BLAKE2b, 16 bytes."""
 
 from __future__ import annotations
 

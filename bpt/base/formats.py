@@ -1,4 +1,4 @@
-"""Recognises files of other programs by how they begin, so that an error can say what a wrong file is."""
+"""Recognise files of other programs by their first bytes, so that an error can say what a wrong file is."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import re
 from typing import NamedTuple
 
 HEAD = 65536
-"""Bytes from the start of a file that tell what it is."""
+"""The number of first bytes that identify a file's format."""
 
 
 class FileFormat(NamedTuple):
-    """A kind of file that bpt does not read in this place: what it is, with an article, and what helps."""
+    """A kind of file that bpt does not read in this place: its name with an article, and the remedy."""
 
     what: str
     remedy: str = ""
 
     def refuse(self, wanted: str) -> str:
-        """Return the end of a message: the file is this, and not ``wanted``."""
+        """Return the end of a message which says that the file is of this kind, not ``wanted``."""
         return f"is {self.what}, not {wanted}{f'; {self.remedy}' if self.remedy else ''}"
 
 
@@ -76,9 +76,9 @@ _DARKNET = re.compile(rb"\x00{4}[\x01\x02]\x00{3}[\x00-\x09]\x00{3}")  # version
 
 
 def recognise(head: bytes, size: int) -> FileFormat | None:
-    """Return what the file is that begins with ``head`` and has ``size`` bytes; None if it is nothing known.
+    """Return the format of a file that begins with ``head`` and has ``size`` bytes; None if it is unknown.
 
-    What Caffe's own files begin with is never taken for something else.
+    Caffe's own files are never recognised as another format.
     """
     return _by_signature(head) or _by_structure(head, size) or _by_text(head)
 
@@ -118,7 +118,7 @@ def is_safetensors(head: bytes, size: int) -> bool:
 
 
 def _zip(head: bytes) -> FileFormat:
-    """Return which of the formats that are zip archives it is: the names of members lie in it as they are."""
+    """Return the format of a zip archive by the names of its members, which are not compressed."""
     first = head[30 : 30 + int.from_bytes(head[26:28], "little")]
     if b"/data.pkl" in head or first.endswith((b"/archive_format", b"/byteorder", b"/.format_version")):
         return FileFormat("a zip archive of torch (torch.save, .pt)", _PYTORCH)

@@ -1,8 +1,8 @@
-"""When Python's collector looks for garbage: not while modules are imported, and never among what they have brought.
+"""Keep Python's garbage collector away from the objects that imported modules create.
 
-torch alone brings 300,000 objects, which stay to the end. The collector would look through them while they come, which
-is a fifteenth of the time that importing torch takes, and through all of them now and then while training: for a tenth
-of a second, on one rank after the other, while the others wait.
+torch alone creates 300,000 objects, which live until the end of the process. Collections during the import take a
+fifteenth of its time. Collections during training take a tenth of a second on one rank after the other, and all other
+ranks wait.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from functools import cache
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Let the collector rest, for modules to be imported; they stay out of its sight."""
-    if gc.get_freeze_count() or not gc.isenabled():  # a program that calls several commands has imported them before
+    """Disable the collector while modules are imported, then exempt their objects from collection."""
+    if gc.get_freeze_count() or not gc.isenabled():  # the modules were imported by an earlier command of this process
         yield
         return
     gc.disable()
@@ -28,6 +28,6 @@ def importing() -> Iterator[None]:
 
 
 @cache
-def keep_what_is_there() -> None:
-    """Take what there is by now out of the collector's sight; once a process."""
+def freeze_objects() -> None:
+    """Exempt all present objects from garbage collection, once a process."""
     gc.freeze()

@@ -1,7 +1,7 @@
-"""glog's flags, as Caffe's programs take them: which lines of the log are written, and where.
+"""glog's flags, as Caffe's programs take them. They say which lines of the log are written, and where.
 
-A flag of the command line, ``--minloglevel 1``, is the environment's ``GLOG_minloglevel`` from then on, so that
-programs which bpt starts know it, too.
+A flag of the command line, such as ``--minloglevel 1``, sets the environment variable ``GLOG_minloglevel``, so that
+programs which bpt starts have it, too.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ def take_flags(
     """Put glog's flags among ``words`` into the environment, and return the other words.
 
     Args:
-        words: of a command line. What follows ``--`` is another program's.
+        words: the words of a command line. Words after ``--`` belong to another program.
         known: flags that have another meaning in this program.
+        environ: the environment to change.
 
     Raises:
-        UsageError: a flag has no value, or one that it cannot take.
+        UsageError: a flag has no value, or a wrong one.
     """
     left: list[str] = []
     found: dict[str, str] = {}
@@ -64,7 +65,7 @@ def take_flags(
 
 
 def _put(found: Mapping[str, str], environ: MutableMapping[str, str]) -> Sequence[str]:
-    """Check what a command line gives, then set it; return no words."""
+    """Check the flags of a command line and set them in ``environ``; return no words."""
     given = {_PREFIX + name: value for name, value in found.items()}
     GlogSettings.read({**environ, **given}, place="--")
     environ.update(given)
@@ -72,12 +73,12 @@ def _put(found: Mapping[str, str], environ: MutableMapping[str, str]) -> Sequenc
 
 
 class GlogSettings(NamedTuple):
-    """What the log is told by glog's flags.
+    """The settings of the log by glog's flags.
 
     Attributes:
-        least: lines below this level of Python's are written nowhere.
-        least_on_stderr: nor are those below this one on stderr.
-        folder: in which the log is written, too; "": in none.
+        least: the lowest of Python's levels that is written.
+        least_on_stderr: the lowest level that is written to stderr.
+        folder: the folder for a log file; "": there is none.
     """
 
     least: int = logging.INFO
@@ -86,13 +87,14 @@ class GlogSettings(NamedTuple):
 
     @classmethod
     def read(cls, environ: Mapping[str, str] = os.environ, place: str = _PREFIX) -> GlogSettings:
-        """Return what the environment says.
+        """Return the settings of the environment.
 
         Args:
-            place: how the settings are named in errors: with the environment's prefix, or as flags.
+            environ: the environment.
+            place: the prefix of the settings' names in errors: the environment's, or that of flags.
 
         Raises:
-            UsageError: a value makes no sense.
+            UsageError: a value is wrong.
         """
 
         def is_on(name: str, default: bool) -> bool:
@@ -108,7 +110,7 @@ class GlogSettings(NamedTuple):
             except ValueError:
                 raise UsageError(f'{place}{name} takes a whole number, found "{text}"') from None
 
-        number("v", 0)  # bpt has no lines for VLOG, as BVLC's Caffe
+        number("v", 0)  # checked only: bpt, like BVLC's Caffe, has no VLOG lines
         least = _level(number("minloglevel", 0))
         threshold = _level(number("stderrthreshold", 2))
         alone, also = is_on("logtostderr", False), is_on("alsologtostderr", True)
@@ -118,7 +120,7 @@ class GlogSettings(NamedTuple):
         """Return a new file in ``folder``, named as glog names it, and its path; ``None`` without a folder.
 
         Raises:
-            UsageError: it cannot be made.
+            UsageError: the file cannot be made.
         """
         if not self.folder:
             return None

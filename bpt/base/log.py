@@ -1,4 +1,4 @@
-"""Log lines in glog's shape on stderr, which Caffe's own log parsers read; and rows of cells as lines of a table."""
+"""Log lines in glog's format on stderr, which Caffe's log parsers read, and tables as lines of text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOG = logging.getLogger("bpt")
 
 
 class GlogFormatter(logging.Formatter):
-    """Formats a record as glog does; further lines of a text stand alone, as in Caffe's dumps."""
+    """Formats a record as glog does; further lines of a text get no prefix, as in Caffe's dumps."""
 
     def format(self, record: logging.LogRecord) -> str:
         now = time.localtime(record.created)
@@ -32,8 +32,8 @@ class GlogFormatter(logging.Formatter):
 class StderrHandler(logging.Handler):
     """Writes to stderr, above the progress bar if there is one.
 
-    A run is worth more than its log: if that cannot be written, it is said at once where it can be, the run goes on,
-    and fails at its end. Lines are tried again: some may be written once there is room on the disk.
+    If the log cannot be written, this is reported at once wherever possible. The run continues, and fails at its end.
+    Later lines are tried again, because there may be space on the disk then.
 
     Attributes:
         failure: why a line could not be written; "": all were.
@@ -49,14 +49,15 @@ class StderrHandler(logging.Handler):
         except (OSError, ValueError) as error:
             if not self.failure:
                 self.failure = (isinstance(error, OSError) and error.strerror) or str(error)
-                say(f"error: the log cannot be written to stderr: {self.failure}; what runs goes on, and fails then\n")
+                why = f"{self.failure}; the run continues, and fails at its end"
+                say(f"error: the log cannot be written to stderr: {why}\n")
 
 
 @contextmanager
 def warnings_on_stderr() -> Iterator[None]:
-    """Return a scope in which bpt's warnings go to stderr, as glog's do, if nothing else receives them.
+    """Send bpt's warnings to stderr for the time of the context, as glog does, if no other handler receives them.
 
-    A program that uses bpt as a library and has not configured ``logging`` would not see them otherwise.
+    A program that uses bpt as a library without configuring ``logging`` would not see them otherwise.
     """
     if _is_heard():
         yield
@@ -72,7 +73,7 @@ def warnings_on_stderr() -> Iterator[None]:
 
 
 def _is_heard() -> bool:
-    """Return whether a handler, of bpt's log or of one above it, receives what is logged."""
+    """Return whether a handler of bpt's log, or of a log above it, receives records."""
     logger: logging.Logger | None = LOG
     while logger is not None:
         if any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers):
@@ -106,7 +107,7 @@ class LogFileHandler(logging.Handler):
 
 
 def check_log() -> None:
-    """Raise a WriteError if some of the log could not be written."""
+    """Raise a WriteError if a line of the log could not be written."""
     for handler in LOG.handlers:
         if isinstance(handler, StderrHandler) and handler.failure:
             raise WriteError("the log", f"not all of it, to stderr: {handler.failure}")
@@ -115,12 +116,13 @@ def check_log() -> None:
 
 
 def start_logging(level: int = logging.INFO, first: bool = True) -> None:
-    """Send bpt's log to stderr, and where glog's settings in the environment say.
+    """Send bpt's log to stderr, and to the places that glog's settings in the environment name.
 
     A program that uses bpt as a library configures ``logging`` itself.
 
     Args:
-        first: whether this is the first of its ranks; the others log nothing.
+        level: the lowest level to log.
+        first: whether this is the first rank; the others log nothing.
     """
     settings = GlogSettings.read()
     stderr = StderrHandler()
@@ -139,7 +141,7 @@ def start_logging(level: int = logging.INFO, first: bool = True) -> None:
 
 
 def take_over_logging() -> None:
-    """Log from now on, on a rank that ``start_logging`` keeps silent: the first one is gone."""
+    """Start logging on a rank that ``start_logging`` silenced, because the first rank is lost."""
     if LOG.level > logging.CRITICAL:
         LOG.setLevel(GlogSettings.read().least)
 
@@ -156,10 +158,11 @@ def number(value: float) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]], left: int) -> Iterator[str]:
-    """Yield the ``rows``, the first of which is the head, with cells lined up.
+    """Yield the ``rows`` as lines with aligned cells; the first row is the head.
 
     Args:
-        left: so many columns hold text and stand at the left; the others are numbers.
+        rows: the cells.
+        left: the number of first columns that hold text and are aligned left. The others are numbers.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:

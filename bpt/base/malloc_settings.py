@@ -1,4 +1,4 @@
-"""Where the process takes its memory from: what training frees is kept, and threads share one heap."""
+"""Settings of the C library's malloc: keep memory that training frees, and share one heap between threads."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ ANY_SIZE = 2**31 - 1  # the largest that mallopt takes
 
 
 def keep_freed_memory(up_to: int = ANY_SIZE) -> bool:
-    """Tell the C library to keep freed blocks of up to so many bytes for this process; whether it agreed.
+    """Let the C library keep freed blocks of at most ``up_to`` bytes for this process; return whether it did.
 
-    By default glibc maps every large tensor anew and unmaps it when it is freed, and the system clears each
-    page again: on a CPU a quarter of the time of a training iteration. The price is that memory freed is not
-    handed back to other programs before the process ends. Nothing happens where the library is another.
+    By default glibc maps memory for every large tensor and unmaps it when it is freed, and the system clears each page
+    again. On a CPU this takes a quarter of the time of a training iteration. The price is that other programs get freed
+    memory only when the process ends. Other C libraries ignore this call.
     """
     return _mallopt({M_MMAP_THRESHOLD: up_to, M_TRIM_THRESHOLD: -1})
 
 
 def share_heap() -> bool:
-    """Let threads that start from now on take memory from the heap of the process; whether the C library agreed.
+    """Let new threads use the heap of the process; return whether the C library agreed.
 
-    By default glibc gives each thread heaps of its own, of 64 MiB. Larger tensors are mapped anew each time, and a heap
-    that has become free goes back, so that the system clears its pages again in every pass: with large blobs that is a
-    tenth of the time, and a fifth more memory. The price is that threads which allocate at the same time wait for each
-    other. Nothing happens where the library is another.
+    By default glibc gives each thread heaps of its own, of 64 MiB. Larger tensors are mapped each time, and free heaps
+    are returned, so the system clears their pages again in every pass. With large blobs this takes a tenth of the time,
+    and a fifth more memory. The price is that threads which allocate at the same time wait for each other. Other C
+    libraries ignore this call.
     """
     return _mallopt({M_ARENA_MAX: 1})
 
@@ -43,7 +43,7 @@ def _mallopt(settings: Mapping[int, int]) -> bool:
 
 
 def release_free_memory() -> bool:
-    """Give all memory that is free now back to the system; whether the C library had any to give."""
+    """Return all free memory to the system; return whether the C library had any."""
     if sys.platform != "linux":
         return False
     try:

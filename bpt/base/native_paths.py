@@ -1,6 +1,6 @@
-"""Paths that were written on Windows, read on other machines: a backslash separates folders there.
+r"""Convert paths that were written on Windows, where ``\`` separates folders, for other machines.
 
-A path that exists as it is written is never changed: a file name may have backslashes here.
+A path that exists as it is written is never changed, because a file name may contain backslashes here.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ def native_path(path: str, folders: Sequence[str] = ("",)) -> str:
 
 
 def base_name(path: str) -> str:
-    r"""Return the last part of a path that was written on any machine, behind ``/`` or ``\``."""
+    r"""Return the part after the last ``/`` or ``\`` of a path that was written on any machine."""
     return ntpath.basename(path)
 
 
 def windows_hint(path: str) -> str:
-    """Return the end of a message that nothing is at ``path``, if it is written as on Windows; else nothing."""
+    """Return a hint for the error that ``path`` is missing, if it is written as on Windows; else ""."""
     if os.sep == "\\" or not ("\\" in path or _DRIVE.match(path)):
         return ""
     if _DRIVE.match(path):
-        return '; it is a path of Windows: write where the file lies on this machine, with "/"'
-    return '; it is written as on Windows: here "/" separates folders, not "\\"'
+        return '; it is a path of Windows: write the path of the file on this machine, with "/"'
+    return '; it is written as on Windows: on this machine "/" separates folders, not "\\"'
 
 
 def native_prefix(prefix: str) -> str:
-    r"""Return the start of names of files to be written with ``/`` for each ``\``, if that leads to a folder.
+    r"""Return the prefix of files to write with ``/`` for each ``\``, if its folder exists then.
 
-    A prefix under which there are snapshots as it is stays.
+    A prefix that has snapshots as it is written is returned unchanged.
     """
     slashed = prefix.replace("\\", "/")
     if slashed == prefix or os.sep == "\\" or not os.path.isdir(os.path.dirname(slashed) or "."):

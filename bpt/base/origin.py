@@ -1,4 +1,4 @@
-"""Where in a text file something was written."""
+"""Origin: the place of a field in a text file."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 FieldPath = tuple[str | int, ...]
-"""The way to a field from the top of a message: ``("layer", 3, "type")`` is ``net.layer[3].type``."""
+"""The path of a field from the top of a message: ``("layer", 3, "type")`` is ``net.layer[3].type``."""
 FLAG, ARGUMENT = "--set '", "overrides '"
-"""How the path of a text begins that the user has typed behind this flag, or as this argument; a quote ends it."""
+"""The begin of an Origin's path for text that the user typed after this flag or as this argument. A quote ends it."""
 
 
 @dataclass(frozen=True)
@@ -26,20 +26,20 @@ class Origin:
         return f"{self.path}:{self.line}:{self.column}"
 
     def blame(self, message: str) -> str:
-        """``message`` with this place: before it; if the user has just typed what stands there, behind it, marked."""
+        """Return ``message`` with this place before it; for text of the command line, with the marked text after it."""
         prefix = next(filter(self.path.startswith, (FLAG, ARGUMENT)), None)
         if prefix is None:
             return f"{self}: {message}"
         typed = self.path.removeprefix(prefix)
-        if "\n" in typed or self.column > len(typed):  # of a long one only the beginning is shown
+        if "\n" in typed or self.column > len(typed):  # the path holds only the beginning of a long text
             return f"{message}; at {self}"
         return f"{message}\n  {self.path}\n  {' ' * (len(prefix) + self.column - 1)}^"
 
 
 def locate(origins: Mapping[FieldPath, Origin], where: FieldPath, path: str) -> Origin:
-    """Return the origin of the field at ``where`` or, if it was not written, of the nearest message around it.
+    """Return the origin of the field at ``where`` or, if it is not set, of the nearest message around it.
 
-    If nothing around it was written either, the start of the file at ``path``.
+    If no message around it is set, the origin is the start of the file at ``path``.
     """
     while where and where not in origins:
         where = where[:-1]

@@ -12,12 +12,12 @@ from tqdm import tqdm
 
 
 class ProgressBar:
-    """Shows iterations done, speed and loss; silent where stderr is neither a terminal nor a notebook's.
+    """Shows iterations done, speed and loss; silent if stderr is neither a terminal nor a notebook's.
 
     Args:
         total: iterations of the whole run.
-        done: iterations done before (a resumed run).
-        label: what is being done, in a word or two.
+        done: iterations that a resumed run did before.
+        label: a word or two for the work.
         shown: whether this is the rank that shows it.
     """
 
@@ -34,13 +34,13 @@ class ProgressBar:
         )
 
     def advance(self, loss: float | None = None) -> None:
-        """One more iteration is done."""
+        """Show that one more iteration is done."""
         if loss is not None and not self._bar.disable:
             self._bar.set_postfix_str(f"loss {loss:.4g}", refresh=False)
         self._update(1)
 
     def to(self, iterations: int, loss: float | None = None) -> None:
-        """So many iterations of the whole run are done."""
+        """Show that this number of iterations of the whole run is done."""
         if loss is not None and not self._bar.disable:
             self._bar.set_postfix_str(f"loss {loss:.4g}", refresh=False)
         self._update(iterations - self._bar.n)
@@ -48,7 +48,7 @@ class ProgressBar:
     def _update(self, iterations: float) -> None:
         try:
             self._bar.update(iterations)
-        except OSError:  # the terminal is gone; the run is not
+        except OSError:  # the terminal is closed, but the run continues
             self._bar.disable = True
 
     def __enter__(self) -> ProgressBar:
@@ -68,7 +68,7 @@ def _in_notebook() -> bool:
 
 
 def _notebook_bar() -> type[tqdm[Any]]:
-    """Return a bar of widgets, if there are any; else letters, which a notebook shows, too."""
+    """Return a bar of widgets if they are installed; else one of characters, which a notebook also shows."""
     if find_spec("ipywidgets") is None:
         return tqdm
     from tqdm.notebook import tqdm as widget  # noqa: PLC0415  warns where there are none

@@ -1,4 +1,4 @@
-"""A table from names to classes that refuses duplicates, explains unknown names, and imports what it needs only."""
+"""A table from names to classes that refuses duplicates, explains unknown names, and imports modules on demand."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _MOST_LISTED = 20  # names that a message lists
 
 
 class Registry(Generic[T]):
-    """Name → entry.
+    """A table of entries by name.
 
-    A module enters what it has when it is imported. If the table of ``modules`` says which one that is, it need not be
-    imported before somebody asks for the entry; names are known without that.
+    A module registers its entries when it is imported. The registry imports the modules in ``modules`` when one of
+    their entries is first looked up; it knows the names before.
 
     Args:
         kind: the word for an entry in messages ("layer type").
-        modules: module → the names that it enters.
+        modules: the names that each module registers.
     """
 
     def __init__(self, kind: str, modules: Mapping[str, Sequence[str]] | None = None) -> None:
@@ -29,7 +29,7 @@ class Registry(Generic[T]):
         self._modules = {name: module for module, names in (modules or {}).items() for name in names}
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Return a decorator that enters what it decorates under ``name``."""
+        """Return a decorator that registers an object under ``name``."""
 
         def enter(entry: T) -> T:
             elsewhere = self._modules.get(name, entry.__module__) != entry.__module__
@@ -43,7 +43,7 @@ class Registry(Generic[T]):
         """Return the entry called ``name``.
 
         Raises:
-            UnknownNameError: there is none; with the nearest name or, if they are few, all of them.
+            UnknownNameError: there is none. The error names the nearest name or, if there are few, all names.
         """
         if name not in self:
             known = list(self)
@@ -54,7 +54,7 @@ class Registry(Generic[T]):
         return self._entries[name]
 
     def module_of(self, name: str) -> str:
-        """Return the module that enters ``name``, as the table says."""
+        """Return the module that registers ``name``, by the table of modules."""
         return self._modules[name]
 
     def __contains__(self, name: object) -> bool:

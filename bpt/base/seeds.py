@@ -1,4 +1,4 @@
-"""Seeds of everything random, derived from the run's seed and from what is drawn; never from a hidden global state."""
+"""Derive the seeds of all random numbers from the run's seed and a key; there is no hidden global state."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import hashlib
 
 
 def derive_seed(seed: int, *key: str | int) -> int:
-    """Return a 63-bit seed for what ``key`` names; equal on every machine and Python version."""
+    """Return the 63-bit seed for ``key``; it is equal on every machine and Python version."""
     text = "\x00".join(map(str, (seed, *key)))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1

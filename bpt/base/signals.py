@@ -1,4 +1,4 @@
-"""What signals do to a run: snapshot, stop or nothing (Caffe: SignalHandler)."""
+"""The effects of signals on a run: snapshot, stop or nothing (Caffe: SignalHandler)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 from bpt.base.errors import RunError
 
 STOP_SIGNAL = getattr(signal, "SIGUSR1", signal.SIGTERM)
-"""Asks a run to write a snapshot and to stop, whatever flags say of the other signals."""
+"""The signal that asks a run to write a snapshot and to stop, whatever the flags say about other signals."""
 
 
 class SignalAction(Enum):
-    """What a signal asks of the solver."""
+    """The action of the solver that a signal asks for."""
 
     NONE = "none"
     STOP = "stop"
@@ -25,27 +25,27 @@ class SignalAction(Enum):
 
 
 class SignalActions:
-    """While active, notes signals; the solver asks for the action at the end of an iteration.
+    """Records signals while it is active; the solver takes the action at the end of an iteration.
 
-    SIGTERM, by which clusters tell a job to end, always stops: Caffe dies of it, and the work since the last
-    snapshot with it. So does SIGUSR1, by which ``bpt stop`` and ``bpt join`` stop a run, which all launchers
-    pass on, and which clusters can send some time before they end a job.
+    SIGTERM, by which clusters end a job, always stops the run in good order; it kills Caffe, which loses all work since
+    the last snapshot. SIGUSR1 stops the run, too: ``bpt stop`` and ``bpt join`` send it, all launchers pass it on, and
+    clusters can send it some time before they end a job.
 
     Args:
         sigint: the effect of SIGINT (Ctrl-C). ``NONE`` ignores it.
         sighup: the effect of SIGHUP.
 
     Attributes:
-        terminated: whether a stop was asked for by SIGTERM.
-        stopping: whether the run is known to stop: what is left is to write what is due.
-        longest: the most seconds from one call of ``take`` to the next.
+        terminated: whether SIGTERM asked for a stop.
+        stopping: whether the run stops, and only files remain to be written.
+        longest: the longest time in seconds between two calls of ``take``.
     """
 
     def __init__(self, sigint: SignalAction = SignalAction.STOP, sighup: SignalAction = SignalAction.SNAPSHOT) -> None:
         self.terminated = False
         self.stopping = False
         self.longest = 0.0
-        self._taken = 0.0  # when ``take`` was called last
+        self._taken = 0.0  # time of the last call of ``take``
         self._begun = False
         self._effects = {signal.SIGINT: sigint, signal.SIGTERM: SignalAction.STOP}
         if hasattr(signal, "SIGHUP"):  # not on Windows
@@ -67,12 +67,12 @@ class SignalActions:
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if number not in self._pending:  # impatience does not ask for more
+        if number not in self._pending:  # repeated signals count once
             self._pending.append(signal.Signals(number))
 
     @contextmanager
     def before_training(self) -> Iterator[None]:
-        """While the run is built, let SIGTERM and SIGUSR1 end it in good order: nothing is to be saved yet.
+        """Let SIGTERM and SIGUSR1 end the run in good order while it is built, when nothing must be saved yet.
 
         Raises:
             RunError: such a signal came.
@@ -85,16 +85,16 @@ class SignalActions:
                 signal.signal(number, handler)
 
     def _end(self, number: int, frame: FrameType | None) -> None:
-        if not self._begun:  # after training it comes too late
+        if not self._begun:  # after training the signal has no effect
             raise RunError(f"stopped by {signal.Signals(number).name} before the first iteration: nothing is lost")
 
     def take(self) -> SignalAction:
-        """Return the action asked for since the last call, one signal at a time; NONE if there was none."""
+        """Return the action of the next pending signal; NONE if no signal is pending."""
         now = time.monotonic()
         self.longest, self._taken = max(self.longest, now - self._taken), now
         if not self._pending:
             return SignalAction.NONE
         action = self._effects[number := self._pending.pop(0)]
-        # Ctrl-C may come first of those that are pending, and nothing comes after a stop.
+        # A pending Ctrl-C may come before SIGTERM, and no signal is taken after a stop.
         self.terminated |= number == signal.SIGTERM or (action is SignalAction.STOP and signal.SIGTERM in self._pending)
         return action

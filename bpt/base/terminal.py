@@ -1,7 +1,4 @@
-"""The standard streams where they are closed, full, broken or without Unicode.
-
-What must be said is said where somebody may read it.
-"""
+"""Make the standard streams usable if they are closed, full, broken or without Unicode."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from contextlib import suppress
 from typing import TextIO
 
 _PLAIN = "bpt-plain"  # an error handler for encoding
-_REPLACED = ("strict", "surrogateescape", "backslashreplace")  # any other one is somebody's choice
+_REPLACED = ("strict", "surrogateescape", "backslashreplace")  # any other handler is a user's choice
 _SIMILAR = str.maketrans(
     {
         "×": "x", "·": "*", "…": "...", "–": "-", "—": "-", "−": "-", "→": "->", "←": "<-", "≥": ">=", "≤": "<=",
@@ -26,10 +23,10 @@ _SIMILAR = str.maketrans(
 
 
 def reopen_std_streams() -> None:
-    """Open what the caller has closed of stdin, stdout and stderr, as nothing; let all characters be written.
+    """Open those of stdin, stdout and stderr that the caller closed as /dev/null, and allow all characters in them.
 
-    Else the next file that is opened, perhaps a snapshot, would take the place, and get what libraries write to stderr.
-    Python has no object for a closed stream: what is for stderr then goes to stdout.
+    Otherwise the next open file, perhaps a snapshot, would get the number of stderr and what libraries write to it.
+    Python has no object for a closed stream; text for a closed stderr goes to stdout.
     """
     for number in range(3):
         try:
@@ -43,10 +40,10 @@ def reopen_std_streams() -> None:
 
 
 def allow_all_characters(stream: TextIO) -> None:
-    """Let ``stream`` write something similar for a character that its encoding does not have, where it would fail.
+    """Let ``stream`` write similar characters for those that its encoding lacks, instead of failing.
 
-    Terminals and pipes may be ASCII or Latin-1 (``LANG``, ``PYTHONIOENCODING``). A name of a file that is no UTF-8 is
-    written as it is.
+    Terminals and pipes may be ASCII or Latin-1 (``LANG``, ``PYTHONIOENCODING``). File names that are not UTF-8 are
+    written byte by byte.
     """
     if isinstance(stream, io.TextIOWrapper) and stream.errors in _REPLACED:
         stream.reconfigure(errors=_PLAIN)
@@ -69,7 +66,7 @@ codecs.register_error(_PLAIN, _write_similar)
 
 
 def say(text: str) -> None:
-    """Write whole lines to stderr; if it takes none, to the terminal, if there is one, and to stdout."""
+    """Write whole lines to stderr; if that fails, to the terminal if there is one, and to stdout."""
     if _write(sys.stderr, text):
         return
     with suppress(OSError), open("/dev/tty", "w", errors=_PLAIN) as terminal:
@@ -81,6 +78,6 @@ def _write(stream: TextIO, text: str) -> bool:
     try:
         stream.write(text)
         stream.flush()
-    except (OSError, ValueError):  # ValueError: it is closed
+    except (OSError, ValueError):  # ValueError: the stream is closed
         return False
     return True

@@ -1,6 +1,6 @@
-"""Reads whole files that the user named, with one clear sentence for each way in which that fails.
+"""Read whole files that the user named, with a clear error for each way in which that fails.
 
-JSON files that bpt has written may have been edited by people: an error says which value is wrong, and how.
+Users may edit JSON files that bpt wrote, so an error says which value is wrong, and why.
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ from bpt.base.native_paths import native_path, windows_hint
 
 
 class UnreadableError(Exception):
-    """The file cannot be read; the message says why, without the path."""
+    """A file cannot be read; the message says why, without the path."""
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Return the content of the file at ``path``. Raises UnreadableError."""
+    """Return the content of the file at ``path``.
+
+    Raises:
+        UnreadableError: the file cannot be read.
+    """
     try:
         return Path(native_path(os.fspath(path))).read_bytes()
     except FileNotFoundError:
@@ -33,11 +37,11 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     except OSError as error:
         raise UnreadableError(f"cannot be read: {error.strerror or error}") from None
     except ValueError:
-        raise UnreadableError("is not a file name") from None  # it contains a null character
+        raise UnreadableError("is not a file name") from None  # the name contains a null character
 
 
 def format_of(path: str | os.PathLike[str]) -> FileFormat | None:
-    """Return what the file at ``path`` is by its first bytes; None if nobody knows, or it cannot be read."""
+    """Return the format of the file at ``path`` by its first bytes; None if it is unknown or unreadable."""
     try:
         with open(path, "rb") as file:
             return recognise(file.read(HEAD), os.fstat(file.fileno()).st_size)
@@ -46,19 +50,20 @@ def format_of(path: str | os.PathLike[str]) -> FileFormat | None:
 
 
 def refuse_file(path: str | os.PathLike[str], wanted: str, otherwise: str) -> FileError:
-    """Return the error that the file at ``path`` is something else, which is named if it is known.
+    """Return the error that the file at ``path`` has the wrong format; it names the format if it is known.
 
     Args:
-        wanted: what it should be, with an article: "an HDF5 file".
-        otherwise: the message if nobody knows what it is.
+        path: the file.
+        wanted: the right format, with an article: "an HDF5 file".
+        otherwise: the message if the format is unknown.
     """
     found = format_of(path)
-    # A file whose kind is right has another fault.
+    # A file of the right format has another fault.
     return FileError(path, otherwise if found is None or found.what == wanted else found.refuse(wanted))
 
 
-def check_there(path: str) -> None:
-    """Raise a FileError unless there is a file at ``path``, in the words of one that reads it."""
+def check_exists(path: str) -> None:
+    """Raise the FileError of a reader unless there is a file at ``path``."""
     path = native_path(path)
     if not os.path.exists(path) or os.path.isdir(path):
         try:
@@ -71,11 +76,12 @@ def read_lines(path: str | os.PathLike[str], what: str) -> list[str]:
     """Return the lines of the text file at ``path``.
 
     Args:
-        what: it is, in the words after "a text file": "that lists images".
+        path: the file.
+        what: the words after "a text file" in messages: "that lists images".
 
     Raises:
-        UnreadableError: it cannot be read.
-        FileError: it is something else than a text in UTF-8, which is named if it is known.
+        UnreadableError: the file cannot be read.
+        FileError: the file is no text in UTF-8; the error names its format if it is known.
     """
     content = read_bytes(path)
     found = recognise(content[:HEAD], len(content))
@@ -115,11 +121,12 @@ def read_json(path: str, kind: str, format_number: int | None = None) -> JsonVal
     """Return the content of the file at ``path``.
 
     Args:
-        kind: what the file should be, in a word, for messages: "profile".
+        path: the file.
+        kind: the word for such a file in messages: "profile".
         format_number: the "format" that the file must have; ``None``: it has none.
 
     Raises:
-        FileError: it is missing, not JSON, or of another format; it says where.
+        FileError: the file is missing, is not JSON, or has another format; the error says where.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -142,9 +149,9 @@ def read_json(path: str, kind: str, format_number: int | None = None) -> JsonVal
 
 
 class JsonValue:
-    """A value in a JSON file, and the way to it: ``ranks[1].points[0].seconds``.
+    """A value in a JSON file, and its path in the file: ``ranks[1].points[0].seconds``.
 
-    Its methods give the value if it is what they say, and raise a FileError if it is not.
+    Its methods return the value if it has the right type, and raise a FileError otherwise.
     """
 
     def __init__(self, path: str, kind: str, way: str, value: Any) -> None:
@@ -154,7 +161,7 @@ class JsonValue:
         self.value = value
 
     def refuse(self, message: str) -> NoReturn:
-        """Raise a FileError: this value ``message``."""
+        """Raise a FileError about this value; ``message`` follows its path."""
         raise FileError(self.path, f"{self.way or 'the file'} {message}")
 
     def __getitem__(self, name: str) -> JsonValue:
@@ -180,7 +187,7 @@ class JsonValue:
         return self.value
 
     def seconds(self, zero: bool = True) -> float:
-        """Return a number of at least 0, or above it."""
+        """Return a number of at least 0; above 0 unless ``zero``."""
         value = self.value
         number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
         if not number or (not value and not zero):

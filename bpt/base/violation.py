@@ -1,4 +1,4 @@
-"""Violation: why a run cannot be what a text asks for. Rules yield them; nothing is raised until somebody must stop."""
+"""Violation: the reason why a plan cannot run. Rules yield violations as data; ``refuse`` raises them."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from bpt.base.errors import LayerError, PrototxtError
 from bpt.base.origin import FieldPath, Origin
 
 Locate = Callable[..., Origin | None]
-"""Tells where a field of the solver was written: ``locate("stepvalue", 2)`` (``RunPlan.origin`` is one)."""
+"""Returns the place of a field of the solver: ``locate("stepvalue", 2)`` (``RunPlan.origin`` is one)."""
 
 PARALLEL = "parallel_param"
 
 
 @dataclass(frozen=True)
 class Violation:
-    """What does not make sense, or does not go together.
+    """A setting that makes no sense, or that contradicts another one.
 
     Attributes:
-        field: of the solver, from the top of its text; (): the text as a whole.
-        why: in words that name the value.
-        remedy: what to do, if ``why`` does not say it all.
-        layer: the layer of a net that wants it otherwise; "": it is about the solver alone.
-        place: where it stands, if that is not ``field``: in a net's text.
-        about: the message that ``why`` is about, if ``field`` is not one of its own.
-        exchange: what stands in ``why`` for ``{exchange}``; "": ``why`` holds whatever the exchange is.
+        field: the path of the solver's field; (): the text as a whole.
+        why: the reason, in words that name the value.
+        remedy: what to do, if ``why`` does not say it.
+        layer: the layer of a net that contradicts the setting; "": only the solver is concerned.
+        place: the place in a net's text, if it is not that of ``field``.
+        about: the message that ``why`` is about, if ``field`` is not in it.
+        exchange: the value for ``{exchange}`` in ``why``; "": ``why`` holds for every exchange.
     """
 
     field: FieldPath
@@ -40,19 +40,19 @@ class Violation:
 
     @property
     def words(self) -> str:
-        """What is wrong and what to do, without the message that it is about."""
+        """The reason and the remedy, without the message that they are about."""
         why = self.why.format(exchange=self.exchange) if self.exchange else self.why
         return f"{why}; {self.remedy}" if self.remedy else why
 
     @property
     def message(self) -> str:
-        """All of it in a line: first the message that the field is in, if it is not the solver itself."""
+        """The whole message in a line. It begins with the message around the field, unless that is the solver."""
         names = [name for name in self.field if isinstance(name, str)]
         about = self.about or (names[-2] if len(names) > 1 and not self.layer else "")
         return f"{about}: {self.words}" if about else self.words
 
     def error(self, locate: Locate) -> PrototxtError:
-        """Return the error of a run that is asked for all the same, at its place."""
+        """Return the error of this violation, with its place."""
         if self.layer:
             return LayerError(self.layer, self.message, self.place)
         return PrototxtError(self.message, self.place or locate(*self.field))
@@ -67,12 +67,16 @@ def check_range(
     below: float | None = None,
     hint: str = "",
 ) -> Iterator[Violation]:
-    """Yield a violation unless the number ``name`` of ``spec`` is finite, ``least`` or more, and between the others.
+    """Yield a violation unless the number ``name`` of ``spec`` is finite and within the limits.
 
     Args:
-        spec: has the field as an attribute.
+        spec: the object with the field as an attribute.
+        name: the field.
         within: the messages around the field.
-        hint: what else there is to say, in words that follow the limits.
+        least: the lowest allowed value.
+        above: a value below all allowed ones.
+        below: a value above all allowed ones.
+        hint: further words after the limits.
     """
     value = getattr(spec, name)
     wanted = [f"at least {least:g}"] if least is not None else []
@@ -91,12 +95,12 @@ def check_range(
 
 @dataclass(frozen=True)
 class IgnoredSetting:
-    """What is set but has no effect: somebody may have forgotten what goes with it.
+    """A setting without effect. The user may have forgotten a setting that it needs.
 
     Attributes:
-        field: of the solver, from the top of its text.
-        why: what it would take, or what takes its place: "without exchange: CGDP".
-        words: all of the remark, where "has no effect" is not quite it.
+        field: the path of the solver's field.
+        why: the missing setting, or the one that replaces it: "without exchange: CGDP".
+        words: the whole remark, if "has no effect" does not fit.
     """
 
     field: FieldPath
@@ -115,7 +119,7 @@ class IgnoredSetting:
 
 
 class Located(Protocol):
-    """What knows the places of its fields in a text: a RunPlan."""
+    """An object that knows the places of its fields in a text, such as a RunPlan."""
 
     def origin(self, *field: str | int) -> Origin | None:
         """Return the place of a field."""

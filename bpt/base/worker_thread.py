@@ -1,4 +1,4 @@
-"""A thread beside the caller's that does work in order, and reaches marks in that order."""
+"""A thread that does work in order of submission, and reaches marks in that order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Mark:
         self._error: BaseException | None = None
 
     def reach(self, error: BaseException | None = None) -> None:
-        """Let all that wait go on; with ``error`` they raise it."""
+        """Wake all waiting threads; with ``error`` they raise it."""
         self._error = error
         self._reached.set()
 
@@ -36,31 +36,31 @@ class Mark:
 
 
 class _Orders:
-    """The work that waits for a worker. It is all that one needs to stop the worker, and does not hold its error."""
+    """The queue of work for a worker. It is enough to stop the worker, and does not refer to its error."""
 
     def __init__(self) -> None:
         self.queue: queue.SimpleQueue[tuple[Work, Mark | None] | None] = queue.SimpleQueue()
         self.stopped = False
 
     def stop(self) -> None:
-        """Take no lock: the garbage collector may call it, in any thread, at any place."""
+        """Stop the worker without a lock, because the garbage collector may call this in any thread at any time."""
         self.stopped = True
         self.queue.put(None)  # wakes the thread
 
 
 class WorkerThread:
-    """A thread that does work in the order of submission, started at the first.
+    """A thread that does work in order of submission. It starts with the first work.
 
-    The first work that raises ends the thread: all later work is dropped, and its marks are reached with the error.
-    The thread knows nothing of who uses it, so its user can be forgotten while it runs.
+    The first work that raises an error ends the thread. All later work is dropped, and its marks are reached with the
+    error. The thread does not refer to its user, so the user can be garbage-collected while the thread runs.
 
     Args:
-        name: what the thread is called, before the name of the thread that made the worker.
-        within: makes the context that the thread does all its work in.
+        name: the first part of the thread's name; the name of the thread that made the worker follows.
+        within: makes the context in which the thread does all its work.
 
     Attributes:
-        stop: ends the thread once what it is at is done; marks that it has not come to are reached with ``RunError``.
-            For ``weakref.finalize``: it does not refer to the error, which may refer to the user.
+        stop: ends the thread after its present work. Marks that it has not reached then are reached with ``RunError``.
+            It suits ``weakref.finalize``, because it does not refer to the error, which may refer to the user.
     """
 
     def __init__(self, name: str, within: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
@@ -68,7 +68,7 @@ class WorkerThread:
         self._within = within
         self._orders = _Orders()
         self.stop: Callable[[], None] = self._orders.stop
-        self._lock = threading.Lock()  # held by who submits, and by the thread when it ends
+        self._lock = threading.Lock()  # held during submission, and by the thread when it ends
         self._started = False
         self._error: BaseException | None = None
 
@@ -78,14 +78,14 @@ class WorkerThread:
         return not (self._started or self._orders.stopped)
 
     def submit(self, work: Work, mark: Mark | None = None) -> None:
-        """Do ``work`` when all submitted before is done, then reach ``mark``; return at once."""
+        """Submit ``work`` and return at once; the thread does it after all earlier work, then reaches ``mark``."""
         with self._lock:
             if self._error is None and self._orders.stopped and not self._started:
                 self._error = self._closed()
             error = self._error
             if error is None:
                 if not self._started:
-                    # A daemon: work that waits for a rank that is gone must not keep the process alive.
+                    # It is a daemon: work that waits for a lost rank must not keep the process alive.
                     threading.Thread(target=self._run, name=self._name, daemon=True).start()
                     self._started = True
                 self._orders.queue.put((work, mark))
@@ -105,7 +105,7 @@ class WorkerThread:
                     if self._orders.stopped:
                         break
                     work()
-                    del order, work  # what they refer to is free before the mark is reached and the next order comes
+                    del order, work  # so that their objects are free before the mark is reached
                     if mark is not None:
                         mark.reach()
                         mark = None
@@ -114,12 +114,12 @@ class WorkerThread:
             self._end(error, mark)
 
     def _end(self, error: BaseException, mark: Mark | None) -> None:
-        """Reach ``mark``, and then all that come after it, with ``error``."""
+        """Reach ``mark`` and all later marks with ``error``."""
         with self._lock:
             self._error = error
         if mark is not None:
             mark.reach(error)
-        while not self._orders.queue.empty():  # nobody puts marks there any more
+        while not self._orders.queue.empty():  # no thread adds marks now
             _, mark = self._orders.queue.get() or (None, None)
             if mark is not None:
                 mark.reach(error)

@@ -1,4 +1,4 @@
-"""``bpt check``: whether training on many ranks gives what one process gives."""
+"""``bpt check``: compare training on many ranks with training on one process."""
 
 from __future__ import annotations
 
@@ -18,28 +18,31 @@ LOG = logging.getLogger("bpt")
 
 HELP = "compare training on many ranks with one process"
 DESCRIPTION = """\
-Trains some iterations on all ranks, as the solver's parallel_param says, and the same on one process, from the same
-weights and data. Prints for each parameter the largest difference of its gradient in the first iteration and of its
-weights after the last: absolute, and relative to the parameter's largest element. Nothing is tested or written.
-BatchNorm normalises each rank's samples by themselves, which one process does not, unless sync_batch_norm is set.
-schedule: DELAYED, which one process cannot follow, is compared with a pipeline of as many stages, one rank each;
-exchange: LOCAL with one process that trains all replicas in turn, and averages them.
+Trains some iterations on all ranks, as the solver's parallel_param says. Then trains the same iterations on one
+process, from the same weights and data. For each parameter it prints two differences: that of the gradients in the
+first iteration, and that of the weights after the last. Each is absolute, and relative to the parameter's largest
+element. The command runs no tests and writes no files.
+BatchNorm normalises the samples of each rank separately, which one process does not; sync_batch_norm avoids that.
+One process cannot follow schedule: DELAYED; it is compared with a pipeline of as many stages, one rank each.
+exchange: LOCAL is compared with one process that trains all replicas in turn and averages them.
 
   mpirun -n 4 bpt check --solver prototxt/lenet/solver.prototxt
   mpirun -n 3 bpt check --solver S --set 'parallel_param { num_shards: 3 fc_param { scheme: MASTER_SLAVE } }'
 
-Under fault tolerance, ranks can be killed on the way, as they come to an instruction (the letter that a trace shows,
-such as F, B2, X or U; without one, as the iteration begins): the others go on, and must come to the same weights.
+With fault tolerance, the command can kill ranks when they reach an instruction. An instruction is a letter of a
+trace, such as F, B2, X or U; the default is the begin of the iteration. The other ranks continue, and must reach the
+same weights.
 
   mpirun --with-ft ulfm -n 4 bpt check --solver S --kill 2@5 --kill 0@7:W
 
-A rank can be slow from an iteration on, and two ranks can get no message of each other any more: then nobody gets on,
-which fault_param { timeout } finds; the run goes on without one of the two, or ends and says who waits for whom.
+The command can also slow a rank down from an iteration on, or drop all messages between two ranks. Dropped messages
+block the run, and fault_param { timeout } detects that. The run then continues without one of the two ranks, or ends
+and reports which rank waits for which.
 
   mpirun -n 4 bpt check --solver S --slow 1=0.25@5
   mpirun --with-ft ulfm -n 4 bpt check --solver S --drop-link 1-2@5
 
-Exit status 1 if a relative difference is larger than the tolerance.
+The exit status is 1 if a relative difference is larger than the tolerance.
 """
 
 
@@ -52,43 +55,43 @@ def add_arguments(parser: Parser) -> None:
     parser.flag("iterations", "iterations to train; default 10", metavar="N", type=positive, default=10)
     parser.flag(
         "precision",
-        "of the numbers: in double precision only mistakes show; in single, which training uses, roundings grow from "
-        "iteration to iteration as fast as the net is unstable; double or single, default %(default)s",
+        "precision of the numbers, double or single; default %(default)s. In double precision only mistakes show. "
+        "Training uses single precision, in which rounding errors grow from iteration to iteration",
         choices=PRECISIONS,
         default="double",
         metavar="P",
     )
-    help = "the largest relative difference that is only rounding; default 1e-5"
+    help = "the largest relative difference that counts as rounding; default 1e-5"
     parser.flag("tolerance", help, metavar="X", type=tolerance, default=1e-5)
     parser.flag(
         "kill",
-        "let this rank be killed in this iteration, from 0 on, as it comes to this instruction; once for each rank",
+        "kill this rank in this iteration (the first is 0) when it reaches this instruction; give it once a rank",
         metavar="RANK@ITERATION[:INSTRUCTION]",
-        type=killed,
+        type=kill_fault,
         action="append",
         default=[],
     )
     parser.flag(
         "stop",
-        "likewise, but let it stand still (SIGSTOP): it is found by fault_param { timeout }",
+        "the same, but stop the rank (SIGSTOP); fault_param { timeout } detects that",
         metavar="RANK@ITERATION[:INSTRUCTION]",
-        type=stopped,
+        type=stop_fault,
         action="append",
         default=[],
     )
     parser.flag(
         "slow",
-        "let this rank compute at this part of its speed from this iteration on: 0.25 is four times as long",
+        "slow this rank down to this fraction of its speed from this iteration on; 0.25 is four times as long",
         metavar="RANK=FACTOR@ITERATION",
-        type=slow,
+        type=slow_fault,
         action="append",
         default=[],
     )
     parser.flag(
         "drop-link",
-        "let these two ranks get no message of each other from this iteration on",
+        "drop all messages between these two ranks from this iteration on",
         metavar="RANK-RANK@ITERATION",
-        type=dropped,
+        type=dropped_link,
         action="append",
         default=[],
     )
@@ -96,27 +99,27 @@ def add_arguments(parser: Parser) -> None:
     add_state(parser)
 
 
-def killed(text: str, kind: signal.Signals = signal.SIGKILL) -> Fault:
-    """``RANK@ITERATION[:INSTRUCTION]``, for argparse."""
+def kill_fault(text: str, kind: signal.Signals = signal.SIGKILL) -> Fault:
+    """Return the fault that ``RANK@ITERATION[:INSTRUCTION]`` describes, for argparse."""
     from bpt.apps.check.faults import Fault
 
     return Fault.parse(text, kind)
 
 
-def stopped(text: str) -> Fault:
-    """Likewise, of a rank that stands still."""
-    return killed(text, signal.SIGSTOP)
+def stop_fault(text: str) -> Fault:
+    """Return the fault that stops a rank as ``RANK@ITERATION[:INSTRUCTION]`` says, for argparse."""
+    return kill_fault(text, signal.SIGSTOP)
 
 
-def slow(text: str) -> Slow:
-    """``RANK=FACTOR@ITERATION``, for argparse."""
+def slow_fault(text: str) -> Slow:
+    """Return the slow rank that ``RANK=FACTOR@ITERATION`` describes, for argparse."""
     from bpt.apps.check.faults import Slow
 
     return Slow.parse(text)
 
 
-def dropped(text: str) -> DroppedLink:
-    """``RANK-RANK@ITERATION``, for argparse."""
+def dropped_link(text: str) -> DroppedLink:
+    """Return the link that ``RANK-RANK@ITERATION`` describes, for argparse."""
     from bpt.apps.check.faults import DroppedLink
 
     return DroppedLink.parse(text)
@@ -150,7 +153,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     faults = [*arguments.kill, *arguments.stop, *arguments.slow, *arguments.drop_link]
     check(faults, world.size, arguments.iterations, world.tolerant, plan.parallel_param.fault_param)
     if world.tolerant:
-        world = world.Dup()  # what is revoked there when a rank is lost leaves that of the whole job alone
+        world = world.Dup()  # a lost rank revokes this communicator, and the one of the whole job stays valid
     plan = choose(plan, world, device).plan
     compared, world = compare(plan, device, world, arguments.iterations, precision, faults)
     for line in result_lines(compared, arguments.tolerance) if world.rank == 0 else ():

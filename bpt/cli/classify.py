@@ -1,4 +1,4 @@
-"""``bpt classify``: say what pictures show."""
+"""``bpt classify``: classify pictures by a trained network."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ from bpt.cli.pictures import add_how, add_network, check, loaded, print_answers
 if TYPE_CHECKING:
     from bpt.apps.commands.job import Job
 
-HELP = "say what pictures show, by a trained network"
+HELP = "classify pictures by a trained network"
 DESCRIPTION = """\
-Prepares pictures as those were that the network was trained with, runs it, and lists the classes that it gives most to.
+Prepares pictures in the same way as in training, runs the network, and lists the classes with the highest scores.
 
   bpt classify --model deploy.prototxt --weights net_iter_1000.caffemodel cat.jpg dog.png
   bpt classify --model deploy.prototxt --weights net_iter_1000.caffemodel --labels names.txt --top 3 folder/
   bpt classify --model train_val.prototxt --weights net_iter_1000.caffemodel --json list.txt
 
-A folder stands for all images in it, a text (.txt) for those that it lists, one a line; if each line ends in a label,
-the last line says how often the network is right. Mean, scale, crop, size and channels are those of the data layer of
---model; a text without one (a deploy text) goes by <snapshot_prefix>_preprocessing.prototxt, which bpt train writes
-beside its snapshots, or by --preprocessing. A picture that is damaged is reported and left out, and the status is 1
-then.
+A folder means all images in it. A text (.txt) means the images that it lists, one a line. If each line ends in a
+label, the last line of the output says how often the network is right. Mean, scale, crop, size and channels are those
+of the data layer of --model. A text without a data layer (a deploy text) uses --preprocessing, or
+<snapshot_prefix>_preprocessing.prototxt, which bpt train writes beside its snapshots. The command reports a damaged
+picture and leaves it out; the exit status is 1 then.
 """
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the flags of ``bpt classify``."""
-    add_network(parser, "what is to be classified")
-    parser.flag("top", "so many classes of each picture; default 5", metavar="N", type=positive, default=5)
+    add_network(parser, "the pictures to classify")
+    parser.flag(
+        "top", "the number of classes to list for each picture; default 5", metavar="N", type=positive, default=5
+    )
     add_how(parser)
 
 

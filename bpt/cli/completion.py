@@ -1,4 +1,4 @@
-"""``bpt completion``: commands, flags and files at the press of Tab."""
+"""``bpt completion``: print a script by which a shell completes commands, flags and files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 HELP = "let a shell complete bpt's commands and flags"
 DESCRIPTION = """\
-Prints what lets a shell complete bpt's commands, flags and files. For good, put it where the shell looks:
+Prints a script by which a shell completes bpt's commands, flags and files. To install it, type:
 
   bash    echo 'eval "$(bpt completion bash)"' >> ~/.bashrc
-  zsh     echo 'eval "$(bpt completion zsh)"' >> ~/.zshrc      behind compinit
+  zsh     echo 'eval "$(bpt completion zsh)"' >> ~/.zshrc      after compinit
   fish    bpt completion fish > ~/.config/fish/completions/bpt.fish
 """
 
@@ -48,11 +48,12 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 
 
 def script(shell: str, known: Mapping[str, Sequence[str]], helps: Mapping[str, str]) -> str:
-    """Return what ``shell`` is to read.
+    """Return the completion script of ``shell``.
 
     Args:
+        shell: bash, zsh or fish.
         known: command → its flags, and its own commands.
-        helps: command → what it does.
+        helps: command → its short help.
     """
     if shell == "fish":
         lines = [f"complete -c bpt -n __fish_use_subcommand -f -a {name} -d '{helps[name]}'" for name in known]
@@ -69,7 +70,7 @@ def script(shell: str, known: Mapping[str, Sequence[str]], helps: Mapping[str, s
 
 
 def _words(parser: Parser) -> list[str]:
-    """Return its flags and commands, and those commands' flags."""
+    """Return the flags and commands of ``parser``, and the flags of those commands."""
     inner = parser.commands()
     found = [*parser.long_flags(), *inner, *(word for command in inner.values() for word in _words(command))]
     return list(dict.fromkeys(found))

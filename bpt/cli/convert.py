@@ -1,4 +1,4 @@
-"""``bpt convert``: weights from one format to another, and data sets to LMDBs."""
+"""``bpt convert``: convert weights from one format to another, and data sets to LMDBs."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 HELP = "convert weights between formats, and data sets to LMDBs"
 DESCRIPTION = """\
-Reads weights of any Caffe and writes them anew, in the format that the end of the name says: .caffemodel, .h5 (Caffe's
-HDF5) or .safetensors, where blob 0 of layer "conv1" is called conv1/0. Layers of the formats of 2013 and 2014 become
-today's, and fields to which NVIDIA's, Intel's or another Caffe gave numbers of its own get those of bpt's schema. What
-was written is read back and compared. A record of how inputs are prepared (<snapshot_prefix>_preprocessing.prototxt) is
-copied along, so that bpt classify finds it beside the new file.
+Reads weights of any Caffe and writes them in the format that the end of the name says: .caffemodel, .h5 (Caffe's HDF5)
+or .safetensors. In safetensors, blob 0 of layer "conv1" is called conv1/0. The command upgrades layers of the formats
+of 2013 and 2014. NVIDIA's, Intel's and other Caffes gave some fields numbers of their own; these fields get the
+numbers of bpt's schema. The command reads the written file back and compares it. It also copies the record of how
+inputs are prepared (<snapshot_prefix>_preprocessing.prototxt), so that bpt classify finds it beside the new file.
 
   bpt convert --weights bvlc.caffemodel --output bvlc.h5
   bpt convert --weights old.caffemodel --output small.safetensors --raw FLOAT16
   bpt convert --weights nvidia.caffemodel --output plain.caffemodel
 
 A .caffemodel holds single precision in Caffe's own way, which every Caffe reads. With --raw it holds numbers as
-NVIDIA's Caffe stores them: --raw FLOAT16 in half the room, for NVIDIA's Caffe and for bpt.
+NVIDIA's Caffe stores them. --raw FLOAT16 takes half the space; NVIDIA's Caffe and bpt read it.
 
-Data sets, as Caffe's programs do it; "bpt convert imageset --help" and so on explain:
+The command also converts data sets, as Caffe's programs do. "bpt convert imageset --help" explains the first of these:
 
   bpt convert imageset --resize_height 256 --resize_width 256 images/ train.txt data/train_lmdb
   bpt convert annoset --label_map_file labelmap.prototxt voc/ trainval.txt data/trainval_lmdb
@@ -41,7 +41,7 @@ def add_arguments(parser: Parser) -> None:
     parser.flag("output", "the file to write: .caffemodel, .h5 or .safetensors", metavar="FILE", default="")
     parser.flag(
         "raw",
-        "FLOAT or FLOAT16: numbers as NVIDIA's Caffe stores them; in safetensors FLOAT16 is half precision",
+        "store numbers as NVIDIA's Caffe does: FLOAT or FLOAT16; in safetensors FLOAT16 is half precision",
         type=str.upper,
         choices=("FLOAT", "FLOAT16"),
         default="",
@@ -49,9 +49,9 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.flag(
         "dialect",
-        "the Caffe that wrote a caffemodel, if its fields leave two readings: BVLC, NVIDIA, INTEL, or INTEL_1_0_5, "
-        "which is Intel's 1.0.5 to 1.1.1a with other numbers of Pooling; in any case of letters. Lines tell what is "
-        "rewritten because of it",
+        "the Caffe that wrote a caffemodel, if its fields can be read in two ways: BVLC, NVIDIA, INTEL or INTEL_1_0_5 "
+        "(upper or lower case). INTEL_1_0_5 is Intel's 1.0.5 to 1.1.1a, where Pooling has other numbers. The command "
+        "prints what it rewrites because of that",
         type=str.upper,
         choices=("BVLC", "NVIDIA", "INTEL", "INTEL_1_0_5"),
         default="",
@@ -73,9 +73,11 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
             if getattr(arguments, flag):
                 raise UsageError(f"--{flag} is for weights; bpt convert {arguments.data} has flags of its own")
         if CONVERTERS[arguments.data].run(arguments):
-            raise RunError("some images were left out: see above; mend them and convert anew, or go on without them")
+            raise RunError(
+                "some images were left out: see above; repair them and convert again, or continue without them"
+            )
         return
-    need(arguments, "weights", f"the weights to read; of data sets name one of {', '.join(CONVERTERS)}")
+    need(arguments, "weights", f"the weights to read; for data sets give one of {', '.join(CONVERTERS)}")
     need(arguments, "output", "the file to write")
 
     # Imported here so that --help does not wait for numpy.

@@ -13,25 +13,26 @@ if TYPE_CHECKING:
 
 HELP = "find objects in pictures, by a trained network"
 DESCRIPTION = """\
-Prepares pictures as those were that the network was trained with, runs it up to its DetectionOutput layer, and lists
-the objects that it finds, the surest first: score, class, and the corners of the box in pixels from the upper left.
+Prepares pictures in the same way as in training, runs the network up to its DetectionOutput layer, and lists the
+objects that it finds, by descending score. A line has the score, the class, and the corners of the box in pixels from
+the upper left.
 
   bpt detect --model deploy.prototxt --weights net_iter_1000.caffemodel street.jpg
   bpt detect --model deploy.prototxt --weights W.caffemodel --labels labelmap.prototxt --output found folder/
   bpt detect --model train_val.prototxt --weights net_iter_1000.caffemodel --threshold 0.3 --json list.txt
 
-A folder stands for all images in it, a text (.txt) for those that it lists, one a line. What is done to pictures first
-is said by the data layer of --model, by <snapshot_prefix>_preprocessing.prototxt beside the weights, or by
---preprocessing. Objects below the DetectionOutput layer's own confidence_threshold are never there.
-A picture that is damaged is reported and left out, and the status is 1 then.
+A folder means all images in it. A text (.txt) means the images that it lists, one a line. The data layer of --model
+says how pictures are prepared, or <snapshot_prefix>_preprocessing.prototxt beside the weights, or --preprocessing.
+The network itself drops objects below the confidence_threshold of its DetectionOutput layer.
+The command reports a damaged picture and leaves it out; the exit status is 1 then.
 """
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the flags of ``bpt detect``."""
-    add_network(parser, "where objects are to be found")
-    parser.flag("threshold", "the least score; default 0.5", metavar="SCORE", type=real, default=0.5)
-    parser.flag("output", "write pictures with the boxes there, as PNG", metavar="FOLDER", default="")
+    add_network(parser, "the pictures in which to find objects")
+    parser.flag("threshold", "the lowest score to list; default 0.5", metavar="SCORE", type=real, default=0.5)
+    parser.flag("output", "write pictures with their boxes to this folder, as PNG", metavar="FOLDER", default="")
     add_how(parser)
 
 

@@ -1,4 +1,4 @@
-"""``bpt device_query``: what this machine can compute on."""
+"""``bpt device_query``: show the devices of this machine."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from bpt.cli.options import Parser, add_gpu
 if TYPE_CHECKING:
     from bpt.apps.commands.job import Job
 
-HELP = "show what this machine can compute on"
+HELP = "show the devices of this machine"
 DESCRIPTION = """\
-Lists the CUDA devices, or the one of --gpu, and the CPU with the number of threads that bpt uses
-(OMP_NUM_THREADS sets it). Started by mpirun, it shows the machine of the first rank; bpt doctor shows all.
+Lists the CUDA devices, or the one of --gpu, and the CPU with the number of threads that bpt uses (OMP_NUM_THREADS sets
+that number). Under mpirun, it shows the machine of the first rank; bpt doctor shows all machines.
 """
 
 

@@ -1,4 +1,4 @@
-"""``bpt doctor``: whether ranks, machines and files are fit for a run, and what to do if not."""
+"""``bpt doctor``: examine ranks, machines and files before a run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 HELP = "examine ranks, machines and files before a run"
 DESCRIPTION = """\
-Looks, before a run, for what would stop it or slow it down: which MPI there is, which hosts, cores, memory and
-devices the ranks get, whether all have the same programs, how fast messages travel between them; and with --solver
+Finds what would stop a run or slow it down. It shows the MPI library, the hosts, cores, memory and devices of the
+ranks, and the speed of their messages; it checks whether all ranks have the same programs. With --solver it also checks
 whether all ranks read the same solver, networks and data, how a batch is divided, and whether snapshots can be
-written. Give it the flags that bpt train will get. Nothing is trained, and nothing is left behind.
+written. Give it the flags that bpt train will get. It trains nothing, and leaves no files behind.
 
   mpirun -n 4 bpt doctor
   mpirun -n 4 bpt doctor --solver prototxt/lenet/solver.prototxt
@@ -25,33 +25,33 @@ written. Give it the flags that bpt train will get. Nothing is trained, and noth
   bpt doctor --data train.txt                                       # can all its pictures be decoded?
   mpirun -n 4 bpt doctor --solver S --cluster nodes.prototxt        # then bpt plan --solver S --auto --cluster …
 
-Each finding is "ok", a "note" (good to know), a "warning" (works, but not well) or a "PROBLEM" (will not work), with
-what to do behind the arrow. Without mpirun it examines this one process.
+Each finding is "ok", a "note" (good to know), a "warning" (works, but not well) or a "PROBLEM" (will not work). The
+text after an arrow says what to do. Without mpirun, the command examines one process.
 
-Exit status: 0 no PROBLEM; 1 there is one; 2 the command line, the solver or a network is wrong.
+Exit status: 0 no PROBLEM; 1 at least one PROBLEM; 2 the command line, the solver or a network is wrong.
 """
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the flags of ``bpt doctor``."""
     add_solver(parser)
-    help = 'also examine whether all ranks can go on from this solver state; "auto": from the newest, as bpt train does'
+    help = 'also check whether all ranks can resume from this solver state; "auto": from the newest, as bpt train does'
     parser.flag("snapshot", help, metavar="FILE|auto", default="")
     add_weights(parser, "also examine these weights, from which the run is to start")
     parser.flag(
         "data",
-        "also verify, as long as that takes, all checksums of the data that the run reads, or of what lies at each "
-        "PATH: an LMDB, an HDF5 file, a list of them, or a network's text. What has none is read whole; all pictures "
-        "of an image list, a window file or a folder with the folders in it are decoded, and all volumes of a list; "
-        "the clips of a VideoData layer, if PATH is the network's text",
+        "also verify all checksums of the data that the run reads, or of each PATH; this can take long. PATH is an "
+        "LMDB, an HDF5 file, a list of them, or a network's text. Data without checksums are read completely: all "
+        "pictures of an image list, a window file or a folder with its folders, all volumes of a list, and the clips "
+        "of a VideoData layer if PATH is the network's text",
         metavar="PATH",
         nargs="*",
         default=None,
     )
     parser.flag(
         "clean",
-        "remove what dead jobs of yours have left on the hosts: shared memory, Open MPI's folders, bpt's temporary "
-        "files; with --solver also a stale lock and half-written snapshots under snapshot_prefix",
+        "remove what your dead jobs left on the hosts: shared memory, Open MPI's folders, bpt's temporary files; with "
+        "--solver also a stale lock and half-written snapshots under snapshot_prefix",
         action="store_true",
     )
     parser.flag(

@@ -1,4 +1,4 @@
-"""``bpt draw``: a picture of a network."""
+"""``bpt draw``: draw a picture of a network."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 HELP = "draw a network"
 DESCRIPTION = """\
-Draws a network as SVG, PNG or PDF, as for a paper: a box for each layer, in the colour of its kind, with its settings
-and the layers that work in place on its top; an arrow for each blob, with its shape but for the batch. A long network
-goes on in further columns.
+Draws a network as SVG, PNG or PDF. Each layer is a box in the colour of its kind, with its settings and the layers that
+work in place on its top. Each blob is an arrow, with its shape without the batch. A long network continues in further
+columns.
 
   bpt draw --model prototxt/lenet/train_val.prototxt --output lenet.svg
   bpt draw --model prototxt/resnet20/train_val.prototxt --output resnet20.pdf --phase TEST
   bpt draw --model prototxt/googlenet/deploy.prototxt --output googlenet.png --rankdir LR --columns 3
 
-Data need not be here. The shapes are then those of the images that the text crops or resizes to, or of --shape; if
-nothing tells them, the picture is without shapes, and a line says why. tools/draw_net.py does the same with the flags
-of Caffe's program of that name.
+The command does not need the data. Without them, the shapes follow from the crops or sizes in the text, or from
+--shape. If both are missing, the picture has no shapes, and a line says why. tools/draw_net.py does the same with the
+flags of Caffe's program of that name.
 """
 DIRECTIONS = ("TB", "LR", "BT")
 PHASES = ("TRAIN", "TEST", "ALL")
@@ -38,10 +38,10 @@ def add_arguments(parser: Parser) -> None:
 
 
 def add_drawing(parser: Parser, direction: str, phase: str) -> None:
-    """Add the flags that say how a net is drawn; ``direction`` and ``phase`` are defaults."""
+    """Add the flags that say how to draw a net; ``direction`` and ``phase`` are defaults."""
     parser.flag(
         "rankdir",
-        f"where blobs go: TB from top to bottom, LR from left to right, BT from bottom to top; default {direction}",
+        f"direction of the blobs: TB (top to bottom), LR (left to right) or BT (bottom to top); default {direction}",
         choices=DIRECTIONS,
         default=direction,
         metavar="DIR",
@@ -50,13 +50,13 @@ def add_drawing(parser: Parser, direction: str, phase: str) -> None:
     parser.flag("phase", help, choices=PHASES, default=phase, metavar="PHASE")
     parser.flag(
         "columns",
-        "fold a long network to so many columns (rows with LR); default: as many as make a page",
+        "fold a long network into this number of columns (rows with LR); default: as many as fill a page",
         metavar="N",
         type=positive,
         default=0,
     )
     parser.flag(
-        "shape", "shape of a sample (3x224x224), to do without the data set", metavar="CxHxW", type=shape, default=()
+        "shape", "shape of a sample (3x224x224), instead of the data set's", metavar="CxHxW", type=shape, default=()
     )
     parser.add_argument(
         "-display_lrm",
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 
 
 def draw(arguments: argparse.Namespace, model: str, output: str, level: int = 0, stages: tuple[str, ...] = ()) -> None:
-    """Draw as the flags of add_drawing say, and print what there is to say about the picture."""
+    """Draw a net as the flags of add_drawing say, and print the remarks about the picture."""
     # Imported here so that --help does not wait for torch.
     from bpt.apps.draw.net_drawing import DrawRequest, draw_net
 

@@ -1,4 +1,4 @@
-"""``bpt example``: a network that comes along, with its solver and what makes its data, in the current folder."""
+"""``bpt example``: copy an example network, its solver and the script for its data into the current folder."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from bpt.cli.options import Parser
 if TYPE_CHECKING:
     from bpt.apps.commands.job import Job
 
-HELP = "copy a network that comes along into the current folder, ready to train"
+HELP = "copy an example network into the current folder, ready to train"
 DESCRIPTION = """\
-Copies a network that comes along, with its solvers and the script that makes its data, into the current
-folder, and says what to type next; without a name it lists them.
+Copies an example network, its solvers and the script that makes its data into the current folder, and says what to
+type next. Without a name it lists the examples.
 
   bpt example
   bpt example lenet
 
-The network goes to prototxt/<name>/, scripts to scripts/. What is there already stays as it is.
+The network goes to prototxt/<name>/, scripts go to scripts/. The command never overwrites a file.
 """
 
 

@@ -1,4 +1,4 @@
-"""``bpt explain``: where in a scan or an image a net has found what speaks for a class."""
+"""``bpt explain``: show which regions of a scan or an image support a class (Grad-CAM)."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from bpt.cli.options import (
 if TYPE_CHECKING:
     from bpt.apps.commands.job import Job
 
-HELP = "show where a net has found what speaks for a class (Grad-CAM)"
+HELP = "show which regions of an input support a class (Grad-CAM)"
 DESCRIPTION = """\
-Runs a classifier on one scan (NIfTI, for nets with three spatial axes) or image (PNG, JPEG; two axes) and shows by
-Grad-CAM where a layer has found what speaks for a class. Of a scan it writes PREFIX.nii.gz, the heat map from 0 to 1 on
-the scan's own grid, to lay over it in any viewer, and PREFIX.png, three planes through the map's maximum; of an image
-PREFIX.png.
+Runs a classifier on one scan (NIfTI, for nets with three spatial axes) or image (PNG, JPEG; two axes). Grad-CAM shows
+in which regions a layer finds evidence for a class. For a scan it writes PREFIX.nii.gz and PREFIX.png. The first is a
+heat map from 0 to 1 on the scan's own grid, an overlay for any viewer; the second shows three planes through the map's
+maximum. For an image it writes PREFIX.png.
 
   bpt explain --model deploy.prototxt --weights W.caffemodel --input scan.nii.gz
   bpt explain --model M --weights W --input scan.nii.gz --layer conv4 --class 1 --output patient7
 
-The model is a deploy text, or a train_val text, whose data layer is replaced by the file. An image is prepared as bpt
-classify prepares it. docs/explain.md tells how class scores, layer and intensities are found.
+The model is a deploy text or a train_val text; the file replaces its data layer. The command prepares an image as bpt
+classify does. docs/explain.md explains how it finds class scores, layer and intensities.
 """
 INTENSITIES = ("RAW", "Z_SCORE", "MIN_MAX")
 
@@ -47,37 +47,39 @@ def add_arguments(parser: Parser) -> None:
     parser.flag("input", "the scan (.nii, .nii.gz) or the image (.png, .jpg)", metavar="FILE", default="")
     parser.flag(
         "layer",
-        "whose maps: the name of a layer or of its top; default: the last one with spatial axes before the scores",
+        "the layer that is explained, by its name or its top's; default: the last one with spatial axes before the "
+        "scores",
         metavar="NAME",
         default="",
     )
-    parser.flag("class", "which class, from 0; default: the predicted one", metavar="N", type=number, dest="chosen")
+    help = "the class that is explained, from 0; default: the predicted one"
+    parser.flag("class", help, metavar="N", type=number, dest="chosen")
     parser.flag(
         "output",
-        "how the names of the written files begin; default: the input's name and _cam, in this folder",
+        "the begin of the written files' names; default: the input's name and _cam, in this folder",
         metavar="PREFIX",
         default="",
     )
     parser.flag(
         "intensity",
-        "what is done to the intensities; default: what the model's data layer or the record beside the weights says, "
-        "or Z_SCORE",
+        "how intensities are normalised; default: as the model's data layer or the record beside the weights says, or "
+        "Z_SCORE",
         metavar="|".join(INTENSITIES),
         choices=INTENSITIES,
         default="",
     )
     parser.flag(
         "mean",
-        "numbers to subtract, one or one a channel (blue, green, red)",
+        "numbers to subtract: one, or one a channel (blue, green, red)",
         metavar="X[,X...]",
         type=numbers,
         default=(),
     )
-    parser.flag("scale", "a factor, after the mean", metavar="X", type=real)
+    parser.flag("scale", "a factor to multiply with after the mean is subtracted", metavar="X", type=real)
     parser.flag(
         "preprocessing",
-        "how inputs are prepared, as bpt classify takes it; default: what the model's data layer says, or the record "
-        "beside the weights",
+        "a text that says how inputs are prepared, as for bpt classify; default: the model's data layer, or the "
+        "record beside the weights",
         metavar="FILE",
         default="",
     )
@@ -93,12 +95,12 @@ def number(text: str) -> int:
 
 
 def numbers(text: str) -> tuple[float, ...]:
-    """Numbers separated by commas, for argparse."""
+    """Return numbers separated by commas, for argparse."""
     return tuple(map(real, text.split(",")))
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
-    """Run ``bpt explain``: show where in a scan or an image a net finds evidence for a class."""
+    """Run ``bpt explain``: show in which regions of an input a net finds evidence for a class."""
     need(arguments, "model", "the network to explain")
     need(arguments, "weights", "the trained model")
     need(arguments, "input", "the scan or the image")

@@ -1,4 +1,4 @@
-"""``bpt export``: a net as an ONNX model, or as a program of torch, checked against the net."""
+"""``bpt export``: write a net as an ONNX model or as a program of torch, and check it against the net."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from bpt.cli.options import (
 if TYPE_CHECKING:
     from bpt.apps.commands.job import Job
 
-HELP = "write a net as ONNX, or for torch, and check it"
+HELP = "write a net as ONNX or for torch, and check it"
 DESCRIPTION = """\
 Writes a net with its weights as a file that runs without bpt: an ONNX model (.onnx), or a program of torch.export
-(.pt2). Then both are run on random inputs, the file by onnxruntime or torch; the differences are printed, and the file
-is kept only if they are no more than rounding explains (1e-4 of the largest number).
+(.pt2). Then it runs both on random inputs, the file by onnxruntime or torch, and prints the differences. It keeps the
+file only if rounding explains them (1e-4 of the largest number).
 
   bpt export --model deploy.prototxt --weights W.caffemodel --output net.onnx
   bpt export --model deploy.prototxt --weights W.caffemodel --output net.pt2
 
-The model is a text for use, whose inputs are layers of type Input. Inputs and outputs keep the names of their blobs,
-and batches may have any size where the layers let them. ONNX needs the extra onnx: pip install 'bpt[onnx]'.
-docs/export.md tells what becomes of which layer.
+The model is a deploy text, whose inputs are layers of type Input. Inputs and outputs keep the names of their blobs.
+Batches may have any size if the layers allow that. ONNX needs the extra onnx: pip install 'bpt[onnx]'.
+docs/export.md explains how each layer is exported.
 """
 OPSET = 18
 
@@ -41,7 +41,7 @@ OPSET = 18
 def add_arguments(parser: Parser) -> None:
     """Add the flags of ``bpt export``."""
     add_model(parser)
-    add_weights(parser, "the weights: .caffemodel, or HDF5; default: as the text's fillers draw them")
+    add_weights(parser, "the weights: .caffemodel, or HDF5; default: those that the text's fillers draw")
     add_missing_weights(parser)
     parser.flag("output", "the file to write: it ends in .onnx or .pt2", metavar="FILE", default="")
     parser.flag("opset", f"the version of ONNX's operators; default {OPSET}", metavar="N", type=positive, default=OPSET)

@@ -1,4 +1,4 @@
-"""``bpt help``: the same as --help."""
+"""``bpt help``: explain a command, or list all."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from bpt.cli.options import Parser
 if TYPE_CHECKING:
     from bpt.apps.commands.job import Job
 
-HELP = "explain a command, or list them all"
+HELP = "explain a command, or list all"
 DESCRIPTION = """\
-Explains a command, as "bpt <command> --help" does; without one it lists them all.
+Explains a command, as "bpt <command> --help" does. Without a command it lists all.
 
   bpt help train
   bpt help convert imageset

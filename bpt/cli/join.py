@@ -1,4 +1,4 @@
-"""``bpt join``: let a job of ``bpt run`` go on with other ranks."""
+"""``bpt join``: continue a job of ``bpt run`` with other ranks."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import argparse
 from bpt.cli.options import Parser, positive
 from bpt.cli.run import add_job, job_of
 
-HELP = "let a job of bpt run go on with more ranks, fewer, or others"
+HELP = "continue a job of bpt run with more ranks, fewer, or others"
 DESCRIPTION = """\
-Asks the job of a "bpt run" to write a snapshot and to stop after the iteration under way, and has it started by another
-command, with more ranks, fewer, or others; it goes on with the same curve. PROCESS is the id that bpt run has logged.
+Asks the job of a "bpt run" to write a snapshot and to stop after the current iteration. "bpt run" then starts the job
+by another command, with more ranks, fewer, or others, and training continues. PROCESS is the id that bpt run logged.
 
   bpt join 4711 -- mpirun -n 6 --hostfile hosts bpt train --solver S --snapshot auto
 
-If the new command is wrong (status 2), the job goes on by the old one.
+If the new command is wrong (status 2), the job continues by the old one.
 """
 
 
@@ -26,7 +26,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run ``bpt join``: let a job of ``bpt run`` continue on other ranks. Return the exit status."""
+    """Run ``bpt join``: continue a job of ``bpt run`` with other ranks. Return the exit status."""
     from bpt.apps.commands.relaunch import join
 
     join(arguments.process, job_of(arguments))

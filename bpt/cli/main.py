@@ -1,4 +1,4 @@
-"""``bpt <command> <flags>``: finds the command, and turns errors into one line and an exit status.
+"""``bpt <command> <flags>``: find the command, and turn errors into one line and an exit status.
 
 Exit status: 0 done; 1 failed while running; 2 the command line or a file the user wrote is wrong.
 """
@@ -73,10 +73,10 @@ COMMANDS = {
 }
 
 ABOUT_JOBS = {"run": run, "join": join, "stop": stop}
-"""Commands that start or stop jobs: they are no ranks, and compute nothing."""
+"""Commands that start or stop jobs. They run outside MPI and import no torch."""
 
 SAVE_AT_THE_END = ("train",)
-"""Commands that have something to save when the launcher of their ranks is told to end."""
+"""Commands that must save something when a signal ends the launcher of their ranks."""
 
 BUILD_NETS = (
     "train", "test", "time", "check", "doctor", "simulate", "plan", "classify", "detect", "explain", "export",
@@ -86,8 +86,8 @@ BUILD_NETS = (
 DESCRIPTION = """\
 Trains and tests convolutional networks described in Caffe's prototxt.
 
-  bpt train --solver prototxt/lenet/solver.prototxt      train; snapshots and log as Caffe's
-  bpt train --solver S --snapshot auto                   go on from the newest snapshot
+  bpt train --solver prototxt/lenet/solver.prototxt      train, with snapshots and log as Caffe's
+  bpt train --solver S --snapshot auto                   resume from the newest snapshot
   bpt train --solver S --weights W.caffemodel            fine-tune
   bpt train --solver S --set 'max_iter: 100'             override any field of the solver
   bpt test  --model M --weights W --iterations 100       score a model
@@ -97,19 +97,19 @@ Trains and tests convolutional networks described in Caffe's prototxt.
   bpt stop --solver S                                    let a run write a snapshot and stop
   mpirun -n 4 bpt check --solver S                       compare 4 ranks with one process
   mpirun -n 4 bpt doctor --solver S                      examine ranks, machines and files before a run
-  bpt classify --model M --weights W cat.jpg             say what pictures show
+  bpt classify --model M --weights W cat.jpg             classify pictures
   bpt detect --model M --weights W street.jpg            find objects in pictures
-  bpt explain --model M --weights W --input scan.nii.gz  show what speaks for a class in a scan or an image
+  bpt explain --model M --weights W --input scan.nii.gz  show which regions of an input support a class
   bpt export --model M --weights W --output net.onnx     write a net as ONNX, and check it
   bpt simulate --solver S --cluster C                    predict a run with SGWU, AGWU or ASGD on a cluster
   bpt plan --solver S --devices D                        place layers on the devices of a pipeline
-  bpt summary --model M                                  list its layers, and what they cost
+  bpt summary --model M                                  list the layers of a network, and what they cost
   bpt draw --model M --output net.svg                    draw a network
-  bpt watch --metrics run.jsonl                          show a run that writes --metrics while it goes on
+  bpt watch --metrics run.jsonl                          show the progress of a run that writes --metrics
   bpt plot --output curves.png --log train.log           plot loss, accuracy and learning rate of runs
   bpt convert --weights W --output W.safetensors         convert weights between formats
   bpt convert imageset images/ train.txt train_lmdb      convert data sets to LMDBs
-  bpt example lenet                                      copy a network that comes along into this folder
+  bpt example lenet                                      copy an example network into this folder
 
 "bpt <command> --help" explains a command's flags, which may be written -solver S, --solver S or --solver=S.
 Commands take glog's flags: --logtostderr, --minloglevel N, --log_dir D, --alsologtostderr, --stderrthreshold N.
@@ -129,7 +129,7 @@ def make_parser() -> Parser:
         module.add_arguments(command)
         if name in BUILD_NETS:
             add_no_python_layers(command)
-    parser.set_defaults(whole=parser)  # for commands that tell of others
+    parser.set_defaults(whole=parser)  # for the commands help and completion
     return parser
 
 
@@ -137,15 +137,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status.
 
     Args:
-        argv: the words of the command line; ``None``: those of this process, which is about to end then.
+        argv: the words of the command line. ``None``: those of this process, which ends after the command.
     """
     reopen_std_streams()
     try:
         with on_command_line():
             status = _main(argv)
-    except KeyboardInterrupt:  # what is told elsewhere comes later: modules are imported, or ranks look for each other
+    except KeyboardInterrupt:  # raised while modules are imported, or before MPI has started
         status = _interrupted(ends=argv is None)
-    if argv is None:  # all is done: an impatient Ctrl-C could only spoil the end of the interpreter
+    if argv is None:  # the command is done: a further Ctrl-C must not disturb the end of the interpreter
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     return status
 
@@ -168,7 +168,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _interrupted(ends: bool) -> int:
-    """Tell; if the process ``ends``, at once: what is half imported, or has half started, could only fail at it."""
+    """Report an interrupt. If the process ``ends``, end it at once: half-imported modules could fail at exit."""
     if ends:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.stderr.write("error: interrupted\n")
@@ -181,7 +181,7 @@ def _interrupted(ends: bool) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.command in SAVE_AT_THE_END:
         fork_proxy()
-    # To look for other devices' packages torch would read what is said of each package that is installed.
+    # torch would otherwise read the metadata of each installed package to find backends of other devices.
     os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
     with importing():  # only now, so that --help does not wait for numpy and torch
         from bpt.system.comm.neighbours import CpuTime, set_omp_wait_policy

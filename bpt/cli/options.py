@@ -1,4 +1,4 @@
-"""Flags that several commands take, in all spellings of Caffe's: ``-solver x``, ``--solver x``, ``--solver=x``."""
+"""Flags that several commands share, in all of Caffe's spellings: ``-solver x``, ``--solver x``, ``--solver=x``."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(self._without_values(words), namespace)
 
     def _without_values(self, words: Sequence[str]) -> list[str]:
-        """``words`` with ``--gray=true`` as ``--gray``, and ``--gray=false`` as ``--nogray``."""
+        """Return ``words`` with ``--gray`` for ``--gray=true``, and ``--nogray`` for ``--gray=false``."""
         options = {option for action in self._actions if action.nargs == 0 for option in action.option_strings}
         switches = {option for option in options if f"--no{option.lstrip('-')}" in options}
         found = []
@@ -101,18 +101,18 @@ class Parser(argparse.ArgumentParser):
         return arguments
 
     def commands(self) -> dict[str, Parser]:
-        """Name of a command → its parser."""
+        """Return each command's parser by the command's name."""
         return {name: parser for action in self._of_commands() for name, parser in action.choices.items()}
 
     def helps(self) -> dict[str, str]:
-        """Name of a command → what it does."""
+        """Return each command's short help by the command's name."""
         return {one.dest: one.help or "" for action in self._of_commands() for one in action._choices_actions}
 
     def command(self, name: str) -> Parser:
         """Return the parser of a command.
 
         Raises:
-            UsageError: there is none of that name; the nearest is told.
+            UsageError: no command has that name. The error names the nearest one.
         """
         known = self.commands()
         if name not in known:
@@ -120,14 +120,14 @@ class Parser(argparse.ArgumentParser):
         return known[name]
 
     def long_flags(self) -> list[str]:
-        """Return its flags, as in ``--gpu``."""
+        """Return the parser's flags, as in ``--gpu``."""
         return [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
 
     def _of_commands(self) -> list[argparse._SubParsersAction[Parser]]:
         return [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
 
     def _innermost(self, arguments: argparse.Namespace) -> Parser:
-        """Return the parser of the command that was given, or of that one's command."""
+        """Return the parser of the given command, or of the command within it."""
         for action in self._of_commands():
             chosen = action.choices.get(getattr(arguments, action.dest, None) or "")
             if chosen is not None:
@@ -135,16 +135,13 @@ class Parser(argparse.ArgumentParser):
         return self
 
     def _flag_for(self, word: str) -> str:
-        """Return the hint that one of its flags takes the file ``word``.
-
-        ``""`` if that is no file, or none of them does.
-        """
+        """Return a hint to the flag that takes the file ``word``; ``""`` if it is no file or no flag takes it."""
         if not os.path.isfile(word):
             return ""
         names = next(names for ending, names in _FLAGS_OF if word.endswith(ending))
         flags = self.long_flags()
         fitting = [name for name in names if f"--{name}" in flags]
-        # Where both a solver and a network can be given, the file's name tells; Caffe's are called so.
+        # If the command takes a solver and a network, the file's name decides: Caffe's solvers are called "solver".
         if len(fitting) > 1 and "solver" not in os.path.basename(word).lower():
             fitting.reverse()
         return f"; did you mean --{fitting[0]} {word}?" if fitting else ""
@@ -154,10 +151,10 @@ LEVELDB = "LevelDB is neither read nor written; an LMDB holds the same records: 
 
 
 def check_backend(name: str, flag: str = "--backend") -> None:
-    """Refuse all databases but LMDB.
+    """Refuse all databases except LMDB.
 
     Raises:
-        UsageError: and why.
+        UsageError: ``name`` is another database.
     """
     if name.lower() == "leveldb":
         raise UsageError(f"{flag} {name}: {LEVELDB.replace('--backend', flag)}")
@@ -179,8 +176,8 @@ def add_solver(parser: Parser) -> None:
     parser.flag("solver", "the solver's text file", metavar="FILE", default="")
     parser.flag(
         "set",
-        "fields laid over those of the solver's file, in its own words: 'max_iter: 100 solver_mode: CPU'. "
-        "A list replaces the whole list. May be given more than once",
+        "override fields of the solver's file, in its format: 'max_iter: 100 solver_mode: CPU'. A list replaces the "
+        "whole list. May be given more than once",
         metavar="TEXT",
         action="append",
         default=[],
@@ -188,12 +185,12 @@ def add_solver(parser: Parser) -> None:
 
 
 NO_PYTHON_LAYERS = "BPT_NO_PYTHON_LAYERS"
-"""The environment variable that does the same as the flag; bpt.nn.layers looks at it."""
+"""The environment variable with the meaning of the flag; bpt.nn.layers reads it."""
 
 
 def add_no_python_layers(parser: Parser) -> None:
     """Add ``--no-python-layers``."""
-    help = f'refuse networks with layers of type "Python", which are code that is run; so does {NO_PYTHON_LAYERS}=1'
+    help = f'refuse networks with layers of type "Python", because they run code; {NO_PYTHON_LAYERS}=1 does the same'
     parser.flag("no-python-layers", help, action="store_true")
 
 
@@ -206,24 +203,24 @@ def add_state(parser: Parser) -> None:
     """Add ``--level`` and ``--stage``."""
     parser.flag(
         "level",
-        "the network's level: takes the layers whose rules (min_level, max_level) fit it; default 0",
+        "the network's level, which selects layers by their rules (min_level, max_level); default 0",
         metavar="N",
         type=whole,
         default=0,
     )
     parser.flag(
         "stage",
-        "the network's stages: takes the layers whose rules (stage, not_stage) fit them; default none",
+        "the network's stages, which select layers by their rules (stage, not_stage); default none",
         metavar="A[,B...]",
         default="",
     )
 
 
 def plan_of(arguments: argparse.Namespace) -> RunPlan:
-    """Return the run of ``--solver``, with ``--set``, ``--weights``, ``--level`` and ``--stage`` laid over its text.
+    """Return the plan of ``--solver`` with ``--set``, ``--weights``, ``--level`` and ``--stage`` applied.
 
     Raises:
-        PrototxtError: the text, or that of ``--set``, is wrong.
+        PrototxtError: the solver's text or the text of ``--set`` is wrong.
     """
     # Imported here so that --help does not wait for torch.
     from bpt.config.plan.resolve import resolve
@@ -235,10 +232,10 @@ def plan_of(arguments: argparse.Namespace) -> RunPlan:
 
 
 def add_gpu(parser: Parser, default: str) -> None:
-    """Add ``--gpu``; ``default`` says what is used without it."""
+    """Add ``--gpu``; ``default`` names the device without it."""
     help = (
-        "compute on this CUDA device; bpt device_query lists them. Under mpirun the ranks of a machine take several "
-        f'("0,1", or "all") in turn; default: {default}'
+        "compute on this CUDA device; bpt device_query lists them. Under mpirun, several devices "
+        f'("0,1", or "all") go to the ranks of a machine in turn; default: {default}'
     )
     parser.flag("gpu", help, metavar="N[,N...]|all", default="")
 
@@ -247,48 +244,48 @@ PRECISIONS = ("FLOAT32", "FLOAT64", "BFLOAT16", "FLOAT16", "AUTO")
 
 
 def add_precision(parser: Parser, hint: str = "") -> None:
-    """Add ``--precision``; ``hint`` says what else there is to know."""
+    """Add ``--precision``; ``hint`` is appended to the help."""
     help = f"the numbers to compute in: {', '.join(PRECISIONS[:-1])}, or AUTO, which measures; default FLOAT32{hint}"
     parser.flag("precision", help, choices=PRECISIONS, default=PRECISIONS[0], metavar="NAME")
 
 
 def add_weights(parser: Parser, help: str) -> None:
     """Add ``--weights``, which takes several files; ``help`` says what they are for."""
-    help += "; of several files the last that has a layer counts"
+    help += "; a layer is taken from the last file that has it"
     parser.flag("weights", help, metavar="FILE[,FILE...]", default="")
 
 
 def add_strict(parser: Parser) -> None:
     """Add ``--strict``, which refuses weights that lack a layer of the network."""
-    help = "refuse weights that lack any layer of the network, also one that the answer does not depend on"
+    help = "refuse weights that lack any layer of the network, even one that the outputs do not depend on"
     parser.flag("strict", help, action="store_true")
 
 
 def add_missing_weights(parser: Parser) -> None:
-    """Add ``--strict`` and ``--allow-random``; see missing_weights_of."""
+    """Add ``--strict`` and ``--allow-random``, which missing_weights_of reads."""
     add_strict(parser)
     help = (
-        "run on the numbers that fillers draw where a layer that the answer depends on is in none of the weights; "
-        "without it that is refused"
+        "allow layers that the outputs depend on to be missing in the weights; their fillers draw random numbers. "
+        "Without this flag the command refuses to run"
     )
     parser.flag("allow-random", help, action="store_true", dest="allow_random")
 
 
 def missing_weights_of(arguments: argparse.Namespace) -> MissingWeights:
-    """Return what the flags say about layers that are in none of the weights.
+    """Return how to treat layers that no weights file has.
 
     Raises:
-        UsageError: they contradict each other.
+        UsageError: the flags contradict each other.
     """
     from bpt.train.state import MissingWeights
 
     if arguments.strict and arguments.allow_random:
-        raise UsageError("--strict refuses layers that are in none of the weights, --allow-random takes them: give one")
+        raise UsageError("--strict refuses layers that the weights lack, --allow-random allows them: give one of both")
     return MissingWeights.of_flags(arguments.strict, arguments.allow_random)
 
 
 def weights_of(arguments: argparse.Namespace) -> tuple[str, ...]:
-    """Return the files of ``--weights``; none if it was not given."""
+    """Return the files of ``--weights``; an empty tuple without the flag."""
     files = words(arguments.weights)
     if arguments.weights and not files:
         raise UsageError(f'--weights "{arguments.weights}" names no file')
@@ -296,7 +293,7 @@ def weights_of(arguments: argparse.Namespace) -> tuple[str, ...]:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Return the non-empty words of a flag that separates them by commas."""
+    """Return the non-empty words of a comma-separated flag."""
     return tuple(word for word in text.split(",") if word)
 
 

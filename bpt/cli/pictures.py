@@ -1,4 +1,4 @@
-"""What bpt classify and bpt detect are both told: a trained network, and pictures."""
+"""Flags that bpt classify and bpt detect share: a trained network, and pictures."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ T = TypeVar("T")
 
 
 def add_network(parser: Parser, pictures: str) -> None:
-    """Add the flags of the network, and the pictures, which are for what ``pictures`` says."""
+    """Add the flags of the network, and the argument of the pictures; ``pictures`` is its help."""
     add_model(parser)
     add_weights(parser, "the trained weights")
     add_missing_weights(parser)
     parser.add_argument("pictures", nargs="*", metavar="IMAGE|FOLDER|LIST.txt", help=pictures)
-    names = "the names of the classes: a text with one a line, from class 0 on, or an SSD label map (.prototxt)"
+    names = "the names of the classes: a text with one name a line, from class 0 on, or an SSD label map (.prototxt)"
     parser.flag("labels", names, metavar="FILE", default="")
 
 
 def add_how(parser: Parser) -> None:
-    """Add the flags that say how it is computed and told."""
-    parser.flag("json", "a line of JSON for each picture", action="store_true")
-    parser.flag("preprocessing", "how pictures are prepared; see above", metavar="FILE", default="")
+    """Add the flags of preparation, device and output."""
+    parser.flag("json", "print a line of JSON for each picture", action="store_true")
+    parser.flag("preprocessing", "a text that says how pictures are prepared; see above", metavar="FILE", default="")
     add_gpu(parser, default="the CPU")
     add_state(parser)
 
 
 def loaded(arguments: argparse.Namespace, job: Job, load: Callable[..., T]) -> tuple[T, list[NamedPicture]]:
-    """Return the network, by ``of`` of a Classifier or a Detector, and the pictures that it is asked about."""
+    """Return the network that ``load`` makes (``of`` of PictureClassifier or Detector), and the given pictures."""
     # Imported here so that --help does not wait for torch.
     from bpt.apps.pictures.named_pictures import pictures
     from bpt.apps.pictures.picture_net import BATCH
@@ -68,22 +68,22 @@ def loaded(arguments: argparse.Namespace, job: Job, load: Callable[..., T]) -> t
     return network, asked
 
 
-def print_answers(asked: Sequence[NamedPicture], told: Callable[[DamagedPictures | None], Iterable[str]]) -> None:
-    """Print the lines that ``told`` yields, and report pictures that are damaged, which the others do not wait for.
+def print_answers(asked: Sequence[NamedPicture], report: Callable[[DamagedPictures | None], Iterable[str]]) -> None:
+    """Print the lines that ``report`` yields, and report each damaged picture when it is met.
 
     Raises:
         FileError: the only picture is damaged.
-        RunError: some of several are.
+        RunError: some of several pictures are damaged.
     """
     from bpt.apps.pictures.picture_net import DamagedPictures
 
     damaged = DamagedPictures(lambda line: print(f"left out: {line}", file=sys.stderr, flush=True))
-    for line in told(damaged if len(asked) > 1 else None):
+    for line in report(damaged if len(asked) > 1 else None):
         print(line, flush=True)
     damaged.raise_if_any(len(asked))
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Raise a UsageError if what there must be is missing."""
+    """Raise a UsageError if a required flag is missing."""
     need(arguments, "model", "the network's text")
     need(arguments, "weights", "the trained weights")

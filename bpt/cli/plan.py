@@ -1,4 +1,4 @@
-"""``bpt plan``: which device runs which layers of a pipeline, and how long an iteration takes then."""
+"""``bpt plan``: place layers on the devices of a pipeline, and predict the time of an iteration."""
 
 from __future__ import annotations
 
@@ -15,35 +15,34 @@ if TYPE_CHECKING:
 
 HELP = "place the layers of a network on the devices of a pipeline"
 DESCRIPTION = """\
-Cuts the training net into the stages of a pipeline, by the allocator that parallel_param { pipeline_param } names, and
-plays an iteration by its schedule on a virtual clock. Shows which layers each device runs, its load and memory, what
-travels between devices, how long an iteration takes and how much of it devices wait (the bubble), and beside it one
-device alone and an even split: the one that would be best if all devices were alike. Nothing is trained.
+Cuts the training net into the stages of a pipeline, by the allocator that parallel_param { pipeline_param } names. Then
+it simulates an iteration by the schedule on a virtual clock. It shows the layers, load and memory of each device, the
+messages between devices, the time of an iteration, and the time that devices wait (the bubble). For comparison it shows
+one device alone, and an even split, which is the best one for equal devices. It trains nothing.
 
   bpt plan --solver prototxt/googlenet/solver.prototxt --devices 4 --shape 3x224x224
   bpt plan --solver prototxt/lenet/solver.prototxt --devices prototxt/clusters/two_unlike.prototxt --figure plan.png
   bpt plan --solver S --devices D --set 'parallel_param { pipeline_param { allocator: GABRA schedule: ONE_F_ONE_B } }'
 
-Devices that differ are described by a cluster file, whose first node runs the first stage (memory is in MiB, bandwidth
-in Mbit/s, latency in seconds), or by a profile that mpirun ... bpt time --profile has written:
+A cluster file describes devices that differ; its first node runs the first stage. Memory is in MiB, bandwidth in
+Mbit/s, latency in seconds. A profile that mpirun ... bpt time --profile has written does so, too.
 
   node { name: "large" gflops: 100 memory: 4096 bandwidth: 1000 latency: 0.0002 }
   node { name: "small" gflops: 40 memory: 2048 bandwidth: 1000 latency: 0.0002 }
 
-A layer counts by its floating-point operations, unless it was measured on this machine:
+The cost of a layer is its number of floating-point operations, or its time if it was measured on this machine:
 
   bpt plan --solver S --measure costs.json --devices D
   bpt plan --solver S --devices D --set 'parallel_param { pipeline_param { costs: "costs.json" } }'
 
-With --auto it looks among all exchanges, pipelines, shards and balances that go in step for what takes least time on
-the ranks of a cluster, and prints it as text for the solver, with its reasons; --dry-run forecasts what the solver
-says now, for all ranks, on one process:
+--auto searches all synchronous exchanges, pipelines, shards and balances for the fastest plan on the ranks of a
+cluster. It prints the plan as text for the solver, with its reasons. --dry-run forecasts the solver's own plan for all
+ranks, on one process:
 
   bpt plan --solver S --auto --cluster C --top 5
   bpt plan --solver S --dry-run --cluster 8
 
-What was chosen here is what training does with the same pipeline_param { devices, costs, ... }. docs/plan.md explains
-all that is shown.
+Training with the same pipeline_param { devices, costs, ... } makes the same choice. docs/plan.md explains the output.
 """
 ITERATIONS = 10
 TOP = 5
@@ -54,27 +53,28 @@ def add_arguments(parser: Parser) -> None:
     add_solver(parser)
     parser.flag(
         "devices",
-        "the devices, one a stage: a cluster file, a profile, or how many there are, if they are alike; default: "
-        "pipeline_param { devices }, else num_stages devices that are alike",
+        "the devices, one a stage: a cluster file, a profile, or the number of equal devices; default: "
+        "pipeline_param { devices }, else num_stages equal devices",
         metavar="FILE|N",
         default="",
     )
     parser.flag(
         "shape",
-        "shape of a sample (3x224x224), to do without the data set",
+        "shape of a sample (3x224x224), instead of the data set's",
         metavar="CxHxW",
         type=shape,
         default=(),
     )
     parser.flag(
         "figure",
-        "draw layers by stage, and what each device does when, to this file (.png or .svg)",
+        "draw the layers by stage, and a timeline of each device, to this file (.png or .svg)",
         metavar="FILE",
         default="",
     )
     parser.flag(
         "measure",
-        "time each layer on this machine, write that to this file and plan by it; alone, if no devices are known",
+        "time each layer on this machine, write the times to this file and plan by them; without devices, only write "
+        "them",
         metavar="FILE",
         default="",
     )
@@ -85,15 +85,15 @@ def add_arguments(parser: Parser) -> None:
         type=positive,
         default=None,
     )
-    parser.flag("auto", "search for the plan that takes least time", action="store_true")
-    parser.flag("dry-run", "forecast the plan that the solver has", action="store_true")
+    parser.flag("auto", "search for the fastest plan", action="store_true")
+    parser.flag("dry-run", "forecast the solver's own plan", action="store_true")
     parser.flag(
         "cluster",
-        "of --auto and --dry-run: a cluster file, or how many ranks there are, if they are alike",
+        "for --auto and --dry-run: a cluster file, or the number of equal ranks",
         metavar="FILE|N",
         default="",
     )
-    parser.flag("top", f"plans that --auto shows; default {TOP}", metavar="N", type=positive, default=None)
+    parser.flag("top", f"number of plans that --auto shows; default {TOP}", metavar="N", type=positive, default=None)
     add_gpu(parser, default="with --measure, what solver_mode says, if it is set, else the CPU")
     add_state(parser)
 
@@ -136,7 +136,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 
 
 def _search(arguments: argparse.Namespace) -> None:
-    """``--auto`` and ``--dry-run``."""
+    """Run ``--auto`` or ``--dry-run``."""
     # Imported here so that --help does not wait for torch.
     from bpt.config.plan.chosen import text_of
     from bpt.perf.forecast.forecast import forecast
@@ -158,21 +158,21 @@ def _search(arguments: argparse.Namespace) -> None:
 
 
 def _check(arguments: argparse.Namespace, job: Job) -> None:
-    """Refuse flags that do not go together, and files that could not be written."""
+    """Refuse flags that contradict each other, and files that cannot be written."""
     need(arguments, "solver", "what to train")
     if job.world.size > 1:
         raise UsageError("bpt plan runs on one process; leave mpirun out")
     if arguments.measure and arguments.shape:
-        raise UsageError("--measure trains on the data set; --shape does without it: leave one of them out")
+        raise UsageError("--measure trains on the data set, --shape replaces the data set: leave one of them out")
     if arguments.auto and arguments.dry_run:
-        raise UsageError("--auto searches for a plan, --dry-run takes the solver's: give one of them")
+        raise UsageError("--auto searches for a plan, --dry-run forecasts the solver's: give one of them")
     searching = arguments.auto or arguments.dry_run
     for flag in ("cluster", "top"):
         if getattr(arguments, flag) and not searching:
             raise UsageError(f"--{flag} goes with --auto{' or --dry-run' * (flag == 'cluster')}")
     for flag in ("devices", "measure"):
         if getattr(arguments, flag) and searching:
-            raise UsageError(f"--{flag} goes with one pipeline; --auto and --dry-run want --cluster")
+            raise UsageError(f"--{flag} goes with one pipeline; --auto and --dry-run need --cluster")
     for flag in ("gpu", "iterations"):
         if getattr(arguments, flag) and not arguments.measure:
             raise UsageError(f"--{flag} goes with --measure")
@@ -188,7 +188,7 @@ def _check(arguments: argparse.Namespace, job: Job) -> None:
 
 
 def _measure(arguments: argparse.Namespace, job: Job, plan: RunPlan) -> RunPlan:
-    """Measure costs; the plan that names their file."""
+    """Measure the costs of layers, and return the plan that names their file."""
     # Imported here so that --help does not wait for torch.
     from bpt.perf.planner.measure import measure
 

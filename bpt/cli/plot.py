@@ -1,4 +1,4 @@
-"""``bpt plot``: curves of training runs, from their logs."""
+"""``bpt plot``: plot curves of training runs from their logs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 HELP = "plot the logs of training runs"
 DESCRIPTION = """\
-Draws loss, test outputs such as accuracy, and learning rate of training runs, from their logs: what bpt train or caffe
-train has written to stderr. Several runs are laid over each other; the best test of each is marked.
+Draws loss, test outputs such as accuracy, and learning rate of training runs. A log is what bpt train or caffe train
+wrote to stderr. Several runs share one figure, and the best test of each is marked.
 
   bpt train --solver prototxt/lenet/solver.prototxt 2> lenet.log
   bpt plot --output lenet.png --log lenet.log
   bpt plot --output both.svg --log lenet.log --log other.log
 
-The training loss is the displayed one, which average_loss smooths. Where a log holds a run that went on from a
-snapshot, what was done anew counts. tools/plot_training_log.py does the same, and takes the chart types of Caffe's;
-tools/parse_log.py writes the numbers as CSV.
+The training loss is the displayed one, which average_loss smooths. If a log contains a run that resumed from a
+snapshot, the repeated iterations replace the earlier ones. tools/plot_training_log.py does the same with the chart
+types of Caffe's program; tools/parse_log.py writes the numbers as CSV.
 """
 
 
@@ -42,7 +42,7 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: argparse.Namespace, job: Job) -> None:
     """Run ``bpt plot``: plot curves of training runs from their logs."""
     need(arguments, "output", "the figure to write")
-    need(arguments, "log", "what a run has written to stderr")
+    need(arguments, "log", "what a run wrote to stderr")
     if job.world.size > 1:
         raise UsageError("bpt plot runs on one process; leave mpirun out")
 

@@ -10,38 +10,42 @@ from bpt.cli.options import Parser
 
 HELP = "start a job, and start it again when it fails"
 DESCRIPTION = """\
-Starts a job, and starts it again when it fails: when a rank is lost and the run cannot heal, or when all of it is gone.
-With --snapshot auto it goes on from its newest snapshot.
+Starts a job, and starts it again when it fails: when a rank is lost and the run cannot heal, or when all ranks are
+lost. With --snapshot auto the job resumes from its newest snapshot.
 
   bpt run --restarts 3 -- mpirun -n 4 bpt train --solver S --snapshot auto
 
-With parallel_param { fault_param { memory_snapshot: 10 } } there is one every 10 iterations in the memory of the first
-rank's host. The job is not started again when it ends well; when the command line or a file is wrong (status 2); when
-this process gets SIGINT (Ctrl-C), SIGTERM or SIGHUP; or after too many restarts. Such a signal goes to a rank, which
-stops the job with a snapshot; if it comes again, to the command itself.
+With parallel_param { fault_param { memory_snapshot: 10 } } the first rank's host has a snapshot in memory every 10
+iterations. The job is not started again if it succeeds, if the command line or a file is wrong (status 2), if this
+process gets SIGINT (Ctrl-C), SIGTERM or SIGHUP, or after too many restarts. The first such signal goes to a rank, which
+stops the job with a snapshot; a second one goes to the command itself.
 
-"bpt join" lets the job go on with more ranks, fewer, or others. The exit status is that of the last job.
+"bpt join" continues the job with more ranks, fewer, or others. The exit status is that of the last job.
 """
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the flags of ``bpt run``."""
-    help = "how often to start it again, at most; default %(default)s"
+    help = "largest number of restarts; default %(default)s"
     parser.flag("restarts", help, metavar="N", type=count, default=3)
-    help = "count only restarts in so many seconds, so that a long run may fail now and then; default: all"
+    help = "count only restarts within this time, so that a long run may fail now and then; default: all"
     parser.flag("within", help, metavar="SECONDS", type=seconds, default=0.0)
-    help = "seconds before the first restart; each further one waits twice as long, up to 60; default %(default)g"
+    help = "seconds before the first restart; each further wait is twice as long, up to 60; default %(default)g"
     parser.flag("wait", help, metavar="SECONDS", type=seconds, default=1.0)
     add_job(parser)
 
 
 def add_job(parser: Parser) -> None:
     """Add the words of the command that starts a job, behind ``--``."""
-    parser.add_argument("job", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="what starts the job")
+    parser.add_argument("job", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command that starts the job")
 
 
 def job_of(arguments: argparse.Namespace) -> list[str]:
-    """Return these words."""
+    """Return the words of the command that starts the job.
+
+    Raises:
+        UsageError: there are none.
+    """
     job = list(arguments.job)
     job = job[1:] if job[:1] == ["--"] else job
     if not job:
@@ -60,7 +64,7 @@ def count(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """Seconds, 0 or more, for argparse."""
+    """Return a number of seconds, 0 or more, for argparse."""
     try:
         value = float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""``bpt simulate``: how a run of the outer layer would go on a cluster that need not be there."""
+"""``bpt simulate``: predict a run of the outer layer on a cluster that a file describes."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from bpt.cli.options import Parser, add_solver, add_state, need, plan_of, positi
 if TYPE_CHECKING:
     from bpt.apps.commands.job import Job
 
-HELP = "predict how a run of BPT-CNN's outer layer goes on a cluster"
+HELP = "predict a run of BPT-CNN's outer layer on a cluster"
 DESCRIPTION = """\
-Plays a run with exchange: SGWU, AGWU or ASGD on a virtual clock: the code that divides samples and updates weights is
-that of a real run, only the nodes, their links and the server are made up, as a file describes them. So a cluster of
-10,000 nodes, or one where nodes slow down or die, is looked at in seconds, on one core. Nothing is trained: accuracies
-count as 1. Shows how long the run takes, what nodes compute, wait and idle, how samples are divided, how stale updates
-are, and how many bytes travel.
+Simulates a run with exchange: SGWU, AGWU or ASGD on a virtual clock. The code that divides samples and updates weights
+is that of a real run. A file describes the nodes, their links and the server. One core simulates a cluster of 10,000
+nodes, or one where nodes slow down or fail, in seconds. It trains nothing; each accuracy counts as 1. It shows how long
+the run takes, how long nodes compute, wait and idle, how samples are divided, how stale updates are, and how many bytes
+are sent.
 
   bpt simulate --solver prototxt/lenet/solver.prototxt --cluster prototxt/clusters/three_unlike.prototxt \\
                --set 'parallel_param { exchange: AGWU balance: IDPA }'
   bpt simulate --solver S --cluster C --strategies all                     SGWU or AGWU, with UDPA or IDPA
   bpt simulate --solver S --cluster C --samples 600000 --shape 3x224x224   without the data
 
-A cluster file says how fast its nodes are (samples_per_second, or gflops), and how unlike:
+A cluster file gives the speeds of the nodes (samples_per_second, or gflops):
 
   node { name: "new" count: 4 samples_per_second: 900 noise: 0.05 bandwidth: 1000 latency: 0.0002 }
   node { name: "old" samples_per_second: 250 change { at: 60 factor: 0.5 } }    # half as fast after a minute
@@ -42,7 +42,7 @@ def add_arguments(parser: Parser) -> None:
     parser.flag("samples", "training samples; default: those of the data set", metavar="N", type=positive, default=0)
     parser.flag(
         "shape",
-        "shape of a sample (3x224x224), to do without the data set; needs --samples",
+        "shape of a sample (3x224x224), instead of the data set's; needs --samples",
         metavar="CxHxW",
         type=shape,
         default=(),
@@ -56,7 +56,7 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.flag("csv", "write a row for each strategy to this file", metavar="FILE", default="")
     parser.flag("nodes", "write a row for each node to this file, as CSV", metavar="FILE", default="")
-    parser.flag("png", "draw what each node does to this file (.png or .svg)", metavar="FILE", default="")
+    parser.flag("png", "draw a timeline of each node to this file (.png or .svg)", metavar="FILE", default="")
     add_state(parser)
 
 
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     if job.world.size > 1:
         raise UsageError("bpt simulate runs on one process; leave mpirun out")
     if arguments.shape and not arguments.samples:
-        raise UsageError("--shape does without the data set, so it needs --samples: how many samples there are")
+        raise UsageError("--shape replaces the data set, so it needs --samples: the number of training samples")
 
     # Imported here so that --help does not wait for torch.
     from bpt.base.atomic import check_place

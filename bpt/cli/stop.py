@@ -8,14 +8,14 @@ from bpt.cli.options import Parser, add_solver, need
 
 HELP = "let a run write a snapshot and stop"
 DESCRIPTION = """\
-Asks the run of a solver, which was started on this host, to stop after the iteration under way with a snapshot, and
-waits until it has ended. It does so however the run was started, and whatever --sigint_effect says; where mpirun is
-the main process of a container or a batch job, this is the safe way to end it.
+Asks the run of a solver on this host to write a snapshot and to stop after the current iteration. It waits until the
+run has ended. It works however the run was started, and whatever --sigint_effect says. It is the safe way to end a run
+if mpirun is the main process of a container or a batch job.
 
   bpt stop --solver solver.prototxt
 
 Call it in the folder in which the run was started. It finds the run by <snapshot_prefix>.lock. The exit status is 1 if
-the run has ended without a new snapshot.
+the run ended without a new snapshot.
 """
 
 

@@ -1,4 +1,4 @@
-"""``bpt summary``: the layers of a network as a table."""
+"""``bpt summary``: print the layers of a network as a table."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Lists the layers of a network: types, shapes of tops, parameters, floating-point
   bpt summary --model prototxt/googlenet/deploy.prototxt --batch_size 32
   bpt summary --model prototxt/alexnet/train_val.prototxt --phase TEST --csv
 
-Operations are those of a forward pass of the batch, a multiply-add counted as two. Blobs of layers that work in place,
-and of Flatten and Split, take no memory of their own. With --csv numbers are plain: operations and bytes. Data need not
-be here; shapes then follow from the text, or from --shape.
+Operations are those of a forward pass of the batch; a multiply-add counts as two. Blobs of layers that work in place,
+and of Flatten and Split, take no memory of their own. --csv prints plain numbers of operations and bytes. The command
+does not need the data; without them, shapes follow from the text or from --shape.
 """
 
 
@@ -30,11 +30,11 @@ def add_arguments(parser: Parser) -> None:
     add_model(parser)
     help = "the phase of the network: TRAIN or TEST; default TRAIN"
     parser.flag("phase", help, choices=("TRAIN", "TEST"), default="TRAIN", metavar="PHASE")
-    parser.flag("batch_size", "samples of a batch; default: what the text says", metavar="N", type=positive, default=0)
+    parser.flag("batch_size", "samples of a batch; default: as in the text", metavar="N", type=positive, default=0)
     parser.flag(
-        "shape", "shape of a sample (3x224x224), to do without the data set", metavar="CxHxW", type=shape, default=()
+        "shape", "shape of a sample (3x224x224), instead of the data set's", metavar="CxHxW", type=shape, default=()
     )
-    parser.flag("csv", "write CSV", action="store_true")
+    parser.flag("csv", "print CSV", action="store_true")
     add_state(parser)
 
 
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 
 
 def show(arguments: argparse.Namespace, model: str) -> None:
-    """Print the table; notes of what had to be assumed go to stderr."""
+    """Print the table to stdout, and notes about assumptions to stderr."""
     # Imported here so that --help does not wait for numpy.
     from bpt.apps.commands.net_summary import summarize
     from bpt.apps.draw.layer_table import csv_text, text_lines

@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 HELP = "score a model"
 DESCRIPTION = """\
-Runs a network in its TEST phase over a number of batches. Logs the outputs of each batch, then their means; the
-batch size is the network's, so the first --iterations × batch_size samples are scored. Started by mpirun, the ranks
-divide each batch among them; nets whose samples belong together each one tests as a whole.
+Runs a network in its TEST phase over a number of batches. Logs the outputs of each batch, then their means. The batch
+size is the network's, so it scores the first --iterations × batch_size samples. Under mpirun, the ranks divide each
+batch; if a net cannot divide its samples, each rank runs whole batches.
 
   bpt test --model prototxt/lenet/train_val.prototxt --weights snapshots/lenet/lenet_iter_1000.caffemodel
 
-What the network's layers do not tell can be asked for, of its SoftmaxWithLoss or else its Accuracy layer:
+Further scores can be asked for; they are computed from its SoftmaxWithLoss layer, or else its Accuracy layer:
 
   bpt test ... --top_k 1,5 --per_class --auc --confusion confusion.png
 
-By default it computes in single precision, whatever the weights were trained in; see --precision.
+By default it computes in single precision, also if the weights were trained in another; see --precision.
 """
 
 
@@ -44,28 +44,28 @@ def add_arguments(parser: Parser) -> None:
     add_model(parser)
     add_weights(parser, "the trained weights: .caffemodel, or HDF5")
     add_strict(parser)
-    parser.flag("iterations", "how many batches; default 50", metavar="N", type=positive, default=50)
+    parser.flag("iterations", "number of batches; default 50", metavar="N", type=positive, default=50)
     add_gpu(parser, default="the CPU")
     add_precision(parser)
     add_state(parser)
     parser.flag("top_k", "report the share of labels among the K best scores", metavar="K[,K...]", default="")
     parser.flag(
         "per_class",
-        "report the accuracy of each class, or, of detected objects, the average precision",
+        "report the accuracy of each class; for detected objects, the average precision",
         action="store_true",
     )
     parser.flag(
         "ap_version",
-        "how average precisions of detected objects are taken; default Integral",
+        "how average precisions of detected objects are computed: 11point, MaxIntegral or Integral; default Integral",
         metavar="VERSION",
         choices=("11point", "MaxIntegral", "Integral"),
         default="Integral",
     )
-    parser.flag("confusion", "write the confusion matrix there, as .csv, .png or .svg", metavar="FILE", default="")
+    parser.flag("confusion", "write the confusion matrix to this .csv, .png or .svg", metavar="FILE", default="")
     parser.flag(
         "auc", "report the area under the ROC curve of each class against all others, as a mean", action="store_true"
     )
-    parser.flag("class_names", "a name of a class on each line, to be used in all that", metavar="FILE", default="")
+    parser.flag("class_names", "a text with the name of a class on each line", metavar="FILE", default="")
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:

@@ -1,4 +1,4 @@
-"""``bpt time``: how long a network takes, layer by layer and as a whole."""
+"""``bpt time``: time a network layer by layer, and as a whole."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 
 HELP = "time every layer of a network"
 DESCRIPTION = """\
-Times the forward and backward passes of a network: each layer by itself, and whole passes by themselves (the sum
-of the layers is not the time of a pass: looking at every layer costs time too). Shows the means in the lines of
-"caffe time", then a table of medians ± half the distance of the quartiles, parameters and work. With --solver the
-update is timed, too; nothing is tested or written.
+Times the forward and backward passes of a network: each layer, and whole passes separately. A pass takes less than the
+sum of its layers, because timing every layer costs time. It shows the means in the lines of "caffe time", then a table
+of medians ± half the distance of the quartiles, parameters and work. With --solver it also times the update. It tests
+nothing and writes nothing.
 
-Started by mpirun, --solver times training itself: the phases of an iteration on each rank (broadcast, forward,
-backward, exchange, update), and what each layer sent and how long that took. With exchange: CGDP, a cost model also
-predicts how long backward and exchange take together, in chunks of several sizes, and shows that beside what was
-measured. --profile measures the ranks' speeds.
+Under mpirun, --solver times training itself: the phases of an iteration on each rank (broadcast, forward, backward,
+exchange, update), and the bytes that each layer sent and the time of that. With exchange: CGDP, a cost model also
+predicts the time of backward and exchange in chunks of several sizes, beside the measured time. --profile measures the
+speeds of the ranks.
 
 --roofline also measures how fast this machine multiplies matrices and moves memory, by as many threads and in the same
-precision, and shows how far each layer is above the time that this would allow, the farthest first; with a file's name
-behind it, as a picture, too (the extra plot).
+precision. It compares each layer with the time that these speeds allow, the slowest in relation first. With a file's
+name it also draws a picture (the extra plot).
 
-With inner_param { engine: TASK_DAG } (or AUTO) both inner engines are timed in turn: forward and backward by LIBRARY
-and by TASK_DAG, the critical path of the tasks, and how the threads share the work and wait.
+With inner_param { engine: TASK_DAG } (or AUTO) it times both inner engines in turn: forward and backward by LIBRARY and
+by TASK_DAG, the critical path of the tasks, and how the threads share the work and wait.
 
   bpt time --model prototxt/lenet/train_val.prototxt
   bpt time --model prototxt/lenet/train_val.prototxt --roofline lenet.svg
@@ -49,21 +49,21 @@ def add_arguments(parser: Parser) -> None:
     parser.flag("phase", help, choices=phases, default="TRAIN", metavar="PHASE")
     parser.flag(
         "profile",
-        "measure, on all ranks at once, how long each takes for how many samples, and write it to this file, for "
-        "balance: STATIC",
+        "measure the time that each rank takes for several numbers of samples, on all ranks at once, and write it to "
+        "this file, for balance: STATIC",
         metavar="FILE",
         default="",
     )
     parser.flag(
         "roofline",
-        "hold every layer against the roofs of this machine, operations and bytes a second; and draw that to this "
-        "file, which ends in .png or .svg",
+        "compare every layer with this machine's limits in operations and bytes a second; with FILE (.png or .svg), "
+        "also draw them",
         metavar="FILE",
         nargs="?",
         const="",
     )
     add_gpu(parser, default="what solver_mode says, if it is set, else the CPU")
-    add_precision(parser, "; a solver says so in its text")
+    add_precision(parser, "; a solver has a field for it")
     add_state(parser)
 
 
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 
     if arguments.solver and arguments.precision != "FLOAT32":
         raise UsageError(
-            f"--precision goes with --model; a solver's is a field of it: --set 'precision: {arguments.precision}'"
+            f"--precision goes with --model; a solver has a field for it: --set 'precision: {arguments.precision}'"
         )
     if arguments.model and job.world.size > 1:
         raise UsageError("--model times one process: leave mpirun out, or give --solver to time training on all ranks")
@@ -112,11 +112,11 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 
 
 def check_roofline(arguments: argparse.Namespace, job: Job) -> None:
-    """Raise a UsageError if there will be no roofline, or no picture of it where one is asked for."""
+    """Raise a UsageError if the roofline, or the picture of it, is not possible."""
     if arguments.profile:
         raise UsageError("--roofline and --profile measure different things; give one of them")
     if job.world.size > 1:
-        raise UsageError("--roofline is of one process: leave mpirun out")
+        raise UsageError("--roofline measures one process: leave mpirun out")
     if arguments.roofline:
         from bpt.train.outer.report.style import check_figure
 

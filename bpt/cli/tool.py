@@ -1,4 +1,4 @@
-"""What the programs in ``tools/`` have in common: one line for an error, and an exit status."""
+"""Run a program of ``tools/`` so that it reports an error in one line, with an exit status."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from bpt.system.comm.rank_failure import Failure, nobody_reads
 def run_tool(parser: Parser, action: Callable[[argparse.Namespace], int | None], words: Sequence[str] | None) -> int:
     """Parse the ``words`` of a command line (``None``: this process's), call ``action``, and return the exit status.
 
-    That is what ``action`` returns (``None``: 0); 1 if it failed while running; 2 if the command line or a file that
-    the user wrote is wrong.
+    The exit status is what ``action`` returns (``None``: 0). It is 1 if the program failed while running, and 2 if the
+    command line or a file that the user wrote is wrong.
     """
     reopen_std_streams()
     try:
@@ -44,15 +44,15 @@ def run_upgrade(
     rewrite: Callable[[str, str], Sequence[Note]],
     words: Sequence[str] | None,
 ) -> int:
-    """Write INPUT upgraded to OUTPUT, tell on stderr what became of it, and return the exit status.
+    """Write INPUT upgraded to OUTPUT, report on stderr what changed, and return the exit status.
 
     Args:
         program: the program's file.
-        description: for ``--help``.
-        what: is in INPUT, for ``--help``.
-        done: what is written, in Caffe's words, as in "NetParameter text proto".
-        rewrite: from INPUT to OUTPUT.
-        words: of the command line; ``None``: this process's.
+        description: the text for ``--help``.
+        what: the help of INPUT.
+        done: the kind of OUTPUT, in Caffe's words, as in "NetParameter text proto".
+        rewrite: writes the second file from the first, and returns its notes.
+        words: the words of the command line; ``None``: this process's.
     """
 
     def upgrade(files: argparse.Namespace) -> int:

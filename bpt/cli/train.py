@@ -13,28 +13,28 @@ if TYPE_CHECKING:
 
 HELP = "train or fine-tune a model"
 DESCRIPTION = """\
-Trains the network that a solver names: from weights that its fillers draw, from those of a model (--weights), or
-from where an earlier run stopped (--snapshot).
+Trains the network that a solver names. It starts from weights that the fillers draw, from the weights of a model
+(--weights), or from the state of an earlier run (--snapshot).
 
   bpt train --solver solver.prototxt
   bpt train --solver solver.prototxt --set 'base_lr: 0.001 max_iter: 2000'
   bpt train --solver solver.prototxt --snapshot lenet_iter_500.solverstate
   bpt train --solver solver.prototxt --weights lenet_iter_500.caffemodel
 
-The log goes to stderr, in lines that Caffe's log parsers read. Every "snapshot" iterations and at the end, the
-weights go to <snapshot_prefix>_iter_<N>.caffemodel, and what else it takes to go on to a .solverstate beside it.
-Started by mpirun, it trains on all ranks as parallel_param says, and only the first one logs and writes:
+The log goes to stderr, in lines that Caffe's log parsers read. Every "snapshot" iterations and at the end, the weights
+go to <snapshot_prefix>_iter_<N>.caffemodel, and the rest of the state to a .solverstate beside it. Under mpirun, it
+trains on all ranks as parallel_param says, and only the first rank logs and writes:
 
   mpirun -n 4 bpt train --solver solver.prototxt
 
-With parallel_param { exchange: AGWU } (or SGWU, ASGD) the first rank serves and the others train by themselves between
-submissions; reports of the run go to <snapshot_prefix>_run/.
+With parallel_param { exchange: AGWU } (or SGWU, ASGD) the first rank is a server. The other ranks train independently
+between submissions. Reports of the run go to <snapshot_prefix>_run/.
 
-Ctrl-C writes both and stops with status 0, unless --sigint_effect says otherwise; SIGTERM does so with status 1. So
-does Ctrl-C at mpirun, which ends with status 1, while the ranks continue until both are written. "bpt stop" stops a run
-from elsewhere.
+Ctrl-C writes both files and stops with status 0, unless --sigint_effect says otherwise; SIGTERM does so with status 1.
+Ctrl-C at mpirun ends mpirun with status 1, but the ranks continue until both files are written. "bpt stop" stops a run
+from another terminal.
 
---trace shows what every rank does when; open the file at ui.perfetto.dev:
+--trace records a timeline of every rank; open the file at ui.perfetto.dev:
 
   mpirun -n 4 bpt train --solver solver.prototxt --trace trace.json.gz
 """
@@ -46,30 +46,30 @@ def add_arguments(parser: Parser) -> None:
     add_solver(parser)
     parser.flag(
         "snapshot",
-        'go on from this solver state; "auto": from the undamaged one under snapshot_prefix after the most '
-        "iterations, if there is any",
+        'resume from this solver state; "auto": from the undamaged one under snapshot_prefix with the most '
+        "iterations, if there is one",
         metavar="FILE|auto",
         default="",
     )
     add_weights(parser, "start from these weights, layer by layer of the same name; not together with --snapshot")
     parser.flag(
         "replay",
-        "repeat the run that left this log (<snapshot_prefix>_run/replay.jsonl) of exchange: SGWU, AGWU or ASGD: the "
-        "same updates in the same order, to the last bit",
+        "repeat the run of exchange: SGWU, AGWU or ASGD that wrote this log (<snapshot_prefix>_run/replay.jsonl), with "
+        "the same updates in the same order; the weights are equal bit by bit",
         metavar="FILE",
         default="",
     )
     parser.flag(
         "trace",
-        "write what every rank does when to this file: .json or .json.gz in Chrome's trace format, .pftrace in "
+        "write a timeline of every rank to this file: .json or .json.gz in Chrome's trace format, .pftrace in "
         "Perfetto's; ui.perfetto.dev opens both",
         metavar="FILE",
         default="",
     )
     parser.flag(
         "metrics",
-        "write losses, outputs, scores, speed and what each rank was busy with to this file, a line of JSON for each "
-        "iteration that is displayed, test and snapshot; bpt watch shows it while the run goes on",
+        "write losses, outputs, scores, speed and the work of each rank to this file, a line of JSON for each "
+        "displayed iteration, test and snapshot; bpt watch shows it while the run continues",
         metavar="FILE.jsonl",
         default="",
     )
@@ -78,7 +78,7 @@ def add_arguments(parser: Parser) -> None:
     add_state(parser)
     for signal, name, effect in (("sigint", "Ctrl-C", "stop"), ("sighup", "SIGHUP (a closed terminal)", "snapshot")):
         help = (
-            f"what {name} does: write a snapshot and go on (snapshot), write one and stop (stop), "
+            f"what {name} does: write a snapshot and continue (snapshot), write one and stop (stop), "
             "or nothing (none); default %(default)s"
         )
         parser.flag(f"{signal}_effect", help, choices=EFFECTS, default=effect, metavar="EFFECT")
@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 
     plan = plan_of(arguments)
     device = job.begin(plan, arguments.gpu)
-    job.tell_of_neighbours()
+    job.report_neighbours()
     signals = SignalActions(SignalAction(arguments.sigint_effect), SignalAction(arguments.sighup_effect))
     train(
         plan,

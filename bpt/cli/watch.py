@@ -1,4 +1,4 @@
-"""``bpt watch``: show a run in the terminal while it goes on."""
+"""``bpt watch``: show the progress of a run in the terminal."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from bpt.cli.options import Parser, need
 if TYPE_CHECKING:
     from bpt.apps.commands.job import Job
 
-HELP = "show a run in the terminal while it goes on"
+HELP = "show the progress of a run in the terminal"
 DESCRIPTION = """\
-Shows loss, scores, speed and what each rank is busy with, of the file that bpt train --metrics writes, until the run
-ends or Ctrl-C. Where stdout is no terminal, it shows what there is, and ends.
+Reads the file that bpt train --metrics writes, and shows loss, scores, speed and the work of each rank, until the run
+ends or you type Ctrl-C. If stdout is no terminal, it shows the current state and ends.
 
   bpt train --solver solver.prototxt --metrics run.jsonl
   bpt watch --metrics run.jsonl
@@ -23,11 +23,11 @@ ends or Ctrl-C. Where stdout is no terminal, it shows what there is, and ends.
 def add_arguments(parser: Parser) -> None:
     """Add the flags of ``bpt watch``."""
     parser.flag("metrics", "the file of JSON lines", metavar="FILE.jsonl", default="")
-    parser.flag("once", "show what there is, and end", action="store_true")
+    parser.flag("once", "show the current state, and end", action="store_true")
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
-    """Run ``bpt watch``: show a run in the terminal while it continues."""
+    """Run ``bpt watch``: show the progress of a run in the terminal."""
     need(arguments, "metrics", "the file that bpt train --metrics writes")
 
     # Imported here so that --help does not wait for torch.

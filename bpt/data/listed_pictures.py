@@ -11,7 +11,7 @@ from typing import Protocol
 
 from bpt.base.errors import BptError, DataError, FileError
 from bpt.base.native_paths import native_path
-from bpt.base.user_files import check_there
+from bpt.base.user_files import check_exists
 from bpt.data.image import import_pillow
 from bpt.data.image_source import read_image
 from bpt.data.record_survey import survey
@@ -47,7 +47,7 @@ class ListedPicture:
         before = f"{self.place}: " if self.place else ""
         try:
             if Path(self.file).suffix.lower() in _ANNOTATIONS:
-                check_there(self.file)
+                check_exists(self.file)
             else:
                 read_image(self.file, _COLOUR)
         except (DataError, FileError) as error:

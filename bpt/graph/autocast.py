@@ -1,4 +1,4 @@
-"""Autocast: which layers of a net in half precision compute in it, and which blobs are of it."""
+"""Autocast: the layers that compute in half precision, and the blobs that are in it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HalfPrecision:
-    """What of a graph is in half precision. A layer casts its bottoms to its own numbers, and makes tops of them.
+    """The layers and edges of a graph that are in half precision. A layer casts its bottoms; its tops have its type.
 
     Attributes:
-        layers, edges: by index.
+        layers, edges: whether each is in half precision, by index.
     """
 
     layers: tuple[bool, ...]
@@ -27,10 +27,11 @@ class HalfPrecision:
 
 
 def half_precision(graph: LayerGraph, full: Collection[str] = ()) -> HalfPrecision:
-    """Return what of ``graph`` is in half precision, if it is run in it. Losses are not, whatever layer makes them.
+    """Return which layers and edges of ``graph`` are in half precision in such a run; losses never are.
 
     Args:
-        full: names of layers that are not, whatever their type says.
+        graph: the net.
+        full: names of layers that are in full precision, whatever their type says.
     """
     edges = [False] * len(graph.edges)
     layers = []
@@ -44,7 +45,7 @@ def half_precision(graph: LayerGraph, full: Collection[str] = ()) -> HalfPrecisi
 
 
 def blob_itemsizes(graph: LayerGraph, precision: Precision) -> tuple[int, ...]:
-    """Bytes of an element of each edge's blob. What is to be measured counts as if it were in the run's own numbers."""
+    """Return the bytes of an element of each edge's blob; layers that are still to be measured count as full."""
     halves = precision.half is not None and not precision.measures
     full = {node.name for node in choosable(graph)} if precision.named else ()
     edges = (half_precision(graph, full) if halves else without_half_precision(graph)).edges
@@ -52,12 +53,12 @@ def blob_itemsizes(graph: LayerGraph, precision: Precision) -> tuple[int, ...]:
 
 
 def without_half_precision(graph: LayerGraph) -> HalfPrecision:
-    """Of a net that is run in single or double precision."""
+    """Return the marks of a net that runs in single or double precision."""
     return HalfPrecision((False,) * len(graph.nodes), (False,) * len(graph.edges))
 
 
 def choosable(graph: LayerGraph) -> Iterator[LayerNode]:
-    """Return the layers that multiply and whose own text does not say in which numbers."""
+    """Return the layers of matrix products whose text does not set their precision."""
     return (
         node
         for node in graph.nodes

@@ -1,4 +1,4 @@
-"""Which layers and bottoms take part in the backward pass (the marks that Caffe's ``Net::Init`` makes)."""
+"""Mark the layers and bottoms that take part in the backward pass (as Caffe's ``Net::Init`` does)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bpt.graph.layer_spec import LayerSpec
 
 @dataclass
 class BackwardMarks:
-    """For one layer: whether it runs backward at all, and which bottoms get a diff."""
+    """The marks of one layer: whether it runs backward, and which bottoms get a diff."""
 
     layer: bool
     bottoms: list[bool]
@@ -32,16 +32,16 @@ def mark_backward(
         trains: per layer, whether it has a parameter with a nonzero ``lr_mult``.
         loss_weights: per edge.
         force_backward: the net's flag; it overrides ``propagate_down: false`` where the layer allows.
-        allow_force: per layer, whether it allows that for a bottom (a loss does not for its labels), asked by the
-            bottom's place from the front and by that from the end, which is negative.
+        allow_force: per layer, whether it allows that for a bottom (a loss does not for its labels). It is called with
+            the bottom's index from the front, and with the negative index from the end.
 
-    Two sweeps, as in Caffe: forward, a diff is wanted where something before it learns; backward, it is
-    dropped where nothing after it counts towards the loss. Unlike in Caffe a loss counts even if all that
-    reads it (a Silence, say) hands no diff back.
+    Two sweeps do this, as in Caffe. The forward sweep wants a diff where an earlier layer learns. The backward sweep
+    drops it where no later layer counts towards the loss. Unlike in Caffe, a loss counts even if its readers (such as a
+    Silence) give no diff back.
 
     Raises:
-        LayerError: ``propagate_down`` is not given once a bottom, or a bottom is to get a diff although the
-            layer cannot give one (a loss to its labels; Caffe aborts in the first backward pass).
+        LayerError: ``propagate_down`` is not given once a bottom, or a bottom needs a diff that the layer cannot
+            give (a loss to its labels; Caffe aborts in the first backward pass).
     """
     marks = _sweep_forward(specs, bottoms, tops, trains)
     _sweep_backward(marks, bottoms, tops, loss_weights)
@@ -61,7 +61,7 @@ def _sweep_forward(
     tops: Sequence[Sequence[int]],
     trains: Sequence[bool],
 ) -> list[BackwardMarks]:
-    """Return a diff is wanted where something before learns, unless ``propagate_down`` says otherwise."""
+    """Return marks that want a diff where an earlier layer learns, unless ``propagate_down`` says otherwise."""
     wants_diff: dict[int, bool] = {}
     marks: list[BackwardMarks] = []
     for index, spec in enumerate(specs):
@@ -85,7 +85,7 @@ def _sweep_backward(
     tops: Sequence[Sequence[int]],
     loss_weights: Sequence[float],
 ) -> None:
-    """Drop a diff where no later layer counts towards the loss, or none passes a diff back."""
+    """Drop a diff if no later layer counts towards the loss, or none gives a diff back."""
     under_loss: set[int] = set()
     no_diff: set[int] = set()
     for index in reversed(range(len(marks))):
@@ -107,8 +107,8 @@ def _check_possible(spec: LayerSpec, mark: BackwardMarks, allowed: Sequence[bool
     for bottom, wanted in enumerate(mark.bottoms):
         if mark.layer and wanted and not allowed[bottom]:
             raise spec.error(
-                f'{spec.type} cannot give bottom "{spec.bottom_names[bottom]}" a diff, which layers before it or '
-                "propagate_down ask for; set propagate_down: false for it",
+                f'{spec.type} cannot give bottom "{spec.bottom_names[bottom]}" a diff, but earlier layers or '
+                "propagate_down need it; set propagate_down: false for it",
                 "bottom",
                 bottom,
             )

@@ -37,15 +37,16 @@ def build_graph(
     Args:
         name: the net's name.
         layers: all layers of the text, in order.
-        types: what each layer type tells of itself; ``types[name]`` raises a UserError if unknown.
+        types: the layer types; ``types[name]`` raises a UserError if the name is unknown.
         state: phase, level and stages.
-        force_backward, debug_info: the net's fields of these names.
+        force_backward: the net's field of this name.
         input_shapes: shapes that replace those of Input layers' tops, by blob name.
+        debug_info: the net's field of this name.
         source: path of the text, for messages.
 
     Raises:
-        LayerError: unknown type or bottom, wrong number of bottoms or tops, a top made twice, shapes
-            that do not fit. Always names the layer, and its place in the text if known.
+        LayerError: a type or bottom is unknown, the number of bottoms or tops is wrong, two layers make a top, or
+            shapes do not fit. It names the layer, and its place in the text if that is known.
     """
     admitted = filter_layers(layers, state)
 
@@ -90,15 +91,15 @@ def build_graph(
 def _cannot_train(draft: _Draft, wanted: Sequence[bool]) -> LayerError:
     blobs = [f'"{blob}"' for blob, wants in zip(draft.spec.bottom_names, wanted, strict=True) if wants]
     return draft.spec.error(
-        f"{draft.shapes.forward_only}, and what makes bottom {' and '.join(blobs)} learns through it; write one, or "
-        "set propagate_down: false",
+        f"{draft.shapes.forward_only}, but the layers that make bottom {' and '.join(blobs)} learn through it; write "
+        "one, or set propagate_down: false",
         "type",
     )
 
 
 @dataclass
 class _Draft:
-    """A layer on its way to becoming a Node."""
+    """A layer before it becomes a LayerNode."""
 
     spec: LayerSpec
     type: LayerType
@@ -108,15 +109,15 @@ class _Draft:
 
 
 def _check_names(drafts: Sequence[_Draft]) -> None:
-    # Weights are found by layer name; Caffe lets the last of two namesakes win in silence.
+    # Weights are found by layer name. Caffe silently uses the last of two layers with the same name.
     seen: dict[str, _Draft] = {}
     for draft in drafts:
         before = seen.setdefault(draft.spec.name, draft)
         if before is not draft and (draft.shapes.params or before.shapes.params):
             place = before.spec.origin()
             raise draft.spec.error(
-                f"another layer has the same name{f' ({place})' if place else ''}, so their parameters "
-                "could not be told apart",
+                f"another layer has the same name{f' ({place})' if place else ''}, so the names of their parameters "
+                "would be equal; rename one of them",
                 "name",
             )
 
@@ -161,7 +162,7 @@ def _made_before(spec: LayerSpec, top: int, maker: LayerSpec) -> LayerError:
     blob = spec.tops[top]
     if spec.bottom_names[top : top + 1] == (blob,):
         return spec.error(
-            f'cannot work in place on "{blob}": other layers read what layer "{maker.name}" made there; '
+            f'cannot work in place on "{blob}", because other layers read what layer "{maker.name}" wrote there; '
             "give the top a name of its own",
             "top",
             top,
@@ -186,7 +187,7 @@ def _type_of(spec: LayerSpec, types: LayerTypes) -> LayerType:
 
 
 def _check_settings(spec: LayerSpec) -> None:
-    """Refuse settings that the schema does not have, which the parser passed over, those of forks, and no numbers."""
+    """Refuse unknown settings, which the parser skipped, unsupported ones of forks, and numbers that are not finite."""
     for unknown in unknown_settings(spec.origins):
         names = spec.param.DESCRIPTOR.fields_by_name
         known = [name.removesuffix(SETTINGS) for name in names if name.endswith(SETTINGS)]
@@ -199,15 +200,15 @@ def _check_settings(spec: LayerSpec) -> None:
 
 
 def _instead(unknown: str) -> str:
-    """Return what to write for a type that there is not, and that is no slip of the hand."""
+    """Return what to write instead of an unknown type that is no typing slip."""
     today = type_today(unknown)
     if today:
-        return f'; "{unknown}" is of the old format, "layers": write "{today}"'
+        return f'; "{unknown}" belongs to the old format, "layers"; write "{today}"'
     return "; a type that bpt does not have can be written as a Python layer (docs/python_layers.md)"
 
 
 def _with_phase(spec: LayerSpec, phase: int) -> LayerSpec:
-    """Return a layer without a phase of its own takes the net's."""
+    """Return the layer with its own phase or, if it has none, with the net's."""
     if spec.param.HasField("phase"):
         return spec
     param = pb.LayerParameter()
@@ -217,9 +218,10 @@ def _with_phase(spec: LayerSpec, phase: int) -> LayerSpec:
 
 
 def infer(spec: LayerSpec, layer_type: LayerType, bottoms: Sequence[Shape]) -> LayerShapes:
-    """Return what the layer makes of bottoms of these shapes, which are those that it is given in its net.
+    """Return the shapes that the layer makes of bottoms of these shapes.
 
-    Raises LayerError if it cannot work on them.
+    Raises:
+        LayerError: the layer cannot work on them.
     """
     try:
         shapes = layer_type.infer(spec, bottoms)
@@ -235,7 +237,7 @@ def infer(spec: LayerSpec, layer_type: LayerType, bottoms: Sequence[Shape]) -> L
             raise spec.error(f"{cause} would give a blob of shape {shape}")
     if len(shapes.tops) < len(spec.tops):
         made = "1 top" if len(shapes.tops) == 1 else f"{len(shapes.tops)} tops"
-        raise spec.error(f"{spec.type} makes {made}, {len(spec.tops)} are named", "top")
+        raise spec.error(f"{spec.type} makes {made}, but the text names {len(spec.tops)}", "top")
     return shapes
 
 

@@ -14,9 +14,9 @@ AUTOMATIC = "(automatic)"  # Caffe's name for a top that the text leaves out
 
 @dataclass(frozen=True)
 class Edge:
-    """One version of a blob: what one layer wrote under that name.
+    """One version of a blob: the values that one layer wrote under that name.
 
-    An in-place layer makes a new version of its bottom's blob, so an edge is written once and, after
+    An in-place layer makes a new version of its bottom's blob. So an edge is written once and, after
     ``insert_splits``, read at most once.
     """
 
@@ -60,7 +60,7 @@ class LayerNode:
     flops: int
     needs_backward: bool
     bottom_needs_diff: tuple[bool, ...]  # one a bottom: whether its diff is wanted
-    layer_type: LayerType  # what its type tells of itself
+    layer_type: LayerType  # the facts of its type
 
     @property
     def name(self) -> str:
@@ -71,7 +71,7 @@ class LayerNode:
         return self.spec.type
 
     def without_places(self) -> pb.LayerParameter:
-        """Return its text without the fields that say where files lie, which may differ from host to host."""
+        """Return the layer's text without paths of files, which may differ from host to host."""
         return without(self.spec.param, *(path for path, _ in self.layer_type.files))
 
 
@@ -79,7 +79,7 @@ class LayerNode:
 class LayerGraph:
     """Layers in order of execution, the edges between them and their parameters.
 
-    ``source`` is the text it was built from (``None``: made in memory), for messages.
+    ``source`` is the path of its text, for messages (``None``: made in memory).
     """
 
     name: str
@@ -92,46 +92,46 @@ class LayerGraph:
     source: str | None = None
 
     def __len__(self) -> int:
-        """Return number of layers, Splits included."""
+        """Return the number of layers, with Splits."""
         return len(self.nodes)
 
     @cached_property
     def blobs(self) -> dict[str, Edge]:
-        """Blob name → its last version, in order of first appearance (Caffe's ``blob_names``)."""
+        """The last version of each blob by name, in order of first appearance (Caffe's ``blob_names``)."""
         return {edge.blob: edge for edge in self.edges}
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the blobs that the caller sets: the tops of Input layers."""
+        """The names of the blobs that the caller sets: the tops of Input layers."""
         return tuple(edge.blob for edge in self.edges if self.nodes[edge.producer].type == "Input")
 
     @cached_property
     def outputs(self) -> tuple[Edge, ...]:
-        """Blobs that no layer reads, sorted by name as Caffe does; nameless ones are left out."""
+        """The named blobs that no layer reads, sorted by name as in Caffe."""
         ends = (edge for edge in self.edges if edge.consumer is None and edge.blob != AUTOMATIC)
         return tuple(sorted(ends, key=lambda edge: edge.blob))
 
     @cached_property
     def losses(self) -> tuple[Edge, ...]:
-        """Edges that count towards the loss, in order."""
+        """The edges that count towards the loss, in order."""
         return tuple(edge for edge in self.edges if edge.loss_weight)
 
     @cached_property
     def learnable(self) -> tuple[Param, ...]:
-        """Params that a solver trains, each shared one once, in Caffe's order of ``learnable_params``."""
+        """The params that a solver trains, each shared one once, in Caffe's order of ``learnable_params``."""
         return tuple(param for param in self.params if not param.shared)
 
     @cached_property
     def index_of(self) -> dict[str, int]:
-        """Layer name → index."""
+        """The index of each layer by name."""
         return {node.name: node.index for node in self.nodes}
 
     @property
     def num_parameters(self) -> int:
-        """Elements of all parameter blobs, shared ones once."""
+        """The number of elements of all parameter blobs, each shared blob once."""
         return sum(count(param.shape) for param in self.learnable)
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of one forward pass."""
+        """The number of floating-point operations of one forward pass."""
         return sum(node.flops for node in self.nodes)

@@ -1,4 +1,4 @@
-"""What one layer of a network text says, and what its type tells about shapes. No tensors here."""
+"""LayerSpec, a layer of a network text, and LayerType, the facts of its type about shapes. No tensors here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FieldPath = tuple[str | int, ...]
 
 
 def count(shape: Sequence[int]) -> int:
-    """Return number of elements of ``shape``; 1 for a scalar, as in Caffe."""
+    """Return the number of elements of ``shape``; 1 for a scalar, as in Caffe."""
     return math.prod(shape)
 
 
@@ -25,9 +25,9 @@ def count(shape: Sequence[int]) -> int:
 class LayerSpec:
     """One ``layer { … }`` of a network text.
 
-    ``param`` is read-only by agreement. ``origins`` tells where its fields stand: ``()`` is the layer
-    itself, ``("type",)`` its type; it is empty for layers made in memory. ``written_bottoms`` are the
-    bottoms' names in the text, once ``insert_splits`` has renamed them.
+    ``param`` is read-only by agreement. ``origins`` has the places of its fields in the text: ``()`` is the layer
+    itself, ``("type",)`` its type. It is empty for layers made in memory. ``written_bottoms`` are the bottoms' names
+    in the text after ``insert_splits`` has renamed them.
     """
 
     param: pb.LayerParameter
@@ -48,7 +48,7 @@ class LayerSpec:
 
     @property
     def bottom_names(self) -> tuple[str, ...]:
-        """The bottoms as the text names them, for messages."""
+        """The names of the bottoms in the text, for messages."""
         return self.written_bottoms or self.bottoms
 
     @property
@@ -56,19 +56,19 @@ class LayerSpec:
         return tuple(self.param.top)
 
     def origin(self, *path: str | int) -> Origin | None:
-        """Return where the field at ``path`` stands, or the nearest enclosing thing whose place is known."""
+        """Return the place of the field at ``path``, or of the nearest message around it whose place is known."""
         while path and path not in self.origins:
             path = path[:-1]
         return self.origins.get(path)
 
     def error(self, message: str, *path: str | int) -> LayerError:
-        """Return a LayerError about this layer, placed at the field ``path`` (``"pooling_param", "pad"``)."""
+        """Return a LayerError about this layer, with the place of the field ``path`` (``"pooling_param", "pad"``)."""
         return LayerError(self.name, message, self.origin(*path))
 
 
 @dataclass(frozen=True)
 class ParamSpec:
-    """A parameter blob that a layer owns: its shape, how it starts, whether a solver may train it."""
+    """A parameter blob that a layer owns: its shape, its filler, and whether a solver may train it."""
 
     shape: Shape
     filler: pb.FillerParameter
@@ -77,9 +77,9 @@ class ParamSpec:
 
 @dataclass(frozen=True)
 class LayerShapes:
-    """What a layer type derives from its bottoms' shapes: its tops' shapes and its parameters.
+    """The tops' shapes and the parameters that a layer type infers from its bottoms' shapes.
 
-    ``forward_only`` says why the layer cannot go backward, if it cannot; training through it is refused.
+    ``forward_only`` says why the layer cannot run backward; "": it can. Training through such a layer is refused.
     """
 
     tops: tuple[Shape, ...]
@@ -89,7 +89,7 @@ class LayerShapes:
 
 @dataclass(frozen=True)
 class Arity:
-    """How many bottoms and tops a layer type takes (Caffe: ExactNumBottomBlobs and its kin)."""
+    """The numbers of bottoms and tops that a layer type takes (Caffe: ExactNumBottomBlobs and similar)."""
 
     bottoms: tuple[int, int | None] = (1, 1)  # at least, at most (None: any number)
     tops: tuple[int, int | None] = (1, 1)
@@ -98,7 +98,7 @@ class Arity:
 
 
 class FileKind(enum.Enum):
-    """What lies where a field of a layer's text says, in words for messages."""
+    """The kind of file that a field of a layer's text names, in words for messages."""
 
     LMDB = "LMDB"
     HDF5_LIST = "HDF5 list"
@@ -109,43 +109,43 @@ class FileKind(enum.Enum):
     MATRIX = "infogain matrix"
     MEAN = "mean image"
     LABEL_MAP = "label map"  # names of classes
-    FOLDER = "folder"  # that the paths of a list start from
+    FOLDER = "folder"  # the folder from which the paths of a list start
 
 
 class Autocast(enum.Enum):
-    """In which numbers a layer of a net in half precision computes: the three lists of torch's autocast."""
+    """The precision of a layer in a net of half precision: the three lists of torch's autocast."""
 
     HALF = "half"  # half precision: products, summed in single precision
-    WIDEST = "widest"  # the widest of its bottoms'
-    FULL = "full"  # the run's own
+    WIDEST = "widest"  # the widest precision of its bottoms
+    FULL = "full"  # the precision of the run
 
 
 class LayerType(Protocol):
-    """What the graph needs to know of a layer type; the classes in ``bpt.nn.layers`` provide it."""
+    """The facts of a layer type that the graph needs; the classes in ``bpt.nn.layers`` provide them."""
 
     arity: Arity
     is_loss: bool  # the first top has loss_weight 1 unless the text says otherwise
-    # Each element of its one top is made of the same element of its one bottom, without parameters: it can run on a
-    # slice of any axis. (Of what it draws it must know which slice that is.)
+    # Each element of its one top depends on the same element of its one bottom only, without parameters. So it can run
+    # on a slice of any axis. (A layer that draws random numbers must know the slice.)
     elementwise: bool
-    # The fields of its text that say where files lie that it reads ("data_param.source"), and what these are.
+    # The fields of its text that name the files that it reads ("data_param.source"), and the kinds of these files.
     files: tuple[tuple[str, FileKind], ...]
-    is_view: bool  # its tops are its bottom's numbers in its bottom's memory, perhaps in other shapes, in Caffe as here
+    is_view: bool  # its tops share the memory of its bottom, perhaps in other shapes, in Caffe as here
 
     def infer(self, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
-        """Shapes of tops and parameters; a LayerError that shows the shapes if they do not fit."""
+        """Return the shapes of tops and parameters; raise a LayerError that shows the shapes if they do not fit."""
 
     def flops(self, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        """Floating-point operations of one forward pass (a multiply-add counts as two)."""
+        """Return the floating-point operations of one forward pass (a multiply-add counts as two)."""
 
     def saved_for_backward(self, spec: LayerSpec) -> float:
-        """Return for each number of its tops, how many training keeps for it until it has run backward."""
+        """Return how many numbers training keeps until the backward pass, for each number of the layer's tops."""
 
     def autocast(self, spec: LayerSpec) -> Autocast:
-        """In which numbers it computes where a run is in half precision."""
+        """Return the precision in which the layer computes in a run of half precision."""
 
     def gives_constants(self, spec: LayerSpec) -> bool:
-        """Return whether its tops are the same in each pass, without bottoms."""
+        """Return whether the layer has no bottoms and the same tops in each pass."""
 
     def allow_force_backward(self, bottom: int) -> bool:
         """Return whether ``force_backward`` may ask for a gradient of this bottom (labels: no)."""

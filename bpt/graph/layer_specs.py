@@ -1,4 +1,4 @@
-"""From a NetParameter to the LayerSpecs that the graph is built from."""
+"""Make the LayerSpecs of a NetParameter, from which the graph is built."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bpt.graph.layer_spec import FieldPath, LayerSpec
 
 
 def layer_specs(net: pb.NetParameter, origins: Mapping[FieldPath, Origin] | None = None) -> tuple[LayerSpec, ...]:
-    """One LayerSpec for each ``layer`` of ``net``; ``origins`` as its text parser returned them."""
+    """Return one LayerSpec for each ``layer`` of ``net``; ``origins`` comes from the parser of its text."""
     by_layer: dict[int, dict[FieldPath, Origin]] = {}
     for path, origin in (origins or {}).items():
         match path:

@@ -1,4 +1,4 @@
-"""Explains a blob that no layer of a net makes because a rule left out the layer that would make it."""
+"""Explain a missing blob, if a rule of the net left out the layer that would make it."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_spec import LayerSpec
 from bpt.graph.state import is_in, show_state
 
-_MOST_CHANGES = 3  # that are tried together to escape a layer's exclude rules
-_MOST_TRIED = 16  # changes of which these are taken
+_MOST_CHANGES = 3  # changes that are tried together to escape a layer's exclude rules
+_MOST_TRIED = 16  # changes from which these combinations are made
 
 Change = tuple[str, int | str]
 """A field of a NetState (``phase``, ``level``, ``stage``) and its new value; a stage is added or taken away."""
 
 
 def explain_left_out(blob: str, earlier: Sequence[LayerSpec], state: pb.NetState, *, same_phase: bool = False) -> str:
-    """Return which of the ``earlier`` layers would make ``blob``, the rule against it, and what would admit it.
+    """Return the layer of ``earlier`` that would make ``blob``, the rule that excludes it, and a state that admits it.
 
-    The text completes 'no earlier layer makes bottom "x"'. It is empty if no rule leaves out a layer that makes
-    ``blob``. Of several such layers the one counts that the fewest changes of the state admit.
+    The text completes 'no earlier layer makes bottom "x"'. It is empty if no rule excludes a layer that makes ``blob``.
+    If there are several such layers, it names the one that needs the fewest changes of the state.
 
     Args:
-        same_phase: tell only of layers that another level or other stages admit.
+        blob: the missing blob.
+        earlier: the layers before its reader.
+        state: the state of the net.
+        same_phase: considers only layers that another level or other stages admit.
     """
     makers = [spec for spec in earlier if blob in spec.tops and not is_in(spec, state)]
     makers = [spec for spec in makers if blob not in spec.bottoms] or makers  # a layer in place only changes the blob
@@ -37,12 +40,12 @@ def explain_left_out(blob: str, earlier: Sequence[LayerSpec], state: pb.NetState
     spec, admits = min(found, key=lambda pair: _distance(pair[1], state))
     place = spec.origin()
     line = f" (line {place.line})" if place else ""
-    told = f': layer "{spec.name}"{line} makes it, and is left out in {show_state(state)} by its {_show_rules(spec)}'
-    return f"{told}: {_show_flags(admits, state)}, or change its rule" if admits else f"{told}: change its rule"
+    reason = f': layer "{spec.name}"{line} makes it, and is left out in {show_state(state)} by its {_show_rules(spec)}'
+    return f"{reason}: {_show_flags(admits, state)}, or change its rule" if admits else f"{reason}: change its rule"
 
 
 def explain_none_in(layers: Sequence[LayerSpec], state: pb.NetState) -> str:
-    """Return what would admit the first of ``layers`` that rules leave out, as the end of a message; or nothing."""
+    """Return the end of a message: flags that admit the first excluded one of ``layers``; "" if there is none."""
     for spec in layers:
         if not is_in(spec, state) and (admits := admitting_state(spec, state)):
             return f'; layer "{spec.name}" has {_show_rules(spec)}: {_show_flags(admits, state)}'
@@ -50,14 +53,14 @@ def explain_none_in(layers: Sequence[LayerSpec], state: pb.NetState) -> str:
 
 
 def admitting_state(spec: LayerSpec, state: pb.NetState) -> pb.NetState | None:
-    """Return the state nearest to ``state`` that the layer's rules admit; None if there is none at hand."""
+    """Return the state nearest to ``state`` that the layer's rules admit; None if no near one is found."""
     include = spec.param.include
     near = [_meet(rule, state) for rule in include] if include else _escape(spec.param.exclude, state)
     return min((found for found in near if is_in(spec, found)), key=lambda found: _distance(found, state), default=None)
 
 
 def _meet(rule: pb.NetStateRule, state: pb.NetState) -> pb.NetState:
-    """Return ``state`` with what ``rule`` asks for."""
+    """Return ``state`` with the changes that ``rule`` asks for."""
     level = max(state.level, rule.min_level) if rule.HasField("min_level") else state.level
     level = min(level, rule.max_level) if rule.HasField("max_level") else level
     stages = [stage for stage in dict.fromkeys((*state.stage, *rule.stage)) if stage not in rule.not_stage]
@@ -65,7 +68,7 @@ def _meet(rule: pb.NetStateRule, state: pb.NetState) -> pb.NetState:
 
 
 def _escape(rules: Iterable[pb.NetStateRule], state: pb.NetState) -> Iterator[pb.NetState]:
-    """Yield states in which a condition or several of ``rules`` no longer hold, the nearest ones first."""
+    """Yield states in which one or several conditions of ``rules`` no longer hold, the nearest ones first."""
     changes: dict[Change, None] = {}
     for rule in rules:
         if rule.HasField("phase"):
@@ -95,7 +98,7 @@ def _changed(state: pb.NetState, changes: Iterable[Change]) -> pb.NetState:
 
 
 def _distance(found: pb.NetState | None, state: pb.NetState) -> int:
-    """Return how many things differ between two states."""
+    """Return the number of differences between two states."""
     if found is None:
         return 1_000
     stages = set(found.stage) ^ set(state.stage)
@@ -119,7 +122,7 @@ def _show_flags(found: pb.NetState, state: pb.NetState) -> str:
     """Return the flags of the command line, or the arguments of Python, that turn ``state`` into ``found``."""
     flags = []
     if found.phase != state.phase:
-        # Commands that build nets of phase TEST without being told have no such flag.
+        # Some commands always build nets of phase TEST, and have no such flag.
         where = " (where a command has it)" if found.phase == pb.TRAIN else ""
         phase = pb.Phase.Name(found.phase)
         flags.append(for_caller(f"--phase {phase}{where}", f"phase=bpt.{phase}"))

@@ -1,4 +1,4 @@
-"""The digest of a net, by which ranks see that they have read the same text."""
+"""The digest of a net, by which ranks check that they have read the same text."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from bpt.graph.layer_graph import LayerGraph
 
 
 def net_digest(graph: LayerGraph) -> str:
-    """16 hexadecimal digits that tell a net's layers and shapes from those of any other.
+    """Return 16 hexadecimal digits that identify a net's layers and shapes.
 
-    Where its data lie may differ from host to host, and does not count.
+    Paths of data may differ from host to host, and do not count.
     """
     content = hashlib.blake2b(digest_size=8)
     for node in graph.nodes:

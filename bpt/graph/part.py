@@ -1,4 +1,4 @@
-"""Part: which layers of a graph a rank holds, and of which parameters only a slice. No tensors."""
+"""Part: the layers and parameter slices of a graph that a rank holds. No tensors."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class BlobSlice:
 
 @dataclass(frozen=True)
 class Part:
-    """What one rank holds of a net.
+    """The layers and parameters of a net that one rank holds.
 
     Attributes:
-        layers: indices of the layers that it runs; ``None``: all.
-        slices: by Param.index, for parameters of which it holds a slice only; others it holds whole.
+        layers: the indices of the layers that it runs; ``None``: all.
+        slices: its slices of parameters by Param.index. It holds the other parameters of its layers whole.
     """
 
     layers: frozenset[int] | None = None
@@ -44,7 +44,7 @@ class Part:
         return self.layers is None or layer in self.layers
 
     def holds(self, param: Param) -> bool:
-        """Return whether the rank holds the parameter, or a slice of it: it runs the parameter's layer."""
+        """Return whether the rank holds the parameter or a slice of it, because it runs the parameter's layer."""
         return self.runs(param.layer)
 
     def slice_of(self, param: Param) -> BlobSlice | None:
@@ -52,7 +52,7 @@ class Part:
         return self.slices.get(param.index)
 
     def shape_of(self, param: Param) -> Shape:
-        """Return the shape of what the rank holds of the parameter."""
+        """Return the shape of the rank's slice of the parameter."""
         part = self.slice_of(param)
         return part.shape(param.shape) if part else param.shape
 
@@ -61,13 +61,14 @@ WHOLE = Part()
 
 
 def holders(param: Param, parts: Sequence[Part]) -> tuple[tuple[int, BlobSlice | None], ...]:
-    """Return which ranks give what of ``param``, so that together it is whole, once.
+    """Return the ranks and slices that together make ``param`` exactly once.
 
     Args:
-        parts: what each rank holds.
+        param: the parameter.
+        parts: the part of each rank.
 
     Returns:
-        (rank, its slice) in the order of the slices, without empty ones; or the first rank that holds the whole
+        Pairs (rank, slice) in the order of the slices, without empty ones; or the first rank that holds the whole
         blob, with ``None``.
     """
     slices: list[tuple[int, BlobSlice]] = []
@@ -87,7 +88,7 @@ def holders(param: Param, parts: Sequence[Part]) -> tuple[tuple[int, BlobSlice |
 
 
 def slice_bounds(extent: int, parts: int) -> list[tuple[int, int]]:
-    """``extent`` cut into ``parts`` runs ``[start, stop)``, the longer ones (by 1) first."""
+    """Return ``extent`` cut into ``parts`` runs ``[start, stop)``; runs that are longer (by 1) come first."""
     size, longer = divmod(extent, parts)
     starts = [part * size + min(part, longer) for part in range(parts + 1)]
     return list(pairwise(starts))

@@ -1,4 +1,4 @@
-"""Other shapes for the blobs of a graph, from those of its inputs: what Caffe's layers do as they run forward."""
+"""Reshape the blobs of a graph to new shapes of its inputs, as Caffe's layers do when they run forward."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import Shape
 
 
-def reshaped(graph: LayerGraph, inputs: Mapping[str, Shape], last: int) -> LayerGraph:
-    """``graph`` with the shapes that its layers up to number ``last`` make of ``inputs``, those of Input layers' tops.
+def reshape_graph(graph: LayerGraph, inputs: Mapping[str, Shape], last: int) -> LayerGraph:
+    """Return ``graph`` with the shapes that its layers up to number ``last`` make of ``inputs``.
 
-    Layers behind ``last`` keep their shapes, whether they fit or not (Caffe: ``Net::ForwardFromTo``).
+    ``inputs`` are the shapes of Input layers' tops. Layers after ``last`` keep their shapes even if these no longer fit
+    (Caffe: ``Net::ForwardFromTo``).
 
     Raises:
         LayerError: a layer cannot work on such bottoms.

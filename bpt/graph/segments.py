@@ -1,4 +1,4 @@
-"""Segments: runs of consecutive layers that execute as one unit, each with an autograd graph of its own."""
+"""Segments: consecutive layers that run as one unit, each with its own autograd graph."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from bpt.graph.layer_spec import count
 class Segment:
     """Layers ``[start, end)`` of a graph, with the edges that cross its borders.
 
-    ``inputs`` are written before ``start`` and read inside; ``outputs`` are written inside and either
-    read after ``end``, or outputs or losses of the net. Both in order of edge number.
+    ``inputs`` are written before ``start`` and read inside. ``outputs`` are written inside, and are read after ``end``
+    or are outputs or losses of the net. Both are in order of edge number.
     """
 
     index: int
@@ -25,7 +25,7 @@ class Segment:
     outputs: tuple[int, ...]
 
     def describe(self, graph: LayerGraph) -> str:
-        """Return its first and its last layer."""
+        """Return the names of the first and the last layer."""
         first, last = graph.nodes[self.start].name, graph.nodes[self.end - 1].name
         return first if first == last else f"{first} … {last}"
 
@@ -34,7 +34,9 @@ def cut(graph: LayerGraph, starts: Sequence[int] = (0,), sources_apart: bool = F
     """Cut ``graph`` into segments that begin at ``starts`` (ascending, the first 0).
 
     Args:
-        sources_apart: what layers without bottoms make comes from outside of all segments.
+        graph: the net.
+        starts: the first layers of the segments.
+        sources_apart: whether layers without bottoms run outside of all segments.
     """
     assert starts[0] == 0 and list(starts) == sorted(set(starts)) and starts[-1] < max(len(graph), 1)
     ends = [*starts[1:], len(graph)]
@@ -43,25 +45,25 @@ def cut(graph: LayerGraph, starts: Sequence[int] = (0,), sources_apart: bool = F
 
 
 def whole(graph: LayerGraph) -> tuple[Segment, ...]:
-    """Return the whole net as one segment: the default on one process."""
+    """Return the whole net as one segment, which is the default on one process."""
     return cut(graph)
 
 
 def per_layer(graph: LayerGraph) -> tuple[Segment, ...]:
-    """One segment a layer: every blob and diff can be seen and every layer timed."""
+    """Return one segment a layer, so that every blob and diff is visible and every layer can be timed."""
     return cut(graph, range(len(graph))) if len(graph) else ()
 
 
 def isolation_cuts(graph: LayerGraph, layers: Iterable[int]) -> set[int]:
-    """Return where to cut so that each of these layers is a segment alone."""
+    """Return the cuts that make each of these layers a segment of its own."""
     return {start for layer in layers for start in (layer, layer + 1) if start < len(graph)}
 
 
 def starts_by_size(graph: LayerGraph, parameters: int) -> list[int]:
-    """Return where to cut so that each segment has at least so many trained parameters.
+    """Return cuts such that each segment has at least ``parameters`` trained parameters.
 
-    They are counted from the end of the net. A segment's gradients can be exchanged while those before it run backward.
-    The first segment takes what is left.
+    They are counted from the end of the net; the first segment gets the rest. A segment's gradients can be exchanged
+    while the segments before it run backward.
     """
     starts = []
     waiting = 0
@@ -75,9 +77,9 @@ def starts_by_size(graph: LayerGraph, parameters: int) -> list[int]:
 
 
 def trained_layers(graph: LayerGraph) -> list[int]:
-    """Return the layers with trained parameters, from the top of the net down: those that CGDP counts.
+    """Return the layers with trained parameters, from the top of the net down; CGDP counts these.
 
-    Parameters that several layers share count at the first of these, whose backward pass completes their gradients.
+    Shared parameters count at the first of their layers, because its backward pass completes their gradients.
     """
     first: dict[int, int] = {}
     for param in graph.params:
@@ -88,10 +90,11 @@ def trained_layers(graph: LayerGraph) -> list[int]:
 
 
 def starts_by_chunks(graph: LayerGraph, lengths: Sequence[int]) -> list[int]:
-    """Return where to cut so that each segment is a chunk of so many trained layers, counted from the top (CGDP, §4.1).
+    """Return cuts such that each segment is a chunk of a given number of trained layers (CGDP, §4.1).
 
     Args:
-        lengths: of the chunks from the top down; their sum is the number of ``trained_layers``.
+        graph: the net.
+        lengths: the lengths of the chunks from the top down; their sum is the number of ``trained_layers``.
     """
     layers = trained_layers(graph)
     assert sum(lengths) == len(layers), f"chunks of {sum(lengths)} layers for a net of {len(layers)}"

@@ -1,4 +1,4 @@
-"""Share: which samples of a batch one rank has. Arithmetic only."""
+"""Share: the samples of a batch that one rank has. Arithmetic only."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 
 @dataclass(frozen=True)
 class Share:
-    """``count`` consecutive samples, from ``start`` on, of a batch of ``total``; the batch is a ring.
+    """A share of a batch of ``total`` samples: ``count`` consecutive ones from ``start`` on; the batch is a ring.
 
-    The shares of all ranks that share a batch tile it, in the order of the ranks.
+    The shares of all ranks tile the batch in the order of the ranks.
     """
 
     start: int
@@ -26,7 +26,7 @@ class Share:
         There are at most two runs, unless the share is ``joined``.
 
         Args:
-            shift: rotates all shares along the ring, so that a rank does not get the same samples every epoch.
+            shift: rotates all shares along the ring, so that a rank gets other samples in each epoch.
         """
         begin = (self.start + shift) % self.total if self.total else 0
         end = begin + self.count
@@ -36,7 +36,7 @@ class Share:
 
     @staticmethod
     def joined(shares: Sequence[Share]) -> Share:
-        """Return the samples of several shares of one batch, those of the first one first."""
+        """Return one share with the samples of several shares of a batch, in their order."""
         first, *others = shares
         end, whole = first.start + first.count, True
         for share in others:
@@ -48,19 +48,19 @@ class Share:
         return _Joined(first.start, count, first.total, tuple(shares))
 
     def part(self, number: int, parts: int) -> Share:
-        """Part ``number`` of so many, consecutive and nearly equal: the longer ones, by a sample, come first."""
+        """Return part ``number`` of ``parts`` nearly equal, consecutive parts; those longer by a sample come first."""
         size, longer = divmod(self.count, parts)
         start = number * size + min(number, longer)
         return Share(self.start + start, size + (number < longer), self.total)
 
     def shift(self, part: float) -> int:
-        """Return the samples by which shares are rotated that are turned by ``part`` of the batch."""
+        """Return the number of samples for a rotation by the fraction ``part`` of the batch."""
         return int(part * self.total)
 
 
 @dataclass(frozen=True)
 class _Joined(Share):
-    """Shares that do not lie one behind the other; ``start`` is that of the first."""
+    """Shares that are not consecutive; ``start`` is that of the first."""
 
     shares: tuple[Share, ...]
 
@@ -68,37 +68,37 @@ class _Joined(Share):
         return tuple(run for share in self.shares for run in share.runs(shift))
 
     def part(self, number: int, parts: int) -> Share:
-        raise AssertionError("parts are taken before shares are joined")
+        raise AssertionError("joined shares have no parts")
 
 
 def whole_batch(samples: int) -> Share:
-    """Return the share of a rank that has the batch for itself."""
+    """Return the share of a rank that has the whole batch."""
     return Share(0, samples, samples)
 
 
 def rotation(epoch: int) -> float:
-    """Return the part of the ring, in [0, 1), by which shares are rotated in an epoch; 0 in the first.
+    """Return the fraction of the ring, in [0, 1), by which shares are rotated in an epoch; 0 in the first.
 
-    Multiples of the golden section never come back and leave no gap for long, so after a few epochs every rank
-    has seen all samples, also where the data come in one order for ever.
+    Multiples of the golden section never repeat and soon fill all gaps. So every rank sees all samples after a few
+    epochs, even if the order of the data never changes.
     """
     return epoch * GOLDEN % 1.0
 
 
 @dataclass(frozen=True)
 class ShardRotation:
-    """When the shares of a net's batches are rotated: once an epoch of its first data layer.
+    """The rotation of the shares of a net's batches, once an epoch of its first data layer.
 
-    All data layers of a net keep to one, whatever their epochs, so that their rows go on belonging together.
+    All data layers of a net use the same rotation, whatever their epochs, so that their rows stay together.
 
     Attributes:
-        batch: samples of a whole batch of that layer.
-        epoch: samples of its data set; 0: it has no epochs, and nothing is rotated.
+        batch: the samples of a whole batch of that layer.
+        epoch: the samples of its data set; 0: it has no epochs, and shares are not rotated.
     """
 
     batch: int
     epoch: int
 
     def part(self, passes: int) -> float:
-        """Return the part of the batch, in [0, 1), by which shares are rotated after so many passes."""
+        """Return the fraction of the batch, in [0, 1), by which shares are rotated after ``passes`` passes."""
         return rotation(passes * self.batch // self.epoch) if self.epoch else 0.0

@@ -10,11 +10,14 @@ from bpt.graph.layer_spec import LayerSpec, ParamSpec, count
 
 
 def place_params(specs: Sequence[LayerSpec], owned: Sequence[Sequence[ParamSpec]]) -> tuple[Param, ...]:
-    """Return number every layer's parameter blobs and resolve which share one set of values.
+    """Assign numbers to the parameter blobs of all layers, and resolve which of them share values.
 
-    Blobs whose ``param { name }`` is equal share; the first owns the values. Shapes must be equal, or
-    only the counts under ``share_mode: PERMISSIVE``; an explicit ``lr_mult`` or ``decay_mult`` of a
-    later one must not contradict an earlier one. Violations are LayerErrors that name both layers.
+    Blobs with equal ``param { name }`` share values; the first one owns them. Their shapes must be equal, or only their
+    counts with ``share_mode: PERMISSIVE``. An explicit ``lr_mult`` or ``decay_mult`` must not contradict an earlier
+    one.
+
+    Raises:
+        LayerError: shapes or multipliers do not fit; it names both layers.
     """
     params: list[Param] = []
     owner_of: dict[str, int] = {}
@@ -51,7 +54,7 @@ def place_params(specs: Sequence[LayerSpec], owned: Sequence[Sequence[ParamSpec]
 
 
 def _with_owners_multipliers(param: Param, params: Sequence[Param], explicit: dict[tuple[int, str], float]) -> Param:
-    """Return a multiplier that any sharer states holds for all of them."""
+    """Return the param with the multipliers that any of its sharers sets."""
     owner = params[param.owner]
     if not param.learnable:
         return param

@@ -1,4 +1,4 @@
-"""A blob with several readers gets a Split layer: one copy, hence one diff, a reader (Caffe: InsertSplits)."""
+"""Insert a Split layer after each blob with several readers, so that each reader has its own diff (InsertSplits)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ Writer = tuple[int, int]  # layer index, top index: one version of a blob
 
 
 Explain = Callable[[LayerSpec, str], str]
-"""Tells why no layer makes a bottom of a layer, to complete the message; empty if it knows no reason."""
+"""Returns why no layer makes a bottom of a layer, as the end of a message; "" if it knows no reason."""
 
 
 def insert_splits(layers: Sequence[LayerSpec], explain: Explain = lambda spec, blob: "") -> tuple[LayerSpec, ...]:
-    """Return ``layers`` in which every version of a blob is read once. Idempotent; the input is untouched.
+    """Return ``layers`` with Splits, so that every version of a blob is read once; idempotent, without side effects.
 
-    The copies are called ``<blob>_<layer>_<top>_split_<k>`` after the layer that wrote the blob last.
-    A top's ``loss_weight`` moves to the first copy. A bottom that no earlier layer makes is a LayerError,
-    which ``explain`` may complete.
+    The copies are called ``<blob>_<layer>_<top>_split_<k>`` after the layer that wrote the blob last. A top's
+    ``loss_weight`` moves to the first copy.
+
+    Raises:
+        LayerError: no earlier layer makes a bottom; ``explain`` may complete the message.
     """
     bottoms, readers = _resolve(layers, explain)
     out: list[LayerSpec] = []
@@ -46,7 +48,7 @@ def insert_splits(layers: Sequence[LayerSpec], explain: Explain = lambda spec, b
 
 
 def _resolve(layers: Sequence[LayerSpec], explain: Explain) -> tuple[list[list[Writer]], dict[Writer, int]]:
-    """Return for each layer the writers of its bottoms; for each writer how many bottoms read it."""
+    """Return the writers of each layer's bottoms, and the number of bottoms that read each writer."""
     latest: dict[str, Writer] = {}
     bottoms: list[list[Writer]] = []
     readers: dict[Writer, int] = defaultdict(int)
@@ -54,7 +56,7 @@ def _resolve(layers: Sequence[LayerSpec], explain: Explain) -> tuple[list[list[W
         sources = []
         for position, blob in enumerate(spec.bottoms):
             if blob not in latest:
-                made = f" (made so far: {', '.join(latest)})" if latest else " (no layer stands before this one)"
+                made = f" (made so far: {', '.join(latest)})" if latest else " (this is the first layer)"
                 hint = explain(spec, blob) or did_you_mean(blob, latest) or made
                 raise spec.error(f'no earlier layer makes bottom "{blob}"{hint}', "bottom", position)
             sources.append(latest[blob])
@@ -70,7 +72,7 @@ def _loss_weight(spec: LayerSpec, top: int) -> float:
 
 
 def _needs_split(layers: Sequence[LayerSpec], writer: Writer, readers: int) -> bool:
-    """Two readers need two copies; a loss that is also read counts as one reader more."""
+    """Return whether a blob needs copies: it has two readers, or it is a loss and has one."""
     index, top = writer
     return readers + (readers > 0 and _loss_weight(layers[index], top) != 0) > 1
 

@@ -1,4 +1,4 @@
-"""Which stage of a pipeline runs which layers. A placement tells it of the training net; a test net follows."""
+"""The stage of a pipeline that runs each layer. A placement decides for the training net; test nets follow it."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from bpt.graph.part import Part
 from bpt.graph.transfers import is_source
 
 
-def spread_over(graph: LayerGraph, starts: Sequence[int], stages: Sequence[int]) -> tuple[int, ...]:
+def layer_stages(graph: LayerGraph, starts: Sequence[int], stages: Sequence[int]) -> tuple[int, ...]:
     """Return the stage of each layer of the training net.
 
     Args:
+        graph: the training net.
         starts: the first layer of each partition, ascending from 0.
-        stages: of each partition.
+        stages: the stage of each partition.
     """
     ends = [*starts[1:], len(graph)]
     spans = zip(starts, ends, stages, strict=True)
     return tuple(stage for start, end, stage in spans for _ in range(start, end))
 
 
-def stages_of_shared_net(graph: LayerGraph, stage_of: Mapping[str, int]) -> tuple[int, ...]:
+def stages_by_name(graph: LayerGraph, stage_of: Mapping[str, int]) -> tuple[int, ...]:
     """Return the stage of each layer of another net that shares parameters with the training net.
 
-    A layer goes where the training net's layer of its name is (``stage_of``), any other one where the last of its
-    bottoms is made, or where the layer runs whose parameters it shares. A layer without bottoms does not cut the run
-    that it stands in.
+    A layer runs on the stage of the training net's layer with its name (``stage_of``). Any other layer runs where the
+    layer runs whose parameters it shares, or where its last bottom is made. A layer without bottoms runs on the stage
+    of the layer before it.
     """
     stages: list[int] = []
     for node in graph.nodes:
@@ -45,21 +46,21 @@ def _behind(graph: LayerGraph, node: LayerNode, stages: Sequence[int]) -> int:
 
 
 def borders(stages: Sequence[int]) -> set[int]:
-    """Return the layers at which a run on one stage begins, the first included. ``stages``: of each layer."""
+    """Return the layers at which a run on one stage begins, with the first; ``stages`` has each layer's stage."""
     return {layer for layer, stage in enumerate(stages) if not layer or stage != stages[layer - 1]}
 
 
 def part_of(graph: LayerGraph, stages: Sequence[int], stage: int) -> Part:
-    """Return what ``stage`` holds: its layers, and on stage 0 all layers without bottoms."""
+    """Return the part of ``stage``: its layers, and on stage 0 all layers without bottoms."""
     own = {node.index for node in graph.nodes if (0 if is_source(node) else stages[node.index]) == stage}
     return Part(frozenset(own))
 
 
-def bound_together(graph: LayerGraph) -> tuple[tuple[int, int], ...]:
-    """Return runs of layers ``[start, end)`` that one stage must run, ascending: they overlap nowhere.
+def inseparable_runs(graph: LayerGraph) -> tuple[tuple[int, int], ...]:
+    """Return runs of layers ``[start, end)`` that one stage must run, ascending, without overlaps.
 
-    A Split stays with the layer whose blob it copies, so that a blob goes straight to each stage that reads it; and
-    layers with common parameters stay together, with all between them.
+    A Split stays with the layer whose blob it copies, so that a blob is sent directly to each stage that reads it.
+    Layers with common parameters stay together, with all layers between them.
     """
     spans = [(graph.edges[node.bottoms[0]].producer, node.index + 1) for node in graph.nodes if node.type == "Split"]
     owners = [(graph.params[param.owner].layer, param.layer) for param in graph.params if param.shared]

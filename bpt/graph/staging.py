@@ -1,4 +1,4 @@
-"""Staging: which stage of a pipeline runs which layers, and in what order micro-batches go through them."""
+"""Staging: the stage of a pipeline that runs each layer, and the order of micro-batches through the stages."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from itertools import groupby
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.stages import stages_of_shared_net
+from bpt.graph.stages import stages_by_name
 
 
 @dataclass(frozen=True)
 class Staging:
-    """How a run's nets are spread over the stages of its pipelines.
+    """The assignment of a run's layers to the stages of its pipelines.
 
     Attributes:
         layers: the names of the training net's layers, in order.
-        of_layers: the stage of each of them; those of test nets follow.
-        rule: of ``pb.PipelineParameter.Schedule``.
-        cuts: in training, a rank's share is cut into so many micro-batches, that travel one behind the other; several
-            numbers: see PassContext.
+        of_layers: the stage of each of them; layers of test nets follow them.
+        rule: the schedule, a ``pb.PipelineParameter.Schedule``.
+        cuts: the numbers of micro-batches of a rank's share in training. Several numbers cut in turn, as PassContext
+            describes.
         gathers: the layers of the training net that run once for all micro-batches of a pass.
     """
 
@@ -32,19 +32,19 @@ class Staging:
 
     @classmethod
     def alone(cls, graph: LayerGraph, cuts: tuple[int, ...], gathers: frozenset[int] = frozenset()) -> Staging:
-        """One process that runs all layers of ``graph``, micro-batch by micro-batch."""
+        """Return the staging of one process that runs all layers of ``graph``, micro-batch by micro-batch."""
         names = tuple(node.name for node in graph.nodes)
         rule = pb.PipelineParameter.GPIPE if gathers else pb.PipelineParameter.SEQUENTIAL
         return cls(names, (0,) * len(graph), rule, cuts, gathers)
 
     @property
     def micro_batches(self) -> int:
-        """Of a pass in training."""
+        """The number of micro-batches of a training pass."""
         return math.prod(self.cuts)
 
     @property
     def path(self) -> tuple[int, ...]:
-        """The stages through which a batch goes, from the bottom of the net up; a stage may come several times."""
+        """The stages that a batch passes, from the bottom of the net up; a stage may occur several times."""
         return tuple(stage for stage, _ in groupby(self.of_layers))
 
     def delay(self, stage: int) -> int:
@@ -55,7 +55,7 @@ class Staging:
         """Return the stage of each layer of a net of the run."""
         if tuple(node.name for node in graph.nodes) == self.layers:
             return self.of_layers
-        return stages_of_shared_net(graph, dict(zip(self.layers, self.of_layers, strict=True)))
+        return stages_by_name(graph, dict(zip(self.layers, self.of_layers, strict=True)))
 
     def __str__(self) -> str:
         rule = pb.PipelineParameter.Schedule.Name(self.rule)

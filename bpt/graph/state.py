@@ -1,4 +1,4 @@
-"""Which layers of a network text belong to a net: Caffe's NetState rules (``Net::FilterNet``)."""
+"""Select the layers of a network text by Caffe's NetState rules (``Net::FilterNet``)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ def show_state(state: pb.NetState) -> str:
 def filter_layers(layers: Sequence[LayerSpec], state: pb.NetState) -> tuple[LayerSpec, ...]:
     """Return the layers whose include/exclude rules admit ``state``, in order.
 
-    A layer without rules is always in. Several ``include`` are alternatives; with ``exclude`` a layer
-    is out as soon as one rule matches. Both kinds on one layer are a LayerError.
+    A layer without rules is always admitted. Several ``include`` rules are alternatives. One matching ``exclude`` rule
+    excludes a layer.
+
+    Raises:
+        LayerError: a layer has both kinds of rules.
     """
     return tuple(layer for layer in layers if is_in(layer, state))
 
 
 def is_in(layer: LayerSpec, state: pb.NetState) -> bool:
-    """Return whether the layer's rules admit ``state``. Both kinds of rules on one layer are a LayerError."""
+    """Return whether the layer's rules admit ``state``; raise a LayerError if it has both kinds of rules."""
     include, exclude = layer.param.include, layer.param.exclude
     if include and exclude:
         raise layer.error('use "include" or "exclude" rules, not both', "exclude")

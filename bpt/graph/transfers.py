@@ -1,4 +1,4 @@
-"""Transfers: the blobs that cross from one stage of a pipeline to another."""
+"""Transfers: the blobs that are sent from one stage of a pipeline to another."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from bpt.graph.segments import Segment
 
 @dataclass(frozen=True)
 class Transfer:
-    """A blob that one stage makes and another one reads. It is sent once, straight to where it is read.
+    """A blob that one stage makes and another one reads. It is sent once, directly to the reading stage.
 
     Attributes:
         index: its number among the transfers of a net.
-        edges: which all carry the same values: one, or those tops of a Split that the same stage reads.
-        source: the segment that makes it; ``None``: a layer without bottoms, all of which run on stage 0.
-        target: the first segment on the reading stage that reads it, whose backward pass completes the diff.
-        from_stage, to_stage: the two ends.
-        shape: of the blob, for the whole batch.
-        diff: whether a diff goes back; never to a layer without bottoms, though ``force_backward`` computes it.
+        edges: the edges, which have the same values: one, or the tops of a Split that the same stage reads.
+        source: the segment that makes it; ``None``: a layer without bottoms. These layers run on stage 0.
+        target: the first segment of the reading stage that reads it; its backward pass completes the diff.
+        from_stage: the stage that makes it.
+        to_stage: the stage that reads it.
+        shape: the shape of the blob for the whole batch.
+        diff: whether a diff is sent back; never to a layer without bottoms, even if ``force_backward`` computes it.
     """
 
     index: int
@@ -35,12 +36,12 @@ class Transfer:
 
 
 def is_source(node: LayerNode) -> bool:
-    """Return whether the layer makes its tops from nothing: it reads data, or is fed."""
+    """Return whether the layer has no bottoms: it reads data, or the caller sets its tops."""
     return not node.bottoms
 
 
 def wants_diff(graph: LayerGraph, edge: int) -> bool:
-    """Return whether the layer that reads ``edge`` hands a diff back."""
+    """Return whether the layer that reads ``edge`` gives a diff back."""
     consumer = graph.edges[edge].consumer
     if consumer is None:
         return False
@@ -49,13 +50,15 @@ def wants_diff(graph: LayerGraph, edge: int) -> bool:
 
 
 def transfers(graph: LayerGraph, segments: Sequence[Segment], stages: Sequence[int]) -> tuple[Transfer, ...]:
-    """Return what crosses between stages, in order of the layers that make it.
+    """Return the transfers between stages, in order of the layers that make them.
 
     Args:
-        stages: of each segment.
+        graph: the net.
+        segments: its segments.
+        stages: the stage of each segment.
     """
     segment_of = {layer: segment.index for segment in segments for layer in range(segment.start, segment.end)}
-    crossing: dict[tuple[int, int], list[int]] = {}  # (what the values come from, reading stage) → edges
+    crossing: dict[tuple[int, int], list[int]] = {}  # (edge of the values, reading stage) → edges
     for edge in graph.edges:
         if edge.consumer is None:
             continue

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from bpt.base.garbage_collection import importing, keep_what_is_there
+from bpt.base.garbage_collection import freeze_objects, importing
 
 
 @pytest.fixture(autouse=True)
 def _as_it_was() -> Iterator[None]:
     gc.unfreeze()
-    keep_what_is_there.cache_clear()
+    freeze_objects.cache_clear()
     yield
     gc.enable()
     gc.unfreeze()
-    keep_what_is_there.cache_clear()
+    freeze_objects.cache_clear()
 
 
 def test_it_rests_while_modules_are_imported() -> None:
@@ -55,9 +55,9 @@ def test_a_user_who_has_switched_it_off_keeps_it_off() -> None:
 
 
 def test_what_is_there_is_kept_once() -> None:
-    keep_what_is_there()
+    freeze_objects()
     frozen = gc.get_freeze_count()
     kept: list[list[int]] = [[] for _ in range(100)]
-    keep_what_is_there()
+    freeze_objects()
     assert gc.get_freeze_count() <= frozen
     assert len(kept) == 100

@@ -39,7 +39,7 @@ def test_images_that_are_left_out_make_the_status_1(bpt: Bpt, tmp_path: Path) ->
     outcome = bpt("convert", "imageset", "--gray=true", f"{tmp_path}/", f"{tmp_path}/list.txt", f"{tmp_path}/lmdb")
     assert (outcome.status, outcome.out) == (1, f"{tmp_path}/lmdb: 1 image; 1 could not be read\n")
     assert outcome.err.startswith("left out: ") and outcome.err.endswith(
-        "error: some images were left out: see above; mend them and convert anew, or go on without them\n"
+        "error: some images were left out: see above; repair them and convert again, or continue without them\n"
     )
 
 
@@ -50,7 +50,7 @@ def test_images_that_are_left_out_make_the_status_1(bpt: Bpt, tmp_path: Path) ->
         (["annoset", "a", "b", "c"], "--label_type xml needs --label_map_file, by which classes have numbers"),
         (["imagset"], 'unknown data "imagset"; did you mean "imageset"?'),
         (["--weights", "w.h5", "mean", "lmdb"], "--weights is for weights; bpt convert mean has flags of its own"),
-        ([], "bpt convert needs --weights: the weights to read; of data sets name one of imageset, annoset, mnist"),
+        ([], "bpt convert needs --weights: the weights to read; for data sets give one of imageset, annoset, mnist"),
         (["mean", "--backend", "leveldb", "lmdb"], "--backend leveldb: LevelDB is neither read nor written"),
     ],
 )
@@ -64,5 +64,5 @@ def test_help(bpt: Bpt) -> None:
     outcome = bpt("help", "convert", "annoset")
     assert outcome.out.startswith("usage: bpt convert annoset ")
     assert "    bpt convert annoset --label_map_file labelmap.prototxt --encoded voc/ trainval.txt" in outcome.out
-    assert '{"image": {"height": H, "width": W}, "annotation": [{"category_id": 1, "bbox":' in outcome.out
+    assert '{"image": {"height": H, "width": W}, "annotation": [{"category_id": 1,' in outcome.out
     assert "imageset" in bpt("completion", "bash").out

@@ -258,7 +258,7 @@ MISTAKES = {
     ),
     "set: no test_interval": Mistake(
         nothing,
-        "solver.prototxt:2:1: test_iter asks for testing, but test_interval is 0: every how many iterations?",
+        "solver.prototxt:2:1: test_iter asks for tests, but test_interval is 0; set it to the iterations between tests",
         flags=("--set=test_interval: 0",),
     ),
     # Devices and ranks

@@ -62,7 +62,7 @@ def test_an_example_is_copied_with_what_makes_its_data(
     assert (tmp_path / "prototxt" / "lenet" / "solver.prototxt").read_text() == "mine"
     for name in ("prototxt/lenet/train_val.prototxt", "scripts/make_digits.py"):
         assert (tmp_path / name).read_bytes() == (ROOT / name).read_bytes()
-    assert "solver.prototxt is there already, and stays" in told
+    assert "solver.prototxt exists already; it was not changed" in told
     typed = (
         "pip install 'bpt[demo]'",
         "python scripts/make_digits.py",
@@ -76,7 +76,7 @@ def test_an_example_is_copied_with_what_makes_its_data(
         words, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False
     )
     assert done.stdout == "data/boxes/train_lmdb: 1 pictures\ndata/boxes/test_lmdb: 1 pictures\n", done.stderr
-    assert 'no network "lennet" comes along; did you mean "lenet"?' in bpt("example", "lennet").err
+    assert 'there is no example "lennet"; did you mean "lenet"?' in bpt("example", "lennet").err
 
 
 def test_the_list_of_examples_has_whole_sentences(bpt: Bpt) -> None:

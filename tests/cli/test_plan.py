@@ -186,7 +186,7 @@ def test_without_the_data(bpt: Bpt) -> None:
         ([PLAN[1], "--devices=2", "--shape=1x"], '--shape: takes a shape such as 3x224x224, found "1x" '),
         ([PLAN[1], "--devices=2", "--iterations=3"], "--iterations goes with --measure"),
         ([PLAN[1], "--devices=2", "--gpu=0"], "--gpu goes with --measure"),
-        ([PLAN[1], "--measure=c.json", "--shape=1x28x28"], "--measure trains on the data set; --shape does without it"),
+        ([PLAN[1], "--measure=c.json", "--shape=1x28x28"], "--measure trains on the data set, --shape replaces"),
         ([PLAN[1], "--measure=no/c.json"], 'no/c.json: cannot be written: there is no folder "no"'),
         ([PLAN[1], "--devices=2", "--divices=3"], 'unrecognized arguments: --divices=3; did you mean "--devices"?'),
     ],

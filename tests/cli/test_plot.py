@@ -33,7 +33,7 @@ def test_the_log_of_a_run_of_ones_own(bpt: Bpt, inputs: Path) -> None:
     ("words", "message"),
     [
         ([], "bpt plot needs --output: the figure to write"),
-        (["--output=a.png"], "bpt plot needs --log: what a run has written to stderr"),
+        (["--output=a.png"], "bpt plot needs --log: what a run wrote to stderr"),
         (["--output=a.jpg", f"--log={LOG}"], "a.jpg: figures are written to files that end in .png or .svg"),
         (["--output=a.png", "--log=none.log"], "none.log: no such file"),
     ],

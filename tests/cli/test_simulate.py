@@ -71,7 +71,7 @@ def test_without_the_data(bpt: Bpt) -> None:
     [
         (["--cluster=c.prototxt"], "bpt simulate needs --solver: what to train"),
         (["--solver=solver.prototxt"], "bpt simulate needs --cluster FILE: a text with the nodes; "),
-        ([*SIMULATE[1:], "--shape=1x28x28"], "--shape does without the data set, so it needs --samples"),
+        ([*SIMULATE[1:], "--shape=1x28x28"], "--shape replaces the data set, so it needs --samples"),
         ([*SIMULATE[1:], "--shape=1x28x"], '--shape: takes a shape such as 3x224x224, found "1x28x" '),
         ([*SIMULATE[1:], "--samples=0"], '--samples: takes a whole number of at least 1, found "0" '),
         ([*SIMULATE[1:], "--strategies=AGWU"], '--strategies: unknown strategy "AGWU"'),

@@ -55,7 +55,7 @@ def test_a_run_that_lives(does: str, status: int, told: str, capsys: pytest.Capt
 
 @pytest.mark.parametrize(("host", "told"), [
     (None, "no run writes snapshots under small"),
-    ("", "the run that has left small.lock has ended (process 1 on host "),
+    ("", "the run that left small.lock has ended (process 1 on host "),
 ])  # fmt: skip
 def test_no_run(host: str | None, told: str, capsys: pytest.CaptureFixture[str]) -> None:
     if host is not None:
@@ -70,7 +70,10 @@ def test_a_run_on_another_host(capsys: pytest.CaptureFixture[str]) -> None:
         assert main(STOP) == 2
         holder = holder_of("small")
     assert holder is not None and holder.lives
-    assert f"the run is on another host than this one, {socket.gethostname()}: process" in capsys.readouterr().err
+    assert (
+        f"on host elsewhere, since now, and this one is {socket.gethostname()}; call bpt stop there"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_lock_that_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,7 +33,7 @@ def bpt(folder: Path, redirections: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-SAID = "error: the log cannot be written to stderr: No space left on device; what runs goes on, and fails then\n"
+SAID = "error: the log cannot be written to stderr: No space left on device; the run continues, and fails at its end\n"
 AT_THE_END = "error: the log: could not be written: not all of it, to stderr: No space left on device\n"
 
 
@@ -53,7 +53,9 @@ def test_nowhere_to_tell_it(folder: Path) -> None:
 def test_a_log_that_nobody_reads(folder: Path) -> None:
     """The reader has gone before the first line."""
     run = bpt(folder, "2>&1 >out | exec sleep 0; cat out")
-    assert "error: the log cannot be written to stderr: Broken pipe; what runs goes on, and fails then" in run.stdout
+    assert (
+        "error: the log cannot be written to stderr: Broken pipe; the run continues, and fails at its end" in run.stdout
+    )
     assert (folder / "small_iter_2.caffemodel").exists()
 
 

@@ -138,7 +138,7 @@ def test_without_matplotlib_the_roofline_comes_without_its_picture(bpt: Bpt, mon
 
 @pytest.mark.usefixtures("inputs", "bpt")
 def test_rooflines_are_of_one_process() -> None:
-    with pytest.raises(UsageError, match="--roofline is of one process: leave mpirun out"):
+    with pytest.raises(UsageError, match="--roofline measures one process: leave mpirun out"):
         on_ranks(2, "--solver=solver.prototxt", "--roofline")
 
 

@@ -54,7 +54,7 @@ def blobs_of(graph: LayerGraph) -> list[list[Any]]:
     ("written", "remedy"),
     [
         ("CPMData", "; a type that bpt does not have can be written as a Python layer (docs/python_layers.md)"),
-        ("SOFTMAX_LOSS", '; "SOFTMAX_LOSS" is of the old format, "layers": write "SoftmaxWithLoss"'),
+        ("SOFTMAX_LOSS", '; "SOFTMAX_LOSS" belongs to the old format, "layers"; write "SoftmaxWithLoss"'),
         ("DATA", '; did you mean "Data"?'),
     ],
 )
@@ -192,12 +192,13 @@ ERRORS = {
             'layer { name: "r" type: "Neuron" bottom: "a" top: "a" }',
             'layer { name: "s" type: "Sink" bottom: "a" } layer { name: "r" type: "Neuron" bottom: "a" §top: "a" }',
         ),
-        'layer "r": cannot work in place on "a": other layers read what layer "a" made there; '
+        'layer "r": cannot work in place on "a", because other layers read what layer "a" wrote there; '
         "give the top a name of its own",
     ),
     "two layers of one name": (
         ('name: "r"', '§name: "a"'),
-        'layer "a": another layer has the same name (net.prototxt:2:1), so their parameters could not be told apart',
+        'layer "a": another layer has the same name (net.prototxt:2:1), so the names of their parameters '
+        "would be equal; rename one of them",
     ),
     "loss weights": (
         ('bottom: "y" }', 'bottom: "y" §loss_weight: 1 loss_weight: 2 }'),
@@ -213,7 +214,7 @@ ERRORS = {
     ),
     "a diff for labels": (
         ('bottom: "y" }', '§bottom: "y" propagate_down: true propagate_down: true }'),
-        'layer "l": Loss cannot give bottom "y" a diff, which layers before it or propagate_down ask for; '
+        'layer "l": Loss cannot give bottom "y" a diff, but earlier layers or propagate_down need it; '
         "set propagate_down: false for it",
     ),
 }
@@ -263,7 +264,7 @@ MISFITS = {
     ),
     "too few tops": (
         {"Neuron": Misfit()},
-        '3:46: layer "r": Neuron makes 0 tops, 1 are named',
+        '3:46: layer "r": Neuron makes 0 tops, but the text names 1',
     ),
     "an error without a place": (
         {"Neuron": Misfit(refusal="bad filler")},

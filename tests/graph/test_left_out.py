@@ -90,7 +90,7 @@ def test_of_several_makers_the_one_that_is_nearest() -> None:
 
 def test_a_later_maker_is_no_reason() -> None:
     layers = specs_of('layer { name: "r" bottom: "x" } layer { name: "late" top: "x" include { phase: TEST } }')
-    with pytest.raises(LayerError, match="no layer stands before this one"):
+    with pytest.raises(LayerError, match="this is the first layer"):
         build_graph("net", layers, registry(), make_state(pb.TRAIN))
 
 
@@ -109,9 +109,9 @@ layer { name: "r" type: "ReLU" bottom: "c" top: "r" }
 
 def test_a_net_that_its_caller_feeds_names_the_rule_too() -> None:
     Path("staged.prototxt").write_text(STAGED)
-    told = fed_net(file_plan("staged.prototxt", pb.TEST)).left_out_told
+    told = fed_net(file_plan("staged.prototxt", pb.TEST)).left_out_words
     assert 'layer "c" (line 3)' in told and "--stage full" in told
-    assert not fed_net(file_plan("staged.prototxt", pb.TEST, 0, ("full",))).left_out_told
+    assert not fed_net(file_plan("staged.prototxt", pb.TEST, 0, ("full",))).left_out_words
 
 
 def test_a_fed_net_whose_input_is_left_out() -> None:

@@ -130,7 +130,7 @@ def test_the_written_names_are_kept_for_messages() -> None:
     [
         ('layer { name: "d" top: "data" }', '; did you mean "data"?'),
         ('layer { name: "d" top: "x" top: "y" }', " (made so far: x, y)"),
-        ("", " (no layer stands before this one)"),
+        ("", " (this is the first layer)"),
     ],
 )
 def test_a_bottom_that_nobody_makes(before: str, hint: str) -> None:
@@ -151,4 +151,4 @@ def test_a_bottom_that_only_a_later_layer_makes() -> None:
     )
     with pytest.raises(LayerError) as caught:
         insert_splits(layers)
-    assert str(caught.value) == 'layer "a": no earlier layer makes bottom "x" (no layer stands before this one)'
+    assert str(caught.value) == 'layer "a": no earlier layer makes bottom "x" (this is the first layer)'

@@ -6,7 +6,7 @@ import pytest
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.part import Part
-from bpt.graph.stages import borders, bound_together, part_of, spread_over, stages_of_shared_net
+from bpt.graph.stages import borders, inseparable_runs, layer_stages, part_of, stages_by_name
 from tests.support.stand_ins import build
 
 #  0 in → x y    1 a    2 a_split    3 b    4 l(oss)    5 c
@@ -24,8 +24,8 @@ def learner(name: str, bottom: str, *shared: str) -> str:
 
 def test_partitions_spread_over_layers() -> None:
     graph = build(TEXT)
-    assert spread_over(graph, [0, 3, 5], [1, 0, 1]) == (1, 1, 1, 0, 0, 1)
-    assert spread_over(graph, [0], [0]) == (0,) * 6
+    assert layer_stages(graph, [0, 3, 5], [1, 0, 1]) == (1, 1, 1, 0, 0, 1)
+    assert layer_stages(graph, [0], [0]) == (0,) * 6
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ TRAINING = {"in": 0, "a": 0, "a_a_0_split": 0, "b": 1, "l": 2, "c": 1}
 
 def staged(text: str, stage_of: dict[str, int]) -> dict[str, int]:
     graph = build(text, pb.TEST)
-    return dict(zip((node.name for node in graph.nodes), stages_of_shared_net(graph, stage_of), strict=True))
+    return dict(zip((node.name for node in graph.nodes), stages_by_name(graph, stage_of), strict=True))
 
 
 def test_the_same_layers_on_the_same_stages() -> None:
@@ -119,7 +119,7 @@ def test_another_layer_stays_with_the_owner_of_its_parameters() -> None:
 
 def bound(text: str) -> list[tuple[str, ...]]:
     graph = build(text)
-    return [tuple(node.name for node in graph.nodes[start:end]) for start, end in bound_together(graph)]
+    return [tuple(node.name for node in graph.nodes[start:end]) for start, end in inseparable_runs(graph)]
 
 
 START = 'layer { name: "in" type: "Source" top: "x" }\n'

@@ -94,7 +94,7 @@ def test_signals() -> None:
     iteration = re.findall(r"Snapshotting solver state .*_iter_(\d+)", "\n".join(run.log))[-1]
     (error,) = [line for line in run.log if line.startswith("error:")]
     state = f"run2_iter_{iteration}.solverstate"
-    told = f"stopped by SIGTERM after {iteration} iterations; wrote {state}; --snapshot {state} goes on from there"
+    told = f"stopped by SIGTERM after {iteration} iterations; wrote {state}; --snapshot {state} resumes from it"
     assert error == f"error: {told}" and Path(state).exists()
     assert not any("MPI_ABORT" in line for line in run.log)
     assert "Report: run2_run" in run.log

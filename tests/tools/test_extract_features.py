@@ -57,7 +57,7 @@ def test_a_blob_twice(tool: Tool) -> None:
     ("words", "message"),
     [
         ([WEIGHTS, NET, "ip3", "a", "2", "lmdb"], f'{NET}: its TEST net has no blob "ip3"; did you mean "ip2"?'),
-        ([WEIGHTS, NET, "ip1,ip2", "a", "2", "lmdb"], "2 blobs (ip1, ip2) need as many databases, 1 are named"),
+        ([WEIGHTS, NET, "ip1,ip2", "a", "2", "lmdb"], "2 blobs (ip1, ip2) need as many databases, but 1 are given"),
         ([WEIGHTS, NET, "ip1,ip2", "a,a", "2", "lmdb"], "each blob needs a database of its own: a, a"),
         ([WEIGHTS, NET, "ip1,ip2", "a,./a", "2", "lmdb"], "each blob needs a database of its own: a, ./a"),
         ([WEIGHTS, NET, "loss", "a", "2", "lmdb"], f'{NET}: blob "loss" is one number for the whole batch, not a '

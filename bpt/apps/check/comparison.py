@@ -1,4 +1,4 @@
-"""What ``bpt check`` does: train on all ranks and on one process from the same start, and compare."""
+"""Train on all ranks and on one process from the same start, and compare the weights."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ LOG = logging.getLogger("bpt")
 
 
 Tensors = tuple[Mapping[Blob, Tensor], Mapping[Blob, Tensor]]
-"""Of each parameter: its gradient, and its values."""
+"""The gradients and the values of all parameters."""
 
 
 @dataclass(frozen=True)
 class TensorDifference:
-    """The largest difference of a tensor from the same of one process."""
+    """The largest difference between a tensor of many ranks and the same tensor of one process."""
 
     absolute: float
-    size: float  # of the largest element on one process
+    size: float  # the largest element on one process
 
     @property
     def relative(self) -> float:
-        """To the largest element: single small ones are rounding, where large ones are added up."""
+        """The difference relative to the largest element; differences of small elements are rounding."""
         return self.absolute / self.size if self.size else (float("inf") if self.absolute else 0.0)
 
     @classmethod
     def of(cls, tensor: Tensor, reference: Tensor) -> TensorDifference:
-        """NaN, on either side, is an infinite difference."""
+        """Return the difference of two tensors; NaN in either is an infinite difference."""
         if not tensor.numel():
             return cls(0.0, 0.0)
         absolute = (tensor.double() - reference.double()).abs().max().item()
@@ -60,9 +60,13 @@ class TensorDifference:
 
 @dataclass(frozen=True)
 class Compared:
-    """A parameter: its gradient in the first iteration, its values after the last, and why it may differ.
+    """The differences of a parameter: of its gradient in the first iteration, and of its values after the last.
 
-    The gradient is ``None`` where the rank that had it is lost.
+    Attributes:
+        name: layer and number of the parameter.
+        gradient: ``None`` if the rank that had it is lost.
+        weight: the difference of the values.
+        excepted: why the parameter may differ; "": it may not.
     """
 
     name: str
@@ -71,7 +75,7 @@ class Compared:
     excepted: str = ""
 
     def within(self, tolerance: float) -> bool:
-        """Return whether the many ranks agree with the one."""
+        """Return whether the differences are at most ``tolerance``, or excepted."""
         known = (each.relative for each in (self.gradient, self.weight) if each)
         return bool(self.excepted) or max(known) <= tolerance
 
@@ -86,23 +90,26 @@ def compare(
 ) -> tuple[list[Compared], Communicator]:
     """Train ``iterations`` iterations on ``world`` and on rank 0 alone; a collective call.
 
-    Nothing is tested or written. Both compute in contiguous layout unless the solver says otherwise. ``schedule:
-    DELAYED`` applies gradients of earlier iterations, and so has a curve of its own: it is compared with a pipeline of
-    the same stages, each one rank that computes by the library. A codec is left out: it rounds on purpose. ``exchange:
-    LOCAL`` is compared with one process that trains all replicas in turn.
+    This tests nothing and writes nothing. Both runs compute in contiguous layout unless the solver says otherwise.
+    ``schedule: DELAYED`` applies gradients of earlier iterations, so its curve differs from that of one process. It is
+    compared with a pipeline of the same stages, one rank each, which computes by the library. A codec is switched off,
+    because it rounds on purpose. ``exchange: LOCAL`` is compared with one process that trains all replicas in turn.
 
     Args:
-        precision: to compute in, whatever the solver says. In float32 the roundings, which differ with the division of
-            the batch, grow from iteration to iteration as fast as the net is unstable, and look like mistakes; in
-            float64 only mistakes do.
-        faults: of ranks and links on the way; those that are left go on, and are compared.
+        plan: the plan of the run.
+        device: the device of this rank.
+        world: the ranks to compare with one process.
+        iterations: the number of iterations.
+        precision: the precision of both runs; it overrides the solver's. Roundings differ with the division of the
+            batch. In float32 they grow from iteration to iteration and look like mistakes; in float64 they do not.
+        faults: faults of ranks and links during the run. The remaining ranks continue, and are compared.
 
     Returns:
-        A line a trained parameter, on the first rank that is left, nothing on the others; and the ranks that are left.
+        The differences of each trained parameter on the first remaining rank (empty on others); the remaining ranks.
     """
     plan = replace(plan.training_only(), asked_precision=precision)
     if codec := plan.parallel_param.compression_param.name:
-        LOG.info("Without codec: %s, which changes gradients on purpose: all else is compared", codec)
+        LOG.info("Comparing without codec: %s, which changes gradients on purpose", codec)
         plan = plan.with_parallel(compression_param=CompressionSpec())
     stages = plan.parallel_param.num_stages if plan.parallel_param.is_delayed else 1
     options = TrainOptions(device)
@@ -110,7 +117,7 @@ def compare(
     run = start(plan, world, options)
     conditions = _Conditions.of(run, stages) if isinstance(run, Runtime) else None
     in_turn = LocalRun.of(run, faults) if isinstance(run, Runtime) else None
-    seed, replicas, staging = world.bcast(conditions)  # a rank that is spare may come to compare
+    seed, replicas, staging = world.bcast(conditions)  # a spare rank may become one that compares
     gradients: dict[Blob, Tensor] = {}
     weights: dict[Blob, Tensor] = {}
     spread: Tensors = gradients, weights
@@ -128,7 +135,7 @@ def compare(
     pipeline = ParallelSpec(num_stages=stages, pipeline_param=plan.parallel_param.pipeline_param)
     LOG.info("Now the same on %s", f"a pipeline of {stages} ranks" if stages > 1 else "one process")
     if staging and stages == 1 < plan.parallel_param.num_stages:
-        LOG.info("It runs the same %d micro-batches, since BatchNorm normalises by them", staging.micro_batches)
+        LOG.info("It runs the same %d micro-batches, because BatchNorm normalises by them", staging.micro_batches)
     reference = replace(plan.with_seed(seed), parallel_param=pipeline if stages > 1 else ParallelSpec(), notes=())
     noted: dict[Blob, Tensor] = {}
     local = plan.parallel_param.local_param
@@ -142,7 +149,7 @@ def compare(
 
 
 class _Conditions(NamedTuple):
-    """What one process needs to do the same as many ranks."""
+    """The settings by which one process computes the same as many ranks."""
 
     seed: int
     replicas: int
@@ -150,19 +157,19 @@ class _Conditions(NamedTuple):
 
     @classmethod
     def of(cls, runtime: Runtime, stages: int) -> _Conditions:
-        """Of the ranks that train, to be compared with so many stages."""
+        """Return the conditions of the training ranks for a comparison with ``stages`` stages."""
         parallel = runtime.parallel
-        staging = parallel.staging if stages > 1 else _one_behind_the_other(parallel, runtime.graph)
+        staging = parallel.staging if stages > 1 else _sequential_staging(parallel, runtime.graph)
         return cls(runtime.seed, parallel.batches.batch_factor, staging)
 
 
-def _one_behind_the_other(parallel: Parallel, graph: LayerGraph) -> Staging | None:
-    """Return the micro-batches that one process must have to do what the ranks do; none if all the same.
+def _sequential_staging(parallel: Parallel, graph: LayerGraph) -> Staging | None:
+    """Return the micro-batches by which one process computes the same as the ranks; ``None`` if any division does.
 
-    Where batches stay whole, each rank's is one. So it is where BatchNorm normalises by micro-batches.
+    If batches cannot be divided, or if BatchNorm normalises by micro-batches, the batch of each rank is one.
     """
     if parallel.grid.replicas > 1 and not is_dividable(graph):
-        _check_one_behind_the_other(graph, parallel.param.sync_batch_norm)
+        _check_sequential(graph, parallel.param.sync_batch_norm)
         return Staging.alone(graph, (parallel.grid.replicas,))
     staging, ranks = parallel.staging, parallel.batches.samples.size
     by_batch = [node for node in graph.nodes if LAYERS[node.type].normalises_by_batch(node.spec)]
@@ -172,15 +179,15 @@ def _one_behind_the_other(parallel: Parallel, graph: LayerGraph) -> Staging | No
     for node in by_batch:
         if ranks > 1 and LAYERS[node.type].syncs(node.spec, parallel.param.sync_batch_norm):
             raise node.spec.error(
-                f"it normalises each micro-batch by the samples of all {ranks} ranks that have some (sync), and one "
+                f"it normalises each micro-batch by the samples of all {ranks} ranks that have some (sync), but one "
                 "process has no such micro-batches; compare with pipeline_param { batch_norm_over: BATCH } or "
                 "micro_batches: 1"
             )
     return Staging.alone(graph, (ranks, *staging.cuts), staging.gathers)
 
 
-def _check_one_behind_the_other(graph: LayerGraph, sync: bool) -> None:
-    """Refuse nets of which one process cannot train the ranks' whole batches one behind the other."""
+def _check_sequential(graph: LayerGraph, sync: bool) -> None:
+    """Refuse nets whose whole batches of all ranks one process cannot train in sequence."""
     for node in graph.nodes:
         layer = LAYERS[node.type]
         reason = "" if layer.within_batch else layer.counts_by_data(node.spec)
@@ -188,13 +195,13 @@ def _check_one_behind_the_other(graph: LayerGraph, sync: bool) -> None:
             reason = "it normalises by the batches of all ranks (sync)"
         if reason:
             raise node.spec.error(
-                f"{reason}; batches stay whole, so one process would count batch by batch, but the ranks count all of "
-                "theirs together: only a copy of the net without that can be compared"
+                f"{reason}; the batches cannot be divided, so one process would count batch by batch, but the ranks "
+                "count over all batches; compare a copy of the net without that"
             )
 
 
 def _train(runtime: Runtime, iterations: int, gradients: dict[Blob, Tensor]) -> Mapping[Blob, Tensor]:
-    """Whole weights after the last iteration, on rank 0; notes the whole gradients of the first one, too."""
+    """Train; return the whole weights on rank 0. Put the whole gradients of the first iteration into ``gradients``."""
     _settle(runtime)
     runtime.updater.before_update.append(lambda loss: _note(gradients, runtime))
     runtime.run(iterations - runtime.iteration)
@@ -202,13 +209,13 @@ def _train(runtime: Runtime, iterations: int, gradients: dict[Blob, Tensor]) -> 
 
 
 def _settle(runtime: Runtime) -> None:
-    """Try nothing out: layouts round differently."""
+    """Fix the memory format, because memory formats round differently."""
     if runtime.plan.engine == pb.SolverParameter.AUTO:
         runtime.load(replace(runtime.state(), tuned={"engine": (pb.SolverParameter.CONTIGUOUS,)}))
 
 
 def _note(gradients: dict[Blob, Tensor], runtime: Runtime) -> None:
-    """Note the whole gradients of the first iteration."""
+    """Put the whole gradients of the first iteration into ``gradients``."""
     if not runtime.iteration:
         net = runtime.net
         values = {blob_of(net.graph, param): net.value(param) for param in net.local_params}
@@ -217,7 +224,7 @@ def _note(gradients: dict[Blob, Tensor], runtime: Runtime) -> None:
 
 
 def _whole(runtime: Runtime, own: Mapping[Blob, Tensor]) -> Mapping[Blob, Tensor]:
-    """Return what each rank of the first replica has of the parameters or their gradients, put together on rank 0."""
+    """Gather the parameters, or gradients, of the ranks of the first replica on rank 0."""
     parallel, graph = runtime.parallel, runtime.net.graph
     if parallel.grid.replica:
         return {}
@@ -242,13 +249,13 @@ def _compared(graph: LayerGraph, spread: Tensors, alone: Tensors) -> Iterator[Co
 
 
 def _excepted(graph: LayerGraph, param: Param) -> str:
-    """Return why a parameter's values are rounding noise, if they are."""
+    """Return why a parameter's values are rounding noise; "" if they are not."""
     node = graph.nodes[param.layer]
     reader = graph.edges[node.tops[0]].consumer if node.tops else None
     if param.blob == LAYERS[node.type].bias_blob and reader is not None:
         after = graph.nodes[reader]
         if LAYERS[after.type].normalises_by_batch(after.spec):
-            return f'a bias before {after.type} "{after.name}": its true gradient is 0, what is there is rounding'
+            return f'it is a bias before {after.type} "{after.name}"; its true gradient is 0, and the rest is rounding'
     return ""
 
 

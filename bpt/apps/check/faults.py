@@ -28,14 +28,14 @@ from bpt.train.runtime.runtime import Runtime
 
 @dataclass(frozen=True)
 class Fault:
-    """What becomes of a rank of the job, and where.
+    """A rank that is killed or stopped at an instruction.
 
     Attributes:
-        rank: of the job.
-        iteration: from 0.
-        instruction: as a trace shows it, such as F0 or B2, or its letter alone: the first one of its kind; "": the
-            first one of the iteration.
-        kind: SIGKILL, or SIGSTOP, by which it stands still.
+        rank: the rank's number in the job.
+        iteration: the iteration, from 0.
+        instruction: an instruction as a trace shows it, such as F0 or B2. A letter alone means the first instruction
+            of its kind; "" means the first one of the iteration.
+        kind: SIGKILL, or SIGSTOP, which stops the rank without ending it.
     """
 
     rank: int
@@ -45,7 +45,7 @@ class Fault:
 
     @classmethod
     def parse(cls, text: str, kind: signal.Signals = signal.SIGKILL) -> Fault:
-        """``RANK@ITERATION[:INSTRUCTION]``, for argparse."""
+        """Return the fault that ``RANK@ITERATION[:INSTRUCTION]`` describes, for argparse."""
         found = re.fullmatch(r"(\d+)@(\d+)(?::([A-Za-z]\d*))?", text)
         if not found:
             raise argparse.ArgumentTypeError(f'takes RANK@ITERATION or RANK@ITERATION:INSTRUCTION, found "{text}"')
@@ -55,17 +55,17 @@ class Fault:
         return f"--{'kill' if self.kind == signal.SIGKILL else 'stop'} {self.rank}@{self.iteration}"
 
     def is_at(self, iteration: int, instruction: Instruction) -> bool:
-        """Return whether it is there."""
+        """Return whether the fault happens at this instruction of this iteration."""
         step = str(instruction.step)
         return iteration == self.iteration and self.instruction in ("", step, step.rstrip("0123456789"))
 
 
 @dataclass(frozen=True)
 class Slow:
-    """A rank of the job computes at a part of its speed from an iteration on.
+    """A rank of the job that computes at a fraction of its speed from an iteration on.
 
-    It waits after its instructions, in proportion to what they took without waiting for others, and its events tell
-    that as computing.
+    The rank waits after its instructions, in proportion to their time without waits for others. Its events record this
+    wait as computing.
     """
 
     rank: int
@@ -74,7 +74,7 @@ class Slow:
 
     @classmethod
     def parse(cls, text: str) -> Slow:
-        """``RANK=FACTOR@ITERATION``, for argparse."""
+        """Return the slow rank that ``RANK=FACTOR@ITERATION`` describes, for argparse."""
         found = re.fullmatch(r"(\d+)=(\d*\.?\d+)@(\d+)", text)
         if not found or not 0 < float(found[2]) < 1:
             raise argparse.ArgumentTypeError(f'takes RANK=FACTOR@ITERATION, FACTOR between 0 and 1, found "{text}"')
@@ -84,16 +84,16 @@ class Slow:
         return f"--slow {self.rank}={self.factor:g}@{self.iteration}"
 
     def pause(self, iteration: int, computed: float) -> float:
-        """Return seconds to wait after it has ``computed`` for so many."""
+        """Return the seconds to wait after the rank has ``computed`` for that many seconds."""
         return computed * (1 / self.factor - 1) if iteration >= self.iteration else 0.0
 
 
 @dataclass(frozen=True)
 class DroppedLink:
-    """Two ranks of the job get no message of each other any more, from an iteration on.
+    """Two ranks of the job that receive no messages from each other from an iteration on.
 
-    A message that one of them is to send the other is never posted; and neither gets on in a collective in which both
-    are, for no library can complete one without them. Signs of life still come.
+    Messages between them are never posted. Both block in a collective call that includes both, because no library can
+    complete it without their messages. Heartbeats still arrive.
     """
 
     ranks: tuple[int, int]
@@ -101,7 +101,7 @@ class DroppedLink:
 
     @classmethod
     def parse(cls, text: str) -> DroppedLink:
-        """``RANK-RANK@ITERATION``, for argparse."""
+        """Return the link that ``RANK-RANK@ITERATION`` describes, for argparse."""
         found = re.fullmatch(r"(\d+)-(\d+)@(\d+)", text)
         if not found or found[1] == found[2]:
             raise argparse.ArgumentTypeError(f'takes RANK-RANK@ITERATION, of two ranks, found "{text}"')
@@ -111,8 +111,8 @@ class DroppedLink:
     def __str__(self) -> str:
         return f"--drop-link {self.ranks[0]}-{self.ranks[1]}@{self.iteration}"
 
-    def gate(self, comm: Communicator, method: str, peer: int | None) -> None:
-        """Block a call between the two ranks from the iteration on, or return if the call may go on.
+    def block(self, comm: Communicator, method: str, peer: int | None) -> None:
+        """Block a call between the two ranks from the iteration on; return at once for any other call.
 
         The communicator calls this hook before each of its calls.
         """
@@ -130,31 +130,31 @@ class DroppedLink:
         while True:
             if loss := comm.loss():
                 raise loss
-            time.sleep(_LOOK)
+            time.sleep(_POLL_INTERVAL)
 
 
-_PASSING = ("Recv", "Irecv", "Agree", "wait")  # nothing comes; ranks agree by whatever ways are left; memory is no link
-_LOOK = 0.01  # seconds
+_PASSING = ("Recv", "Irecv", "Agree", "wait")  # receives get nothing anyway; Agree uses other links; memory is no link
+_POLL_INTERVAL = 0.01  # seconds
 
 
 AnyFault = Fault | Slow | DroppedLink
 
 
 def drop_links(world: Communicator, faults: Sequence[AnyFault]) -> None:
-    """Let messages get lost in ``world`` and all that is made from it, from their iterations on."""
+    """Drop the messages of dropped links in ``world`` and in all communicators that are made from it."""
     links = [fault for fault in faults if isinstance(fault, DroppedLink)]
 
-    def gate(comm: Communicator, method: str, peer: int | None) -> None:
+    def block(comm: Communicator, method: str, peer: int | None) -> None:
         for link in links:
-            link.gate(comm, method, peer)
+            link.block(comm, method, peer)
 
     if links:
-        world.fault_hook = gate
+        world.fault_hook = block
 
 
 @contextmanager
 def injected(runtime: Runtime, faults: Sequence[AnyFault]) -> Iterator[None]:
-    """Let this rank fail, or be slow, where it is to; nothing is told, as after a failure of the machine."""
+    """Inject the faults of this rank; the rank reports nothing, as after a failure of the machine."""
     own = runtime.world.world_ranks[runtime.world.rank]
     ends = [fault for fault in faults if isinstance(fault, Fault) and fault.rank == own]
     slow = [fault for fault in faults if isinstance(fault, Slow) and fault.rank == own]
@@ -169,7 +169,7 @@ def injected(runtime: Runtime, faults: Sequence[AnyFault]) -> Iterator[None]:
             here.emit(Event(before[0], start, time.perf_counter(), here.rank, threading.current_thread().name))
             totals.take()
 
-    def look(iteration: int, instruction: Instruction) -> None:
+    def inject(iteration: int, instruction: Instruction) -> None:
         if slow:
             pause(iteration)
             before[:] = [instruction]
@@ -179,7 +179,7 @@ def injected(runtime: Runtime, faults: Sequence[AnyFault]) -> Iterator[None]:
                 os.kill(os.getpid(), fault.kind)
 
     if ends or slow:
-        runtime.passes.executor.before = look
+        runtime.passes.executor.before = inject
     if slow:
         runtime.events.add(totals)
     try:
@@ -189,7 +189,7 @@ def injected(runtime: Runtime, faults: Sequence[AnyFault]) -> Iterator[None]:
 
 
 def check(faults: Sequence[AnyFault], ranks: int, iterations: int, tolerant: bool, param: FaultSpec) -> None:
-    """Raise a UsageError unless all of these ranks and iterations are there, and others outlive them."""
+    """Raise a UsageError unless all these ranks and iterations exist, and some ranks remain."""
     for fault in faults:
         if max(_ranks_of(fault)) >= ranks:
             there = (
@@ -202,26 +202,28 @@ def check(faults: Sequence[AnyFault], ranks: int, iterations: int, tolerant: boo
     ends = [fault for fault in faults if isinstance(fault, Fault)]
     links = [fault for fault in faults if isinstance(fault, DroppedLink)]
     if ends and len({fault.rank for fault in ends}) == ranks:
-        raise UsageError(f"{ends[-1]}: all {ranks} ranks would be lost, and nobody be left to go on")
+        raise UsageError(f"{ends[-1]}: all {ranks} ranks would be lost; leave at least one rank without a fault")
     still = [fault for fault in ends if fault.kind == signal.SIGSTOP]
     if still and not (param.heals and param.timeout):
-        raise UsageError(f"{still[0]}: nobody would end it; it takes fault_param {{ timeout }} and on_loss: HEAL")
+        raise UsageError(
+            f"{still[0]}: the run would wait forever; it needs fault_param {{ timeout }} and on_loss: HEAL"
+        )
     if links and not param.timeout:
-        raise UsageError(f"{links[0]}: nobody would notice; it takes fault_param {{ timeout }}")
+        raise UsageError(f"{links[0]}: the run would wait forever; it needs fault_param {{ timeout }}")
     if ends and not tolerant:
         raise UsageError(f"{ends[0]}: without fault tolerance the job ends with a rank: mpirun --with-ft ulfm …")
 
 
 def check_happened(faults: Sequence[AnyFault], left: Sequence[int]) -> None:
-    """Raise a RunError if a rank is left that was to be lost: it never came to the place."""
+    """Raise a RunError if a fault did not happen, because its rank never reached the instruction."""
     for fault in faults:
         if isinstance(fault, Fault) and fault.rank in left:
             raise RunError(
-                f"{fault}:{fault.instruction}: rank {fault.rank} never came there; --trace shows which instructions "
-                "a rank has"
+                f"{fault}:{fault.instruction}: rank {fault.rank} never reached it; --trace shows the instructions of "
+                "a rank"
             )
         if isinstance(fault, DroppedLink) and set(fault.ranks) <= set(left):
-            raise RunError(f"{fault}: these two never had a message for each other; --trace shows who has for whom")
+            raise RunError(f"{fault}: these two ranks never exchanged a message; --trace shows which ranks do")
 
 
 def _ranks_of(fault: AnyFault) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
-"""What one process makes of ``exchange: LOCAL``: it trains all replicas in turn, each a net of its own, and averages.
+"""Train all replicas of ``exchange: LOCAL`` in turn on one process, each as a net of its own, and average them.
 
-Nothing here sends or receives: what is compared with it is how ranks do the same.
+This code sends and receives nothing; ``bpt check`` compares the ranks with it.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.state.train_state import Blob, TrainState, blob_of
 
 LOCAL = pb.ParallelParameter.LOCAL
-_UNHEARD = logging.Logger("bpt, unheard")  # nobody wants to read of each replica
+_UNHEARD = logging.Logger("bpt, unheard")  # drops the log lines of each replica
 _UNHEARD.addHandler(logging.NullHandler())
 
 
 @dataclass(frozen=True)
 class LocalReplica:
-    """What updates by itself: a replica or, with ``sum_within_hosts``, those of a host.
+    """A unit with its own weights: a replica or, with ``sum_within_hosts``, the replicas of a host.
 
     Attributes:
-        share: of a batch that the text says has so many samples.
-        part: of all that is trained, by which it counts.
-        ranks: that divide its share.
+        share: returns its share of a batch of the given number of samples.
+        part: its fraction of all samples, which is its weight in the mean.
+        ranks: the number of ranks that divide its share.
     """
 
     share: Callable[[int], Share]
@@ -53,13 +53,14 @@ class LocalReplica:
 
 @dataclass(frozen=True)
 class LocalRun:
-    """How the ranks divide what they train.
+    """The division of training among the ranks.
 
     Attributes:
-        learners: in order of their first ranks.
-        micro_batches: into which each rank's share is cut, where that counts; see Staging.
-        gathers: see Staging.
-        ranks, keeps_batches, unweighted, factor: see ReplicaShare, and Parallel's ``batch_factor``.
+        learners: the replicas, by their first ranks.
+        micro_batches: the cuts of each rank's share, if they change the result; as in Staging.
+        gathers: as in Staging.
+        ranks, keeps_batches, unweighted: as in ReplicaShare.
+        factor: Parallel's ``batch_factor``.
     """
 
     learners: tuple[LocalReplica, ...]
@@ -72,10 +73,10 @@ class LocalRun:
 
     @classmethod
     def of(cls, runtime: Runtime, faults: Sequence[AnyFault] = ()) -> LocalRun | None:
-        """Of ranks that train by LOCAL, ``None`` where nothing is averaged; a collective call.
+        """Return the division of ranks that train by LOCAL; ``None`` if nothing is averaged; a collective call.
 
         Raises:
-            UserError: one process cannot do the same.
+            UserError: one process cannot compute the same.
         """
         parallel = runtime.parallel
         if parallel.param.exchange != LOCAL or runtime.exchange.local is None:
@@ -111,16 +112,16 @@ def _joined(parallel: Parallel, ranks: Sequence[int]) -> Callable[[int], Share]:
 
 
 def _check(graph: LayerGraph, parallel: Parallel, faults: Sequence[AnyFault]) -> None:
-    """Refuse what one process, which has one replica after the other, cannot know."""
+    """Refuse settings whose results depend on more than one replica at a time."""
     if faults:
         raise UserError(
-            "exchange: LOCAL goes on without a lost replica's own weights, which one process still has; "
+            "exchange: LOCAL continues without the weights of a lost replica, but one process still has them; "
             "--kill, --stop, --slow and --drop-link are for the other exchanges"
         )
     if parallel.param.balance == pb.ParallelParameter.DYNAMIC:
         raise UserError(
-            "exchange: LOCAL with balance: DYNAMIC weighs replicas by speeds that were measured, which do not come "
-            "again; add --set 'parallel_param { balance: UNIFORM }'"
+            "exchange: LOCAL with balance: DYNAMIC weights replicas by measured speeds, which differ from run to run; "
+            "add --set 'parallel_param { balance: UNIFORM }'"
         )
     for node in graph.nodes:
         layer = LAYERS[node.type]
@@ -129,8 +130,8 @@ def _check(graph: LayerGraph, parallel: Parallel, faults: Sequence[AnyFault]) ->
             reason = "it normalises by the batches of all ranks (sync)"
         if reason:
             raise node.spec.error(
-                f"{reason}; one process trains the replicas of exchange: LOCAL one after the other: only a copy of the "
-                "net without that can be compared"
+                f"{reason}; one process trains the replicas of exchange: LOCAL one after the other; compare a copy of "
+                "the net without that"
             )
 
 
@@ -144,13 +145,17 @@ def train_in_turn(
     begin: Callable[[Runtime], object],
     note: Callable[[Runtime], object],
 ) -> Mapping[Blob, Tensor]:
-    """Return the weights of the first learner after ``iterations``.
+    """Train all replicas in turn, and return the weights of the first one after ``iterations``.
 
     Args:
-        plan: of one process.
-        state: after the iterations in which gradients are summed; ``None``: there are none.
-        begin: called with each learner's runtime before it trains.
-        note: called with the first one's before each of its updates.
+        plan: the plan of one process.
+        local: the settings of LOCAL.
+        run: the division of training.
+        state: the state after the iterations that sum gradients; ``None``: there are none.
+        iterations: the number of the last iteration.
+        device: the device of this process.
+        begin: called with each replica's runtime before it trains.
+        note: called with the first replica's runtime before each of its updates.
     """
     with ExitStack() as stack:
         runtimes = []
@@ -172,7 +177,7 @@ def train_in_turn(
 
 
 def _staging(plan: RunPlan, run: LocalRun, learner: LocalReplica) -> Staging | None:
-    """Return the ranks' parts of a learner's share one behind the other, where a layer normalises by them."""
+    """Return the parts of a learner's share as micro-batches, if a layer normalises by them."""
     graph = build_graph_of(plan.train)
     cuts = (learner.ranks, *run.micro_batches)
     if all(cut == 1 for cut in cuts) or not any(LAYERS[n.type].normalises_by_batch(n.spec) for n in graph.nodes):
@@ -182,7 +187,7 @@ def _staging(plan: RunPlan, run: LocalRun, learner: LocalReplica) -> Staging | N
 
 @torch.no_grad()
 def _scale(runtime: Runtime, part: float, loss: float) -> None:
-    """Let gradients be those of the mean loss of the samples of a learner."""
+    """Scale gradients to those of the mean loss of a learner's own samples."""
     for value in map(runtime.net.value, runtime.net.local_params):
         if value.grad is not None and part:
             value.grad /= part

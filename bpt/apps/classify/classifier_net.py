@@ -60,7 +60,7 @@ def _find_scores(net: NetWithInputs) -> tuple[Edge, str, bool]:
             names = ", ".join(f'"{edge.blob}"' for edge in outputs) or "none"
             raise UserError(
                 f"{net.model}: cannot tell the class scores: no Softmax at the end, and not one output ({names})"
-                f"{net.left_out_told}"
+                f"{net.left_out_words}"
             )
         edge, found = outputs[0], "the net's output"
     if len(edge.shape) < 2 or edge.shape[0] != net.input.shape[0] or count(edge.shape[1:]) != edge.shape[1]:

@@ -1,1 +1,1 @@
-"""What commands do beyond training: time, compare, score. ``bpt.cli`` parses and calls these."""
+"""The work of several commands: train, stop, restart, examples, features. ``bpt.cli`` parses flags and calls these."""

@@ -1,6 +1,6 @@
-"""``parallel_param { auto: true }``: measures the ranks of a job briefly, and finds the plan that they are to train by.
+"""``parallel_param { auto: true }``: measure the ranks of a job briefly, and find the fastest plan for them.
 
-A run that goes on from a snapshot takes over what was chosen for it, if it has as many ranks.
+A run that resumes from a snapshot uses the plan of the snapshot, if it has the same number of ranks.
 """
 
 from __future__ import annotations
@@ -37,21 +37,25 @@ SHOWN = 8  # nodes in a log line
 
 @dataclass(frozen=True)
 class Choice:
-    """The plan to train by; and what it was chosen by, on the first rank, if something was measured for it."""
+    """The plan to train by. ``basis``, on the first rank only, is what it was chosen by, if ranks were measured."""
 
     plan: RunPlan
     basis: PlanAssumptions | None = None
 
 
 def choose(plan: RunPlan, world: Communicator, device: torch.device, resume: str = "") -> Choice:
-    """Return the plan to train by; a collective call. What the text sets stands. Without ``auto: true``, as it is.
+    """Return the plan to train by; a collective call.
+
+    The choice keeps all fields that the text sets. Without ``auto: true`` the plan is returned unchanged.
 
     Args:
-        resume: as for ``bind``.
+        plan: the plan of the solver's text.
+        world: all ranks of the job.
+        device: the device of this rank.
+        resume: a solver state, or "auto", as for ``bind``.
 
     Raises:
-        UserError: the texts are wrong, or not the same on all ranks; or nothing that these ranks could do is allowed,
-            or fits into memory.
+        UserError: the texts are wrong or differ between ranks, or no plan is allowed or fits into memory.
         FileError: the snapshot is missing or damaged.
     """
     if not plan.parallel_param.auto:
@@ -62,10 +66,11 @@ def choose(plan: RunPlan, world: Communicator, device: torch.device, resume: str
         return Choice(plan)
     graph, tests = build_graph_of(plan.train), tuple(build_graph_of(net) for net in plan.tests)
     check_same(world, facts_of(plan, graph, *tests))
-    kept = outcome_of_first(world, None if world.rank else partial(_kept, plan, (graph, *tests), resume, world.size))
-    if kept is not None:
-        chosen = with_chosen(plan, pb.ParallelParameter.FromString(kept))
-        LOG.info("Auto: as the run of the snapshot: %s", text_of(chosen))
+    choose_again = partial(_snapshot_choice, plan, (graph, *tests), resume, world.size)
+    previous = outcome_of_first(world, None if world.rank else choose_again)
+    if previous is not None:
+        chosen = with_chosen(plan, pb.ParallelParameter.FromString(previous))
+        LOG.info("Auto: using the plan of the snapshot: %s", text_of(chosen))
         return Choice(chosen)
     LOG.info("Auto: measuring %d ranks", world.size)
     cluster = measured_cluster(plan, graph, device, world)
@@ -75,7 +80,7 @@ def choose(plan: RunPlan, world: Communicator, device: torch.device, resume: str
         costs = costs_for(plan, graph)
         found = search(plan, costs, cluster, tests=tests)
         basis.append(PlanAssumptions(plan, costs, cluster, tests))
-        return chosen_of(found.best[0].plan.parallel_param).SerializeToString(), list(_told(found, cluster))
+        return chosen_of(found.best[0].plan.parallel_param).SerializeToString(), list(_choice_lines(found, cluster))
 
     serialized, lines = outcome_of_first(world, None if world.rank else search_here)
     for line in lines:
@@ -84,27 +89,27 @@ def choose(plan: RunPlan, world: Communicator, device: torch.device, resume: str
     return Choice(chosen, replace(basis[0], plan=chosen) if basis else None)
 
 
-def _kept(plan: RunPlan, graphs: Sequence[LayerGraph], resume: str, ranks: int) -> bytes | None:
-    """Return what a snapshot's run has chosen.
+def _snapshot_choice(plan: RunPlan, graphs: Sequence[LayerGraph], resume: str, ranks: int) -> bytes | None:
+    """Return the choice in the snapshot, serialized.
 
-    ``None``: nothing that these ranks can do with what the text sets now.
+    ``None``: the snapshot has no choice, or the choice contradicts the text or the number of ranks.
     """
     path = newest_of(plan) if resume == "auto" else resume
     state = read_state(path) if path else pb.SolverState()
     if not state.HasField("chosen"):
         return None
     if state.ranks != ranks:
-        LOG.info("Auto: the snapshot's plan is for %d ranks, and there are %d", state.ranks, ranks)
+        LOG.info("Auto: the snapshot's plan is for %d ranks, but the job has %d", state.ranks, ranks)
         return None
     chosen, (graph, *tests) = with_chosen(plan, state.chosen), graphs
     wrong = [*violations_in_step(chosen), *violations_of_ranks(chosen, ranks)]
     if wrong or violations_of_net(chosen, graph, tests, ranks):
-        LOG.info("Auto: the snapshot's plan does not go with what the solver sets now")
+        LOG.info("Auto: the snapshot's plan contradicts the solver's present text")
         return None
     return state.chosen.SerializeToString()
 
 
-def _told(found: SearchResult, cluster: Cluster) -> Iterator[str]:
+def _choice_lines(found: SearchResult, cluster: Cluster) -> Iterator[str]:
     best = found.best[0]
     speeds = [f"{node.name}: {node.ranks} x {node.speed:,.4g} samples/s" for node in cluster.nodes[:SHOWN]]
     yield f"measured {', '.join(speeds)}{' …' if len(cluster.nodes) > SHOWN else ''}"

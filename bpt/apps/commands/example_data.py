@@ -1,4 +1,4 @@
-"""What the networks that come along are trained on: which commands make it, and what these need."""
+"""Training data of the example networks: the commands that make the data, and what these commands need."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class DataRecipe:
-    """How data of a network are made.
+    """The commands that make the data of a network.
 
     Attributes:
-        extras: those of the package that the commands, or training, need, as in ``bpt[demo]``.
-        commands: in the order in which they are typed, in the folder that has ``prototxt/``.
-        wanted: the files that one must have for them; "": none.
+        extras: extras of the package that the commands, or training, need, as in ``bpt[demo]``.
+        commands: the commands in their order; they run in the folder that has ``prototxt/``.
+        wanted: the files that the user must have first; "": none.
     """
 
     extras: str
@@ -65,4 +65,4 @@ RECIPES = {
         "with ImageNet's pictures in train/ and val/, and lists of them and their labels, train.txt and val.txt",
     ),
 }
-"""Where data of the networks are → how they are made."""
+"""Recipes by the folder of the data."""

@@ -1,4 +1,4 @@
-"""The networks that come along: where they are, and one of them with all that it takes in the current folder."""
+"""List the example networks, and copy one of them with its scripts into the current folder."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from bpt.apps.commands.example_data import RECIPES
 from bpt.base.errors import UserError, WriteError, did_you_mean
 from bpt.base.version import PACKAGE
 
-_IMPORTED = {"make_boxes.py": "make_shapes.py"}  # by scripts, from others
-_WRITTEN = "Written by"  # who has written a text is of no interest here
+_IMPORTED = {"make_boxes.py": "make_shapes.py"}  # script → the script that it imports
+_WRITTEN = "Written by"  # begins a paragraph that the list leaves out
 _SENTENCE = re.compile(r".*?\.(?= [A-Z]|$)")
 _NET = re.compile(r'^net: "(.+)"', re.MULTILINE)
 _PLACE = re.compile(r'"(data/[^/"]+)')
@@ -21,15 +21,15 @@ _SCRIPT = re.compile(r"scripts/(\w+\.py)")
 
 
 def home() -> Path:
-    """Return the folder with ``prototxt/`` and ``scripts/``: the repository, or what the package has brought along.
+    """Return the folder with ``prototxt/`` and ``scripts/``: the repository, or the shared files of the package.
 
     Raises:
-        UserError: there is neither.
+        UserError: neither folder exists.
     """
     for folder in (PACKAGE.parent, Path(sys.prefix) / "share" / "bpt"):
         if (folder / "prototxt" / "lenet").is_dir():
             return folder
-    raise UserError("the networks that come along are not installed: install bpt from its wheel or its repository")
+    raise UserError("the example networks are not installed: install bpt from its wheel or its repository")
 
 
 def examples() -> list[str]:
@@ -38,12 +38,12 @@ def examples() -> list[str]:
 
 
 def list_examples() -> Iterator[str]:
-    """Yield a line for each: its name, and the first sentence of its solver's text."""
+    """Yield a line for each example: its name, and the first sentence of its solver's text."""
     names = examples()
     width = max(map(len, names))
     for name in names:
         yield f"{name:{width}}  {_about((home() / 'prototxt' / name / 'solver.prototxt').read_text())}"
-    yield "bpt example lenet copies LeNet into the current folder: it is trained in less than a minute"
+    yield "bpt example lenet copies LeNet into the current folder; it trains in less than a minute"
 
 
 def _about(text: str) -> str:
@@ -55,39 +55,39 @@ def _about(text: str) -> str:
 
 
 def copy_example(name: str) -> Iterator[str]:
-    """Copy the network ``name``, its solvers and scripts that make its data; lines tell what was done and is next.
+    """Copy the network ``name``, its solvers and the scripts for its data; yield what was done and what to type next.
 
     Raises:
-        UserError: there is none of that name.
+        UserError: no example has that name.
         WriteError: a file could not be written.
     """
     known = examples()
     if name not in known:
-        raise UserError(f'no network "{name}" comes along{did_you_mean(name, known) or "; bpt example lists them"}')
+        raise UserError(f'there is no example "{name}"{did_you_mean(name, known) or "; bpt example lists them"}')
     source = home()
     folder = source / "prototxt" / name
     solver = next(path for path in (folder / "solver_small.prototxt", folder / "solver.prototxt") if path.exists())
-    net = _found(_NET, solver.read_text())
+    net = _only_match(_NET, solver.read_text())
     text = (source / net).read_text()
-    place = _found(_PLACE, text)
+    place = _only_match(_PLACE, text)
     lines = list(RECIPES[place].lines(place, net, text))
     named = _SCRIPT.findall("\n".join(lines))
     named += [_IMPORTED[name] for name in named if name in _IMPORTED]
     for path in (*sorted(folder.rglob("*.prototxt")), *(source / "scripts" / name for name in named)):
-        yield _copied(path, Path(path.relative_to(source)))
+        yield _copy_file(path, Path(path.relative_to(source)))
     yield "Next:"
     for line in (*lines, f"bpt train --solver {solver.relative_to(source)}"):
         yield f"  {line}"
 
 
-def _found(pattern: re.Pattern[str], text: str) -> str:
+def _only_match(pattern: re.Pattern[str], text: str) -> str:
     (found,) = set(pattern.findall(text))
     return str(found)
 
 
-def _copied(source: Path, target: Path) -> str:
+def _copy_file(source: Path, target: Path) -> str:
     if target.exists():
-        return f"{target} is there already, and stays"
+        return f"{target} exists already; it was not changed"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)

@@ -1,4 +1,4 @@
-"""Blobs of a trained net, batch by batch, as LMDBs: what Caffe's extract_features does."""
+"""Write blobs of a trained net to LMDBs, batch by batch, as Caffe's extract_features does."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bpt.train.runtime.net_on_device import make_net
 from bpt.train.runtime.trained_weights import load_trained
 from bpt.train.state import MissingWeights
 
-_SHOWN = 1000  # records, after which progress is told
+_REPORTED_EVERY = 1000  # records
 
 
 def extract_features(
@@ -41,24 +41,26 @@ def extract_features(
 ) -> list[int]:
     """Run the TEST net ``model`` on ``batches`` batches and write each of ``blobs`` to an LMDB of ``databases``.
 
-    A record is a Datum of one sample, ``float_data`` of channels × height × width, under its number in ten digits. Axes
-    that a blob lacks are 1; of more than three those in the middle are one. ``missing`` says what is done about layers
-    that ``blobs`` depend on and that are in none of the weights. An image of a list that cannot be read is reported and
-    has no record; the others keep their numbers.
+    A record is a Datum of one sample, ``float_data`` of channels × height × width. Its key is its number in ten digits.
+    Axes that a blob lacks have extent 1; if a blob has more than three, the middle axes become one. ``missing`` says
+    how to treat layers that ``blobs`` depend on and that no weights file has. An unreadable image of a list is reported
+    and has no record; the other images keep their numbers.
 
     Returns:
-        How many records each database has.
+        The number of records of each database.
 
     Raises:
-        UsageError: blobs and databases do not belong together.
-        UserError: the net has no such blob, or it does not have samples; or nothing feeds the net.
-        FileError: a file is wrong, the weights are those of another net or lack a layer, or a database exists
-            or has no place.
-        WriteError: a database could not be written.
-        RunError: some images could not be read; the databases have the others.
+        UsageError: the numbers of blobs and databases differ, or two databases are the same.
+        UserError: the net has no such blob, the blob has no sample axis, or the net has inputs without data.
+        FileError: a file is wrong, the weights are those of another net or lack a layer, a database exists, or its
+            folder is missing.
+        WriteError: a database is not writable.
+        RunError: some images are unreadable; the databases have the others.
     """
     if len(blobs) != len(databases):
-        raise UsageError(f"{len(blobs)} blobs ({', '.join(blobs)}) need as many databases, {len(databases)} are named")
+        raise UsageError(
+            f"{len(blobs)} blobs ({', '.join(blobs)}) need as many databases, but {len(databases)} are given"
+        )
     if len({os.path.realpath(path) for path in databases}) < len(databases):
         raise UsageError(f"each blob needs a database of its own: {', '.join(databases)}")
     graph = build_graph_of(_skipping(file_plan(model, pb.TEST)))
@@ -79,7 +81,7 @@ def extract_features(
             lists = [layer for layer in net.layers if isinstance(layer, PrefetchingDataLayer)]
             sizes = {layer.share.total for layer in lists}
             for batch in range(batches):
-                # By a number of its own, so that DummyData and the like draw anew.
+                # Each batch has its own pass number, so that layers such as DummyData draw new numbers.
                 net.enter(replace(net.context, pass_number=batch))
                 values: dict[int, Tensor] = {}
                 places = [layer.position for layer in lists]
@@ -92,17 +94,17 @@ def extract_features(
                     first = numbers[place]
                     numbers[place] += len(rows)
                     for row, value in enumerate(rows):
-                        if row in bad and len(rows) in sizes:  # else rows are no samples
+                        if row in bad and len(rows) in sizes:  # otherwise rows are not samples
                             continue
                         writer.put(_datum(value), f"{first + row:010d}")
-                        if len(writer) % _SHOWN == 0:
+                        if len(writer) % _REPORTED_EVERY == 0:
                             tell(f"Extracted features of {len(writer)} query images for feature blob {blob}")
     finally:
         net.close()
     if left_out:
         counts = zip(databases, writers, strict=True)
         written = ", ".join(f"{path} has {len(writer)} records" for path, writer in counts)
-        raise RunError(f"the images of {left_out} samples could not be read, as named above; {written}")
+        raise RunError(f"{left_out} samples have unreadable images, which are named above; {written}")
     return [len(writer) for writer in writers]
 
 
@@ -121,7 +123,7 @@ def _check(graph: LayerGraph, model: str, blobs: Sequence[str]) -> None:
         if not graph.blobs[blob].shape:
             raise UserError(f'{model}: blob "{blob}" is one number for the whole batch, not a feature of each sample')
     if graph.inputs:
-        raise UserError(f"{model}: nothing feeds its inputs ({', '.join(graph.inputs)}); use a net with a data layer")
+        raise UserError(f"{model}: its inputs ({', '.join(graph.inputs)}) have no data; use a net with a data layer")
 
 
 def _datum(value: NDArray[np.float32]) -> pb.Datum:

@@ -1,4 +1,4 @@
-"""Job: the ranks that a command runs on, from what the launcher says. A process that nobody launched is a job alone."""
+"""Job: the ranks that a command runs on. A process without a launcher is a job of one rank."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from bpt.base.garbage_collection import keep_what_is_there
+from bpt.base.garbage_collection import freeze_objects
 from bpt.base.log import start_logging
 from bpt.config.plan.run_plan import RunPlan
 from bpt.system.comm import launch
@@ -21,10 +21,13 @@ LOG = logging.getLogger("bpt")
 
 @dataclass(frozen=True)
 class Job:
-    """All ranks, and this one's place among those on its machine.
+    """All ranks of a command, and this rank's place among the ranks of its machine.
 
     Attributes:
-        started: the CPU time of this machine as the process began; ``None``: not known.
+        world: all ranks.
+        local_rank: this rank's number on its machine.
+        local_size: the number of ranks on this machine.
+        started: the CPU time of this machine when the process began; ``None``: unknown.
     """
 
     world: Communicator
@@ -43,25 +46,25 @@ class Job:
         return self.world.rank == 0
 
     def begin(self, plan: RunPlan | None = None, gpu: str = "") -> torch.device:
-        """Start to log, on the first rank, and choose this rank's threads and device; see choose_device."""
+        """Start logging on the first rank, and choose this rank's threads and device; a collective call."""
         start_logging(first=self.is_first)
-        keep_what_is_there()
+        freeze_objects()
         return self.choose(plan, gpu)
 
     def choose(self, plan: RunPlan | None = None, gpu: str = "") -> torch.device:
-        """Return this rank's threads and device; a collective call."""
+        """Set this rank's number of threads, and return its device; a collective call."""
         threads = plan.parallel_param.inner_param.num_threads if plan is not None else 0
-        if self.world.size > 1:  # a process that is alone leaves the choice to torch
+        if self.world.size > 1:  # torch chooses for a single process
             torch.set_num_threads(share_cores(self.world))
         if threads > 0:
             torch.set_num_threads(threads)
         return choose_device(plan, gpu, self.local_rank, self.local_size)
 
     def loads(self) -> list[MachineLoad]:
-        """Return what each rank needs of its host, and how busy that was since the process began; a collective call."""
+        """Return each rank's need of cores, and its host's load since the process began; a collective call."""
         return self.world.allgather(load_since(self.started, self.world.host, torch.get_num_threads()))
 
-    def tell_of_neighbours(self) -> None:
-        """Let the first rank log where ranks have too few cores, or others take them; a collective call."""
+    def report_neighbours(self) -> None:
+        """Log on the first rank which hosts have too few cores, or other busy programs; a collective call."""
         for remark in remarks(self.loads()):
             LOG.warning("%s", remark)

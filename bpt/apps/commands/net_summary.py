@@ -1,4 +1,4 @@
-"""What ``tools/net_summary.py`` does: the layers of a network file, with what they cost."""
+"""Summarize a network file, for ``bpt summary`` and ``tools/net_summary.py``: its layers and their costs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from bpt.nn.net_file import read_net_file
 def summarize(
     model: str, phase: str = "TRAIN", *, batch: int = 0, shape: Shape = (), level: int = 0, stages: tuple[str, ...] = ()
 ) -> tuple[Summary, tuple[str, ...]]:
-    """Return the summary of the net ``model`` in a phase, and what had to be assumed for it.
+    """Return the summary of the net ``model`` in a phase, and notes about assumptions.
 
     Args:
-        batch: samples of a batch; 0: as many as the text says.
-        shape: of a sample, to do without the data; (): that of the data or, if they are not here, after the text.
+        model: the network's text file.
+        phase: TRAIN or TEST.
+        batch: samples of a batch; 0: as in the text.
+        shape: the shape of a sample; (): that of the data or, without the data, of the text.
+        level: the network's level.
+        stages: the network's stages.
 
     Raises:
-        UserError: the text is wrong, or the shape of a sample cannot be known.
+        UserError: the text is wrong, or the shape of a sample is unknown.
     """
     net = read_net_file(model, pb.Phase.Value(phase), level, stages, shape=shape, batch=batch)
-    assert net.graph is not None, "read_net_file refuses what has no shapes"
+    assert net.graph is not None, "read_net_file refuses nets without shapes"
     return summary_of(net.graph, {spec.name: spec.type for _, spec in net.layers}), net.notes

@@ -1,4 +1,4 @@
-"""OrderlyStop: how long a rank that is to stop may outlive its launcher."""
+"""OrderlyStop: the time that a rank has to stop after SIGTERM, although its launcher has ended."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from bpt.system.comm import proxy
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.processes import Peers, identity
 
-_TO_STOP = 30.0  # seconds until an iteration ends, besides some times what the longest one took
+_TO_STOP = 30.0  # seconds until an iteration ends, in addition to _TIMES the longest iteration
 _TIMES = 3
-_TO_WRITE = 900.0  # seconds in which all that is due must have been written
-_FAILED = 1.0  # seconds that are left to a job of which a rank had failed before
-_LEFT = 5.0  # seconds that ranks may end one after the other
+_TO_WRITE = 900.0  # seconds in which all files must be written
+_FAILED = 1.0  # seconds left to the other ranks if a rank had failed before SIGTERM
+_LEFT = 5.0  # seconds between the end of the first rank and the end of the last
 
 
 class OrderlyStop:
-    """Whether a rank whose proxy has passed SIGTERM on can still stop in good order.
+    """Watches whether a rank whose proxy has passed SIGTERM on can still stop in good order.
 
-    A launcher ends a job because somebody asked it to, or because a rank has failed. In that case the others would wait
-    for that rank for ever.
+    A launcher ends a job because a user asked it to, or because a rank has failed. In the second case the other ranks
+    would wait for the failed rank forever.
 
     Args:
-        signals: this rank's.
-        peers: the processes of the other ranks on this host; ``None``: the run outlives them.
-        in_step: whether all ranks ask ``signals`` after each iteration.
+        signals: this rank's signals.
+        peers: the processes of the other ranks on this host; ``None``: the run survives their loss.
+        in_step: whether all ranks check ``signals`` after each iteration.
 
     Attributes:
-        unsaved: tells in words what a snapshot would save now.
+        unsaved: returns a description of what a snapshot would save now.
     """
 
     def __init__(self, signals: SignalActions, peers: Peers | None, in_step: bool) -> None:
@@ -38,11 +38,11 @@ class OrderlyStop:
         self._signals = signals
         self._peers = peers
         self._in_step = in_step
-        self._first = 0.0  # when it was asked first
-        self._gone = 0.0  # when a rank was seen to be gone
+        self._first = 0.0  # time of the first call of problem
+        self._gone = 0.0  # time at which a lost rank was first seen
 
     def problem(self) -> str:
-        """Return why there is nothing left to wait for; "": the rank may still stop in good order."""
+        """Return why waiting is useless; "": the rank can still stop in good order."""
         now = time.monotonic()
         gone = self._peers.gone() if self._peers else []
         if gone and not self._gone:
@@ -64,7 +64,7 @@ class OrderlyStop:
 
 @contextmanager
 def stopping_in_order(world: Communicator, signals: SignalActions, in_step: bool) -> Iterator[OrderlyStop]:
-    """Let ranks that have a proxy stop in good order though their launcher ends; a collective call."""
+    """Let ranks that have a proxy stop in good order although their launcher ends; a collective call."""
     identities = world.allgather((world.host, identity()))
     others = {
         rank: identity for rank, (host, identity) in enumerate(identities) if host == world.host and rank != world.rank

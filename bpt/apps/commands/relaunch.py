@@ -1,6 +1,6 @@
-"""``bpt run``: starts a job, and starts it again when it fails; ``bpt join`` has it started on other ranks.
+"""``bpt run``: start a job, and start it again when it fails. ``bpt join`` restarts the job on other ranks.
 
-The job itself goes on from its newest snapshot, in memory or on disk; here nothing is known of it but its exit status.
+The job itself resumes from its newest snapshot, in memory or on disk. This module uses only its exit status.
 """
 
 from __future__ import annotations
@@ -31,19 +31,18 @@ from bpt.train.state import in_memory
 LOG = logging.getLogger("bpt")
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_LOOK = 0.1  # seconds from one look at the job to the next
-_LONGEST = 60.0  # seconds before a restart, at most
-_TAKEN = 10.0  # seconds in which a call to join is taken
+_POLL_INTERVAL = 0.1  # seconds between two checks of the job
+_LONGEST_PAUSE = 60.0  # seconds before a restart, at most
 
 
 @dataclass(frozen=True)
 class RestartLimits:
-    """How often a job is started again.
+    """Limits of the number and frequency of restarts.
 
     Attributes:
-        restarts: so often, and not more.
-        within: counting those in so many seconds; 0: all.
-        wait: seconds before the first restart; each further one of a series waits twice as long, a minute at most.
+        restarts: largest number of restarts.
+        within: counts only the restarts of this many seconds; 0: all.
+        wait: seconds before the first restart. Each further pause is twice as long, a minute at most.
     """
 
     restarts: int = 3
@@ -53,67 +52,67 @@ class RestartLimits:
 
 @dataclass
 class Relaunch:
-    """A job that is to come to its end.
+    """A job that is restarted until it succeeds.
 
     Attributes:
-        argv: what is started now.
-        limits: how often.
+        argv: the command that starts the job now.
+        limits: the limits of its restarts.
     """
 
     argv: list[str]
     limits: RestartLimits = RestartLimits()
-    _past: deque[float] = field(default_factory=deque)  # when it was started again
-    _ended_by: signal.Signals | None = None  # a signal that this process has got
-    _before: list[str] | None = None  # what ran until somebody asked for the ranks of now
+    _past: deque[float] = field(default_factory=deque)  # times of the restarts
+    _ended_by: signal.Signals | None = None  # the signal that this process received
+    _before: list[str] | None = None  # the command before the last bpt join
     _job: subprocess.Popen[bytes] | None = None
-    _asked_rank: bool = False  # whether a rank of the job has got a signal
+    _asked_rank: bool = False  # whether a rank of the job has received a signal
 
     def run(self) -> int:
-        """Return the exit status of the job that was the last one.
+        """Run the job until it needs no restart, and return the exit status of its last start.
 
         Raises:
             UsageError: there is no such program.
         """
-        check_goes_on(self.argv)
-        LOG.info("Starting %s; bpt join %d -- COMMAND goes on with other ranks", shlex.join(self.argv), os.getpid())
+        check_resumes(self.argv)
+        LOG.info("Starting %s; bpt join %d -- COMMAND continues on other ranks", shlex.join(self.argv), os.getpid())
         with self._passing_on(), _desk(os.getpid()) as desk:
             while True:
                 start = time.monotonic()
-                status = self._done(desk)
-                if asked := _taken(desk):
+                status = self._run_job(desk)
+                if asked := _take_request(desk):
                     self._before, self.argv = self.argv, asked
                     LOG.info("The job has ended with status %d; starting %s", status, shlex.join(asked))
                 elif not self._is_to_restart(status, time.monotonic() - start):
                     return status
 
-    def _done(self, desk: Path) -> int:
-        """Run the job; returns its exit status."""
+    def _run_job(self, desk: Path) -> int:
+        """Run the job once, and return its exit status."""
         started_by_run.forget(desk.parent)
         self._asked_rank = False
         try:
             self._job = job = subprocess.Popen(
                 self.argv,
                 stdin=subprocess.DEVNULL,
-                start_new_session=True,  # a Ctrl-C comes to it once, from here
+                start_new_session=True,  # so that it gets a Ctrl-C once, from this process
                 env={**os.environ, started_by_run.FOLDER: str(desk.parent)},
                 preexec_fn=partial(die_with_parent, signal.SIGTERM),  # noqa: PLW1509  there are no threads here
             )
         except OSError as error:
             raise UsageError(f"{self.argv[0]}: {error.strerror}; name the program that starts the job") from None
-        if self._ended_by:  # it came while the job was made
+        if self._ended_by:  # the signal came while the job was started
             job.send_signal(self._ended_by)
         asked = False
         while True:
             with suppress(subprocess.TimeoutExpired):
-                status = job.wait(_LOOK)
+                status = job.wait(_POLL_INTERVAL)
                 return 128 - status if status < 0 else status
             if not asked and desk.exists():
                 asked = True
-                LOG.info("Other ranks are to go on: the job is asked to stop")
+                LOG.info("bpt join has asked for other ranks; asking the job to stop")
                 self._send(STOP_SIGNAL)
 
     def _send(self, number: int) -> None:
-        """Send a signal to a rank of the job, which stops all of them; if there is none yet, or again, to the job."""
+        """Send a signal to a rank, which stops all ranks. Without ranks, or the second time, send it to the job."""
         if not self._job:
             return
         first, self._asked_rank = not self._asked_rank, True
@@ -123,39 +122,39 @@ class Relaunch:
             self._job.send_signal(number)
 
     def _is_to_restart(self, status: int, seconds: float) -> bool:
-        """Return whether a job that has ended is to be started again; waits until then."""
+        """Return whether a job that has ended must be started again, after the pause before the restart."""
         if not status or self._ended_by:
             return False
-        told = f"The job has failed with status {status} after {seconds:.1f} s"
+        failure = f"The job has failed with status {status} after {seconds:.1f} s"
         if self._before and status == UsageError.exit_status:
             self.argv, self._before = self._before, None
-            LOG.warning("%s: the command to join was wrong; going on as before with %s", told, shlex.join(self.argv))
+            LOG.warning("%s: the command of bpt join is wrong; continuing with %s", failure, shlex.join(self.argv))
             return True
         if status == UsageError.exit_status:
-            LOG.warning("%s: the command line or a file is wrong, which a restart does not mend", told)
+            LOG.warning("%s: the command line or a file is wrong, so a restart does not help", failure)
             return False
         now, limits = time.monotonic(), self.limits
         while self._past and limits.within and now - self._past[0] > limits.within:
             self._past.popleft()
         if len(self._past) >= limits.restarts:
             recent = f" in the last {limits.within:g} s" if limits.within else ""
-            LOG.warning("%s; it was started again %d times%s, and is not any more", told, len(self._past), recent)
+            LOG.warning("%s; not restarting: it was restarted %d times%s", failure, len(self._past), recent)
             return False
-        pause = min(limits.wait * 2 ** len(self._past), _LONGEST)
+        pause = min(limits.wait * 2 ** len(self._past), _LONGEST_PAUSE)
         self._past.append(now)
-        LOG.warning("%s; restart %d of %d in %g s", told, len(self._past), limits.restarts, pause)
-        return self._pauses(pause)
+        LOG.warning("%s; restart %d of %d in %g s", failure, len(self._past), limits.restarts, pause)
+        return self._wait(pause)
 
-    def _pauses(self, seconds: float) -> bool:
-        """Wait; ``False``: a signal came meanwhile."""
+    def _wait(self, seconds: float) -> bool:
+        """Wait, and return whether no signal came meanwhile."""
         end = time.monotonic() + seconds
         while not self._ended_by and (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, _LOOK))
+            time.sleep(min(left, _POLL_INTERVAL))
         return not self._ended_by
 
     @contextmanager
     def _passing_on(self) -> Iterator[None]:
-        """Let the job have the signals that this process gets: it is to end, and is not started again."""
+        """Pass the signals of this process on to the job, which then ends and is not started again."""
 
         def handle(number: int, frame: FrameType | None) -> None:
             self._ended_by = signal.Signals(number)
@@ -169,43 +168,43 @@ class Relaunch:
                 signal.signal(number, handler)
 
 
-def check_goes_on(argv: Sequence[str]) -> None:
-    """Refuse a ``bpt train`` that would begin anew each time.
+def check_resumes(argv: Sequence[str]) -> None:
+    """Refuse a ``bpt train`` that would start from the beginning after each failure.
 
     Raises:
-        UsageError: it has no --snapshot.
+        UsageError: the command has no --snapshot.
     """
     trains = "train" in argv and any(Path(word).name in ("bpt", "caffe") for word in argv[: argv.index("train")])
     if trains and not any(word.lstrip("-").split("=")[0] == "snapshot" for word in argv if word.startswith("-")):
-        raise UsageError("bpt train would begin anew after a failure: give it --snapshot auto")
+        raise UsageError("bpt train would start from the beginning after a failure: give it --snapshot auto")
 
 
 def join(process: int, argv: list[str]) -> None:
-    """Let the ``bpt run`` that is ``process`` stop its job, and go on with ``argv``; returns when it knows.
+    """Ask the ``bpt run`` with the id ``process`` to stop its job and to continue with ``argv``.
 
     Raises:
-        UsageError: there is none, or it has been asked for something else just now.
+        UsageError: this user has no such process here, or it has a request already.
     """
-    check_goes_on(argv)
+    check_resumes(argv)
     desk = _path_of(process)
     if not in_memory.is_own(desk.parent):
-        raise UsageError(f"process {process} is no bpt run of this user on this host that is under way")
+        raise UsageError(f"process {process} is no bpt run of this user that is running on this host")
     if desk.exists():
-        raise UsageError(f"process {process} is just about to go on with other ranks")
+        raise UsageError(f"process {process} is already about to continue with other ranks")
     with atomic_file(desk) as file:
         file.write(json.dumps(argv).encode())
 
 
 @contextmanager
 def _desk(process: int) -> Iterator[Path]:
-    """Return where calls to join are left: in a folder that only this user can enter.
+    """Yield the file for requests of ``bpt join``, in a folder that only this user can enter.
 
     Raises:
-        WriteError: there can be none, or another user has made it.
+        WriteError: the folder cannot be made, or belongs to another user.
     """
     desk = _path_of(process)
     try:
-        desk.parent.mkdir(mode=0o700, exist_ok=True)  # one may be left of a killed process that had the same number
+        desk.parent.mkdir(mode=0o700, exist_ok=True)  # a killed process with the same id may have left one
     except OSError as error:
         raise WriteError(desk.parent, error.strerror or error) from None
     if not in_memory.is_own(desk.parent):
@@ -223,8 +222,8 @@ def _path_of(process: int) -> Path:
     return Path(tempfile.gettempdir(), f"bpt_run_{process}", "join.json")
 
 
-def _taken(desk: Path) -> list[str]:
-    """Return the command that was left there; it is removed. None: an empty one."""
+def _take_request(desk: Path) -> list[str]:
+    """Remove a request of ``bpt join`` and return its command; an empty list without a request."""
     try:
         argv = json.loads(desk.read_bytes())
         desk.unlink()

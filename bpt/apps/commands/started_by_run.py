@@ -1,7 +1,7 @@
-"""What a job tells the ``bpt run`` that has started it: which processes of this host train.
+"""Announce the training processes of this host to the ``bpt run`` that started the job.
 
-Signals then go to one of them, not to the launcher: a rank lets all others stop with it, and a launcher, or a script
-that has started it, might kill them or let them train on.
+``bpt run`` then sends signals to one of these processes and not to the launcher. A rank stops all others in good order;
+a launcher, or a script around it, could kill them or leave them running.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from pathlib import Path
 from bpt.train.state.in_memory import is_own
 
 FOLDER = "BPT_RUN_FOLDER"
-"""The variable that tells a job where to announce itself."""
+"""The environment variable that names the folder for announcements."""
 
 _PREFIX = "rank_"
 
 
 @contextmanager
 def announced() -> Iterator[None]:
-    """Let the ``bpt run`` of this host that has started this job, if any, know of this process meanwhile."""
+    """Announce this process, for the time of the context, to the ``bpt run`` of this host that started the job."""
     named = os.environ.get(FOLDER)
-    if not named or not is_own(Path(named)):  # of another host, where the launcher has started this rank
+    if not named or not is_own(Path(named)):  # bpt run is on another host
         yield
         return
     path = Path(named, f"{_PREFIX}{os.getpid()}")
@@ -37,13 +37,13 @@ def announced() -> Iterator[None]:
 
 
 def forget(folder: Path) -> None:
-    """Remove what killed ranks have left."""
+    """Remove the announcements that killed ranks left."""
     for path in folder.glob(f"{_PREFIX}*"):
         path.unlink(missing_ok=True)
 
 
 def send(folder: Path, number: int) -> bool:
-    """Send a signal to the first rank that has announced itself and lives; return whether there was one."""
+    """Send a signal to the first announced rank that is alive, and return whether there was one."""
     for path in sorted(folder.glob(f"{_PREFIX}*")):
         with suppress(OSError, ValueError):  # it has just ended
             os.kill(int(path.name.removeprefix(_PREFIX)), number)

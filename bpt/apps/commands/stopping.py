@@ -1,4 +1,4 @@
-"""``bpt stop``: asks a run to write a snapshot and to stop, and waits until it has ended."""
+"""``bpt stop``: ask a run to write a snapshot and to stop, and wait until it has ended."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from bpt.train.state.prefix_lock import LockHolder, holder_of
 
 LOG = logging.getLogger("bpt")
 
-_LOOK = 0.1  # seconds from one look at the lock to the next
+_POLL_INTERVAL = 0.1  # seconds between two checks of the lock
 
 
 def stop(plan: RunPlan) -> None:
-    """Let the run that writes snapshots under the prefix of ``plan`` stop; return when it has ended.
+    """Stop the run that writes snapshots under the prefix of ``plan``, and return when it has ended.
 
     Raises:
         UserError: there is no such run on this host, or it is another user's.
-        RunError: it has ended without a new snapshot.
+        RunError: the run ended without a new snapshot.
     """
     prefix = plan.snapshot_prefix
     holder = _living_holder(prefix)
@@ -33,10 +33,10 @@ def stop(plan: RunPlan) -> None:
     except ProcessLookupError:
         raise UserError(f"there is nothing to stop: {holder} has just ended") from None
     except PermissionError:
-        raise UserError(f"{holder} is the run of another user, who alone can stop it") from None
-    LOG.info("Asked %s to stop; it writes a snapshot after the iteration under way", holder)
+        raise UserError(f"{holder} is the run of another user; only that user can stop it") from None
+    LOG.info("Asked %s to stop; it writes a snapshot after the current iteration", holder)
     while (now := holder_of(prefix)) is not None and now.lives and now.process == holder.process:
-        time.sleep(_LOOK)
+        time.sleep(_POLL_INTERVAL)
     after = _newest_state(prefix)
     if after is None or after == before:
         newest = f"the newest is {after[1]}" if after else "there is none"
@@ -52,14 +52,14 @@ def _living_holder(prefix: str) -> LockHolder:
             "stop in the folder in which the run was started, with the same --solver and --set"
         )
     if not holder.lives:
-        raise UserError(f"there is nothing to stop: the run that has left {prefix}.lock has ended ({holder})")
+        raise UserError(f"there is nothing to stop: the run that left {prefix}.lock has ended ({holder})")
     if holder.host != here:
-        raise UserError(f"the run is on another host than this one, {here}: {holder}; call bpt stop there")
+        raise UserError(f"the run is on another host, {holder}, and this one is {here}; call bpt stop there")
     return holder
 
 
 def _newest_state(prefix: str) -> tuple[int, str] | None:
-    """Return time and path of the solver state that was written last; ``None``: there is none."""
+    """Return time and path of the newest solver state; ``None``: there is none."""
     folder, name = os.path.split(prefix)
     found = []
     for path in Path(folder or ".").iterdir():

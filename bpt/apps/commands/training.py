@@ -1,4 +1,4 @@
-"""``bpt train``: in one loop of all ranks together, or by the outer layer of BPT-CNN; the solver says which."""
+"""``bpt train``: train in one synchronous loop of all ranks, or by the outer layer of BPT-CNN, as the solver says."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from bpt.train.telemetry.telemetry import Sink, Telemetry
 if TYPE_CHECKING:
     from bpt.perf.forecast.drift import Drift, PlanAssumptions
 
-# A net is cut into stages because it does not fit otherwise. So larger blocks, such as the gradients of a fully
-# connected layer that are added up over micro-batches, go back to the system, which costs a stage next to no time.
+# A net is cut into stages because it does not fit into memory otherwise. So larger blocks, such as a fully connected
+# layer's gradients of micro-batches, are returned to the system, which costs a stage nearly no time.
 KEPT_BY_A_STAGE = 32 * 2**20
 
 
@@ -46,24 +46,26 @@ def train(
     """Train as ``plan`` says; a collective call.
 
     Args:
-        device: where this rank computes.
-        signals: noted while it trains.
-        resume: a solver state to go on from, or "auto".
-        replay: a replay log of the outer layer, to repeat its run.
-        trace: a file that is to show what all ranks do when; see docs/trace.md.
-        metrics: a file of JSON lines that is to hold losses, scores and loads of ranks; see docs/metrics.md.
-        tensorboard: a folder that is to hold the same for TensorBoard.
+        plan: the plan of the run.
+        world: all ranks.
+        device: the device of this rank.
+        signals: the signals that are observed during training.
+        resume: a solver state to resume from, or "auto".
+        replay: a replay log of the outer layer whose run is repeated.
+        trace: a file for the timelines of all ranks; docs/trace.md describes it.
+        metrics: a file of JSON lines for losses, scores and loads of ranks; docs/metrics.md describes it.
+        tensorboard: a folder for the same, for TensorBoard.
 
     Raises:
-        UserError: nothing can be written to ``trace`` or ``metrics``, or the run has no metrics.
-        RunError: SIGTERM has stopped it, a replay could not go to the end of its run, or it failed.
+        UserError: ``trace`` or ``metrics`` is not writable, or the run has no metrics.
+        RunError: SIGTERM stopped the run, a replay ended before the recorded run, or the run failed.
     """
     if trace:
         from bpt.perf.trace.tracing import check_file  # noqa: PLC0415  only what this run needs; see docs/architecture.md
 
         outcome_of_first(world, None if world.rank else partial(check_file, trace))
     basis: PlanAssumptions | None = None
-    if plan.parallel_param.auto and not plan.is_outer:  # which is refused where all else is
+    if plan.parallel_param.auto and not plan.is_outer:  # the rules of the outer layer refuse auto
         from bpt.apps.commands.choosing import choose  # noqa: PLC0415  as above
 
         choice = choose(plan, world, device, resume)
@@ -73,8 +75,8 @@ def train(
     if replay and not plan.is_outer:
         exchange = pb.ParallelParameter.Exchange.Name(plan.parallel_param.exchange)
         raise UserError(
-            f"--replay repeats a run of exchange: SGWU, AGWU or ASGD, and the solver says {exchange}, which needs no "
-            "log to be repeated: random_seed does it"
+            f"--replay repeats a run of exchange: SGWU, AGWU or ASGD, but the solver says {exchange}; random_seed "
+            "repeats such a run without a log"
         )
     with (
         announced(),
@@ -87,21 +89,21 @@ def train(
 
             outcome = train_outer(plan, world, device, signals, resume, replay)
         else:
-            outcome = _together(plan, world, device, signals, resume, sinks, basis, stop)
+            outcome = _train_in_step(plan, world, device, signals, resume, sinks, basis, stop)
     if outcome.terminated:
         state, saved = snapshot.state_path(plan, outcome.iterations), ""
         if plan.snapshot_after_train:
-            saved = f"; wrote {state}; --snapshot {state} goes on from there"
+            saved = f"; wrote {state}; --snapshot {state} resumes from it"
         raise RunError(f"stopped by SIGTERM after {outcome.iterations} iterations{saved}")
     if outcome.short:
         raise RunError(
-            f"{replay}: the replay ended at iteration {outcome.iterations} of {plan.max_iter}, before its run "
-            "did; the weights are not those of the whole run"
+            f"{replay}: the replay ended at iteration {outcome.iterations} of {plan.max_iter}, before the recorded "
+            "run did; the weights are not those of the whole run"
         )
 
 
 def keep_memory(param: ParallelSpec) -> None:
-    """Let the C library keep what training frees: of a stage, what is small."""
+    """Let the C library keep memory that training frees; a pipeline stage keeps only small blocks."""
     if param.num_stages > 1:
         keep_freed_memory(KEPT_BY_A_STAGE)
     else:
@@ -117,7 +119,7 @@ def _tracing(path: str, world: Communicator) -> AbstractContextManager[None]:
 
 
 def _sinks(plan: RunPlan, world: Communicator, metrics: str, tensorboard: str) -> list[Sink]:
-    """Return where metrics go."""
+    """Return the sinks of the metrics."""
     if not metrics and not tensorboard:
         return []
     from bpt.train.telemetry.metrics_file import MetricsFile, check_metrics_file  # noqa: PLC0415  as above
@@ -125,8 +127,8 @@ def _sinks(plan: RunPlan, world: Communicator, metrics: str, tensorboard: str) -
 
     if plan.is_outer:
         raise UserError(
-            "--metrics and --tensorboard tell of ranks that go in step; a run of exchange: SGWU, AGWU or ASGD leaves "
-            "its own reports in <snapshot_prefix>_run/"
+            "--metrics and --tensorboard need synchronous ranks; a run of exchange: SGWU, AGWU or ASGD writes its own "
+            "reports to <snapshot_prefix>_run/"
         )
     if metrics:
         outcome_of_first(world, None if world.rank else partial(check_metrics_file, metrics))
@@ -141,7 +143,7 @@ def _drift(basis: PlanAssumptions | None) -> Drift | None:
     return Drift(basis)
 
 
-def _together(
+def _train_in_step(
     plan: RunPlan,
     world: Communicator,
     device: torch.device,
@@ -152,11 +154,11 @@ def _together(
     stop: OrderlyStop,
 ) -> RunOutcome:
     if world.tolerant:
-        world = world.Dup()  # what is revoked there when a rank is lost leaves that of the whole job alone
+        world = world.Dup()  # a lost rank revokes this communicator, and the one of the whole job stays valid
     with Telemetry(plan, sinks, _drift(basis)) as telemetry:
         listeners = [telemetry]
         solver = Solver(plan, TrainOptions(device, signals, resume), world=world, listeners=listeners)
-        # Only now: a signal that comes while the nets are built ends the program, since there is nothing to save.
+        # Only from now on: a signal ends the program while the nets are built, because there is nothing to save.
         stop.unsaved = lambda: solver.unsaved
         with signals, solver:
             solver.solve()

@@ -25,7 +25,7 @@ class BoxDrawing(NamedTuple):
     box: tuple[float, float, float, float]
 
 
-def named_apart(folder: str, pictures: Sequence[str]) -> list[str]:
+def unique_outputs(folder: str, pictures: Sequence[str]) -> list[str]:
     """Return the path of a PNG file in ``folder`` for each of ``pictures``, and make the folder.
 
     A file has the name of its picture. Of pictures with equal names, the later ones get numbers.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bpt.apps.detect.box_drawing import BoxDrawing, draw, named_apart
+from bpt.apps.detect.box_drawing import BoxDrawing, draw, unique_outputs
 from bpt.apps.detect.detector_net import DetectorNet, detector_net
 from bpt.apps.pictures.class_names import ClassNames, class_names
 from bpt.apps.pictures.named_pictures import NamedPicture
@@ -114,7 +114,7 @@ def report_lines(
     if not as_json:
         yield f"Prepared: {detector.pictures.input}"
     files = [each.path for each in asked]
-    drawings = iter(zip(files, named_apart(folder, files) if folder else [""] * len(files), strict=True))
+    drawings = iter(zip(files, unique_outputs(folder, files) if folder else [""] * len(files), strict=True))
     for detected in detector.detections(asked, threshold, damaged):
         drawing = next(drawn for file, drawn in drawings if file == detected.picture.path)  # skips damaged ones
         if drawing:
@@ -125,7 +125,7 @@ def report_lines(
         yield f"{detected.picture.path}{f' → {drawing}' if drawing else ''}{'' if detected.found else ': nothing'}"
         for each in detected.found:
             xmin, ymin, xmax, ymax = (round(value) for value in each.box)
-            name = detector.names.told(each.label)
+            name = detector.names.words(each.label)
             yield f"  {each.score:.4f}  {name}, from ({xmin}, {ymin}) to ({xmax}, {ymax})"
 
 

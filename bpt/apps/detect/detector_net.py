@@ -39,7 +39,7 @@ def detector_net(plan: NetPlan, batch: int = 1) -> DetectorNet:
         remedy = "" if ends else "; if the net gives scores to classes, ask bpt classify"
         raise UserError(
             f"{net.model}: in phase TEST it has {have} of type {OUTPUT}, and objects are found by one"
-            f"{net.left_out_told}{remedy}"
+            f"{net.left_out_words}{remedy}"
         )
     end = ends[0]
     classes = end.spec.param.detection_output_param.num_classes

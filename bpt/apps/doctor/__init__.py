@@ -1,5 +1,5 @@
-"""The preflight of a run on many ranks: what MPI, hosts, files and the plan are like, what is wrong, and what to do.
+"""The examination before a run on many ranks: MPI, hosts, files and the plan, with problems and remedies.
 
-One file a check. A check is a collective call: every rank looks for itself, all learn what the others have seen, and
-nothing that one rank meets (a file that is missing there) keeps the others waiting.
+Each file has one check. A check is a collective call: every rank examines its own host, and all ranks exchange what
+they found. An error on one rank (a missing file) never keeps the other ranks waiting.
 """

@@ -1,4 +1,4 @@
-"""The job's nodes as a cluster file: what --cluster of doctor measures, shows and writes."""
+"""Measure the job's nodes, show them, and write them as a cluster file, for ``bpt doctor --cluster``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from bpt.system.comm.agreement import outcome_of_first
 
 
 def describe_cluster(ranks: Ranks, plan: RunPlan, device: torch.device, path: str) -> Section:
-    """Measure the ranks with the net of ``plan``, going in step, and write their cluster; a collective call.
+    """Measure the ranks with the net of ``plan`` in synchronous training, and write a cluster file; a collective call.
 
     Raises:
         UserError: the net has no batch to divide.
         WriteError: the file cannot be written.
     """
-    if plan.is_outer:  # whose workers train by themselves what ranks in step do together
+    if plan.is_outer:  # the measurement needs synchronous ranks
         plan = plan.with_parallel(exchange=pb.ParallelParameter.ALLREDUCE)
     cluster = measured_cluster(plan, build_graph_of(plan.train), device, ranks.world)
 
@@ -54,8 +54,8 @@ def _findings(cluster: Cluster, plan: RunPlan, path: str) -> Iterator[Finding]:
         yield note(f"between {link.one} and {link.other}: {' and '.join(_link(link.latency, link.bandwidth))}")
     if math.isfinite(cluster.shared):
         yield note(
-            f"pairs of hosts that send at once have {cluster.shared / 1e6:.0f} MB/s together, and each less than alone",
-            "they share a switch or a cable: see whether all are behind one uplink; or no cores are left for it",
+            f"pairs of hosts that send at once have {cluster.shared / 1e6:.0f} MB/s together, each less than one pair",
+            "they share a switch or a cable: check whether all are behind one uplink, or too few cores are free",
         )
 
 

@@ -1,4 +1,4 @@
-"""Whether gradients are worth a codec, by the links that were measured: the rule of thumb of docs/codecs.md."""
+"""Advise for or against a codec of gradients by the measured links (the rule of thumb of docs/codecs.md)."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from bpt.config.plan.run_plan import CompressionSpec
 from bpt.perf.speeds.ping_pong import MeasuredLink
 
 FAST = 600e6
-"""Bytes a second, half of 10 Gbit/s: from here on encoding and decoding take longer than the bytes that are saved."""
+"""Bytes a second, half of 10 Gbit/s. On faster links a codec takes longer than the bytes that it saves."""
 
 SLOW = 25e6
-"""200 Mbit/s: up to here even half of the bytes is much, and TOPK or POWERSGD are worth their own time."""
+"""Bytes a second, 200 Mbit/s. On slower links TOPK or POWERSGD are worth their own time."""
 
 SHORT = 5e-3
-"""Seconds on a link that no codec could shorten by much: messages have a latency, too."""
+"""Seconds of a message that no codec shortens by much, because of the latency."""
 
 
 def codec_advice(
     compression: CompressionSpec, nbytes: int, hosts: Sequence[str], links: Sequence[MeasuredLink]
 ) -> Iterator[Finding]:
-    """Yield what to set, if it is not set so.
+    """Yield advice about the codec.
 
     Args:
-        nbytes: of the gradients that a rank sums in each iteration.
-        hosts: of each rank.
-        links: that were measured.
+        compression: the settings of the run.
+        nbytes: the bytes of gradients that a rank sums in each iteration.
+        hosts: the host of each rank.
+        links: the measured links.
     """
     between = [link.bandwidth for link in links if hosts[link.one] != hosts[link.other]]
     if not between or not nbytes:

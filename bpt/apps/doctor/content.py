@@ -1,4 +1,4 @@
-"""What is in data sets and files, as digests that ranks compare. Samples are read, not all: a check takes seconds."""
+"""Digests of data sets and files, which ranks compare. They cover a sample, so that a check takes seconds."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     from hashlib import blake2b
 
 _ENDS = 4  # records at either end of an LMDB
-_BETWEEN = 16  # records between, and of other things so many pieces
+_BETWEEN = 16  # records between the ends of an LMDB; also the number of pieces of other files
 _PIECE = 2**20  # bytes of a large file
 
 
 @dataclass(frozen=True)
 class Content:
-    """What was found: how much, in words, and a digest of a sample of it."""
+    """The content of a file: its amount in words, and a digest of a sample of it."""
 
     amount: str
     digest: str
 
 
 def lmdb_content(path: str) -> Content:
-    """Return the number of records of the LMDB at ``path``, and some of them: first, last, and between.
+    """Return the content of the LMDB at ``path``: its number of records, and some of them from all parts.
 
     Raises:
-        FileError: missing, not an LMDB, empty, truncated or damaged.
+        FileError: it is missing, not an LMDB, empty, truncated or damaged.
     """
     file = open_lmdb(path)
     content = hashlib.blake2b(digest_size=8)
@@ -61,10 +61,10 @@ def lmdb_content(path: str) -> Content:
 
 
 def lmdb_bytes(path: str) -> int:
-    """About how many bytes the records of the LMDB at ``path`` have, with their keys.
+    """Return the approximate number of bytes of the records of the LMDB at ``path``, with their keys.
 
     Raises:
-        FileError: see ``lmdb_content``.
+        FileError: it is missing, not an LMDB, empty, truncated or damaged.
     """
     file = open_lmdb(path)
     file.close()
@@ -72,7 +72,7 @@ def lmdb_bytes(path: str) -> int:
 
 
 def _keys_between(first: bytes, last: bytes) -> list[bytes]:
-    """Keys, spread evenly as numbers, that need not be there."""
+    """Return evenly spaced keys between two keys; the LMDB need not contain them."""
     length = max(len(first), len(last))
     low, high = (int.from_bytes(key.ljust(length, b"\0"), "big") for key in (first, last))
     parts = _BETWEEN + 1
@@ -80,14 +80,14 @@ def _keys_between(first: bytes, last: bytes) -> list[bytes]:
 
 
 def hdf5_content(path: str, datasets: Sequence[str], allow_external: bool = False) -> Content:
-    """Files and rows of the HDF5 files that the list at ``path`` names, and some rows of some files.
+    """Return the content of the HDF5 files that the list at ``path`` names: their sizes, and some rows of some files.
 
     Raises:
-        FileError: the list or a file is missing, or not as an HDF5Data layer wants it.
+        FileError: the list or a file is missing, or an HDF5Data layer cannot read it.
         UserError: the package h5py is missing.
     """
     source = Hdf5Source(path, datasets, allow_external)
-    import h5py  # noqa: PLC0415  optional package; it is there, or the source would have said so
+    import h5py  # noqa: PLC0415  optional package; Hdf5Source has checked that it is installed
 
     content = hashlib.blake2b(digest_size=8)
     _add(content, repr((source.file_sizes, source.row_shapes)).encode())
@@ -104,13 +104,14 @@ def hdf5_content(path: str, datasets: Sequence[str], allow_external: bool = Fals
 
 
 def volume_content(path: str, root_folder: str) -> Content:
-    """Return the labels of the NIfTI volumes that the list at ``path`` names, and some of the files.
+    """Return the content of the list of NIfTI volumes at ``path``: the labels, and some of the files.
 
     Args:
-        root_folder: before each path that is not absolute; empty: the list's folder.
+        path: the list.
+        root_folder: the folder of relative paths; empty: the list's folder.
 
     Raises:
-        FileError: the list or a file is missing, or not as a VolumeData layer wants it.
+        FileError: the list or a file is missing, or a VolumeData layer cannot read it.
         UserError: the package nibabel is missing.
     """
     entries = list_volumes(path, root_folder)
@@ -129,13 +130,14 @@ def volume_content(path: str, root_folder: str) -> Content:
 
 
 def image_content(path: str, root_folder: str) -> Content:
-    """Return the list of image files at ``path``, and the pixels of some of them.
+    """Return the content of the list of image files at ``path``: the list, and the pixels of some images.
 
     Args:
-        root_folder: before each path, as it is.
+        path: the list.
+        root_folder: the text before each path.
 
     Raises:
-        UserError: the list or a file is missing, or not as an ImageData layer wants it, or there is no Pillow.
+        UserError: the list or a file is missing, an ImageData layer cannot read it, or Pillow is missing.
     """
     source = ImageSource(path, root_folder=root_folder)
     content = hashlib.blake2b(file_content(path).digest.encode(), digest_size=8)
@@ -148,10 +150,10 @@ def image_content(path: str, root_folder: str) -> Content:
 
 
 def mean_content(path: str) -> Content:
-    """Return the mean image in the file at ``path``.
+    """Return the content of the mean image in the file at ``path``.
 
     Raises:
-        FileError: it is missing, or no mean image.
+        FileError: it is missing or no mean image.
     """
     mean = read_mean(path)
     content = hashlib.blake2b(mean.astype("<f4").tobytes(), digest_size=8)
@@ -159,7 +161,7 @@ def mean_content(path: str) -> Content:
 
 
 def file_content(path: str) -> Content:
-    """Return the size of a file and its bytes: all of a small one, pieces of a large one.
+    """Return the content of a file: its size, and all bytes of a small file or pieces of a large one.
 
     Raises:
         FileError: it is missing or cannot be read.
@@ -180,17 +182,17 @@ def file_content(path: str) -> Content:
 
 
 def _spread(number: int) -> list[int]:
-    """At most ``_BETWEEN`` of the first ``number`` integers, the first and the last among them."""
+    """Return at most ``_BETWEEN`` of the first ``number`` integers, with the first and the last."""
     if number <= _BETWEEN:
         return list(range(number))
     return [part * (number - 1) // (_BETWEEN - 1) for part in range(_BETWEEN)]
 
 
 def _add(content: blake2b, *parts: Any) -> None:
-    """Take bytes in, with their lengths, so that none can pass for others."""
+    """Add bytes with their lengths to the digest, so that different parts never give the same digest."""
     for part in parts:
         content.update(len(part).to_bytes(8, "big"))
         content.update(part)
 
 
-Look = Callable[[], Content]
+ReadContent = Callable[[], Content]

@@ -1,4 +1,4 @@
-"""All checks, in order, each shown as soon as it is done; a watchdog ends them when ranks wait too long."""
+"""Run all checks in order, and show each result at once. A watchdog ends the job when ranks wait too long."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bpt.apps.doctor.library_versions import check_mpi, check_versions
 from bpt.apps.doctor.link_speeds import check_links
 from bpt.apps.doctor.outer_plan import check_outer_plan
 from bpt.apps.doctor.parallel_plan import check_plan
-from bpt.apps.doctor.read_files import check_inputs, check_snapshots, inputs_of, look_at
+from bpt.apps.doctor.read_files import check_inputs, check_snapshots, inputs_of, read_inputs
 from bpt.apps.doctor.stored_data import check_stored_data, stored_at, stored_of_plan
 from bpt.apps.doctor.texts import Texts, check_texts
 from bpt.base.errors import UsageError
@@ -31,16 +31,16 @@ from bpt.train.runtime.starting_point import state_to_resume
 from bpt.train.state import read_state
 
 SECONDS = 120.0
-_LATER = 10.0  # seconds that the other ranks give the first to say it
+_LATER = 10.0  # seconds that other ranks wait longer, so that the first rank reports the problem
 
 
 class Watchdog:
-    """Watches over steps that all ranks do together.
+    """Ends the job if a collective step takes too long.
 
     Args:
         world: all ranks; ``Abort`` ends them.
-        say: prints what happened.
-        seconds: how long a step may take.
+        say: prints the problem.
+        seconds: the longest time of a step.
     """
 
     def __init__(self, world: Communicator, say: Callable[[str], object], seconds: float = SECONDS) -> None:
@@ -50,7 +50,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def during(self, step: str) -> Iterator[None]:
-        """End the job unless what runs inside ends in time."""
+        """End the job unless the context ends in time."""
         if self._world.size == 1:
             yield
             return
@@ -66,8 +66,8 @@ class Watchdog:
         world = self._world
         found = problem(
             f"{step}: not done after {self._seconds:.0f} s: rank {world.rank} on host {world.host} waits for another",
-            "see whether all ranks still run (top), whether a file system hangs, and whether a firewall stands "
-            "between the hosts",
+            "check whether all ranks still run (top), whether a file system hangs, and whether a firewall is between "
+            "the hosts",
         )
         self._say(f"{found.kind.value} {found.text}\n → {found.remedy}")
         world.Abort(1)
@@ -80,15 +80,15 @@ Say = Callable[[str], object]
 
 @dataclass(frozen=True)
 class ExaminationRequest:
-    """What is to be examined besides the ranks.
+    """The objects to examine in addition to the ranks.
 
     Attributes:
-        read: reads the solver, with all flags laid over it; ``None``: no solver is given.
-        gpu: the flag's text.
-        resume: a solver state to go on from, or "auto"; empty: the run starts anew.
-        data: places of data to verify; empty: those of the run. ``None``: data are not verified.
-        clean: whether what dead jobs have left is removed.
-        cluster: a file that is to describe the job's nodes, for ``bpt plan``; empty: they are not measured.
+        read: reads the solver with all flags applied; ``None``: no solver is given.
+        gpu: the text of the flag.
+        resume: a solver state to resume from, or "auto"; empty: the run starts from the beginning.
+        data: paths of data to verify; empty: the data of the run; ``None``: data are not verified.
+        clean: whether to remove the leftovers of dead jobs.
+        cluster: the cluster file to write, for ``bpt plan``; empty: nodes are not measured.
     """
 
     read: Callable[[], RunPlan] | None = None
@@ -101,10 +101,11 @@ class ExaminationRequest:
 
 @dataclass
 class ExaminationReport:
-    """What was found, the same on all ranks.
+    """The findings, which are the same on all ranks.
 
     Attributes:
-        wrong: an error in what the user wrote, if it is there on all ranks.
+        sections: the findings of each check.
+        wrong: the error of the user's texts, if all ranks have it.
     """
 
     sections: list[Section] = field(default_factory=list)
@@ -112,25 +113,27 @@ class ExaminationReport:
 
     @property
     def problems(self) -> int:
-        """How many there are."""
+        """The number of problems."""
         return count_of(Severity.PROBLEM, self.sections)
 
 
 def examine(job: Job, wanted: ExaminationRequest, say: Say, seconds: float = SECONDS) -> ExaminationReport:
-    """Examine the ranks of ``job`` and what they are to do; all of them call it.
+    """Examine the ranks of ``job`` and the run; a collective call.
 
     Args:
+        job: the ranks.
+        wanted: the objects to examine.
         say: prints a line; called on rank 0, and on a rank that has waited too long for the others.
-        seconds: that a check may take, before the job is ended.
+        seconds: the longest time of a check; then the job ends.
     """
     return _Examination(job, wanted, say, seconds).run()
 
 
-_NO_SNAPSHOT = Section("Resuming", (note("no snapshot is under snapshot_prefix yet: the run starts anew"),))
+_NO_SNAPSHOT = Section("Resuming", (note("no snapshot is under snapshot_prefix yet: the run starts from iteration 0"),))
 
 
 def _iteration(snapshot: str | None) -> int:
-    """Return the iteration of a solver state; 0: there is none, or it cannot be read, which is told elsewhere."""
+    """Return the iteration of a solver state; 0 if it is missing or unreadable, which another check reports."""
     return attempt(lambda: read_state(snapshot).iter if snapshot else 0).value or 0
 
 
@@ -157,15 +160,15 @@ class _Examination:
             section, same_program = check_versions(ranks)
             self._add(section)
         if same_program:
-            self._go_on(ranks)
-            self._look_around(ranks)
-        else:  # another bpt might not understand what this one sends
-            self._add(Section("Not checked", (note("hosts, files and plan: it takes the same bpt on all ranks"),)))
+            self._examine_ranks(ranks)
+            self._examine_files(ranks)
+        else:  # another version of bpt might not understand the messages
+            self._add(Section("Not checked", (note("hosts, files and plan: they need the same bpt on all ranks"),)))
         if self._job.is_first:
             self._say(summary(self._report.sections))
         return self._report
 
-    def _go_on(self, ranks: Ranks) -> None:
+    def _examine_ranks(self, ranks: Ranks) -> None:
         read = self._wanted.read
         texts = Texts.read(read, self._world.rank) if read else None
         with self._patience.during("Hosts"):
@@ -180,8 +183,8 @@ class _Examination:
         else:
             self._examine_run(ranks, texts, device.value or CPU, measured)
 
-    def _look_around(self, ranks: Ranks) -> None:
-        """Check what has to do with no run."""
+    def _examine_files(self, ranks: Ranks) -> None:
+        """Check leftovers and the data that the user names, which belong to no run."""
         with self._patience.during("Leftovers"):
             if left := check_leftovers(ranks, self._prefix, self._wanted.clean):
                 self._add(left)
@@ -190,9 +193,9 @@ class _Examination:
             self._add(check_stored_data(ranks, lambda: [one for place in places for one in stored_at(place)]))
 
     def _device(self, texts: Texts | None) -> Attempt[torch.device]:
-        """Return what this rank computes on. Nothing is logged from here on but warnings."""
+        """Return the device of this rank. From here on only warnings are logged."""
         plan = texts.solver.value if texts else None
-        # Ranks that are told a number of threads do not divide the cores with the others, which would wait for them.
+        # Ranks with a given number of threads do not take part in the collective division of the cores.
         threads = self._world.allgather(plan.parallel_param.inner_param.num_threads if plan else 0)
         agreed = plan if len(set(threads)) == 1 else None
         device = attempt(lambda: self._job.begin(agreed, self._wanted.gpu))
@@ -203,7 +206,7 @@ class _Examination:
         return device
 
     def _examine_run(self, ranks: Ranks, texts: Texts, device: torch.device, measured: MeasuredLinks) -> None:
-        """Check what the texts ask for."""
+        """Check the run that the texts describe."""
         with self._patience.during("Solver and networks"):
             section, wrong = check_texts(ranks, texts)
             self._add(section, wrong)
@@ -212,26 +215,26 @@ class _Examination:
         self._prefix = solver.snapshot_prefix if solver else ""
         seen = {}
         if solver and plans:
-            seen = look_at(inputs_of(plans, solver, resume.value or "", self._world.rank))
+            seen = read_inputs(inputs_of(plans, solver, resume.value or "", self._world.rank))
         with self._patience.during("Data and files"):
             self._add(check_inputs(ranks, seen))
             if self._wanted.resume == "auto" and not resume.value:
                 self._add(_NO_SNAPSHOT)
-        if self._wanted.data == ():  # as long as it takes
+        if self._wanted.data == ():  # without the watchdog, because this may take long
             rank = self._world.rank
             self._add(check_stored_data(ranks, lambda: stored_of_plan(plans, solver, rank) if solver and plans else []))
         if count_of(Severity.PROBLEM, [section]):
             self._add(
-                Section("Plan", (note("not checked, nor are snapshots: it takes the same good texts on all ranks"),))
+                Section("Plan", (note("not checked, nor are snapshots: they need the same good texts on all ranks"),))
             )
             return
         assert solver and plans
         with self._patience.during("Plan"):
-            told = [message for _, message in seen.values() if message]
+            reported = [message for _, message in seen.values() if message]
             if solver.is_outer:
-                checked = check_outer_plan(ranks, solver, plans, device, told, _iteration(resume.value))
+                checked = check_outer_plan(ranks, solver, plans, device, reported, _iteration(resume.value))
             else:
-                checked = check_plan(ranks, solver, plans, device, told, measured)
+                checked = check_plan(ranks, solver, plans, device, reported, measured)
             self._add(checked.section, checked.wrong)
         with self._patience.during("Snapshots"):
             self._add(check_snapshots(ranks, solver, checked.snapshot))
@@ -240,12 +243,12 @@ class _Examination:
                 self._add(describe_cluster(ranks, solver, device, self._wanted.cluster))
 
     def _resume(self, texts: Texts) -> str:
-        """Return the solver state that the run goes on from, as rank 0 finds it."""
+        """Return the solver state from which the run resumes, as rank 0 finds it."""
         solver = texts.solver.value
         return state_to_resume(solver, self._wanted.resume) if solver and self._world.rank == 0 else ""
 
     def _add(self, section: Section, wrong: Exception | None = None) -> None:
-        """Take a section into the report, and show it on rank 0."""
+        """Add a section to the report, and show it on rank 0."""
         self._report.sections.append(section)
         self._report.wrong = self._report.wrong or wrong
         if self._job.is_first:

@@ -1,4 +1,4 @@
-"""Findings: what a check has seen, in a line each, with a remedy where one is called for; and names for ranks."""
+"""Findings of checks, each in a line with a remedy if one is needed, and names for ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bpt.train.outer.roles import SERVER
 
 
 class Severity(Enum):
-    """How bad it is; the value is the word that is printed."""
+    """The severity of a finding; the value is the printed word."""
 
     OK = "ok"
     NOTE = "note"  # good to know
@@ -27,7 +27,7 @@ class Severity(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What was seen, and what to do about it (empty: nothing)."""
+    """The result of a check, and its remedy (empty: none is needed)."""
 
     kind: Severity
     text: str
@@ -56,7 +56,7 @@ def problem(text: str, remedy: str = "") -> Finding:
 
 @dataclass(frozen=True)
 class Section:
-    """What one check found; ``table`` holds lines that are shown before the findings."""
+    """The findings of one check; ``table`` has lines that are shown before them."""
 
     title: str
     findings: tuple[Finding, ...]
@@ -74,12 +74,12 @@ class Section:
 
 
 def count_of(kind: Severity, sections: Iterable[Section]) -> int:
-    """Return how many findings of a kind there are."""
+    """Return the number of findings of a kind."""
     return sum(finding.kind is kind for section in sections for finding in section.findings)
 
 
 def summary(sections: Iterable[Section]) -> str:
-    """Return the last line, which says what it all means."""
+    """Return the last line, which counts problems and warnings and says what they mean."""
     sections = tuple(sections)
     problems, warnings = count_of(Severity.PROBLEM, sections), count_of(Severity.WARNING, sections)
     if problems:
@@ -98,7 +98,7 @@ def _number(count: int, word: str) -> str:
 T = TypeVar("T")
 H = TypeVar("H", bound=Hashable)
 
-_SHOWN = 4  # hosts that are named in a line
+_SHOWN = 4  # hosts that a line names
 
 
 @dataclass(frozen=True)
@@ -110,24 +110,24 @@ class Ranks:
 
     @classmethod
     def meet(cls, world: Communicator) -> Ranks:
-        """Learn the hosts' names; a collective call."""
+        """Return all ranks with the names of their hosts; a collective call."""
         return cls(world, tuple(world.allgather(world.host)))
 
     @cached_property
     def by_host(self) -> dict[str, list[int]]:
-        """Host → its ranks, both in order of rank."""
+        """The ranks of each host, in order of rank."""
         return members(self.hosts)
 
     @property
     def described(self) -> str:
-        """Who is examined, in a line."""
+        """The examined ranks and hosts, in a line."""
         if self.world.size == 1:
             return f"One process, on host {self.hosts[0]}"
         hosts = f"host{'s' * (len(self.by_host) > 1)} {self._shown(list(self.by_host))}"
         return f"{self.world.size} ranks (the processes that work together, numbered from 0) on {hosts}"
 
     def named(self, ranks: Sequence[int]) -> str:
-        """``rank 2 on host b``, ``ranks 0-1, 4 on hosts a, b``."""
+        """Return names for ranks: ``rank 2 on host b``, ``ranks 0-1, 4 on hosts a, b``."""
         hosts = list(dict.fromkeys(self.hosts[rank] for rank in ranks))
         return f"rank{'s' * (len(ranks) > 1)} {spans(ranks)} on host{'s' * (len(hosts) > 1)} {self._shown(hosts)}"
 
@@ -137,7 +137,7 @@ class Ranks:
 
 
 def spans(ranks: Sequence[int]) -> str:
-    """Ascending numbers, runs as ``0-3``."""
+    """Return ascending numbers as text, with runs as ``0-3``."""
     runs: list[list[int]] = []
     for rank in ranks:
         if runs and runs[-1][-1] == rank - 1:
@@ -148,7 +148,7 @@ def spans(ranks: Sequence[int]) -> str:
 
 
 def grouped(values: Sequence[H]) -> dict[H, list[int]]:
-    """Value → the ranks that have it; that of rank 0 comes first."""
+    """Return the ranks that have each value; the value of rank 0 comes first."""
     found: dict[H, list[int]] = {}
     for rank, value in enumerate(values):
         found.setdefault(value, []).append(rank)
@@ -157,19 +157,19 @@ def grouped(values: Sequence[H]) -> dict[H, list[int]]:
 
 @dataclass(frozen=True)
 class Attempt(Generic[T]):
-    """What a call gave, or the error that it raised."""
+    """The value of a call, or the error that it raised."""
 
     value: T | None
     error: Exception | None
 
     @property
     def message(self) -> str:
-        """What went wrong; empty: nothing."""
+        """The message of the error; empty: there is none."""
         return str(self.error) if self.error is not None else ""
 
 
 def attempt(function: Callable[[], T]) -> Attempt[T]:
-    """Call ``function``. What only one rank may meet (a file that is missing) must not keep it from the others."""
+    """Call ``function``, and catch errors that only one rank may have (a missing file), so that no rank waits."""
     try:
         return Attempt(function(), None)
     except (BptError, OSError) as error:

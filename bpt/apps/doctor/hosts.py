@@ -1,4 +1,4 @@
-"""The hosts and what they give to their ranks: cores, threads, memory, devices."""
+"""Check the resources that hosts give to their ranks: cores, threads, memory, devices."""
 
 from __future__ import annotations
 
@@ -16,33 +16,35 @@ from bpt.system.comm.launch import launched
 from bpt.system.comm.neighbours import HostLoad, MachineLoad, host_loads
 from bpt.system.device.memory_use import available_memory, installed_memory
 
-_ALIKE = 1.25  # ranks whose cores differ by less are alike
+_SIMILAR = 1.25  # ranks whose numbers of cores differ by a smaller factor count as equal
 _DIVIDE_BATCHES = (
-    "with equal shares of a batch the faster ones wait: parallel_param { balance: DYNAMIC } divides it by what they "
-    "are seen to take; or measure them, by mpirun … bpt time --solver S --profile speeds.json, and set "
+    "with equal shares of a batch the faster ranks wait: parallel_param { balance: DYNAMIC } divides it by measured "
+    "speeds; or measure the ranks by mpirun … bpt time --solver S --profile speeds.json, and set "
     "parallel_param { balance: STATIC balance_param { profile: 'speeds.json' } }"
 )
 _DIVIDE_SAMPLES = (
-    "parallel_param { exchange: AGWU balance: IDPA }: nobody waits for the slower ones, and the faster ones get more "
+    "parallel_param { exchange: AGWU balance: IDPA }: no rank waits for the slower ranks, and the faster ones get more "
     "samples"
 )
 
 
 @dataclass(frozen=True)
 class RankPlace:
-    """Where one rank runs.
+    """The resources of one rank.
 
     Attributes:
-        cpus: numbers of the logical CPUs that it may run on.
-        launcher_cpus: those that its launcher may run on, which it may have narrowed for the rank.
-        cpus_a_core: logical CPUs that are one core.
-        quota: CPU time that its control groups grant, in CPUs; infinite without a limit.
-        threads: that it computes with.
-        memory, free: bytes of main memory that there are for it and others, and that can still be had.
-        device: what it computes on; empty: nothing, because of ``device_error``.
+        cpus: the logical CPUs on which it may run.
+        launcher_cpus: the logical CPUs of its launcher, which may have given the rank fewer.
+        cpus_a_core: the number of logical CPUs of a core.
+        quota: the CPU time that its control groups grant, in CPUs; infinite without a limit.
+        threads: its number of threads.
+        memory: the bytes of main memory of the host.
+        free: the bytes of main memory that are available.
+        device: its device; empty: it has none, because of ``device_error``.
+        device_error: why it has no device.
         gpus: the models of the CUDA devices that it sees.
         folder: its working directory.
-        is_launched: whether mpirun, srun or the like has started it.
+        is_launched: whether a launcher such as mpirun or srun has started it.
     """
 
     cpus: frozenset[int]
@@ -60,12 +62,12 @@ class RankPlace:
 
     @property
     def cores(self) -> int:
-        """Cores that the rank may run on."""
+        """The number of cores on which the rank may run."""
         return max(1, round(len(self.cpus) / self.cpus_a_core))
 
 
 def place_here(device: Attempt[torch.device]) -> RankPlace:
-    """Return where this rank runs."""
+    """Return the resources of this rank."""
     cpus = allowed_cpus()
     launcher_cpus = _launcher_cpus() or cpus
     return RankPlace(
@@ -87,12 +89,13 @@ def place_here(device: Attempt[torch.device]) -> RankPlace:
 def check_hosts(
     ranks: Ranks, device: Attempt[torch.device], outer: bool = False, loads: Sequence[MachineLoad] = ()
 ) -> Section:
-    """Return what each host has and gives; a collective call.
+    """Return the findings about all hosts; a collective call.
 
     Args:
-        device: what this rank is to compute on, or why it cannot.
-        outer: whether the ranks do not go in step; the same on all ranks.
-        loads: of all ranks; none: how busy hosts are is not looked at.
+        ranks: all ranks.
+        device: the device of this rank, or the error.
+        outer: whether the run uses the outer layer; the same on all ranks.
+        loads: the loads of the hosts, by rank; empty: they are not checked.
     """
     places = ranks.world.allgather(place_here(device))
     busy = [load for load in host_loads(loads) if load.is_busy]
@@ -102,11 +105,11 @@ def check_hosts(
 
 def _warning_of_load(load: HostLoad) -> Finding:
     fewer = ", or with fewer threads" if load.threads > 1 else ""
-    return warning(load.described, f"see whose they are (top); start when they are done{fewer}")
+    return warning(load.described, f"top shows these programs; start when they have ended{fewer}")
 
 
 def usable(places: Sequence[RankPlace]) -> float:
-    """Return the cores that these ranks of one host may keep busy together, by number and by CPU time."""
+    """Return the number of cores that these ranks of one host can use together, limited by CPU time."""
     cpus = frozenset[int]().union(*(place.cpus | place.launcher_cpus for place in places))
     return min(len(cpus) / places[0].cpus_a_core, *(place.quota for place in places))
 
@@ -114,10 +117,13 @@ def usable(places: Sequence[RankPlace]) -> float:
 def findings(
     ranks: Ranks, places: Sequence[RankPlace], outer: bool = False, busy: Collection[str] = ()
 ) -> Iterator[Finding]:
-    """Yield what is to be said of the places of all ranks; ``outer`` as in ``check_hosts``.
+    """Yield the findings about the resources of all ranks.
 
     Args:
-        busy: hosts whose cores other programs use: none of these is idle, whatever the ranks leave.
+        ranks: all ranks.
+        places: the resources of each rank.
+        outer: whether the run uses the outer layer.
+        busy: the hosts whose cores other programs use; these hosts are not reported as idle.
     """
     for host, members in ranks.by_host.items():
         here = [places[rank] for rank in members]
@@ -144,12 +150,12 @@ def _cores_of(ranks: Ranks, host: str, members: list[int], here: list[RankPlace]
     if narrow:
         fewest = min(place.cores for place in here)
         yield warning(
-            f"{ranks.named(narrow)}: bound to {_count(fewest, 'core')} by the launcher, though {fair} could be had",
+            f"{ranks.named(narrow)}: bound to {_count(fewest, 'core')} by the launcher, although {fair} are available",
             "mpirun --bind-to none …, or --map-by slot:PE=N for N cores a rank (srun: --cpu-bind=none)",
         )
     elif crowded:
         yield warning(
-            f"{ranks.named(crowded)}: more threads than cores that the rank may run on",
+            f"{ranks.named(crowded)}: more threads than cores for the rank",
             "mpirun --bind-to none …, or set OMP_NUM_THREADS to the cores of a rank"
             if here[0].is_launched
             else f"set OMP_NUM_THREADS to the cores: OMP_NUM_THREADS={fair} bpt …",
@@ -170,23 +176,23 @@ def _cores_of(ranks: Ranks, host: str, members: list[int], here: list[RankPlace]
 
 
 def _with_threads(here: list[RankPlace], threads: int) -> str:
-    """Return the command that gives each of the ranks so many threads."""
+    """Return the command that gives each of the ranks this number of threads."""
     if here[0].is_launched:
         return f"mpirun -x OMP_NUM_THREADS={threads} …"
     return f"OMP_NUM_THREADS={threads} bpt …"
 
 
 def _unlike(ranks: Ranks, places: Sequence[RankPlace], remedy: str) -> Iterator[Finding]:
-    """Yield whether some hosts give their ranks more than others do."""
+    """Yield a note if some hosts give their ranks more resources than others."""
     models = {_model(place) for place in places if place.device}
     if len(models) > 1:
-        yield note(f"the ranks compute on unlike devices: {', '.join(sorted(models))}", remedy)
+        yield note(f"the ranks compute on different devices: {', '.join(sorted(models))}", remedy)
     elif models == {"cpu"}:
         cores = []
         for members in ranks.by_host.values():
             here = [places[rank] for rank in members]
             cores += [min(place.threads, usable(here) / len(here)) for place in here]
-        if max(cores) > _ALIKE * min(cores):
+        if max(cores) > _SIMILAR * min(cores):
             yield note(f"the ranks have from {min(cores):.3g} to {max(cores):.3g} cores each", remedy)
 
 
@@ -236,10 +242,10 @@ def _busy(here: list[RankPlace]) -> str:
 
 
 def _launcher_cpus() -> frozenset[int]:
-    """Return the logical CPUs that the launcher may run on; none if there is none, or it cannot be asked."""
+    """Return the logical CPUs of the launcher; none if there is no launcher, or they cannot be read."""
     try:
         return frozenset(os.sched_getaffinity(os.getppid())) if launched() else frozenset()
-    except (AttributeError, OSError):  # another system than Linux; or not ours to ask
+    except (AttributeError, OSError):  # the system is not Linux, or the launcher belongs to another user
         return frozenset()
 
 

@@ -1,8 +1,8 @@
-"""What jobs that were killed have left on this host: shared memory, folders of the launcher, files of bpt.
+"""Leftovers of killed jobs on this host: shared memory, folders of the launcher, files of bpt.
 
-Only what is this user's, is named as Open MPI or bpt name their own, is a minute old, and is used by no process:
-neither mapped nor open, and of what carries a process's id, that process is gone. Where not all processes can be seen
-(in a container that has the host's shared memory, or without /proc) nothing is taken for left.
+A leftover belongs to this user, has a name of Open MPI or bpt, is at least a minute old, and is used by no process:
+it is neither mapped nor open, and the process whose id is in its name has ended. If not all processes are visible (in
+a container with the host's shared memory, or without /proc), there are no leftovers.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _INITIAL = {"pid": 0xEFFFFFFC, "ipc": 0xEFFFFFFF}  # namespaces of the system it
 _SEGMENT = re.compile(r"(?:sm_segment|vader_segment|osc_sm|osc_rdma)\.(?P<host>.+?)\.(?:\d+\.)?[0-9a-f]+\.\d+(?:\..*)?")
 _SESSION = re.compile(r"(?:ompi|prte)\.(?P<process>\d+)")
 _MEAN = re.compile(r"bpt_mean_\w+")
-YOUNG = 60.0  # seconds in which a file may not be mapped yet
-DAY = 86400.0  # for which snapshots in memory are kept for the run that goes on from them
+YOUNG = 60.0  # seconds during which a new file may not be mapped yet
+DAY = 86400.0  # seconds during which a snapshot in memory may still be resumed
 MEMORY = Path("/dev/shm")
 _SHOWN = 5
 
@@ -40,13 +40,13 @@ Place = tuple[int, int]  # device and number of a file
 
 @dataclass(frozen=True)
 class Leftover:
-    """A file or folder that a dead job has left."""
+    """A file or folder that a dead job left."""
 
     path: Path
     nbytes: int
 
     def remove(self) -> None:
-        """Raise OSError."""
+        """Remove the file or folder, or raise an OSError."""
         if self.path.is_dir() and not self.path.is_symlink():
             shutil.rmtree(self.path)
         else:
@@ -54,8 +54,8 @@ class Leftover:
 
 
 def find() -> list[Leftover]:
-    """Return what dead jobs of this user have left on this host."""
-    used = _used()
+    """Return the leftovers of this user's dead jobs on this host."""
+    used = _used_files()
     if used is None:
         return []
     temporary = Path(tempfile.gettempdir())
@@ -73,18 +73,18 @@ def find() -> list[Leftover]:
 
 
 def _is_dead(entry: Path, in_memory: bool, here: str) -> bool:
-    """Return whether the name of something that nobody uses is one that belongs to a dead job."""
+    """Return whether an unused file or folder belongs to a dead job, by its name."""
     if segment := _SEGMENT.fullmatch(entry.name):
         return in_memory and segment["host"].split(".")[0] == here
     if session := _SESSION.fullmatch(entry.name):
         return entry.is_dir() and not (_PROC / session["process"]).exists()
-    if entry.name.startswith(OF_SNAPSHOTS):  # a run may be about to be started again
+    if entry.name.startswith(OF_SNAPSHOTS):  # the run may start again soon
         return in_memory and time.time() - entry.lstat().st_mtime > DAY
     return _MEAN.fullmatch(entry.name) is not None
 
 
 def _own_entries(place: Path) -> Iterator[Path]:
-    """Yield what this user has in a folder: files and folders, and no links."""
+    """Yield this user's files and folders in a folder, without links."""
     with suppress(OSError):
         for entry in sorted(place.iterdir()):
             with suppress(OSError):
@@ -94,7 +94,7 @@ def _own_entries(place: Path) -> Iterator[Path]:
 
 
 def _files(entry: Path) -> dict[Path, os.stat_result]:
-    """Return the file, or the folder and all that is in it."""
+    """Return the file, or the folder and all its content."""
     found = {}
     for path in (entry, *(entry.rglob("*") if entry.is_dir() else ())):
         with suppress(OSError):
@@ -102,10 +102,10 @@ def _files(entry: Path) -> dict[Path, os.stat_result]:
     return found
 
 
-def _used() -> set[Place] | None:
+def _used_files() -> set[Place] | None:
     """Return all files that processes have mapped or open.
 
-    ``None``: not all of this user's processes can be looked at.
+    ``None``: not all of this user's processes are visible.
     """
     try:
         space = {kind: (_PROC / "self/ns" / kind).stat().st_ino for kind in _INITIAL}
@@ -115,11 +115,11 @@ def _used() -> set[Place] | None:
         return None
     used: set[Place] = set()
     for process in _PROC.iterdir():
-        if not process.name.isdecimal() or process.name == "1":  # init, which not even root may always look at
+        if not process.name.isdecimal() or process.name == "1":  # init, which even root may not always read
             continue
         try:
             if process.stat().st_uid != os.geteuid() and os.geteuid():
-                continue  # another user's can have none of this user's
+                continue  # another user's process cannot use this user's files
             for line in (process / "maps").read_text(errors="replace").splitlines():
                 _, _, _, device, number, *_ = line.split(maxsplit=5)
                 major, minor = device.split(":")
@@ -128,7 +128,7 @@ def _used() -> set[Place] | None:
                 with suppress(FileNotFoundError):
                     about = descriptor.stat()
                     used.add((about.st_dev, about.st_ino))
-        except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+        except (FileNotFoundError, ProcessLookupError):  # the process has ended meanwhile
             continue
         except OSError:
             return None
@@ -136,18 +136,20 @@ def _used() -> set[Place] | None:
 
 
 def check_leftovers(ranks: Ranks, prefix: str, clean: bool) -> Section | None:
-    """Find, and with ``clean`` remove, what dead jobs have left, once on each host; a collective call.
+    """Find, and with ``clean`` remove, the leftovers of dead jobs, once on each host; a collective call.
 
     Args:
+        ranks: all ranks.
         prefix: the ``snapshot_prefix`` whose lock and half-written snapshots count, too; "": none.
+        clean: whether to remove leftovers.
 
     Returns:
-        ``None``: nothing is left, and nobody asked to clean.
+        The findings; ``None``: there are no leftovers, and ``clean`` is not set.
     """
     world = ranks.world
     mine: list[Finding] = []
     if ranks.hosts.index(world.host) == world.rank:
-        mine += _told(ranks, find(), clean)
+        mine += _leftover_findings(ranks, find(), clean)
     if prefix and world.rank == 0:
         mine += _of_prefix(prefix, clean)
     findings = [finding for theirs in world.allgather(mine) for finding in theirs]
@@ -156,7 +158,7 @@ def check_leftovers(ranks: Ranks, prefix: str, clean: bool) -> Section | None:
     return Section("Left by dead jobs", tuple(findings or [ok("nothing")]))
 
 
-def _told(ranks: Ranks, left: list[Leftover], clean: bool) -> Iterator[Finding]:
+def _leftover_findings(ranks: Ranks, left: list[Leftover], clean: bool) -> Iterator[Finding]:
     if not left:
         return
     host = f"host {ranks.world.host}: "
@@ -166,7 +168,7 @@ def _told(ranks: Ranks, left: list[Leftover], clean: bool) -> Iterator[Finding]:
     if not clean:
         yield note(f"{host}dead jobs have left {size}: {names}", "bpt doctor --clean removes them")
         return
-    tried = [(each, _tried(each.remove)) for each in left]
+    tried = [(each, _try(each.remove)) for each in left]
     gone = sum(not reason for _, reason in tried)
     if gone:
         yield ok(f"{host}removed what dead jobs had left, {size}: {names}")
@@ -175,7 +177,8 @@ def _told(ranks: Ranks, left: list[Leftover], clean: bool) -> Iterator[Finding]:
             yield problem(f"{host}{each.path} cannot be removed: {reason}")
 
 
-def _tried(do: Callable[[], None]) -> str:
+def _try(do: Callable[[], None]) -> str:
+    """Call ``do`` and return the reason of its failure; "": it succeeded."""
     try:
         do()
     except OSError as error:
@@ -184,19 +187,21 @@ def _tried(do: Callable[[], None]) -> str:
 
 
 def _of_prefix(prefix: str, clean: bool) -> Iterator[Finding]:
-    """Yield the lock of a dead run, and what it has left half-written. Taking the lock tells whether the run lives."""
+    """Yield the lock and the half-written files of a dead run. The lock can be taken only if the run is dead."""
     lock = Path(f"{prefix}.lock")
     there = [*([str(lock)] if lock.exists() else []), *map(str, leftovers(f"{prefix}_iter_"))]
     if not there:
         return
     names = ", ".join(there)
     if not clean:
-        yield note(f"{names}: of a run that lives, or left by a dead one", "bpt doctor --clean removes the latter")
+        yield note(
+            f"{names}: files of a running job, or leftovers of a dead one", "bpt doctor --clean removes the latter"
+        )
         return
 
-    def take() -> None:
+    def take_lock() -> None:
         with PrefixLock(prefix):
             pass
 
-    taken = attempt(take)
-    yield problem(taken.message) if taken.error else ok(f"removed what a dead run had left: {names}")
+    locked = attempt(take_lock)
+    yield problem(locked.message) if locked.error else ok(f"removed what a dead run had left: {names}")

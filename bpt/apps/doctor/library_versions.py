@@ -1,4 +1,4 @@
-"""Whether all ranks run the same program and the same MPI: versions of packages, and of bpt to the letter."""
+"""Check that all ranks run the same program and the same MPI: versions of packages, and a digest of bpt's source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bpt.apps.doctor.findings import Finding, Ranks, Section, grouped, note, ok,
 from bpt.base.version import PACKAGE, VERSION
 from bpt.system.comm.launch import find_mpirun
 
-_COMPUTING = ("bpt", "torch", "numpy")  # other numbers come out of another version
+_COMPUTING = ("bpt", "torch", "numpy")  # another version may compute other numbers
 _OTHERS = ("protobuf", "mpi4py", "lmdb", "h5py")
 _NONE = "not installed"
 
@@ -24,7 +24,7 @@ def check_versions(ranks: Ranks) -> tuple[Section, bool]:
     """Compare the versions of all ranks; a collective call.
 
     Returns:
-        The section, and whether all ranks have the same bpt, so that they understand each other.
+        The section, and whether all ranks have the same bpt, so that they understand each other's messages.
     """
     everybody = ranks.world.allgather(versions_here())
     same = len({versions["bpt"] for versions in everybody}) == 1
@@ -32,7 +32,7 @@ def check_versions(ranks: Ranks) -> tuple[Section, bool]:
 
 
 def versions_here() -> dict[str, str]:
-    """Return what this rank runs: package → version."""
+    """Return the versions of this rank's packages by name."""
     return {
         "Python": platform.python_version(),
         "bpt": f"{VERSION} (source {source_digest()})",
@@ -43,7 +43,7 @@ def versions_here() -> dict[str, str]:
 
 
 def source_digest() -> str:
-    """8 hexadecimal digits that tell the Python files of this bpt from those of any other."""
+    """Return 8 hexadecimal digits that identify the Python files of this bpt."""
     content = hashlib.blake2b(digest_size=4)
     root = PACKAGE
     for path in sorted(root.rglob("*.py")):
@@ -67,13 +67,13 @@ def _compared(ranks: Ranks, everybody: list[dict[str, str]]) -> Iterator[Finding
         for theirs, members in others:
             text = f"{ranks.named(members)}: {package} {theirs}; {ranks.named(those)}: {version}"
             if package in _COMPUTING:
-                yield problem(text, f"install the same {package} on all hosts (pip freeze lists what is there)")
+                yield problem(text, f"install the same {package} on all hosts (pip freeze lists the versions)")
             else:
                 yield warning(text, f"install the same {package} on all hosts")
     yield ok(f"{'on all ranks: ' if ranks.world.size > 1 else ''}{', '.join(same) or 'nothing is the same'}")
 
 
-_ALONE = "this is one process, alone: no launcher (mpirun, srun) has started it, so MPI is not used"
+_ALONE = "this is one process: no launcher (mpirun, srun) has started it, so MPI is not used"
 
 
 def check_mpi(ranks: Ranks) -> Section:
@@ -100,7 +100,7 @@ _DEVICE_MEMORY = {
     "none": "it takes no buffers in device memory (it is not CUDA-aware)",
     "unknown": "it does not say whether it takes buffers in device memory (is CUDA-aware)",
 }
-_HOST = "; bpt hands it buffers in the host's memory only, to which what a GPU sends is copied first"
+_HOST = "; bpt gives it buffers in the host's memory only, and copies data of a GPU there first"
 
 
 def _library(ranks: Ranks, everybody: list[tuple[tuple[str, str], ...]]) -> Iterator[Finding]:
@@ -116,13 +116,13 @@ def _library(ranks: Ranks, everybody: list[tuple[tuple[str, str], ...]]) -> Iter
         )
     yield ok(f"{facts.get('library')}, which follows the standard {facts.get('standard')}; {ranks.world.size} ranks")
     if ranks.world.size == 1:
-        yield note("there is one rank only", "mpirun -n 4 … starts 4")
+        yield note("there is only one rank", "mpirun -n 4 … starts 4")
     level = facts.get("threads", "")
     if level == "MPI_THREAD_MULTIPLE":
-        yield ok(f"threads: {level}: gradients travel while a rank goes on computing")
+        yield ok(f"threads: {level}: a rank computes while its gradients are sent")
     else:
         yield warning(
-            f"threads: {level}: a rank cannot compute while its gradients travel, which costs time",
+            f"threads: {level}: a rank cannot compute while its gradients are sent, which costs time",
             "use an MPI that is built with MPI_THREAD_MULTIPLE, and do not set MPI4PY_RC_THREAD_LEVEL",
         )
     if facts.get("fault tolerance") == "on":

@@ -1,4 +1,4 @@
-"""Who does what in a run of the outer layer (SGWU, AGWU, ASGD), and whether it can be done."""
+"""Check the plan of a run of the outer layer (SGWU, AGWU, ASGD): roles, samples, memory, messages."""
 
 from __future__ import annotations
 
@@ -42,8 +42,12 @@ def check_outer_plan(
     """Build the graphs of the nets and make the plan; a collective call, with the same texts on all ranks.
 
     Args:
-        known: errors of this rank that have been told: a net that fails for one of them is no news.
-        start: the iteration that the run goes on from; only that of rank 0 counts.
+        ranks: all ranks.
+        plan: the plan of the run.
+        plans: the plans of the nets by name.
+        device: the device of this rank.
+        known: errors of this rank that are reported already; a net that fails because of one is not reported again.
+        start: the iteration from which the run resumes; only that of rank 0 counts.
     """
     world = ranks.world
     built = build_graphs(ranks, plan, nets_with_data(plans, plan, world.rank), known)
@@ -91,7 +95,7 @@ def _plan(
 
 
 def _powers(ranks: Ranks, device: torch.device) -> list[float | None]:
-    """Return the power of each rank; unknown if one has told of a problem with its threads."""
+    """Return the power of each rank; unknown for all if one rank has a problem with its threads."""
     misused = ranks.world.allgather(attempt(lambda: wanted_threads(os.environ)).message)
     return [None] * ranks.world.size if any(misused) else powers(ranks.world, clock_of(device))
 
@@ -101,7 +105,7 @@ def _roles(plan: RunPlan, roles: Roles) -> Iterator[Finding]:
     yield ok(f"{_Exchange.Name(parallel.exchange)}, balance {_Balance.Name(parallel.balance)}; {roles}")
     if len(roles.workers) == 1 and SERVER not in roles.workers:
         yield note(
-            "one computing node trains as one process does, and rank 0 only serves it",
+            "one computing node trains as one process does, and rank 0 is only its server",
             "start more ranks, or let rank 0 compute, too: parallel_param { server: COLOCATED }"
             if roles.ranks == 1
             else f"start more ranks, {roles.ranks} for each computing node",
@@ -109,11 +113,11 @@ def _roles(plan: RunPlan, roles: Roles) -> Iterator[Finding]:
 
 
 def _momentum(plan: RunPlan, roles: Roles) -> Iterator[Finding]:
-    """Yield whether gradients of ASGD may diverge."""
+    """Yield a warning if gradients of ASGD may diverge."""
     if sends_gradients(plan) and plan.optim.momentum and len(roles.workers) > 1:
         yield warning(
-            f"ASGD: gradients of {len(roles.workers)} workers are stale, which momentum {plan.optim.momentum:g} "
-            "amplifies",
+            f"ASGD: gradients of {len(roles.workers)} workers are stale, and momentum {plan.optim.momentum:g} "
+            "amplifies that",
             "if the loss grows, lower momentum or base_lr",
         )
 
@@ -121,9 +125,9 @@ def _momentum(plan: RunPlan, roles: Roles) -> Iterator[Finding]:
 def _amounts(
     plan: RunPlan, roles: Roles, work: OuterWork, ranks: Ranks, power: Sequence[float | None]
 ) -> Iterator[Finding]:
-    """K and K', and who gets how many samples first."""
+    """Yield K and K', and the first samples of each worker."""
     if not work.total:
-        yield note(f"nothing to train: the snapshot is at max_iter {plan.max_iter} already", "a larger max_iter")
+        yield note(f"nothing to train: the snapshot is at max_iter {plan.max_iter} already", "set a larger max_iter")
         return
     yield ok(
         f"{work.iterations} iterations of {work.batch} samples are {float(work.passes):.4g} passes over "
@@ -132,8 +136,8 @@ def _amounts(
     if plan.parallel_param.balance == pb.ParallelParameter.IDPA:
         unknown = [rank for rank, known in zip(roles.workers, power, strict=True) if known is None]
         if unknown:
-            yield note(f"{ranks.named(unknown)}: its frequency cannot be read; the mean of the others is taken")
-        by = "by the power of the workers (MHz × cores), the next ones by what each has taken for a sample"
+            yield note(f"{ranks.named(unknown)}: its frequency cannot be read; the mean of the others is used")
+        by = "by the power of the workers (MHz × cores); the next ones by each worker's time for a sample"
         yield ok(f"batch 1 of {work.batches} has {sum(work.first)} samples, {_span(work.first)}: {by}")
     else:
         yield ok(f"the {work.samples} samples are handed out at once, {_span(work.first)}")
@@ -142,12 +146,12 @@ def _amounts(
         rest = " before the second batch" if work.batches > 1 else ""
         yield warning(
             f"worker{'s' * (len(idle) > 1)} {spans(idle)}: there are too few samples: nothing to train{rest}",
-            "fewer num_batches, or fewer ranks" if rest else "start fewer ranks",
+            "set a smaller num_batches, or start fewer ranks" if rest else "start fewer ranks",
         )
     elif work.samples // len(work.first) < work.batch:
         yield note(
             f"a worker has about {work.samples // len(work.first)} samples, fewer than the {work.batch} of an "
-            "iteration: it trains some of them twice in one", "a smaller batch_size, or fewer ranks",
+            "iteration: it trains some of them twice in one", "set a smaller batch_size, or start fewer ranks",
         )  # fmt: skip
 
 
@@ -159,7 +163,7 @@ def _span(counts: Sequence[int]) -> str:
 
 
 def _table(ranks: Ranks, roles: Roles, work: OuterWork, power: Sequence[float | None]) -> Iterator[str]:
-    """Yield a line for each worker, of few."""
+    """Yield a line for each worker, if there are few workers."""
     if not 1 < len(roles.workers) <= _SHOWN:
         return
     rows: list[tuple[str, ...]] = [("worker", "rank", "host", "MHz × cores", "first samples")]
@@ -172,18 +176,18 @@ def _table(ranks: Ranks, roles: Roles, work: OuterWork, power: Sequence[float | 
 
 
 def _order(roles: Roles, work: OuterWork) -> Iterator[Finding]:
-    """Yield whether a worker may get samples of some kinds only."""
+    """Yield a note if a worker may get samples of some classes only."""
     if work.unshuffled and len(roles.workers) > 1:
         layer, message = work.unshuffled
         yield note(
-            f'layer "{layer}" keeps the order of its source, and each worker gets stretches of that: if the data are '
-            "sorted, by class or by day, a worker sees a part of the kinds only, and accuracy suffers",
-            f"{message} {{ shuffle: true }} in the network's text hands out samples of all kinds",
+            f'layer "{layer}" keeps the order of its source, and each worker gets consecutive samples: if the data are '
+            "sorted, by class or by day, a worker sees only some classes, and accuracy suffers",
+            f"{message} {{ shuffle: true }} in the network's text gives each worker samples of all classes",
         )
 
 
 def _traffic(plan: RunPlan, roles: Roles, work: OuterWork) -> Iterator[Finding]:
-    """Yield what the server and the workers send each other."""
+    """Yield the traffic between the server and the workers."""
     outer, workers, c_w = plan.parallel_param.agwu_param, len(roles.workers), work.weights
     computes = SERVER in roles.workers
     remote = workers - computes
@@ -196,7 +200,7 @@ def _traffic(plan: RunPlan, roles: Roles, work: OuterWork) -> Iterator[Finding]:
         )
         return
     often = "pass" if outer.local_epochs == 1 else f"{outer.local_epochs} passes, once all samples are handed out,"
-    here = f", but for {bytes_text(2 * c_w)} that stay in rank 0's memory" * computes
+    here = f", except {bytes_text(2 * c_w)} that stay in rank 0's memory" * computes
     yield ok(
         f"each {often} moves {bytes_text(bytes_moved(c_w, workers, 1))} of weights to the server and back "
         f"(2 c_w m, Eq. 11){here}"

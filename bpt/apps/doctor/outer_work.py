@@ -1,4 +1,4 @@
-"""What there is to do in a run of the outer layer, and whether there is room for it: weights, records sent on disk."""
+"""The work of a run of the outer layer, and checks of memory and disk space for weights and sent records."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ _SHUFFLED = ("data_param", "hdf5_data_param", "image_data_param", "volume_data_p
 
 @dataclass(frozen=True)
 class OuterWork:
-    """What is to be trained, and what it takes.
+    """The amounts of work and data of a run.
 
     Attributes:
         samples: N.
-        batch: samples of an iteration.
-        iterations: of one process, that are left.
+        batch: the number of samples of an iteration.
+        iterations: the remaining iterations, counted as for one process.
         passes: K.
-        total: K'; 0: nothing is left to train.
+        total: K'; 0: nothing remains to train.
         batches: A.
-        first: samples that each worker gets first.
-        elements: of the weights.
-        weights: their bytes, as they are kept and sent.
-        moments: copies of the weights that the update rule keeps.
-        records: bytes of all records, if the server sends them.
-        unshuffled: the first data layer and its message, if it has the order of its source.
+        first: the number of samples that each worker gets first.
+        elements: the number of weights.
+        weights: the bytes of the weights in memory and in messages.
+        moments: the copies of the weights that the update rule keeps.
+        records: the bytes of all records, if the server sends them.
+        unshuffled: the first data layer and its message, if it keeps the order of its source.
     """
 
     samples: int
@@ -70,16 +70,16 @@ class OuterWork:
 
 
 def work_of(plan: RunPlan, graph: LayerGraph, start: int, powers: Sequence[float | None]) -> OuterWork:
-    """Return what a run will do.
+    """Return the work of a run.
 
     Args:
-        plan: of the run.
+        plan: the plan of the run.
         graph: the training net.
-        start: the iteration that it goes on from.
-        powers: of each worker; ``None``: unknown.
+        start: the iteration from which it resumes.
+        powers: the power of each worker; ``None``: unknown.
 
     Raises:
-        UserError: the net, the data and the number of workers do not go together, or the data cannot be sent.
+        UserError: the net, the data and the number of workers do not fit together, or the data cannot be sent.
     """
     parallel = plan.parallel_param
     nodes = [node for node in graph.nodes if issubclass(LAYERS[node.type], DataLayer)]
@@ -109,7 +109,7 @@ def work_of(plan: RunPlan, graph: LayerGraph, start: int, powers: Sequence[float
 
 
 def _samples(parallel: ParallelSpec, graph: LayerGraph, nodes: Sequence[LayerNode]) -> int:
-    """N; of the net nothing is made but the layers that read data."""
+    """Return N, from the net's data layers; other layers are not made."""
     net = Net(graph, part=Part(frozenset(node.index for node in nodes)))
     try:
         if parallel.ship_data:
@@ -132,23 +132,23 @@ def _unshuffled(node: LayerNode) -> tuple[str, str] | None:
 
 
 PASSING = 3
-"""Copies on the first rank of several when weights come or go: whole, cut up for the ranks, and one under way."""
+"""Copies on the first of several ranks while weights are sent or received: whole, cut for the ranks, and in transit."""
 
 
 def server_copies(work: OuterWork, workers: int, gradients: bool) -> int:
-    """Return copies of the weights that rank 0 may hold at once.
+    """Return the number of copies of the weights that rank 0 may hold at once.
 
-    Values of its net and history of its rule, and gradients under ASGD; the newest version, and one that is being
-    tested or written; of each worker the version that it trains from, and what it has submitted.
+    These are the values of its net, the history of its rule, gradients under ASGD, the newest version, and a version
+    that is tested or written. For each worker they are the version that it trains from, and its submission.
     """
     return 1 + work.moments + gradients + 2 + 2 * workers
 
 
 def worker_copies(work: OuterWork, gradients: bool) -> tuple[int, int]:
-    """Return copies of the weights on a worker: on its device, and in main memory.
+    """Return the numbers of copies of the weights on a worker: on its device, and in main memory.
 
-    There values, gradients and history; here what it has submitted and what comes, and under ASGD gradients that it
-    adds up.
+    The device holds values, gradients and history. Main memory holds a submission, received weights and, under ASGD,
+    summed gradients.
     """
     return 2 + work.moments, 2 + gradients
 
@@ -156,10 +156,14 @@ def worker_copies(work: OuterWork, gradients: bool) -> tuple[int, int]:
 def check_memory(
     ranks: Ranks, roles: Roles, work: OuterWork, device: torch.device, gradients: bool
 ) -> Iterator[Finding]:
-    """Yield whether the ranks of each host have room for their weights; a collective call.
+    """Yield whether the ranks of each host have memory for their weights; a collective call.
 
     Args:
-        gradients: whether these are submitted (ASGD).
+        ranks: all ranks.
+        roles: the roles of the ranks.
+        work: the work of the run.
+        device: the device of this rank.
+        gradients: whether workers submit gradients (ASGD).
     """
     c_w = work.weights
     server = server_copies(work, len(roles.workers), gradients) if roles.serves else 0
@@ -187,17 +191,17 @@ def check_memory(
         )  # fmt: skip
     if not found:
         sizes = [server_copies(work, len(roles.workers), gradients), sum(worker_copies(work, gradients))]
-        each = "" if roles.ranks == 1 else f", and {PASSING} more on the first of its ranks when they come or go"
+        each = "" if roles.ranks == 1 else f", and {PASSING} more on the first of its ranks when weights are sent"
         yield ok(
             f"the weights take {bytes_text(c_w)}; rank 0 holds up to {sizes[0]} copies of them as the server, a worker "
-            f"{sizes[1]}{each}; blobs come on top"
+            f"{sizes[1]}{each}; blobs need further memory"
         )
 
 
 def _of_rank(roles: Roles, on_device: float, in_main: float) -> tuple[float, float]:
-    """Return the copies of the weights that this rank has of a worker's.
+    """Return this rank's part of a worker's copies of the weights.
 
-    A stage's part counts as one of equal parts; what shards have less counts as if they had it.
+    The stages count as equal parts. The savings of shards are ignored.
     """
     if roles.worker is None:
         return 0, 0
@@ -206,7 +210,7 @@ def _of_rank(roles: Roles, on_device: float, in_main: float) -> tuple[float, flo
 
 
 def check_disk(ranks: Ranks, roles: Roles, work: OuterWork) -> Iterator[Finding]:
-    """Yield whether the workers have room for the records that rank 0 sends them; a collective call."""
+    """Yield whether the workers have disk space for the records that rank 0 sends them; a collective call."""
     mine = attempt(_place)
     messages = ranks.world.allgather("" if roles.serves else mine.message)
     yield from errors_of(ranks, messages, "set TMPDIR to a folder that can be written (mpirun -x TMPDIR=… …)")
@@ -234,7 +238,7 @@ def check_disk(ranks: Ranks, roles: Roles, work: OuterWork) -> Iterator[Finding]
 
 
 def _part(work: OuterWork, worker: int) -> int:
-    """Return the bytes of records that a worker gets in the end, if it is as fast as is thought at first."""
+    """Return the bytes of records that a worker finally gets, if the first estimate of its speed is right."""
     return work.records * work.first[worker] // max(sum(work.first), 1)
 
 
@@ -245,7 +249,7 @@ def _place() -> tuple[str, int, int]:
 
 
 def bytes_text(nbytes: int) -> str:
-    """``1.5 MiB``."""
+    """Return a number of bytes as text: ``1.5 MiB``."""
     power, unit = next((p, u) for p, u in ((30, "GiB"), (20, "MiB"), (10, "KiB")) if nbytes >= 2**p or p == 10)
     return f"{nbytes / 2**power:.1f} {unit}"
 

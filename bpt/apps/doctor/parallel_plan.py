@@ -1,4 +1,4 @@
-"""Whether the run can be spread over the ranks as ``parallel_param`` says, and what each of them gets."""
+"""Check the division of the run over the ranks by ``parallel_param``, and show the part of each rank."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ from bpt.train.runtime.train_options import TrainOptions
 
 @dataclass(frozen=True)
 class CheckedPlan:
-    """What came out.
+    """The result of checking a plan.
 
     Attributes:
-        wrong: the error if no rank can make the nets, for another reason than files that are missing.
-        snapshot: bytes that a snapshot takes; ``None``: not known.
+        section: the findings.
+        wrong: the error if no rank can make the nets, unless files are missing.
+        snapshot: the bytes of a snapshot; ``None``: unknown.
     """
 
     section: Section
@@ -53,11 +54,15 @@ def check_plan(
     known: Sequence[str],
     measured: MeasuredLinks,
 ) -> CheckedPlan:
-    """Build the graphs of the nets and spread them; a collective call, with the same texts on all ranks.
+    """Build the graphs of the nets and divide them; a collective call, with the same texts on all ranks.
 
     Args:
-        known: errors of this rank that have been told: a net that fails for one of them is no news.
-        measured: how fast messages travel.
+        ranks: all ranks.
+        plan: the plan of the run.
+        plans: the plans of the nets by name.
+        device: the device of this rank.
+        known: errors of this rank that are reported already; a net that fails because of one is not reported again.
+        measured: the measured speeds of messages.
     """
     world = ranks.world
     built = build_graphs(ranks, plan, plans, known)
@@ -86,9 +91,8 @@ def check_plan(
 def _open(plan: RunPlan, ranks: int) -> Iterator[Finding]:
     if plan.parallel_param.auto and ranks > 1:
         yield note(
-            "auto: true: when it trains, the ranks are measured, and the fastest way is chosen; here is what the "
-            "solver itself says",
-            "bpt plan --auto forecasts it",
+            "auto: true: training measures the ranks and chooses the fastest plan; this is the solver's own plan",
+            "bpt plan --auto forecasts the choice",
         )
 
 
@@ -99,7 +103,7 @@ def _section(findings: Sequence[Finding]) -> Section:
 def _spread(
     ranks: Ranks, plan: RunPlan, graphs: Mapping[str, LayerGraph], device: torch.device
 ) -> tuple[Parallel, Part]:
-    """Return the parallelisation, and what this rank holds of the training net."""
+    """Return the parallelisation, and this rank's part of the training net."""
     train, *tests = graphs.values()
     with setup_parallelism(plan, train, ranks.world, tests, TrainOptions(device)) as parallel:
         parts = [parallel.parts(graph)[parallel.grid.in_replica.rank] for graph in graphs.values()]
@@ -107,7 +111,7 @@ def _spread(
 
 
 def _shares(graphs: Mapping[str, LayerGraph], parallel: Parallel) -> Iterator[Finding]:
-    """Yield who gets how many samples of each net's batch; a collective call."""
+    """Yield the samples that each rank gets of each net's batch; a collective call."""
     owners = parallel.batches.ranks_with_samples
     yield ok(parallel.described)
     if parallel.staging:
@@ -149,7 +153,7 @@ def _divided(name: str, shares: Sequence[Share], parallel: Parallel, whole_batch
 
 
 def _statistics(graph: LayerGraph, parallel: Parallel) -> Iterator[Finding]:
-    """Yield whether a BatchNorm sees less of a batch than on one process."""
+    """Yield a note if a BatchNorm layer sees less of a batch than on one process."""
     micro_batches = parallel.staging.micro_batches if parallel.staging else 1
     if parallel.batches.samples.size == micro_batches == 1:
         return
@@ -165,22 +169,22 @@ def _statistics(graph: LayerGraph, parallel: Parallel) -> Iterator[Finding]:
     if micro_batches > 1:
         yield note(
             f"{which}: each of {micro_batches} micro-batches is normalised by itself, as a pass of iter_size "
-            "is in Caffe, so the curve is not quite that of whole batches",
-            "pipeline_param { micro_batches: 1 } normalises by the whole batch, and nothing overlaps",
+            "is in Caffe, so the curve differs slightly from that of whole batches",
+            "pipeline_param { micro_batches: 1 } normalises by the whole batch, but stages do not overlap then",
         )
     else:
         yield note(
-            f"{which}: each rank normalises by its own samples, as in Caffe, so the curve is not quite that "
+            f"{which}: each rank normalises by its own samples, as in Caffe, so the curve differs slightly from that "
             "of one process",
             "parallel_param { sync_batch_norm: true } normalises by the whole batch, and costs messages",
         )
 
 
 def _memory(ranks: Ranks, plan: RunPlan, graph: LayerGraph, part: Part, device: torch.device) -> Iterator[Finding]:
-    """Yield whether there is room for what a rank holds; a collective call."""
+    """Yield whether each rank has memory for its parameters; a collective call."""
     copies = 2 + num_moments(plan.optim)  # values, gradients, history
     sharers = 1 if device.type == "cuda" else len(ranks.by_host[ranks.hosts[ranks.world.rank]])
-    mine = _held(graph, part) * plan.precision.master.itemsize * copies, Memory(device, sharers).room
+    mine = _num_parameters(graph, part) * plan.precision.master.itemsize * copies, Memory(device, sharers).room
     needs = ranks.world.allgather(mine)
     short = [rank for rank, (need, room) in enumerate(needs) if need > room]
     if short:
@@ -193,14 +197,14 @@ def _memory(ranks: Ranks, plan: RunPlan, graph: LayerGraph, part: Part, device: 
         )
     else:
         most = max(need for need, _ in needs)
-        yield ok(f"parameters, gradients and history take {_size(most)} on a rank; blobs come on top")
+        yield ok(f"parameters, gradients and history take {_size(most)} on a rank; blobs need further memory")
 
 
 def _exchange(
     ranks: Ranks, plan: RunPlan, graph: LayerGraph, part: Part, measured: MeasuredLinks, parallel: Parallel
 ) -> Iterator[Finding]:
-    """Yield what an iteration sends; a collective call."""
-    nbytes = max(ranks.world.allgather(_held(graph, part))) * plan.precision.wire.itemsize
+    """Yield the messages of an iteration; a collective call."""
+    nbytes = max(ranks.world.allgather(_num_parameters(graph, part))) * plan.precision.wire.itemsize
     if (parallel.batches.samples.size > 1 or parallel.grid.shards > 1) and nbytes:
         took = f"about {measured.allreduce * nbytes * 1e3:.2g} ms by the Allreduce above"
         local = plan.parallel_param.local_param
@@ -212,8 +216,8 @@ def _exchange(
         yield from codec_advice(plan.parallel_param.compression_param, nbytes, ranks.hosts, measured.links)
 
 
-def _held(graph: LayerGraph, part: Part) -> int:
-    """Elements of the parameters that a rank holds."""
+def _num_parameters(graph: LayerGraph, part: Part) -> int:
+    """Return the number of parameters that a rank holds."""
     return sum(count(part.shape_of(param)) for param in graph.learnable if part.holds(param))
 
 

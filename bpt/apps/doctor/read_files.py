@@ -1,4 +1,4 @@
-"""Which data sets and files a run reads, whether all ranks read the same ones, and where snapshots go."""
+"""Check that all ranks read the same data sets and files, and that snapshots can be written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from functools import partial
 
 from bpt.apps.doctor.content import (
     Content,
-    Look,
+    ReadContent,
     file_content,
     hdf5_content,
     image_content,
@@ -50,18 +50,20 @@ from bpt.train.state.resuming import learned_net
 
 @dataclass(frozen=True)
 class CheckedInput:
-    """Something that is read: its name in findings, and what looks into it."""
+    """A file or data set that a run reads: its name in findings, and the function that reads its content."""
 
     name: str
-    look: Look
+    read: ReadContent
 
 
 def inputs_of(plans: Mapping[str, NetPlan], plan: RunPlan, resume: str = "", rank: int = 0) -> list[CheckedInput]:
-    """Return what a rank reads in a run besides texts, each once.
+    """Return the inputs that a rank reads in a run in addition to texts, each once.
 
     Args:
-        plans: its nets.
-        resume: the solver state that the run goes on from; empty: none.
+        plans: the plans of its nets by name.
+        plan: the plan of the run.
+        resume: the solver state from which the run resumes; empty: none.
+        rank: the rank.
 
     Raises:
         LayerError: the rules of a layer contradict each other.
@@ -83,14 +85,14 @@ def inputs_of(plans: Mapping[str, NetPlan], plan: RunPlan, resume: str = "", ran
     return list({one.name: one for one in found}.values())
 
 
-_LOOKS: Mapping[FileKind, Callable[..., Content]] = {
+_READERS: Mapping[FileKind, Callable[..., Content]] = {
     FileKind.LMDB: lmdb_content,
     FileKind.HDF5_LIST: hdf5_content,
     FileKind.VOLUME_LIST: volume_content,
     FileKind.IMAGE_LIST: image_content,
     FileKind.MEAN: mean_content,
 }
-"""What looks into files that are more than bytes."""
+"""The functions that read the content of files with a known format."""
 
 
 def _of_layer(spec: LayerSpec) -> Iterator[CheckedInput]:
@@ -104,11 +106,11 @@ def _of_layer(spec: LayerSpec) -> Iterator[CheckedInput]:
         title = f"{kind.value} {path}"
         if kind is FileKind.HDF5_LIST:
             more, title = (spec.tops, message.allow_external), f"{title} ({', '.join(spec.tops)})"
-        yield CheckedInput(title, partial(_LOOKS.get(kind, file_content), path, *more))
+        yield CheckedInput(title, partial(_READERS.get(kind, file_content), path, *more))
 
 
 def _snapshot_content(path: str) -> Content:
-    """Return a solver state together with the weights that it names."""
+    """Return the content of a solver state and of the weights that it names."""
     model = learned_net(read_state(path), path)
     state, weights = file_content(path), file_content(model)
     digest = hashlib.blake2b(f"{state.digest} {weights.digest}".encode(), digest_size=8).hexdigest()
@@ -116,19 +118,19 @@ def _snapshot_content(path: str) -> Content:
 
 
 _SHARE = "copy it to these hosts, or put it in a folder that all hosts share"
-_FOUND_NOWHERE = "see the path, and the folder that the command is started in"
+_CHECK_PATH = "check the path, and the folder in which the command is started"
 
-Seen = tuple[Content | None, str]  # what is there, or what is wrong
+Seen = tuple[Content | None, str]  # the content, or the error
 
 
-def look_at(inputs: Sequence[CheckedInput]) -> dict[str, Seen]:
-    """Return what this rank finds under the name of each input. Raises nothing."""
-    looked = {one.name: attempt(one.look) for one in inputs}
-    return {name: (look.value, look.message) for name, look in looked.items()}
+def read_inputs(inputs: Sequence[CheckedInput]) -> dict[str, Seen]:
+    """Return the content of each input on this rank, or the error, by the input's name; raises nothing."""
+    read = {one.name: attempt(one.read) for one in inputs}
+    return {name: (content.value, content.message) for name, content in read.items()}
 
 
 def check_inputs(ranks: Ranks, seen: dict[str, Seen]) -> Section:
-    """Compare what all ranks have found; a collective call."""
+    """Compare the inputs of all ranks; a collective call."""
     everybody = ranks.world.allgather(seen)
     names = dict.fromkeys(name for theirs in everybody for name in theirs)
     findings = [finding for name in names for finding in _compared(ranks, name, [t.get(name) for t in everybody])]
@@ -136,11 +138,11 @@ def check_inputs(ranks: Ranks, seen: dict[str, Seen]) -> Section:
 
 
 def _compared(ranks: Ranks, name: str, seen: Sequence[Seen | None]) -> Iterator[Finding]:
-    """Yield what is to be said of one input; ``None``: a rank does not read it."""
-    errors = [look[1] if look else "" for look in seen]
-    nowhere = all(look[1] for look in seen if look)
-    yield from errors_of(ranks, errors, _FOUND_NOWHERE if nowhere else _SHARE)
-    contents = {rank: look[0] for rank, look in enumerate(seen) if look and look[0] is not None}
+    """Yield the findings about one input; ``None`` in ``seen``: a rank does not read it."""
+    errors = [read[1] if read else "" for read in seen]
+    fails_everywhere = all(read[1] for read in seen if read)
+    yield from errors_of(ranks, errors, _CHECK_PATH if fails_everywhere else _SHARE)
+    contents = {rank: read[0] for rank, read in enumerate(seen) if read and read[0] is not None}
     groups: dict[Content, list[int]] = {}
     for rank, content in contents.items():
         groups.setdefault(content, []).append(rank)
@@ -157,17 +159,19 @@ def _compared(ranks: Ranks, name: str, seen: Sequence[Seen | None]) -> Iterator[
 
 
 def _readers(ranks: Ranks, readers: list[int]) -> str:
-    """Return who has found the same."""
+    """Return which ranks read the same content."""
     if len(readers) < ranks.world.size:
         return f", read by rank{'s' * (len(readers) > 1)} {spans(readers)} only"
     return ", the same on all ranks" * (len(readers) > 1)
 
 
 def check_snapshots(ranks: Ranks, plan: RunPlan, nbytes: int | None) -> Section:
-    """Return whether rank 0 can write snapshots, and the others see them; a collective call.
+    """Check that rank 0 can write snapshots and that the others see them; a collective call.
 
     Args:
-        nbytes: that a snapshot takes; ``None``: not known.
+        ranks: all ranks.
+        plan: the plan of the run.
+        nbytes: the bytes of a snapshot; ``None``: unknown.
     """
     return Section("Snapshots", tuple(_snapshots(ranks, plan, nbytes)))
 
@@ -209,14 +213,14 @@ def _snapshots(ranks: Ranks, plan: RunPlan, nbytes: int | None) -> Iterator[Find
     blind = grouped(seen).get(False, [])
     if blind and not plan.is_outer:
         yield note(
-            f"{ranks.named(blind)}: what rank 0 writes under {place} is not seen there; to resume, "
+            f"{ranks.named(blind)}: files that rank 0 writes under {place} are not visible there; to resume, "
             "all ranks read the snapshot",
             "set snapshot_prefix in a folder that all hosts share, or copy the snapshot to all hosts before --snapshot",
         )
 
 
 def _first_folder(prefix: str) -> str:
-    """Return the folder of ``prefix``, or the first above it that exists: the rest is made when it is needed."""
+    """Return the folder of ``prefix``, or the first existing one above it; training makes the others."""
     folder = os.path.dirname(prefix) or "."
     while not os.path.isdir(folder):
         folder = os.path.dirname(folder) or "."

@@ -1,4 +1,4 @@
-"""Whether data sets are what was written: every checksum, record and picture, looked at once (``--data``)."""
+"""Verify every checksum, record and picture of data sets once (``--data``)."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ from bpt.nn.layers.video_data import VideoData
 from bpt.system.comm.base import Communicator
 
 _MIB = 2**20
-_AGAIN = "copy it again from where it is whole, or make it again"
+_AGAIN = "copy it again from an undamaged source, or make it again"
 _HDF5_ENDINGS = (".h5", ".hdf5", ".hdf")
 _NO_CHECKSUMS = "data that bpt writes have them: bpt convert imageset"
 
 
 @dataclass(frozen=True)
 class Stored:
-    """An LMDB, an HDF5 file, pictures, volumes or clips, and what verifies them.
+    """An LMDB, an HDF5 file, pictures, volumes or clips, with the function that verifies them.
 
     Attributes:
-        kind: in words.
-        path: as the user or a text wrote it.
-        verify: looks at all of it, and tells how many bytes it has looked at.
-        size: how many that will be.
-        root: what stands before the names of a list.
+        kind: the kind in words.
+        path: the path as the user or a text wrote it.
+        verify: reads all data, and reports the bytes that it has read.
+        size: returns the total of these bytes.
+        root: the text before the names of a list.
     """
 
     kind: str
@@ -61,7 +61,7 @@ class Stored:
 
 
 def stored_of_plan(plans: Mapping[str, NetPlan], plan: RunPlan, rank: int) -> list[Stored]:
-    """Return what a rank reads in a run.
+    """Return the data that a rank reads in a run.
 
     Raises:
         BptError: a list of files cannot be read.
@@ -75,10 +75,10 @@ def stored_of_plan(plans: Mapping[str, NetPlan], plan: RunPlan, rank: int) -> li
 
 
 def stored_at(path: str) -> list[Stored]:
-    """Return what lies at ``path``: data, a list or a folder of files, or what a network's text reads in any phase.
+    """Return the data at ``path``: a data set, files of a list or folder, or the data of a network's text.
 
     Raises:
-        BptError: nothing of that lies there.
+        BptError: there are no such data.
     """
     if os.path.isdir(path):
         is_lmdb = os.path.exists(os.path.join(path, "data.mdb")) or not pictures_in(path)
@@ -98,7 +98,7 @@ def stored_at(path: str) -> list[Stored]:
 
 
 def _of_list(path: str) -> list[Stored]:
-    """Return what a text lists: windows, pictures or HDF5 files."""
+    """Return the windows, pictures, volumes or HDF5 files that a text lists."""
     if is_window_file(path):
         return [_pictures(FileKind.WINDOW_FILE.value, path, partial(window_file_pictures, path))]
     if lists_pictures(path):
@@ -112,7 +112,7 @@ def _of_list(path: str) -> list[Stored]:
             raise
         if lists_clips(path):
             raise FileError(
-                path, "lists clips, it seems; give the network's text, which says how they are read"
+                path, "seems to list clips; give the network's text, which says how they are read"
             ) from None
         raise FileError(
             path,
@@ -165,7 +165,7 @@ def _pictures(
 def _size_of_pictures(find: Callable[[], Sequence[ListedFile]]) -> int:
     try:
         return sum(picture.size for picture in find())
-    except BptError:  # which verifying it reports
+    except BptError:  # the verification reports this error
         return 0
 
 
@@ -173,7 +173,7 @@ Seen = list[tuple[str, Verified]]  # kind and what was found
 
 
 def verify(world: Communicator, stored: Sequence[Stored]) -> Seen:
-    """Return what this rank finds in what is ``stored``, each once; nothing on hosts where a rank before it looks."""
+    """Verify each of ``stored`` once, and return the results; only the first rank of each host does this."""
     hosts = world.allgather(world.host)
     if hosts.index(world.host) < world.rank:
         return []
@@ -183,19 +183,19 @@ def verify(world: Communicator, stored: Sequence[Stored]) -> Seen:
     with ProgressBar(-(-total // _MIB), label="Verifying, MiB", shown=world.rank == 0) as progress:
         done = 0
 
-        def tell(size: int) -> None:
+        def advance(size: int) -> None:
             nonlocal done
             done += size
             progress.to(done // _MIB)
 
         for one in unique:
-            seen.append((one.kind, one.verify(tell)))
+            seen.append((one.kind, one.verify(advance)))
     return seen
 
 
-def check_stored_data(ranks: Ranks, look: Callable[[], list[Stored]]) -> Section:
-    """Verify what ``look`` finds, on each host once; a collective call that may take as long as reading all data."""
-    found = attempt(look)
+def check_stored_data(ranks: Ranks, find: Callable[[], list[Stored]]) -> Section:
+    """Verify the data that ``find`` returns, once on each host; a collective call that may read all data."""
+    found = attempt(find)
     seen = ranks.world.allgather((found.message, verify(ranks.world, found.value or [])))
     findings: list[Finding] = []
     for rank, (message, theirs) in enumerate(seen):
@@ -212,13 +212,13 @@ _OF_PICTURES = frozenset((*(kind.value for kind in _LISTS), "folder of images", 
 
 
 def _findings(where: str, kind: str, seen: Verified) -> Iterator[Finding]:
-    """Yield what was found; of pictures a finding for each that is damaged."""
+    """Yield the findings about one data set; each damaged picture has a finding of its own."""
     if kind not in _OF_PICTURES:
         yield _finding(where, kind, seen)
     elif seen.damage:
         yield from (problem(f"{where}{damage}") for damage in seen.damage[:-1])
         damaged = len(seen.damage)
-        remedy = f"{damaged} of {seen.amount} in the {kind} {seen.path}: mend them, or take them out"
+        remedy = f"{damaged} of {seen.amount} in the {kind} {seen.path}: repair or remove them"
         yield problem(f"{where}{seen.damage[-1]}", remedy if seen.amount else "")
     else:
         yield ok(f"{where}{kind} {seen.path}: {seen.amount}, all can be decoded")

@@ -1,4 +1,4 @@
-"""Whether all ranks read the same solver and the same networks, and build the same graphs from them."""
+"""Check that all ranks read the same solver and networks, and build the same graphs from them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _REMEDY = "copy the same file to all hosts, or put it in a folder that they shar
 
 @dataclass(frozen=True)
 class Texts:
-    """What this rank has read.
+    """The texts that this rank has read.
 
     Attributes:
-        solver: what the solver asks for.
-        checked: whether its fields make sense here.
-        plans: the nets by what they are for, that of training first.
+        solver: the plan of the solver.
+        checked: the error of its fields, if there is one.
+        plans: the plans of the nets by purpose, the training net first.
     """
 
     solver: Attempt[RunPlan]
@@ -38,7 +38,7 @@ class Texts:
 
     @classmethod
     def read(cls, read: Callable[[], RunPlan], rank: int = 0) -> Texts:
-        """Read the solver by ``read``, and the nets of it that ``rank`` needs. Not collective; raises nothing."""
+        """Read the solver by ``read``, and its nets that ``rank`` needs. This is not collective and raises nothing."""
         solver = attempt(read)
         plan = solver.value
         if plan is None:
@@ -48,11 +48,11 @@ class Texts:
 
     @property
     def error(self) -> Exception | None:
-        """The first that is wrong."""
+        """The first error; ``None``: there is none."""
         return self.solver.error or self.checked.error or self.plans.error
 
     def by_name(self) -> dict[str, str]:
-        """Return the texts, with all defaults and flags, as far as they could be read."""
+        """Return the readable texts with all defaults and flags."""
         solver, plans = self.solver.value, self.plans.value or {}
         nets = {name: to_text(plan.source.param) for name, plan in plans.items()}
         return nets if solver is None else {"solver": solver.text, **nets}
@@ -64,10 +64,10 @@ def _plans(plan: RunPlan, rank: int) -> dict[str, NetPlan]:
 
 
 def check_texts(ranks: Ranks, texts: Texts) -> tuple[Section, Exception | None]:
-    """Compare what all ranks have read; a collective call.
+    """Compare the texts of all ranks; a collective call.
 
     Returns:
-        The section, and the error if no rank can use the texts: then they are wrong, not the cluster.
+        The section, and the error if no rank can use the texts, because then the texts are wrong and not the cluster.
     """
     world = ranks.world
     errors = world.allgather([attempt.message for attempt in (texts.solver, texts.checked, texts.plans)])
@@ -94,7 +94,7 @@ def errors_of(ranks: Ranks, messages: list[str], remedy: str = "") -> Iterator[F
 
 
 def _different(ranks: Ranks, texts: Texts) -> Iterator[Finding]:
-    """Problems for texts that are not those of rank 0; a collective call."""
+    """Yield problems for texts that differ from those of rank 0; a collective call."""
     world, mine = ranks.world, texts.by_name()
     digests = world.allgather({name: hashlib.blake2b(text.encode()).digest() for name, text in mine.items()})
     differs = any(theirs.get(name, digest) != digest for theirs in digests for name, digest in digests[0].items())
@@ -109,7 +109,7 @@ def _different(ranks: Ranks, texts: Texts) -> Iterator[Finding]:
 
 
 def _changes(first: str, own: str) -> str:
-    """Return the first lines of ``own`` that ``first`` does not have, and those that it has instead."""
+    """Return the first lines of ``own`` that differ from ``first``, and the lines of ``first`` instead."""
     lines = difflib.unified_diff(first.splitlines(), own.splitlines(), n=0, lineterm="")
     changed = [line for line in islice(lines, 2, None) if not line.startswith("@@")]
     here, there = ([line[1:].strip() for line in changed if line[0] == sign] for sign in "+-")
@@ -127,12 +127,12 @@ _TEXT = "network text"
 
 @dataclass(frozen=True)
 class Graphs:
-    """What came out, the same on all ranks but for ``by_name``.
+    """The graphs of the nets, or findings. Except for ``by_name``, it is the same on all ranks.
 
     Attributes:
-        by_name: this rank's graphs, that of training first.
-        findings: what is wrong; there is no plan then.
-        wrong: the error if no rank can make the nets, for another reason than files that are missing.
+        by_name: this rank's graphs, the training net first.
+        findings: the problems; if there are any, there is no plan.
+        wrong: the error if no rank can make the nets, unless files are missing.
     """
 
     by_name: Mapping[str, LayerGraph] = field(default_factory=dict)
@@ -144,18 +144,20 @@ def build_graphs(ranks: Ranks, plan: RunPlan, plans: Mapping[str, NetPlan], know
     """Build the graphs of the nets and compare them; a collective call.
 
     Args:
-        plans: the nets that this rank builds, that of training first; on rank 0 all that any rank builds.
-        known: errors of this rank that have been told: a net that fails for one of them is no news.
+        ranks: all ranks.
+        plan: the plan of the run.
+        plans: the plans of the nets that this rank builds, the training net first. Rank 0 builds all nets.
+        known: errors of this rank that are reported already; a net that fails because of one is not reported again.
     """
     world = ranks.world
     built = attempt(lambda: {name: build_graph_of(net) for name, net in plans.items()})
     is_known = any(message and message in built.message for message in known)
     answers = world.allgather((built.message, is_known, tuple(plans)))
-    found = list(errors_of(ranks, ["" if told else message for message, told, _ in answers]))
+    found = list(errors_of(ranks, ["" if reported else message for message, reported, _ in answers]))
     if any(message for message, _, _ in answers):
-        as_first = [(message, told) for message, told, nets in answers if nets == answers[0][2]]
-        everywhere = all(message and not told for message, told in as_first)
-        found.append(note("not checked: it takes networks that can be built on all ranks"))
+        as_first = [(message, reported) for message, reported, nets in answers if nets == answers[0][2]]
+        everywhere = all(message and not reported for message, reported in as_first)
+        found.append(note("not checked: it needs networks that can be built on all ranks"))
         return Graphs(findings=tuple(found), wrong=world.bcast(built.error if everywhere else None))
     graphs = built.value
     assert graphs is not None
@@ -163,6 +165,6 @@ def build_graphs(ranks: Ranks, plan: RunPlan, plans: Mapping[str, NetPlan], know
     shapes = world.allgather(text)
     for shape, members in grouped(shapes).items():
         if shape not in ("", shapes[0]):
-            differs = "the network's blobs have other shapes than on rank 0: the data are others"
+            differs = "the network's blobs have other shapes than on rank 0: the data differ"
             found.append(problem(f"{ranks.named(members)}: {differs}", "copy the same data to all hosts"))
     return Graphs(graphs, tuple(found))

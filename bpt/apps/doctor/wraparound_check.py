@@ -1,4 +1,4 @@
-"""Whether tests take samples more than once."""
+"""Check whether tests use samples more than once."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from bpt.train.runtime.test_wraparound import wraparound_of_test_set
 
 
 def check_tests(ranks: Ranks, plan: RunPlan, graphs: Mapping[str, LayerGraph]) -> list[Finding]:
-    """Return what rank 0, which has all nets, finds; a collective call."""
-    found = attempt(lambda: list(_retaken(plan, graphs))).value if ranks.world.rank == 0 else None
+    """Return the findings of rank 0, which has all nets; a collective call."""
+    found = attempt(lambda: list(_wraparounds(plan, graphs))).value if ranks.world.rank == 0 else None
     return ranks.world.bcast(found) or []
 
 
-def _retaken(plan: RunPlan, graphs: Mapping[str, LayerGraph]) -> Iterator[Finding]:
+def _wraparounds(plan: RunPlan, graphs: Mapping[str, LayerGraph]) -> Iterator[Finding]:
     tests = [(name, graph) for name, graph in graphs.items() if graph.phase == pb.TEST]
-    if len(tests) != len(plan.test_iter):  # which of them is which is not known
+    if len(tests) != len(plan.test_iter):  # graphs and test_iter cannot be matched
         return
     for (name, graph), batches in zip(tests, plan.test_iter, strict=True):
         data = frozenset(node.index for node in graph.nodes if issubclass(LAYERS[node.type], DataLayer))
-        net = Net(graph, part=Part(data))  # nothing is made but the layers that read data
+        net = Net(graph, part=Part(data))  # only the layers that read data are made
         try:
             text, remedy = wraparound_of_test_set(net, name, batches)
         finally:

@@ -90,7 +90,7 @@ def explain(request: ExplainRequest, device: torch.device) -> Iterator[str]:
     found = grad_cam(net, sample, layer, explained.scores, request.chosen)
     probabilities = torch.softmax(found.scores, 0) if explained.by_softmax else None
 
-    yield subject.told
+    yield subject.description
     yield f'Class scores: blob "{explained.scores.blob}", {explained.found}'
     if explained.left_out:
         yield f"Left out, as they need more than the input: {', '.join(explained.left_out)}"
@@ -105,7 +105,9 @@ def explain(request: ExplainRequest, device: torch.device) -> Iterator[str]:
         yield f"Nothing that the layer has found speaks for class {found.chosen}: the map is 0 everywhere"
     else:
         yield f"The map of class {found.chosen} is largest at {subject.where(place)}"
-    title = f"{Path(request.input).name}: {_told(found, probabilities)}, layer {layer_of(explained.graph, layer)}"
+    title = (
+        f"{Path(request.input).name}: {_title_words(found, probabilities)}, layer {layer_of(explained.graph, layer)}"
+    )
     subject.write(prefix, heat, place, title)
     yield f"Wrote {' and '.join(map(str, outputs))}"
 
@@ -163,7 +165,7 @@ def _table(found: Explanation, probabilities: Tensor | None) -> Iterator[str]:
         yield f"   and {len(order) - len(listed)} classes with lower scores"
 
 
-def _told(found: Explanation, probabilities: Tensor | None) -> str:
+def _title_words(found: Explanation, probabilities: Tensor | None) -> str:
     """Return the predicted class, how sure the net is, and, if it is another one, the class that is explained."""
     sure = "" if probabilities is None else f" (probability {probabilities[found.best].item():.3f})"
     other = "" if found.chosen == found.best else f", explained: class {found.chosen}"

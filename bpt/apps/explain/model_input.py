@@ -135,12 +135,12 @@ class ExplainedSubject(ABC):
     Attributes:
         sample: as the net gets it, (channels, spatial axes …).
         positions: for each axis of its own grid, where the places of this lie in the net's voxels.
-        told: what it is and what was done to it, in words.
+        description: what it is and what was done to it, in words.
     """
 
     sample: Sample
     positions: tuple[Array, ...]
-    told: str
+    description: str
 
     @abstractmethod
     def outputs(self, prefix: str) -> tuple[Path, ...]:

@@ -126,7 +126,9 @@ class Scan(ExplainedSubject):
         )
         own, seen = self._image.shape[:3], "×".join(map(str, box))
         zooms = " × ".join(f"{zoom:g}" for zoom in self._image.header.get_zooms()[:3])
-        self.told = f"{path}: {'×'.join(map(str, own))} voxels of {zooms} mm; the net sees {seen}, {preprocessing}"
+        self.description = (
+            f"{path}: {'×'.join(map(str, own))} voxels of {zooms} mm; the net sees {seen}, {preprocessing}"
+        )
 
     def outputs(self, prefix: str) -> tuple[Path, ...]:
         return Path(f"{prefix}.nii.gz"), Path(f"{prefix}.png")
@@ -235,7 +237,7 @@ class ExplainedPicture(ExplainedSubject):
             ((np.arange(m) + 0.5) / m - low) / (high - low) * n - 0.5
             for m, n, low, high in zip((height, width), box, (ymin, xmin), (ymax, xmax), strict=True)
         )
-        self.told = f"{path}: {height}×{width} pixels; the net sees {'×'.join(map(str, box))}, {preprocessing}"
+        self.description = f"{path}: {height}×{width} pixels; the net sees {'×'.join(map(str, box))}, {preprocessing}"
 
     def outputs(self, prefix: str) -> tuple[Path, ...]:
         return (Path(f"{prefix}.png"),)

@@ -117,7 +117,7 @@ class _Suppressions:
         score = op.Unsqueeze(op.GatherND(by_class, rows), self.numbers(1))
         table = op.Concat(op.CastLike(self.columns(rows, 0, 2), score), score, corners, axis=1)
         if keep >= 0:
-            table = op.Compress(table, self._kept(by_class, rows, score, keep), axis=0)
+            table = op.Compress(table, self._keep_best(by_class, rows, score, keep), axis=0)
         image = op.CastLike(op.Range(op.Constant(value_int=0), op.Squeeze(images), op.Constant(value_int=1)), score)
         nothing = op.Expand(self.floats(*[-1.0] * 6), op.Concat(images, self.numbers(6), axis=0))
         nothing = op.Concat(op.Unsqueeze(image, self.numbers(1)), nothing, axis=1)
@@ -126,7 +126,7 @@ class _Suppressions:
         table = op.Slice(op.Concat(table, nothing, axis=0), self.numbers(0), filled, self.numbers(0))
         return op.Unsqueeze(table, self.numbers(0, 1))
 
-    def _kept(self, by_class: Any, rows: Any, score: Any, keep: int) -> Any:
+    def _keep_best(self, by_class: Any, rows: Any, score: Any, keep: int) -> Any:
         """Return which rows are among the best of their image, over all classes."""
         op = self.op
         nothing = op.Expand(self.floats(LEAST), op.Shape(by_class))

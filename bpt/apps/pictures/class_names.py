@@ -25,7 +25,7 @@ class ClassNames:
         """Return the name of a class; "": it has none."""
         return self._names[number] if number < len(self._names) else ""
 
-    def told(self, number: int) -> str:
+    def words(self, number: int) -> str:
         """Return a class as people read it."""
         return class_words(number, self[number])
 

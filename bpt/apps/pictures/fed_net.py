@@ -43,7 +43,7 @@ class NetWithInputs:
         return len(self.input.shape) - 2
 
     @property
-    def left_out_told(self) -> str:
+    def left_out_words(self) -> str:
         """Which layers are left out, as the end of a message; empty if none is."""
         return f"; left out, as they need more than the input: {', '.join(self.left_out)}" if self.left_out else ""
 

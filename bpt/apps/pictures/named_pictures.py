@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from bpt.base.errors import FileError, UsageError
 from bpt.base.native_paths import native_path
-from bpt.base.user_files import UnreadableError, check_there, read_lines
+from bpt.base.user_files import UnreadableError, check_exists, read_lines
 from bpt.data.listed_pictures import ENDINGS
 
 _LABEL = re.compile(r"(.*\S)\s+([0-9]+)", re.ASCII)
@@ -47,7 +47,7 @@ def _of(named: str) -> Iterator[NamedPicture]:
     elif named.lower().endswith(".txt"):
         yield from _listed(named)
     else:
-        check_there(named)
+        check_exists(named)
         yield NamedPicture(named)
 
 
@@ -82,7 +82,7 @@ def _there(path: str, name: str, number: int) -> str:
     one_of_few = labelled and _found(path, labelled[1])
     remedy = "give all lines a label, or none" if one_of_few else "mend the line, or leave it out"
     try:
-        check_there(own)
+        check_exists(own)
     except FileError as error:
         raise FileError(f"{path}:{number}", f"{name}: {error.reason} (looked for {looked}); {remedy}") from None
     return own

@@ -72,7 +72,7 @@ def net_mirrors(operator: BlobOperator, name: str) -> Mirrors:
     edge = graph.blobs[name].index
     # Backward through a layer in place may need the data that the layer has replaced, so nothing writes over them.
     rewritten = sum(version.blob == name for version in graph.edges) > 1
-    return Mirrors(Mirror(lambda: operator.look(edge), apart=rewritten), Mirror(lambda: operator.diff(edge)))
+    return Mirrors(Mirror(lambda: operator.watch(edge), copies=rewritten), Mirror(lambda: operator.diff(edge)))
 
 
 def net_blob(operator: BlobOperator, name: str, mirrors: Mirrors) -> Blob:

@@ -17,8 +17,8 @@ Array = npt.NDArray[np.floating[Any]]
 class Mirror:
     """The array of a tensor that passes of the net read, change, and replace by others.
 
-    Where that can be, the array lies over the tensor's own memory; else (on a GPU, in another order of memory, if the
-    tensor was replaced) over a copy. ``take`` before and ``show`` after whatever uses the tensor keep them
+    If possible, the array shares the memory of the tensor; else (on a GPU, in another memory format, if the
+    tensor was replaced) over a copy. ``write_back`` before and ``show`` after whatever uses the tensor keep them
     equal. Nothing is copied for an array that the caller has dropped.
 
     ``Tensor.data`` rather than ``detach()`` everywhere: like Caffe's memory, an array may be written to between a
@@ -26,12 +26,12 @@ class Mirror:
 
     Args:
         fetch: gives the tensor as it stands now.
-        apart: never lay the array over the tensor's memory.
+        copies: whether the array is always a copy.
     """
 
-    def __init__(self, fetch: Callable[[], Tensor], apart: bool = False) -> None:
+    def __init__(self, fetch: Callable[[], Tensor], copies: bool = False) -> None:
         self._fetch = fetch
-        self._apart = apart
+        self._copies = copies
         self._host: Tensor | None = None  # what the array lies over; while it is there, the array may be written to
         self._seen: Tensor | None = None  # if that is a copy: how it was when it was last equal to the tensor
         self._array: Callable[[], Array | None] = lambda: None  # weak
@@ -42,7 +42,7 @@ class Mirror:
         if self._host is None or self._host.shape != tensor.shape:
             self.forget()
             self._host = tensor.cpu().contiguous()
-            if self._apart and _one_memory(self._host, tensor):
+            if self._copies and _one_memory(self._host, tensor):
                 self._host = tensor.clone()
             self._seen = None if _one_memory(self._host, tensor) else self._host.clone()
         array = self._array()
@@ -53,16 +53,16 @@ class Mirror:
 
     @property
     def in_use(self) -> bool:
-        """Whether there is an array, or one that the caller has dropped without having been asked what he wrote."""
+        """Whether there is an array, or a dropped one whose changes are not written back yet."""
         return self._host is not None
 
     @property
-    def kept(self) -> bool:
-        """Whether the caller has the array, to which he may write at any time."""
+    def is_referenced(self) -> bool:
+        """Whether the caller holds the array, and may write to it at any time."""
         return self._array() is not None
 
-    def take(self) -> None:
-        """Before the tensor is used: put into it what the caller has written."""
+    def write_back(self) -> None:
+        """Copy what the caller has written into the tensor, before the tensor is used."""
         if self._host is not None and self._seen is not None and not torch.equal(self._host, self._seen):
             self._fetch().data.copy_(self._host)
         if self._array() is None:

@@ -40,7 +40,7 @@ from bpt.caffe.core.whole_pass import WholePass
 from bpt.config.plan.nets import NetPlan, file_plan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine import debug_info
-from bpt.graph.reshaping import reshaped
+from bpt.graph.reshaping import reshape_graph
 from bpt.nn.layers.memory_data import MemoryData
 from bpt.nn.net import Net as CoreNet
 from bpt.nn.net_graph import build_graph_of
@@ -193,7 +193,7 @@ class Net(NetStructure, Single):
             # As in the solver's loop, every pass through the whole net has random numbers of its own.
             context = self._operator.net.context
             if first or last < len(self._graph) - 1:
-                self._operator.look_inside()
+                self._operator.separate_layers()
             if not first:
                 self._operator.begin_pass(context.iteration, context.pass_number + 1)
                 if last == len(self._graph) - 1 and self._forward_whole(wanted):
@@ -206,9 +206,9 @@ class Net(NetStructure, Single):
 
     def _forward_whole(self, wanted: Iterable[str]) -> bool:
         """Run the net as one; whether that can be. Not while the caller may write to parameters unnoticed."""
-        if any(mirror.kept for mirror in self._parameters):
-            self._operator.look_inside()
-        blobs = {*wanted, *(name for name, mirror in self._data if mirror.kept)}
+        if any(mirror.is_referenced for mirror in self._parameters):
+            self._operator.separate_layers()
+        blobs = {*wanted, *(name for name, mirror in self._data if mirror.is_referenced)}
         return self._operator.forward_whole([self._graph.blobs[name].index for name in blobs])
 
     def backward(
@@ -283,7 +283,7 @@ class Net(NetStructure, Single):
         if same and last <= self._fitted:
             return
         with self._in_use():
-            self._operator.net.reshape(reshaped(self._graph, shapes, last))
+            self._operator.net.reshape(reshape_graph(self._graph, shapes, last))
             self._operator.forget_blobs(self._fitted if same else -1)
         self._fitted = last
 
@@ -334,7 +334,7 @@ class Net(NetStructure, Single):
             mirror.show()
         call()
         for mirror in self._mirrors:
-            mirror.take()
+            mirror.write_back()
 
     def save_hdf5(self, path: Path) -> None:
         """Write the weights as HDF5, whatever ``path`` ends in."""
@@ -409,7 +409,7 @@ class Net(NetStructure, Single):
         """
         for mirror in self._mirrors:
             if mirror.in_use:
-                mirror.take()
+                mirror.write_back()
         if new_parameters:
             self._operator.complete()
         try:

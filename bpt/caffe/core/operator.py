@@ -81,7 +81,7 @@ class BlobOperator(Operator):
         self.before_backward: list[Callback] = []
         self.after_backward: list[Callback] = []
         self._samples: dict[int, Tensor] | None = None  # of a pass that has left blobs out
-        self._looked_at: set[int] = set()  # edges, since the last pass
+        self._watched: set[int] = set()  # edges, since the last pass
         self._went_inside = False  # whether since the last pass a caller needed more than blobs
 
     @property
@@ -97,14 +97,14 @@ class BlobOperator(Operator):
             self.feed({edge: torch.zeros(self.net.graph.edges[edge].shape, dtype=self.number)})
         return self.values[edge]
 
-    def look(self, edge: int) -> Tensor:
-        """Return data of a blob, for a caller who may look at it after every pass."""
-        self._looked_at.add(edge)
+    def watch(self, edge: int) -> Tensor:
+        """Return the data of a blob that the caller may read after every pass."""
+        self._watched.add(edge)
         return self.data(edge)
 
     def parameter(self, value: nn.Parameter) -> nn.Parameter:
         """Return a parameter, for a caller who may write to it."""
-        self.look_inside()
+        self.separate_layers()
         if self.whole is not None:
             self.whole.forget()
         return value
@@ -121,14 +121,14 @@ class BlobOperator(Operator):
         """Return the shape of a blob's data as they are now."""
         return tuple(self.values[edge].shape) if edge in self.values else self.net.graph.edges[edge].shape
 
-    def forward_whole(self, looked_at: Collection[int]) -> bool:
+    def forward_whole(self, watched: Collection[int]) -> bool:
         """Run the whole net as one, if that can be and is worth it; blobs that nobody looks at are left out.
 
         Args:
-            looked_at: edges that are wanted.
+            watched: edges that are wanted.
         """
-        wanted, inside = self._looked_at.union(looked_at), self._went_inside
-        self._looked_at, self._went_inside = set(), False
+        wanted, inside = self._watched.union(watched), self._went_inside
+        self._watched, self._went_inside = set(), False
         if self.whole is None or not self.whole.fits or inside or self.calls:
             self._samples = None  # all blobs are made anew
             return False
@@ -158,7 +158,7 @@ class BlobOperator(Operator):
         """Whether somebody wants to be called at each layer."""
         return bool(self.before_forward or self.after_forward or self.before_backward or self.after_backward)
 
-    def look_inside(self) -> None:
+    def separate_layers(self) -> None:
         """``complete`` the pass, for a caller who may well do so after the next one, which then leaves out nothing."""
         self._went_inside = True
         self.complete()
@@ -217,7 +217,7 @@ class BlobOperator(Operator):
             call(index)
 
     def _backward(self, index: int, micro: int | None, update: Update | None) -> None:
-        self.look_inside()
+        self.separate_layers()
         if index not in self.batches.outcome.segments:
             self._prepare_backward(index)
         if self.net.graph.nodes[index].type == "Python":  # its code may do more than to hand diffs on

@@ -31,26 +31,26 @@ class WholePass:
         self._net = net
         self._steps: tuple[FusionStep, ...] | None = None
         self._keep: frozenset[int] = frozenset()
-        self._looked_at: deque[frozenset[int]] = deque(maxlen=REMEMBERED)
+        self._watched: deque[frozenset[int]] = deque(maxlen=REMEMBERED)
         self.fits = _fits(net)
 
     def forget(self) -> None:
         """Parameters or shapes change: what was prepared is out of date."""
         self._steps = None
 
-    def run(self, samples: Mapping[int, Tensor], looked_at: Collection[int]) -> dict[int, Tensor]:
+    def run(self, samples: Mapping[int, Tensor], watched: Collection[int]) -> dict[int, Tensor]:
         """Return a pass without gradients.
 
         Args:
             samples: the tops of the layers without bottoms, by edge; they are only read.
-            looked_at: edges that are wanted beside the outputs.
+            watched: edges that are wanted beside the outputs.
 
         Returns:
             At least these edges and the outputs, each contiguous; no others' memory unless the layers pass it on.
         """
         graph = self._net.graph
-        self._looked_at.append(frozenset(looked_at))
-        keep = frozenset().union(*self._looked_at, always_kept(graph)) - samples.keys()
+        self._watched.append(frozenset(watched))
+        keep = frozenset().union(*self._watched, always_kept(graph)) - samples.keys()
         if self._steps is None or keep != self._keep:
             self._steps = None  # its memory comes first
             self._steps, self._keep = self._planned(keep), keep

@@ -1,1 +1,1 @@
-"""RunPlan: what a run is to be, resolved once of a solver's text; and which nets it trains and tests."""
+"""RunPlan: the typed description of a run, which ``resolve`` makes once from a solver's text."""

@@ -15,12 +15,12 @@ OF_PIPELINES = ("schedule", "micro_batches", "batch_norm_over")
 
 
 def chosen_of(parallel: ParallelSpec) -> pb.ParallelParameter:
-    """Return the values that may be chosen and are not the defaults."""
+    """Return the choosable values that are not the defaults."""
     return _differing(ParallelSpec(), parallel)
 
 
 def with_chosen(plan: RunPlan, chosen: pb.ParallelParameter) -> RunPlan:
-    """Return the plan with these values wherever its text sets none."""
+    """Return the plan with these values for all fields that its text does not set."""
     values = {name: getattr(chosen, name) for name in FIELDS if not plan.given(PARALLEL, name)}
     param = plan.parallel_param.pipeline_param
     if chosen.num_stages > 1:
@@ -30,15 +30,12 @@ def with_chosen(plan: RunPlan, chosen: pb.ParallelParameter) -> RunPlan:
 
 
 def change_of(old: ParallelSpec, new: ParallelSpec) -> str:
-    """Return in a line the solver settings that change ``old`` into ``new``.
-
-    Defaults included.
-    """
+    """Return the solver settings, including defaults, that change ``old`` into ``new``, in a line."""
     return _in_a_line(_differing(old, new))
 
 
 def text_of(plan: RunPlan) -> str:
-    """Return in a line the solver settings with the values of ``plan``."""
+    """Return the solver settings with the values of ``plan``, in a line."""
     return _in_a_line(chosen_of(plan.parallel_param))
 
 

@@ -76,9 +76,9 @@ def make_state(phase: int, level: int = 0, stages: Sequence[str] = ()) -> pb.Net
 
 
 def file_plan(path: str, phase: int, level: int = 0, stages: tuple[str, ...] = ()) -> NetPlan:
-    """Return the net of a network file in the phase and level, in ``stages`` and those of its own ``state``.
+    """Return the plan of a network file in a phase, a level, and ``stages`` plus those of the file's own ``state``.
 
-    What was upgraded in it is logged.
+    It logs what was upgraded in the file.
     """
     source = read_net(path)
     for note in source.notes:
@@ -105,7 +105,7 @@ def train_plan(plan: SolverNets) -> NetPlan:
 
 
 def test_plans(plan: SolverNets) -> tuple[NetPlan, ...]:
-    """Return the nets to test, in order: test_net_param, test_net, then ``net`` for each further test_iter.
+    """Return the plans of the nets to test, in order: test_net_param, test_net, then ``net`` for further test_iter.
 
     Raises:
         PrototxtError: test_iter, test_state or test_interval do not fit the number of test nets.
@@ -128,7 +128,8 @@ def test_plans(plan: SolverNets) -> tuple[NetPlan, ...]:
         )
     if any(plan.test_iter) and plan.test_interval <= 0:
         raise PrototxtError(
-            "test_iter asks for testing, but test_interval is 0: every how many iterations?", plan.origin("test_iter")
+            "test_iter asks for tests, but test_interval is 0; set it to the iterations between tests",
+            plan.origin("test_iter"),
         )
     found = []
     for number, (field, index) in enumerate(fields):
@@ -150,7 +151,7 @@ def _source(plan: SolverNets, field: str, index: int | None = None) -> tuple[Net
         except PrototxtError as error:
             if os.path.lexists(path):
                 raise
-            # Neither from the current folder nor beside the solver.
+            # The file is neither in the current folder nor beside the solver.
             raise PrototxtError(f"{error} ({searched_places(value, plan.path)})", plan.origin(field)) from None
     prefix = (field,) if index is None else (field, index)
     origins = {path[len(prefix) :]: origin for path, origin in plan.origins.items() if path[: len(prefix)] == prefix}

@@ -1,4 +1,4 @@
-"""Makes a RunPlan of a solver's text, which is not read again afterwards."""
+"""Make a RunPlan from a solver's text, which is not read again afterwards."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ from bpt.config.schema_specs import SPECS, fill_spec
 def resolve(
     source: SolverSource, weights: Sequence[str] = (), level: int = 0, stages: Sequence[str] | None = None
 ) -> RunPlan:
-    """Return the plan of ``source``, with all defaults filled in. Files that it names are not read yet.
+    """Return the plan of ``source`` with all defaults filled in.
 
-    Nothing is checked: see ``bpt.train.rules.violations``. What flags of the command line say is laid over the text:
+    This reads no files that the text names, and checks nothing; ``bpt.train.rules.violations`` does that. The other
+    arguments, from flags of the command line, override the text.
 
     Args:
-        weights: take the place of the text's, if there are any.
-        level: of the training net's state, if it is not 0.
-        stages: more of them, of the same state; an empty list leaves an empty state, as texts in replay logs have it.
+        source: the parsed solver.
+        weights: replace the text's weights, if there are any.
+        level: the level of the training net's state, if it is not 0.
+        stages: further stages of the same state; an empty list sets an empty state, as in replay logs.
     """
     param = pb.SolverParameter()
     param.CopyFrom(source.param)
@@ -58,10 +60,7 @@ _ABSENT = ("net", "net_param", "train_net", "train_net_param", "train_state")
 
 
 def read_plan(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> RunPlan:
-    """Return the plan of the solver at ``path``, with ``overrides`` (the texts of ``--set``) applied.
-
-    See read_solver.
-    """
+    """Return the plan of the solver at ``path``, with ``overrides`` (the texts of ``--set``) applied."""
     return resolve(read_solver(path, overrides))
 
 

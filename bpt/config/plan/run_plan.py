@@ -1,10 +1,10 @@
-"""RunPlan: the resolved plan of a run, made once of a solver's text by ``resolve``.
+"""RunPlan: the resolved plan of a run, which ``resolve`` makes once from a solver's text.
 
-Every field has the name that it has in the text, and stands there, so that the way to an attribute is the way to the
-field: ``plan.parallel_param.pipeline_param.micro_batches``. Only what says how weights follow from gradients
-(``plan.optim``) and which nets there are (``plan.nets``) is gathered. Values of enums are the schema's numbers.
+Every attribute has the name and path of its field in the text: ``plan.parallel_param.pipeline_param.micro_batches``.
+The exceptions are the fields of the optimizer, in ``plan.optim``, and the fields that name nets, in ``plan.nets``.
+Values of enums are the schema's numbers.
 
-A plan never changes. Another run is another plan: see the methods at the end of RunPlan.
+A plan never changes. The methods at the end of RunPlan return plans for other runs.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class CompressionSpec:
 @dataclass(frozen=True)
 @spec_of(pb.LocalParameter)
 class LocalSpec:
-    """The replicas that update by themselves between averages, under ``exchange: LOCAL``."""
+    """The replicas that update independently between averages, under ``exchange: LOCAL``."""
 
     steps: int = SCHEMA
     start_iter: int = SCHEMA
@@ -108,7 +108,7 @@ class LocalSpec:
 @dataclass(frozen=True)
 @spec_of(pb.FaultParameter)
 class FaultSpec:
-    """The reaction of a run in step to the loss of a rank."""
+    """The reaction of a synchronous run to the loss of a rank."""
 
     on_loss: int = SCHEMA
     min_ranks: int = SCHEMA
@@ -214,7 +214,7 @@ class ParallelSpec:
 
     @property
     def is_delayed(self) -> bool:
-        """Whether gradients are of earlier iterations, so that losses and weights differ from one process's."""
+        """Whether gradients belong to earlier iterations, so that losses and weights differ from one process's."""
         return self.num_stages > 1 and self.pipeline_param.schedule == _Pipeline.DELAYED
 
     @property
@@ -224,25 +224,25 @@ class ParallelSpec:
 
     @property
     def gradient_exchange(self) -> int:
-        """The exchange of ranks in step: all ranks or, under the outer layer, those of each worker."""
+        """The exchange of synchronous ranks: of all ranks or, under the outer layer, of the ranks of each worker."""
         return self.agwu_param.worker_exchange if self.exchange in OUTER else self.exchange
 
 
 @dataclass(frozen=True)
 @spec_of(pb.SolverParameter)
 class RunPlan:
-    """A resolved run: the nets to train and test, how and on which ranks, and what is written.
+    """The resolved plan of a run: the nets to train and test, the method, the ranks, and the files to write.
 
     Attributes:
-        nets: the fields that name the nets; ``train`` and ``tests`` are what they name.
-        optim: how weights follow from gradients.
-        asked_precision: the text's ``precision``; ``None``: the net's text says; see ``precision``.
-        path: of the solver's text; "": the plan was made in memory.
-        origins: where each field of the text stands.
+        nets: the fields that name the nets; ``train`` and ``tests`` are the named nets.
+        optim: the settings of the optimizer.
+        asked_precision: the text's ``precision``; ``None``: the net's text decides (``precision``).
+        path: the path of the solver's text; "": the plan was made in memory.
+        origins: the place of each field of the text.
         set_fields: the fields that the text or a flag sets.
-        notes: for the log: what was changed in the text as it was read.
-        text: all of it, as the log shows it.
-        shared_text: without what may differ from host to host: where files lie, and which device computes.
+        notes: lines for the log about changes of the text while it was read.
+        text: the whole text, as the log shows it.
+        shared_text: the text without fields that may differ from host to host (paths of files, devices).
     """
 
     nets: NetFields = NetFields()  # noqa: RUF009  frozen
@@ -285,7 +285,7 @@ class RunPlan:
         """The net to train; its file is read on first use.
 
         Raises:
-            PrototxtError: its text is wrong, or missing.
+            PrototxtError: the text of the net is wrong or missing.
         """
         return train_plan(self)
 
@@ -296,29 +296,29 @@ class RunPlan:
 
     @cached_property
     def precision(self) -> Precision:
-        """The precision of the run's numbers, where the devices support it.
+        """The precision of the run's numbers, if the devices support it.
 
         Raises:
-            PrototxtError: see ``train``.
+            PrototxtError: the text of the net is wrong or missing.
         """
         return self.asked_precision or precision_of_net(self.train.source.param)
 
     @property
     def max_iter(self) -> int:
-        """The number of iterations to train; from ``optim``, since a learning rate may depend on it."""
+        """The number of iterations to train; it is in ``optim``, because a learning rate may depend on it."""
         return self.optim.max_iter
 
     @property
     def is_outer(self) -> bool:
-        """Whether ranks do not go in step: SGWU, AGWU or ASGD."""
+        """Whether ranks are not synchronous: SGWU, AGWU or ASGD."""
         return self.parallel_param.exchange in OUTER
 
     def origin(self, *where: str | int) -> Origin:
-        """Return where the field ``where`` stands or, if it is not set, what is nearest around it."""
+        """Return the place of the field ``where`` or, if it is not set, of the nearest message around it."""
         return locate(self.origins, where, self.path)
 
     def given(self, *where: str) -> bool:
-        """Return whether the text, or a flag, sets the field ``where``; a message counts as soon as it is there."""
+        """Return whether the text, or a flag, sets the field ``where``; an empty message counts as set."""
         return where in self.set_fields
 
     @property
@@ -328,13 +328,13 @@ class RunPlan:
 
     @property
     def judged_by(self) -> str:
-        """The test output whose best value decides; "" if there is none."""
+        """The test output whose best value decides about stopping or the best snapshot; "" if there is none."""
         return (self.early_stopping_param.output if self.stops_early else "") or self.snapshot_best
 
     # Variants
 
     def training_only(self) -> RunPlan:
-        """Return the plan without tests and snapshots, which may need missing data or folders."""
+        """Return the plan without tests and snapshots, because they may need missing data or folders."""
         return replace(
             self,
             nets=replace(self.nets, test_net=(), test_net_param=(), test_state=()),
@@ -347,15 +347,15 @@ class RunPlan:
         )
 
     def measured(self) -> RunPlan:
-        """Return the plan for measurements: nothing is tested, written, displayed or loaded."""
+        """Return the plan for measurements, without tests, snapshots, display and weights."""
         return replace(self.training_only(), display=0, weights=())
 
     def standalone(self) -> RunPlan:
-        """Return the plan for a single process; of ``parallel_param`` only the inner layer stays."""
+        """Return the plan for a single process; only the inner layer of ``parallel_param`` remains."""
         return self._replace_parallel(ParallelSpec(inner_param=self.parallel_param.inner_param), "inner_param")
 
     def of_node(self) -> RunPlan:
-        """Return the plan for the ranks of one computing node of the outer layer, which go in step."""
+        """Return the plan for the ranks of one computing node of the outer layer, which are synchronous."""
         parallel = self.parallel_param
         if parallel.node_ranks == 1:
             return self.standalone()
@@ -364,7 +364,7 @@ class RunPlan:
         if parallel.node_ranks > parallel.num_stages:  # a batch is divided, and gradients are summed
             names += ["cgdp_param", "tree_param", "compression_param", "sync_batch_norm"]
         fields = {name: getattr(parallel, name) for name in names}
-        fault = replace(parallel.fault_param, on_loss=pb.FaultParameter.STOP)  # the run goes on without this node
+        fault = replace(parallel.fault_param, on_loss=pb.FaultParameter.STOP)  # the run continues without this node
         return self._replace_parallel(
             ParallelSpec(exchange=parallel.gradient_exchange, fault_param=fault, **fields), *names
         )
@@ -382,6 +382,6 @@ class RunPlan:
         return self.with_parallel(pipeline_param=replace(self.parallel_param.pipeline_param, **changes))  # type: ignore[arg-type]
 
     def _replace_parallel(self, parallel: ParallelSpec, *kept: str) -> RunPlan:
-        """Return the plan with this ``parallel_param``, of which the text sets at most the fields ``kept``."""
+        """Return the plan with this ``parallel_param``; only its fields ``kept`` still count as set by the text."""
         ours = {way for way in self.set_fields if way[0] != "parallel_param" or (len(way) > 1 and way[1] in kept)}
         return replace(self, parallel_param=parallel, set_fields=frozenset(ours))

@@ -14,5 +14,5 @@ _OF_A_HOST = (
 def relevant_solver(param: pb.SolverParameter) -> pb.SolverParameter:
     """Return ``param`` with only the fields that must be the same on all hosts."""
     relevant = without(param, *_OF_A_HOST)
-    relevant.parallel_param.balance_param.SetInParent()  # the texts in replay logs have it, set or not
+    relevant.parallel_param.balance_param.SetInParent()  # the texts in replay logs always have it
     return relevant

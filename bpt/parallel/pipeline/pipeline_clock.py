@@ -12,7 +12,7 @@ from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import count
 from bpt.graph.segments import Segment, cut, isolation_cuts
-from bpt.graph.stages import borders, spread_over
+from bpt.graph.stages import borders, layer_stages
 from bpt.graph.transfers import Transfer, transfers
 from bpt.parallel.cluster.measured_costs import read_costs_of
 from bpt.parallel.pipeline import Pipeline, streams
@@ -146,7 +146,7 @@ class Clock:
             stages: its stage.
         """
         problem = self.problem
-        of_layer = spread_over(self.graph, starts, stages)
+        of_layer = layer_stages(self.graph, starts, stages)
         segments = cut(self.graph, sorted(borders(of_layer) | isolation_cuts(self.graph, problem.gathers)))
         gathers = frozenset(segment.index for segment in segments if segment.start in problem.gathers)
         own = tuple(of_layer[segment.start] for segment in segments)

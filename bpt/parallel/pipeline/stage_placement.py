@@ -10,7 +10,7 @@ from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.optim.rules import num_moments
 from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.stages import spread_over
+from bpt.graph.stages import layer_stages
 from bpt.graph.staging import Staging
 from bpt.parallel.balance.divisible_batches import gathering
 from bpt.parallel.cluster.measured_costs import PATH, error_of_file, measured_costs
@@ -50,7 +50,7 @@ def stage(plan: RunPlan, graph: LayerGraph, replicas: int = 1, warn: bool = True
     problem, placement = place(plan, graph, replicas)
     for remark in idle_stages(problem, placement.starts, placement.stages) if warn else ():
         LOG.warning("Pipeline: %s", remark)
-    of_layers = spread_over(graph, placement.starts, placement.stages)
+    of_layers = layer_stages(graph, placement.starts, placement.stages)
     return Staging(tuple(node.name for node in graph.nodes), of_layers, problem.rule, cuts, problem.gathers)
 
 

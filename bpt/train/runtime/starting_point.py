@@ -6,7 +6,7 @@ import logging
 import secrets
 from collections.abc import Mapping
 
-from bpt.base.user_files import check_there
+from bpt.base.user_files import check_exists
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn.net import Net
@@ -33,7 +33,7 @@ def check_files(plan: RunPlan, resume: str) -> None:
     """Raise a FileError if a file to start from is missing; reading it checks its content."""
     for path in (resume if resume != "auto" else "", *snapshot.weight_files(plan.weights, plan.path)):
         if path:
-            check_there(path)
+            check_exists(path)
 
 
 def state_to_resume(plan: RunPlan, resume: str) -> str:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from bpt.base.atomic import atomic_paths, creates_nothing
+from bpt.base.atomic import atomic_paths, creation_problem
 from bpt.base.errors import WriteError
 from bpt.base.file_digest import file_digest
 from bpt.base.violation import Violation
@@ -46,7 +46,7 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
     elif not os.access(folder, os.W_OK | os.X_OK):
         problem = f'the folder "{folder}" is not writable'
     else:
-        problem = creates_nothing(folder)
+        problem = creation_problem(folder)
     if problem:
         yield Violation(("snapshot_prefix",), f'cannot write to snapshot_prefix "{plan.snapshot_prefix}": {problem}')
     if plan.snapshot_format == pb.SolverParameter.HDF5 and not hdf5.available():

@@ -352,7 +352,7 @@ def excepted(net: str) -> dict[str, str]:
 def test_biases_before_batch_norm() -> None:
     assert excepted(NET) == {}
     assert excepted(WITH_BATCH_NORM) == {
-        "conv/1": 'a bias before BatchNorm "bn": its true gradient is 0, what is there is rounding'
+        "conv/1": 'it is a bias before BatchNorm "bn"; its true gradient is 0, and the rest is rounding'
     }
     # With stored statistics a bias has a gradient like any other.
     assert excepted(WITH_BATCH_NORM.replace('top: "conv" }\nlayer { name: "drop"', (

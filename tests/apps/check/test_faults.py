@@ -59,13 +59,13 @@ def test_a_rank_that_nobody_would_end_is_not_stopped() -> None:
     still = [Fault.parse("1@2", signal.SIGSTOP)]
     faults.check(still, 3, 10, True, FaultSpec())
     for param in (FaultSpec(timeout=0), FaultSpec(on_loss=pb.FaultParameter.STOP)):
-        with pytest.raises(UsageError, match="--stop 1@2: nobody would end it"):
+        with pytest.raises(UsageError, match=r"--stop 1@2: .*on_loss: HEAL"):
             faults.check(still, 3, 10, True, param)
 
 
 def test_a_fault_that_never_happened() -> None:
     faults.check_happened([Fault(1, 2, "F")], (0, 2))
-    with pytest.raises(RunError, match="--kill 1@2:x: rank 1 never came there"):
+    with pytest.raises(RunError, match="--kill 1@2:x: rank 1 never reached it"):
         faults.check_happened([Fault(1, 2, "x")], (0, 1))
 
 
@@ -89,12 +89,12 @@ def test_how_long_a_slow_rank_waits() -> None:
 
 def test_slow_ranks_need_no_fault_tolerance_and_links_need_a_timeout() -> None:
     faults.check([Slow(0, 0.5, 1), DroppedLink((0, 1), 2)], 2, 10, False, FaultSpec())
-    with pytest.raises(UsageError, match="--drop-link 0-1@2: nobody would notice"):
+    with pytest.raises(UsageError, match=r"--drop-link 0-1@2: .* timeout"):
         faults.check([DroppedLink((0, 1), 2)], 2, 10, False, FaultSpec(timeout=0))
     with pytest.raises(UsageError, match="--drop-link 0-2@2: there are 2 ranks"):
         faults.check([DroppedLink((0, 2), 2)], 2, 10, False, FaultSpec())
     faults.check_happened([Slow(0, 0.5, 1), DroppedLink((0, 1), 2)], (0,))
-    with pytest.raises(RunError, match="--drop-link 0-1@2: these two never had a message for each other"):
+    with pytest.raises(RunError, match="--drop-link 0-1@2: these two ranks never exchanged a message"):
         faults.check_happened([DroppedLink((0, 1), 2)], (0, 1))
 
 

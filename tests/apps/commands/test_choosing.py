@@ -102,10 +102,10 @@ def test_a_run_that_goes_on_keeps_its_plan_and_its_curve(
         plan = read_plan("solver.prototxt", ["parallel_param { auto: true num_stages: 3 }"])
         with pytest.raises(UserError, match="nothing that 2 ranks could do"):
             chosen(plan, resume=state)
-        assert "the snapshot's plan does not go with what the solver sets now" in caplog.text
+        assert "the snapshot's plan contradicts the solver's present text" in caplog.text
         measured.append(nodes(1, 1, 1))
         assert chosen(read_plan("solver.prototxt", [auto]), 3, "auto") == "parallel_param { exchange: RING }"
-        assert "the snapshot's plan is for 2 ranks, and there are 3" in caplog.text
+        assert "the snapshot's plan is for 2 ranks, but the job has 3" in caplog.text
 
 
 def test_a_snapshot_in_memory_is_the_newest(
@@ -119,4 +119,4 @@ def test_a_snapshot_in_memory_is_the_newest(
     Path(f"{in_memory.make_room(plan.snapshot_prefix)}_iter_3.solverstate").write_bytes(kept.SerializeToString())
     with caplog.at_level(logging.INFO, "bpt"):
         assert chosen(plan, resume="auto") == "parallel_param { num_shards: 2 }"
-    assert "Auto: as the run of the snapshot" in caplog.text
+    assert "Auto: using the plan of the snapshot" in caplog.text

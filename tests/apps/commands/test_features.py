@@ -46,6 +46,6 @@ def test_nobody_feeds_the_net(tmp_path: Path) -> None:
     (tmp_path / "net.prototxt").write_text(
         'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }'
     )
-    with pytest.raises(UserError, match=r"nothing feeds its inputs \(x\); use a net with a data layer"):
+    with pytest.raises(UserError, match=r"its inputs \(x\) have no data; use a net with a data layer"):
         extract_features([], str(tmp_path / "net.prototxt"), ["x"], [str(tmp_path / "a")], 1, CPU)
     assert not (tmp_path / "a").exists()

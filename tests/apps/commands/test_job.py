@@ -11,7 +11,7 @@ import torch
 
 from bpt.apps.commands import job as module
 from bpt.apps.commands.job import Job
-from bpt.base.garbage_collection import keep_what_is_there
+from bpt.base.garbage_collection import freeze_objects
 from bpt.config.plan.run_plan import RunPlan
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
@@ -89,7 +89,7 @@ def test_only_the_first_rank_logs(rank: int, shown: bool) -> None:
 def test_the_collector_leaves_alone_what_was_there_before(chosen: list[tuple[object, ...]]) -> None:
     """Once; a second job in the process must not keep what the first has left."""
     gc.unfreeze()
-    keep_what_is_there.cache_clear()
+    freeze_objects.cache_clear()
     try:
         Job.enter(SerialCommunicator()).begin()
         frozen = gc.get_freeze_count()

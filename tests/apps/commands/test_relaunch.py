@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt.apps.commands.relaunch import Relaunch, RestartLimits, check_goes_on, join
+from bpt.apps.commands.relaunch import Relaunch, RestartLimits, check_resumes, join
 from bpt.base.errors import UsageError, WriteError
 from bpt.cli.main import main
 
@@ -103,7 +103,7 @@ def test_a_wrong_command_to_join_ends_nothing(caplog: pytest.LogCaptureFixture) 
         assert Relaunch(job(RUNS), AT_ONCE).run() == 0
     thread.join()
     assert starts() == 2
-    assert "the command to join was wrong; going on as before" in caplog.text
+    assert "the command of bpt join is wrong; continuing" in caplog.text
 
 
 def test_what_a_killed_process_of_the_same_number_has_left(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_what_a_killed_process_of_the_same_number_has_left(tmp_path: Path) -> No
 
 def test_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["join", str(os.getpid()), "--", "true"]) == 2
-    assert "is no bpt run of this user on this host that is under way" in capsys.readouterr().err
+    assert "is no bpt run of this user that is running on this host" in capsys.readouterr().err
     assert main(["run"]) == 2
     assert "bpt run needs a command that starts the job" in capsys.readouterr().err
     with pytest.raises(UsageError, match="no-such-program: No such file or directory"):
@@ -131,7 +131,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_run_that_would_begin_anew_is_refused() -> None:
     with pytest.raises(UsageError, match="give it --snapshot auto"):
-        check_goes_on(["mpirun", "-n", "2", "/usr/bin/bpt", "train", "--solver", "s.prototxt"])
+        check_resumes(["mpirun", "-n", "2", "/usr/bin/bpt", "train", "--solver", "s.prototxt"])
     for words in (["--snapshot", "auto"], ["-snapshot=auto"]):
-        check_goes_on(["mpirun", "bpt", "train", "--solver", "s.prototxt", *words])
-    check_goes_on(["my-script", "train"])
+        check_resumes(["mpirun", "bpt", "train", "--solver", "s.prototxt", *words])
+    check_resumes(["my-script", "train"])

@@ -53,7 +53,7 @@ def test_a_step_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SystemExit, match="1"):
         run_ranks(2, step)
     (line,) = said
-    assert line.startswith("PROBLEM Data: not done after 1 s: rank 0 on host a waits for another\n → see whether")
+    assert line.startswith("PROBLEM Data: not done after 1 s: rank 0 on host a waits for another\n → check whether")
 
 
 def problems(out: str) -> list[str]:
@@ -170,7 +170,7 @@ def test_ranks_that_read_other_texts(report: Callable[..., tuple[ExaminationRepo
     assert found.wrong is None
     assert found.problems == 1
     assert "PROBLEM  rank 1 on host b: solver differs from rank 0's: " in said
-    assert "takes the same good texts on all ranks" in said
+    assert "need the same good texts on all ranks" in said
     found, said = report("ab", lambda: read_plan(paths[0] if this_rank() else tmp_path / "none"))
     assert found.wrong is None
     assert f"PROBLEM  rank 0 on host a: {tmp_path}/none: no such file" in said

@@ -78,8 +78,8 @@ def test_idle_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("cpus", "text"), [
-    ({0}, "ranks 0-1 on host a: bound to 1 core by the launcher, though 2 could be had"),
-    ({0, 1}, "ranks 0-1 on host a: more threads than cores that the rank may run on"),
+    ({0}, "ranks 0-1 on host a: bound to 1 core by the launcher, although 2 are available"),
+    ({0, 1}, "ranks 0-1 on host a: more threads than cores for the rank"),
 ])  # fmt: skip
 def test_bound_ranks(monkeypatch: pytest.MonkeyPatch, cpus: set[int], text: str) -> None:
     section = check(monkeypatch, "aa", *[at(cpus=frozenset(cpus), threads=1 if cpus == {0} else 3)] * 2)
@@ -98,7 +98,7 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert section.table[1].endswith("cuda:0 (H), cuda:1 (H)")
     assert texts_of(section, Severity.NOTE) == [
         "host b has 1 CUDA device, but its ranks compute on the CPU",
-        "the ranks compute on unlike devices: H, cpu",
+        "the ranks compute on different devices: H, cpu",
     ]
     section = check(monkeypatch, "aaa", first, second, replace(first, threads=0))
     assert texts_of(section, Severity.WARNING) == ["ranks 0, 2 on host a share the one device cuda:0"]
@@ -114,7 +114,7 @@ def test_unlike_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "exchange: AGWU balance: IDPA" in section.findings[-1].remedy  # where STATIC is refused
     mixed = (at(device="cuda:0", gpus=("Tesla", "H")), at(device="cuda:1", gpus=("Tesla", "H")))
     section = check(monkeypatch, "aa", *mixed)
-    assert texts_of(section, Severity.NOTE) == ["the ranks compute on unlike devices: H, Tesla"]
+    assert texts_of(section, Severity.NOTE) == ["the ranks compute on different devices: H, Tesla"]
 
 
 def test_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ def test_a_busy_host_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     section = same(on_hosts("a", lambda ranks: check_hosts(ranks, CPU, loads=[load])))
     assert texts_of(section, Severity.NOTE) == []
     (finding,) = [finding for finding in section.findings if finding.kind is Severity.WARNING]
-    assert finding.remedy == "see whose they are (top); start when they are done"
+    assert finding.remedy == "top shows these programs; start when they have ended"
 
 
 def test_a_host_on_which_others_compute(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leftovers, "folder_of_windows", lambda: None)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     monkeypatch.setattr(leftovers, "YOUNG", -AGO)
-    if leftovers.find() != [] or leftovers._used() is None:
+    if leftovers.find() != [] or leftovers._used_files() is None:
         pytest.skip("not all processes can be seen here")
 
 
@@ -113,7 +113,7 @@ def test_a_stale_lock_goes_and_a_live_one_stays() -> None:
     Path("snap.lock").write_text('{"host": "a", "pid": 1, "since": "then"}\n')
     section = check(clean=False, prefix="snap")
     assert section
-    assert section.findings[0].text == "snap.lock: of a run that lives, or left by a dead one"
+    assert section.findings[0].text == "snap.lock: files of a running job, or leftovers of a dead one"
     assert check(clean=True, prefix="snap")
     assert not Path("snap.lock").exists()
     with PrefixLock("snap"):

@@ -102,9 +102,9 @@ def test_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         Severity.NOTE,
         Severity.OK,
     ]
-    assert section.findings[1].text == "there is one rank only"
+    assert section.findings[1].text == "there is only one rank"
     assert "MPI_THREAD_SINGLE" in section.findings[2].text
-    assert section.findings[4].text.startswith("it takes buffers in device memory (CUDA); bpt hands it buffers in the")
+    assert section.findings[4].text.startswith("it takes buffers in device memory (CUDA); bpt gives it buffers in the")
 
 
 def test_another_library_on_a_host(monkeypatch: pytest.MonkeyPatch) -> None:

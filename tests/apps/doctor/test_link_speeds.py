@@ -35,14 +35,14 @@ def test_good_links() -> None:
 def test_bad_links() -> None:
     remarks, _ = check(MeasuredLink(0, 1, 3e-3, 5e9), MeasuredLink(0, 2, 40e-6, 11e6), MeasuredLink(1, 2, 2e-3, 118e6))
     assert remarks == [
-        "rank 0 on host a and rank 2 on host b: 11 MB/s are few: the exchange of gradients will take long",
-        "rank 1 on host a and rank 2 on host b: 2000 µs a message are many: small layers will wait for it",
-        "rank 0 on host a and rank 1 there: 3000 µs a message are many on one host",
+        "rank 0 on host a and rank 2 on host b: 11 MB/s is slow: the exchange of gradients will take long",
+        "rank 1 on host a and rank 2 on host b: 2000 µs a message is slow: small layers will wait for it",
+        "rank 0 on host a and rank 1 there: 3000 µs a message is slow on one host",
     ]
 
 
 def test_a_link_that_is_much_slower_than_another() -> None:
     remarks, _ = check(MeasuredLink(0, 2, 5e-6, 10e9), MeasuredLink(1, 2, 5e-6, 0.9e9))
     assert remarks == [
-        "rank 1 on host a and rank 2 on host b: 900 MB/s are few: the exchange of gradients will take long"
+        "rank 1 on host a and rank 2 on host b: 900 MB/s is slow: the exchange of gradients will take long"
     ]

@@ -126,7 +126,7 @@ def test_every_volume_is_read(asked: str) -> None:
     assert (cut.kind, missing.kind) == (Severity.PROBLEM, Severity.PROBLEM)
     assert cut.text.startswith("list.txt:2: in/cut.nii.gz: is not a NIfTI file, or a damaged one")
     assert missing.text.startswith('list.txt:4: lists "')
-    assert missing.remedy == "2 of 4 volumes in the list of volumes list.txt: mend them, or take them out"
+    assert missing.remedy == "2 of 4 volumes in the list of volumes list.txt: repair or remove them"
     Path("list.txt").write_text(f"{before}a.nii.gz 1\n")
     [finding] = findings(asked)
     assert (finding.kind, finding.text) == (Severity.OK, "list of volumes list.txt: 1 volume, all can be decoded")
@@ -145,9 +145,9 @@ def test_every_clip_is_decoded() -> None:
     [finding] = findings("net.prototxt")
     assert finding.kind is Severity.PROBLEM
     assert finding.text.startswith("l:2: in/short/000003.jpg: no such file")
-    assert finding.remedy == "1 of 3 clips in the list of clips l: mend them, or take them out"
+    assert finding.remedy == "1 of 3 clips in the list of clips l: repair or remove them"
     [finding] = findings("l")  # a list alone does not say how many frames a clip has
-    assert finding.text == "l: lists clips, it seems; give the network's text, which says how they are read"
+    assert finding.text == "l: seems to list clips; give the network's text, which says how they are read"
 
 
 def test_a_text_that_is_no_list_says_what_it_is_not() -> None:

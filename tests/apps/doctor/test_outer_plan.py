@@ -81,10 +81,11 @@ def test_idpa(tmp_path: Path, data: str) -> None:
         "AGWU, balance IDPA; server on rank 0; 2 computing nodes",
         # K = 100 · 4 / 20; K' = A + floor(K - (A + 1) / 2) = 4 + floor(17.5)
         "100 iterations of 4 samples are 20 passes over 20 samples (K); each worker makes 21 over its own",
-        "batch 1 of 4 has 5 samples, 2 to 3 for each of 2 workers: by the power of the workers (MHz × cores), the next "
-        "ones by what each has taken for a sample",
+        "batch 1 of 4 has 5 samples, 2 to 3 for each of 2 workers: by the power of the workers (MHz × cores); the next "
+        "ones by each worker's time for a sample",
         # values, history, newest, tested, two for each worker; and values, gradients, history, submitted, coming
-        "the weights take 0.1 KiB; rank 0 holds up to 8 copies of them as the server, a worker 5; blobs come on top",
+        "the weights take 0.1 KiB; rank 0 holds up to 8 copies of them as the server, a worker 5; blobs "
+        "need further memory",
         "each pass moves 0.2 KiB of weights to the server and back (2 c_w m, Eq. 11)",  # 240 bytes
     ]
     assert len(found.section.findings) == 5
@@ -108,7 +109,7 @@ def test_udpa_with_a_server_that_computes(tmp_path: Path, data: str) -> None:
     said = texts_of(found.section, Severity.OK)
     assert said[0] == "AGWU, balance UNIFORM; server on rank 0, which computes as well; 2 computing nodes"
     assert said[2] == "the 20 samples are handed out at once, 10 for each of 2 workers"
-    assert said[-1].endswith("(2 c_w m, Eq. 11), but for 0.1 KiB that stay in rank 0's memory")
+    assert said[-1].endswith("(2 c_w m, Eq. 11), except 0.1 KiB that stay in rank 0's memory")
     assert [line.split()[1] for line in found.section.table[1:]] == ["0", "1"]
 
 
@@ -121,7 +122,7 @@ def test_one_process(tmp_path: Path, data: str) -> None:
 
 def test_one_worker(tmp_path: Path, data: str) -> None:
     finding = only(check("ab", write_run(tmp_path / "a", UDPA % "", data_net(data))), Severity.NOTE)
-    assert "rank 0 only serves" in finding.text and "server: COLOCATED" in finding.remedy
+    assert "rank 0 is only its server" in finding.text and "server: COLOCATED" in finding.remedy
 
 
 def test_pipelines(tmp_path: Path, data: str) -> None:
@@ -160,7 +161,7 @@ def test_asgd(tmp_path: Path, data: str) -> None:
 def test_asgd_with_momentum(tmp_path: Path, data: str) -> None:
     path = write_run(tmp_path / "a", "parallel_param { exchange: ASGD } momentum: 0.9", data_net(data))
     assert only(check("abb", path), Severity.WARNING).text == (
-        "ASGD: gradients of 2 workers are stale, which momentum 0.9 amplifies"
+        "ASGD: gradients of 2 workers are stale, and momentum 0.9 amplifies that"
     )
     path = write_run(tmp_path / "b", "parallel_param { exchange: ASGD } momentum: 0.9", data_net(data))
     assert texts_of(check("a", path).section, Severity.WARNING) == []
@@ -222,7 +223,7 @@ def test_frequencies_that_cannot_be_read(tmp_path: Path, data: str, monkeypatch:
     monkeypatch.setattr(outer_plan, "powers", lambda world, device: [None, 500.0, None])
     found = check("abb", write_run(tmp_path / "a", IDPA % "", data_net(data)))
     assert only(found, Severity.NOTE).text == (
-        "rank 2 on host b: its frequency cannot be read; the mean of the others is taken"
+        "rank 2 on host b: its frequency cannot be read; the mean of the others is used"
     )
     assert found.section.table[2].split() == ["1", "2", "b", "unknown", "2"]
 

@@ -20,7 +20,7 @@ def test_one_process(tmp_path: Path) -> None:
     assert texts_of(found.section, Severity.OK) == [
         "1 rank = 1 replica; ALLREDUCE, balance UNIFORM",
         "training net: a batch of 8 samples",
-        "parameters, gradients and history take 0.0 MiB on a rank; blobs come on top",
+        "parameters, gradients and history take 0.0 MiB on a rank; blobs need further memory",
     ]
     assert found.snapshot == 2 * 4 * 15  # weights and momentum of 3 · 4 weights and 3 biases
 
@@ -29,7 +29,7 @@ def test_data_parallel(tmp_path: Path) -> None:
     found = check("aabb", write_run(tmp_path / "a"))
     assert texts_of(found.section, Severity.OK)[1:] == [
         "training net: a batch of 8 samples, 2 for each of 4 ranks",
-        "parameters, gradients and history take 0.0 MiB on a rank; blobs come on top",
+        "parameters, gradients and history take 0.0 MiB on a rank; blobs need further memory",
         # 15 parameters of 4 bytes, 1 µs a byte
         "each iteration sums 0.0 MiB of gradients over the ranks: about 0.06 ms by the Allreduce above, of which "
         "computing hides a part",

@@ -14,7 +14,7 @@ import pytest
 from bpt.apps.doctor import read_files as files
 from bpt.apps.doctor.content import file_content, image_content, lmdb_content, volume_content
 from bpt.apps.doctor.findings import Finding, Ranks, Section, Severity
-from bpt.apps.doctor.read_files import CheckedInput, check_inputs, check_snapshots, inputs_of, look_at
+from bpt.apps.doctor.read_files import CheckedInput, check_inputs, check_snapshots, inputs_of, read_inputs
 from bpt.apps.doctor.texts import Texts
 from bpt.config.plan.resolve import read_plan
 from bpt.config.plan.run_plan import ParallelSpec, RunPlan
@@ -25,9 +25,9 @@ from tests.support.lmdbs import write_records
 from tests.support.paths import GOLDEN
 
 
-def look_of(file: Any) -> Any:
-    """How a file is looked at: a partial of a function of ``content``."""
-    return file.look
+def reading_of(file: Any) -> Any:
+    """How a file is read: a partial of a function of ``content``."""
+    return file.read
 
 
 IMAGES = """
@@ -63,8 +63,8 @@ def test_lists_of_volumes(tmp_path: Path) -> None:
     assert texts.plans.value and texts.solver.value
     (found,) = inputs_of(texts.plans.value, texts.solver.value)
     assert found.name == "list of volumes list"
-    assert look_of(found).func is volume_content
-    assert look_of(found).args == ("list", "")
+    assert reading_of(found).func is volume_content
+    assert reading_of(found).args == ("list", "")
 
 
 OTHERS = """
@@ -79,7 +79,7 @@ def test_images_windows_and_matrices(tmp_path: Path) -> None:
     texts = Texts.read(lambda: read_plan(write_run(tmp_path / "a", "", OTHERS)))
     assert texts.plans.value and texts.solver.value
     found = inputs_of(texts.plans.value, texts.solver.value)
-    assert [(one.name, look_of(one).func, look_of(one).args) for one in found] == [
+    assert [(one.name, reading_of(one).func, reading_of(one).args) for one in found] == [
         ("list of images pictures", image_content, ("pictures", "r/")),
         ("window file windows", file_content, ("windows",)),
         ("infogain matrix H", file_content, ("H",)),
@@ -109,7 +109,7 @@ def check(hosts: str, *paths: Path) -> Section:
 
     def one(ranks: Ranks) -> Section:
         return check_inputs(
-            ranks, look_at([CheckedInput("LMDB data", partial(lmdb_content, str(paths[ranks.world.rank])))])
+            ranks, read_inputs([CheckedInput("LMDB data", partial(lmdb_content, str(paths[ranks.world.rank])))])
         )
 
     return same(on_hosts(hosts, one))
@@ -150,20 +150,22 @@ def test_data_that_are_missing_on_one_rank(lmdbs: Path) -> None:
 def test_data_that_are_missing_everywhere(lmdbs: Path) -> None:
     finding = only(check("ab", lmdbs / "none", lmdbs / "none"))
     assert finding.text == f"{lmdbs}/none: no such folder"
-    assert "see the path" in finding.remedy
+    assert "check the path" in finding.remedy
 
 
 def test_data_that_one_rank_reads(lmdbs: Path) -> None:
     def check_with(*readers: int, name: str = "good") -> Finding:
         one = CheckedInput("LMDB data", partial(lmdb_content, str(lmdbs / name)))
         hosts = "abc"
-        return only(same(on_hosts(hosts, lambda r: check_inputs(r, look_at([one] if r.world.rank in readers else [])))))
+        return only(
+            same(on_hosts(hosts, lambda r: check_inputs(r, read_inputs([one] if r.world.rank in readers else []))))
+        )
 
     assert check_with(0).text == "LMDB data: 9 records, read by rank 0 only"
     assert check_with(0, 2).text == "LMDB data: 9 records, read by ranks 0, 2 only"
     missing = check_with(0, name="none")
     assert missing.text == f"rank 0 on host a: {lmdbs}/none: no such folder"
-    assert "see the path" in missing.remedy
+    assert "check the path" in missing.remedy
 
 
 def test_a_net_without_files() -> None:
@@ -176,13 +178,13 @@ def test_snapshots_to_resume_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for end in ("solverstate", "caffemodel"):
         shutil.copy(GOLDEN / f"cli/inputs/lenet_iter_30.{end}", tmp_path)
     (snapshot,) = inputs_of({}, read_plan(write_run(tmp_path / "a")), "lenet_iter_30.solverstate")
-    content = snapshot.look()
+    content = snapshot.read()
     os.chmod("lenet_iter_30.caffemodel", 0o644)
     with open("lenet_iter_30.caffemodel", "ab") as file:
         file.write(b"\0")
-    assert snapshot.look().digest != content.digest
+    assert snapshot.read().digest != content.digest
     os.unlink("lenet_iter_30.caffemodel")
-    assert "no such file" in look_at([snapshot])[snapshot.name][1]
+    assert "no such file" in read_inputs([snapshot])[snapshot.name][1]
 
 
 def snapshots(hosts: str, prefix: Path, nbytes: int | None = None, **fields: Any) -> Section:
@@ -229,7 +231,7 @@ def test_a_folder_that_is_not_shared(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os.path, "exists", lambda path: this_rank() != 2 and there(path))
     section = snapshots("aab", tmp_path / "x")
     (text,) = texts_of(section, Severity.NOTE)
-    assert text.startswith(f"rank 2 on host b: what rank 0 writes under {tmp_path} is not seen there")
+    assert text.startswith(f"rank 2 on host b: files that rank 0 writes under {tmp_path} are not visible there")
     outer = ParallelSpec(exchange=pb.ParallelParameter.AGWU)
     assert only(snapshots("aab", tmp_path / "x", parallel_param=outer)).kind is Severity.OK  # rank 0 alone resumes
 

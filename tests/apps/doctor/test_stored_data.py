@@ -72,7 +72,7 @@ def test_damage_names_file_and_record() -> None:
     assert finding.kind is Severity.PROBLEM
     assert finding.text.startswith('LMDB db is damaged: record "00000000"; record "00000001"; ')
     assert finding.text.endswith("and 15 more")  # the 20 records are on one page
-    assert finding.remedy == "copy it again from where it is whole, or make it again"
+    assert finding.remedy == "copy it again from an undamaged source, or make it again"
 
 
 def test_what_has_no_checksums_is_read() -> None:

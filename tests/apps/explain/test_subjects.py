@@ -125,7 +125,7 @@ def image(tmp_path: Path) -> str:
 def test_colours_in_caffes_order(image: str) -> None:
     picture = ExplainedPicture(image, (3, 6, 4), RAW)
     np.testing.assert_array_equal(picture.sample, PIXELS.transpose(2, 0, 1)[::-1].astype(np.float32))
-    assert picture.told == f"{image}: 6×4 pixels; the net sees 6×4, intensity RAW ()"
+    assert picture.description == f"{image}: 6×4 pixels; the net sees 6×4, intensity RAW ()"
     assert picture.where((2, 3)) == "row 2, column 3"
 
 

@@ -12,11 +12,11 @@ from bpt.caffe.core.mirror import Mirror
 
 @pytest.fixture(params=["one memory", "copies"])
 def mirrors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether arrays lie over the memory of tensors, as they do on a CPU, or apart from it."""
+    """Whether arrays lie over the memory of tensors, as they do on a CPU, or are copies."""
     if request.param == "copies":
         make = Mirror.__init__
 
-        def make_apart(self: Mirror, fetch: Callable[[], Tensor], apart: bool = False) -> None:
-            make(self, fetch, apart=True)
+        def make_copies(self: Mirror, fetch: Callable[[], Tensor], copies: bool = False) -> None:
+            make(self, fetch, copies=True)
 
-        monkeypatch.setattr(Mirror, "__init__", make_apart)
+        monkeypatch.setattr(Mirror, "__init__", make_copies)

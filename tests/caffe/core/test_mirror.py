@@ -42,7 +42,7 @@ def test_else_what_is_written_goes_to_the_tensor_before_it_is_used(tensor: Tenso
     assert array.flags.c_contiguous
     array[0, 1] = [[1, 2], [3, 4]]
     assert not tensor.any()
-    mirror.take()
+    mirror.write_back()
     assert tensor[0, 1].tolist() == [[1, 2], [3, 4]]
     tensor.mul_(2)
     mirror.show()
@@ -55,13 +55,13 @@ def test_an_array_that_is_kept_follows_tensors_that_take_each_others_place(apart
     mirror = Mirror(source.fetch, apart)
     array = mirror.array()
     for values in ([3.0, 4], [5.0, 6]):
-        mirror.take()
+        mirror.write_back()
         source.tensor = torch.tensor(values)
         mirror.show()
         assert array.tolist() == values
         assert mirror.array() is array
     array[0] = 9
-    mirror.take()
+    mirror.write_back()
     assert source.tensor.tolist() == [9, 6]
 
 
@@ -70,7 +70,7 @@ def test_a_view_of_the_array_keeps_it(apart: bool) -> None:
     source = Source(torch.tensor([1.0, 2]))
     mirror = Mirror(source.fetch, apart)
     last = mirror.array()[1:]
-    mirror.take()
+    mirror.write_back()
     source.tensor = torch.tensor([3.0, 4])
     mirror.show()
     assert last.tolist() == [4]
@@ -82,15 +82,15 @@ def test_what_was_written_counts_although_the_array_was_dropped(apart: bool) -> 
     mirror = Mirror(lambda: tensor, apart)
     mirror.array()[0] = 1
     mirror.array()[1] = 2
-    mirror.take()
+    mirror.write_back()
     mirror.show()
     assert tensor.tolist() == [1, 2]
     array = mirror.array()
-    mirror.take()
+    mirror.write_back()
     mirror.show()
     array[0] = 3
     del array
-    mirror.take()
+    mirror.write_back()
     assert tensor.tolist() == [3, 2]
 
 
@@ -99,20 +99,20 @@ def test_nothing_is_done_for_arrays_that_nobody_has(apart: bool) -> None:
     source = Source(torch.zeros(2))
     mirror = Mirror(source.fetch, apart)
     mirror.array()
-    mirror.take()
+    mirror.write_back()
     asked = source.asked
     mirror.show()
-    mirror.take()
+    mirror.write_back()
     assert source.asked == asked
 
 
 def test_what_was_only_looked_at_is_not_written_back() -> None:
     memory = torch.zeros(2)
-    first, second = (Mirror(lambda: memory, apart=True) for _ in range(2))
+    first, second = (Mirror(lambda: memory, copies=True) for _ in range(2))
     a, b = first.array(), second.array()
     a[0] = 1
-    first.take()
-    second.take()  # does not put its zeros back
+    first.write_back()
+    second.write_back()  # does not put its zeros back
     second.show()
     assert memory.tolist() == [1, 0]
     assert b.tolist() == [1, 0]
@@ -123,7 +123,7 @@ def test_another_shape_gives_another_array(apart: bool) -> None:
     source = Source(torch.zeros(2))
     mirror = Mirror(source.fetch, apart)
     old = mirror.array()
-    mirror.take()
+    mirror.write_back()
     source.tensor = torch.ones(3)
     mirror.show()
     assert mirror.array().tolist() == [1, 1, 1]
@@ -136,7 +136,7 @@ def test_single_numbers_and_no_numbers() -> None:
         mirror = Mirror(lambda tensor=tensor: tensor)  # type: ignore[misc]
         array = mirror.array()
         array[...] = 4
-        mirror.take()
+        mirror.write_back()
         mirror.show()
         assert array.shape == shape
         np.testing.assert_array_equal(tensor.numpy(), np.full(shape, 4, np.float32))
@@ -147,9 +147,9 @@ def test_writing_between_forward_and_backward_is_caffes_memory_and_not_an_error(
     kept = (x * 1).detach()
     leaf = kept.detach().requires_grad_()
     y = leaf.square()
-    mirror = Mirror(lambda: kept, apart=True)
+    mirror = Mirror(lambda: kept, copies=True)
     mirror.array()[...] = [10, 20]
-    mirror.take()
+    mirror.write_back()
     y.sum().backward()
     assert leaf.grad is not None
     assert leaf.grad.tolist() == [20, 40]

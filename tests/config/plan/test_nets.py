@@ -121,7 +121,7 @@ def test_exactly_one_net_is_trained(text: str, message: str) -> None:
         ),
         (
             'net: "a.prototxt" test_iter: 3',
-            "2:19: test_iter asks for testing, but test_interval is 0: every how many iterations?",
+            "2:19: test_iter asks for tests, but test_interval is 0; set it to the iterations between tests",
         ),
     ],
 )

@@ -156,7 +156,7 @@ def test_a_learned_selector_is_refused() -> None:
     with pytest.raises(LayerError) as caught:
         graph_of(LEARNED)
     assert str(caught.value).endswith(
-        'layer "filter": Filter cannot give bottom "s" a diff, which layers before it or propagate_down ask for; set '
+        'layer "filter": Filter cannot give bottom "s" a diff, but earlier layers or propagate_down need it; set '
         "propagate_down: false for it"
     )
     unasked = 'type: "Filter" propagate_down: [true, false, false]'

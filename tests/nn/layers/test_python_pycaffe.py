@@ -152,7 +152,7 @@ def test_a_layer_without_backward_cannot_be_trained_through(write: Write) -> Non
     with pytest.raises(LayerError) as caught:
         graph_of(f"{text}{body(module)} }}\n{loss}")
     assert str(caught.value).endswith(
-        'layer "L": L has no backward, and what makes bottom "ip" learns through it; write one, or set '
+        'layer "L": L has no backward, but the layers that make bottom "ip" learn through it; write one, or set '
         "propagate_down: false"
     )
     for fits in (

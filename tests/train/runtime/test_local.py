@@ -154,8 +154,8 @@ def test_averages_that_are_never_made_are_named() -> None:
 @pytest.mark.parametrize(
     ("text", "faults", "reason"),
     [
-        (local(""), (Fault(1, 1),), "goes on without a lost replica's own weights"),
-        (local("", "balance: DYNAMIC"), (), "weighs replicas by speeds that were measured"),
+        (local(""), (Fault(1, 1),), "continues without the weights of a lost replica"),
+        (local("", "balance: DYNAMIC"), (), "weights replicas by measured speeds"),
         (local(""), (), r'layer "bn": it normalises by the batches of all ranks \(sync\)'),
     ],
 )

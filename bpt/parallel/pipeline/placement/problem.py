@@ -14,7 +14,7 @@ from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_blocks import conv_blocks, named_blocks
 from bpt.graph.layer_graph import LayerGraph, LayerNode
 from bpt.graph.layer_spec import count
-from bpt.graph.stages import bound_together
+from bpt.graph.stages import inseparable_runs
 from bpt.graph.transfers import is_source, wants_diff
 
 if TYPE_CHECKING:  # they know torch, which is not needed here
@@ -263,7 +263,7 @@ def problem_of(
         param: its ``schedule``, ``micro_batches`` and ``partition_by`` count; under DELAYED, a batch travels whole.
             Blocks that layers name stay together in any case.
         precision, measured, histories: see ``costs_of``.
-        together: runs of layers ``[start, end)`` that must not be cut, besides those of ``bound_together`` (say, what
+        together: runs of layers ``[start, end)`` that must not be cut, besides those of ``inseparable_runs`` (say, what
             runs on slices of shards).
         passes: of an iteration (iter_size).
         replicas: the number of pipelines that share the net's batch evenly.
@@ -277,7 +277,7 @@ def problem_of(
         _crossings(graph, blob_itemsizes(graph, precision), replicas),
         tuple(devices),
         link,
-        (*bound_together(graph), *together),
+        (*inseparable_runs(graph), *together),
         pb.PipelineParameter.GPIPE if gathers else param.schedule,
         micro_batches,
         sources,
