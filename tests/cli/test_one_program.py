@@ -126,4 +126,4 @@ def test_the_wheel_brings_all_networks() -> None:
     brought = {line.strip() for files in CONFIG["options.data_files"].values() for line in files.splitlines()}
     folders = {path.parent.relative_to(ROOT) for path in (ROOT / "prototxt").rglob("*.prototxt")}
     assert {f"{folder}/*.prototxt" for folder in folders} <= brought
-    assert f"/bpt-{CONFIG['metadata']['version']}-py3-none-any.whl[" in (ROOT / "README.md").read_text()
+    assert f"/bpt-{CONFIG['metadata']['version']}-py3-none-any.whl[" in (ROOT / "docs" / "tour.md").read_text()
