@@ -64,8 +64,8 @@ class Relaunch:
     limits: RestartLimits = RestartLimits()
     _past: deque[float] = field(default_factory=deque)  # when it was started again
     _ended_by: signal.Signals | None = None  # a signal that this process has got
+    _unsent: deque[int] = field(default_factory=deque)  # signals that the job has not got yet
     _before: list[str] | None = None  # what ran until somebody asked for the ranks of now
-    _job: subprocess.Popen[bytes] | None = None
     _asked_rank: bool = False  # whether a rank of the job has got a signal
 
     def run(self) -> int:
@@ -90,8 +90,10 @@ class Relaunch:
         """Run the job; returns its exit status."""
         started_by_run.forget(desk.parent)
         self._asked_rank = False
+        if self._ended_by and not self._unsent:  # it was for the job before
+            self._unsent.append(self._ended_by)
         try:
-            self._job = job = subprocess.Popen(
+            job = subprocess.Popen(
                 self.argv,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # a Ctrl-C comes to it once, from here
@@ -100,27 +102,25 @@ class Relaunch:
             )
         except OSError as error:
             raise UsageError(f"{self.argv[0]}: {error.strerror}; name the program that starts the job") from None
-        if self._ended_by:  # it came while the job was made
-            job.send_signal(self._ended_by)
         asked = False
         while True:
+            while self._unsent:
+                self._send(job, self._unsent.popleft())
             with suppress(subprocess.TimeoutExpired):
                 status = job.wait(_LOOK)
                 return 128 - status if status < 0 else status
             if not asked and desk.exists():
                 asked = True
                 LOG.info("Other ranks are to go on: the job is asked to stop")
-                self._send(STOP_SIGNAL)
+                self._send(job, STOP_SIGNAL)
 
-    def _send(self, number: int) -> None:
+    def _send(self, job: subprocess.Popen[bytes], number: int) -> None:
         """Send a signal to a rank of the job, which stops all of them; if there is none yet, or again, to the job."""
-        if not self._job:
-            return
         first, self._asked_rank = not self._asked_rank, True
         if first and started_by_run.send(_path_of(os.getpid()).parent, number):
             return
         with suppress(ProcessLookupError):
-            self._job.send_signal(number)
+            job.send_signal(number)
 
     def _is_to_restart(self, status: int, seconds: float) -> bool:
         """Return whether a job that has ended is to be started again; waits until then."""
@@ -155,11 +155,14 @@ class Relaunch:
 
     @contextmanager
     def _passing_on(self) -> Iterator[None]:
-        """Let the job have the signals that this process gets: it is to end, and is not started again."""
+        """Let the job have the signals that this process gets: it is to end, and is not started again.
+
+        The handler only notes a signal. So one that arrives while the job is being made goes to a rank, too.
+        """
 
         def handle(number: int, frame: FrameType | None) -> None:
             self._ended_by = signal.Signals(number)
-            self._send(number)
+            self._unsent.append(number)
 
         before = {number: signal.signal(number, handle) for number in _PASSED_ON}
         try:
