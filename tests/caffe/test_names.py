@@ -91,4 +91,4 @@ def test_timer() -> None:
     timer.start()
     running = timer.ms
     timer.stop()
-    assert 0 <= running <= timer.ms == timer.ms < 10_000
+    assert 0 <= running <= timer.ms == timer.ms < 600_000

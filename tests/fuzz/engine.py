@@ -44,7 +44,7 @@ class Target(ABC):
     name: str
     suffix = ".bin"
     short = 200
-    seconds = 20.0
+    seconds = 60.0
     memory = 256 * MIB
 
     def __init__(self, folder: Path) -> None:

@@ -2,133 +2,78 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bpt.graph.layer_graph import LayerGraph
 from tests.support.stand_ins import build
 
 SOURCE = 'layer { name: "in" type: "Source" top: "x" top: "y" }'
 
 
-def marks(graph: LayerGraph) -> dict[str, tuple[bool, ...]]:
-    """Layer → whether it runs backward, then whether each of its bottoms gets a diff."""
-    return {node.name: (node.needs_backward, *node.bottom_needs_diff) for node in graph.nodes}
+def marks(graph: LayerGraph) -> str:
+    """Each layer, then whether it runs backward (+ or -), and whether each of its bottoms gets a diff."""
+    signs = {node.name: (node.needs_backward, *node.bottom_needs_diff) for node in graph.nodes}
+    return " ".join(name + "".join("+" if sign else "-" for sign in each) for name, each in signs.items())
 
 
-def test_a_chain_stops_at_the_first_layer_that_learns() -> None:
-    graph = build(f"""{SOURCE}
-        layer {{ name: "n" type: "Neuron" bottom: "x" top: "n" }}
-        layer {{ name: "a" type: "Learner" bottom: "n" top: "a" }}
-        layer {{ name: "r" type: "Neuron" bottom: "a" top: "a" }}
-        layer {{ name: "l" type: "Loss" bottom: "a" bottom: "y" }}""")
-    assert marks(graph) == {
-        "in": (False,),
-        "n": (False, False),
-        "a": (True, False),
-        "r": (True, True),
-        "l": (True, True, False),
-    }
+def layer(kind: str, name: str, bottoms: str, top: str = "", more: str = "") -> str:
+    names = "".join(f' bottom: "{bottom}"' for bottom in bottoms.split())
+    return f'layer {{ name: "{name}" type: "{kind}" {names} {f"top: {top!r}" if top else ""} {more} }}\n'
 
 
-def test_lr_mult_0_freezes() -> None:
-    frozen = "param { lr_mult: 0 } param { lr_mult: 0 }"
-    graph = build(f"""{SOURCE}
-        layer {{ name: "a" type: "Learner" bottom: "x" top: "a" {frozen} }}
-        layer {{ name: "b" type: "Learner" bottom: "a" top: "b" param {{ lr_mult: 0 }} }}
-        layer {{ name: "s" type: "Statistics" bottom: "b" top: "s" }}
-        layer {{ name: "l" type: "Loss" bottom: "s" bottom: "y" }}""")
-    assert marks(graph) == {
-        "in": (False,),
-        "a": (False, False),
-        "b": (True, False),  # its second parameter learns
-        "s": (True, True),
-        "l": (True, True, False),
-    }
+A = layer("Learner", "a", "x", "a")
+LOSS = layer("Loss", "l", "a y")
+FROZEN = "param { lr_mult: 0 }"
+TWO_LEARNERS = A + layer("Learner", "b", "a", "b", "propagate_down: false") + layer("Loss", "l", "b y")
+ASKED = TWO_LEARNERS.replace("top: 'a'", "top: 'a' propagate_down: true")
 
 
-def test_statistics_do_not_learn() -> None:
-    graph = build(f"""{SOURCE}
-        layer {{ name: "s" type: "Statistics" bottom: "x" top: "s" }}
-        layer {{ name: "l" type: "Loss" bottom: "s" bottom: "y" }}""")
-    assert marks(graph) == {"in": (False,), "s": (False, False), "l": (False, False, False)}
-
-
-def test_what_does_not_lead_to_a_loss_is_left_out() -> None:
-    graph = build(f"""{SOURCE}
-        layer {{ name: "a" type: "Learner" bottom: "x" top: "a" }}
-        layer {{ name: "b" type: "Learner" bottom: "a" top: "b" }}
-        layer {{ name: "quiet" type: "Sink" bottom: "b" }}
-        layer {{ name: "l" type: "Loss" bottom: "a" bottom: "y" }}""")
-    assert marks(graph) == {
-        "in": (False,),
-        "a": (True, False),
-        "a_a_0_split": (True, True),
-        "b": (False, False),
-        "quiet": (False, False),
-        "l": (True, True, False),
-    }
-
-
-def test_loss_weight_0_is_no_loss() -> None:
-    graph = build(f"""{SOURCE}
-        layer {{ name: "a" type: "Learner" bottom: "x" top: "a" }}
-        layer {{ name: "l" type: "Loss" bottom: "a" bottom: "y" loss_weight: 0 }}""")
-    assert not any(any(mark) for mark in marks(graph).values())
-
-
-def test_any_top_can_be_a_loss() -> None:
-    graph = build(f"""{SOURCE}
-        layer {{ name: "a" type: "Learner" bottom: "x" top: "a" }}
-        layer {{ name: "n" type: "Neuron" bottom: "a" top: "n" loss_weight: 2 }}""")
-    assert marks(graph) == {"in": (False,), "a": (True, False), "n": (True, True)}
-
-
-TWO_LEARNERS = f"""{SOURCE}
-    layer {{ name: "a" type: "Learner" bottom: "x" top: "a" }}
-    layer {{ name: "b" type: "Learner" bottom: "a" top: "b" propagate_down: false }}
-    layer {{ name: "l" type: "Loss" bottom: "b" bottom: "y" }}"""
-
-
-def test_propagate_down_false_cuts_off_what_stands_before() -> None:
-    assert marks(build(TWO_LEARNERS)) == {
-        "in": (False,),
-        "a": (False, False),
-        "b": (True, False),
-        "l": (True, True, False),
-    }
-
-
-def test_propagate_down_true_asks_for_a_diff_of_data() -> None:
-    graph = build(TWO_LEARNERS.replace('top: "a"', 'top: "a" propagate_down: true'))
-    assert marks(graph)["a"] == (False, False)  # b still hands nothing on
-    graph = build(TWO_LEARNERS.replace('top: "a"', 'top: "a" propagate_down: true').replace("false", "true"))
-    assert marks(graph)["a"] == (True, True)
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [
+        pytest.param(
+            layer("Neuron", "n", "x", "n") + layer("Learner", "a", "n", "a") + layer("Neuron", "r", "a", "a") + LOSS,
+            "in- n-- a+- r++ l++-",
+            id="a chain stops at the first layer that learns",
+        ),
+        pytest.param(
+            layer("Learner", "a", "x", "a", FROZEN * 2)
+            + layer("Learner", "b", "a", "b", FROZEN)
+            + layer("Statistics", "s", "b", "s")
+            + layer("Loss", "l", "s y"),
+            "in- a-- b+- s++ l++-",  # the second parameter of b learns
+            id="lr_mult 0 freezes",
+        ),
+        pytest.param(
+            layer("Statistics", "s", "x", "s") + layer("Loss", "l", "s y"),
+            "in- s-- l---",
+            id="statistics do not learn",
+        ),
+        pytest.param(
+            A + layer("Learner", "b", "a", "b") + layer("Sink", "quiet", "b") + LOSS,
+            "in- a+- a_a_0_split++ b-- quiet-- l++-",
+            id="what does not lead to a loss is left out",
+        ),
+        pytest.param(A + layer("Loss", "l", "a y", more="loss_weight: 0"), "in- a-- l---", id="a weight of 0"),
+        pytest.param(A + layer("Neuron", "n", "a", "n", "loss_weight: 2"), "in- a+- n++", id="any top can be a loss"),
+        pytest.param(TWO_LEARNERS, "in- a-- b+- l++-", id="propagate_down: false cuts off what stands before"),
+        pytest.param(ASKED, "in- a-- b+- l++-", id="a asks for a diff, but b hands nothing on"),
+        pytest.param(ASKED.replace("false", "true"), "in- a++ b++ l++-", id="propagate_down: true asks for a diff"),
+        pytest.param(
+            A + layer("Join", "j", "a x", "j") + layer("Loss", "l", "j y"),
+            "in- x_in_0_split-- a+- j++- l++-",
+            id="one branch only",
+        ),
+        pytest.param(
+            A + layer("Loss", "l", "a y", "l") + layer("Sink", "quiet", "l"),
+            "in- a+- l++- quiet--",
+            id="a loss counts even if a sink reads it",
+        ),
+    ],
+)
+def test_backward(layers: str, expected: str) -> None:
+    assert marks(build(SOURCE + layers)) == expected
 
 
 def test_force_backward_overrides_all_but_labels() -> None:
-    assert marks(build(TWO_LEARNERS, force_backward=True)) == {
-        "in": (True,),
-        "a": (True, True),
-        "b": (True, True),
-        "l": (True, True, False),
-    }
-
-
-def test_one_branch_only() -> None:
-    graph = build(f"""{SOURCE}
-        layer {{ name: "a" type: "Learner" bottom: "x" top: "a" }}
-        layer {{ name: "j" type: "Join" bottom: "a" bottom: "x" top: "j" }}
-        layer {{ name: "l" type: "Loss" bottom: "j" bottom: "y" }}""")
-    assert marks(graph) == {
-        "in": (False,),
-        "x_in_0_split": (False, False),
-        "a": (True, False),
-        "j": (True, True, False),
-        "l": (True, True, False),
-    }
-
-
-def test_a_loss_counts_even_if_a_sink_reads_it() -> None:
-    graph = build(f"""{SOURCE}
-        layer {{ name: "a" type: "Learner" bottom: "x" top: "a" }}
-        layer {{ name: "l" type: "Loss" bottom: "a" bottom: "y" top: "l" }}
-        layer {{ name: "quiet" type: "Sink" bottom: "l" }}""")
-    assert marks(graph) == {"in": (False,), "a": (True, False), "l": (True, True, False), "quiet": (False, False)}
+    assert marks(build(SOURCE + TWO_LEARNERS, force_backward=True)) == "in+ a++ b++ l++-"

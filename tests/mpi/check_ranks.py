@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from bpt.apps.check.comparison import Compared, compare
+from bpt.apps.check.comparison import Compared, TensorDifference, compare
 from bpt.base.errors import BptError
 from bpt.config.plan.resolve import read_plan
 from bpt.config.plan.run_plan import RunPlan
@@ -72,6 +72,11 @@ def run_case(
     return compare(source, CPU, comm, 10 if precision is FLOAT64 else 1, precision)[0]
 
 
+def relative(gradient: TensorDifference | None) -> float | None:
+    """Return the difference of a gradient; ``None`` if no rank has it, which is a mistake where none is lost."""
+    return gradient.relative if gradient else None
+
+
 def main() -> None:
     torch.set_num_threads(1)
     folder, cases = Path(sys.argv[1]), json.loads(sys.argv[2])
@@ -84,9 +89,8 @@ def main() -> None:
             comm.Abort(1)
         if comm.rank == 0:
             worst = {
-                exact.name: [exact.gradient.relative, exact.weight.relative, rounded.gradient.relative]
+                exact.name: [relative(exact.gradient), exact.weight.relative, relative(rounded.gradient)]
                 for exact, rounded in zip(double, single, strict=True)
-                if exact.gradient and rounded.gradient
             }
             print(json.dumps([*case, worst]), flush=True)
 

@@ -54,13 +54,6 @@ def write(folder: Path, data: bool = True, net: str = NET) -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where ranks start, with all that they need."""
-    monkeypatch.chdir(write(tmp_path / "here"))
-    return Path.cwd()
-
-
 def program(*lines: str) -> list[str]:
     return [sys.executable, "-m", "tests.mpi.outer_ranks", *lines]
 

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mpi.check_jobs import ADAM, CGDP, SGD, SYNC, TREE, Row, check, data, jobs
+from tests.mpi.check_jobs import ADAM, CGDP, SGD, SYNC, TREE, Row, check, jobs
 from tests.support.mpirun import needs_mpi
-
-__all__ = ["data"]  # a fixture
 
 PEERS = "num_shards: {} "
 MASTER = "num_shards: {} fc_param {{ scheme: MASTER_SLAVE }} "

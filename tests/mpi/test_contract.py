@@ -1,22 +1,35 @@
-"""Every check of the communicators' contract, over MPI: one launch does them for 1, 2, 3 and 4 ranks."""
+"""The communicators' contract, ring all-reduce and trees, over MPI: one launch does all checks for 1 to 4 ranks."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 import pytest
 
-from tests.support.comm_contract import CHECKS
+from tests.mpi.contract_ranks import CHECKS
 from tests.support.marks import slow
 from tests.support.mpirun import mpirun, needs_mpi
 
-pytestmark = needs_mpi
+# Messages of more than so many bytes wait for their receivers.
+LITTLE_IS_EAGER = {"OMPI_MCA_btl_sm_eager_limit": "128"}
 
 
-@pytest.mark.parametrize("options", [(), slow(("--pieces",)), ("--patient",)], ids=["usual", "pieces", "patient"])
-def test_contract(options: tuple[str, ...]) -> None:
-    done = mpirun(4, [sys.executable, "-m", "tests.mpi.contract_ranks", *options], timeout=120)
+@needs_mpi
+@pytest.mark.parametrize(
+    ("kind", "option", "environment"),
+    [
+        ("contract", "", {}),
+        slow("contract", "--pieces", {}),
+        ("contract", "--patient", {}),
+        slow("ring", "", {}),
+        slow("ring", "--pieces", {}),
+        ("ring", "--patient", LITTLE_IS_EAGER),
+    ],
+)
+def test_contract(kind: str, option: str, environment: Mapping[str, str]) -> None:
+    done = mpirun(4, [sys.executable, "-m", "tests.mpi.contract_ranks", kind, option], env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    passed = [f"passed {check.__name__} {size}" for size in (1, 2, 3, 4) for check in CHECKS]
+    passed = [f"passed {check.__name__} {size}" for size in (1, 2, 3, 4) for check in CHECKS[kind]]
     assert sorted(done.stdout.splitlines()) == sorted(passed)

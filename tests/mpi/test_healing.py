@@ -45,7 +45,12 @@ def test_the_others_come_to_the_same(ranks: int, kills: list[str], parallel: str
 
 def test_a_rank_that_stands_still_is_named_and_ended(tmp_path: Path) -> None:
     set_up(tmp_path)
-    words = ["check", "--solver=solver.prototxt", "--stop=1@3:W", "--set=parallel_param { fault_param { timeout: 4 } }"]
+    words = [
+        "check",
+        "--solver=solver.prototxt",
+        "--stop=1@3:W",
+        "--set=parallel_param { fault_param { timeout: 10 } }",
+    ]
     argv = [sys.executable, "-c", program(tmp_path), *words]
     done = mpirun(3, argv, timeout=120, options=("--with-ft", "ulfm"))
     assert done.returncode == 0, done.stderr
@@ -64,7 +69,7 @@ def test_a_rank_that_stands_still_while_nets_are_made(time: int, tmp_path: Path)
     set_up(tmp_path)
     script = Path(__file__).with_name("stopping_ranks.py")
     argv = [sys.executable, str(script), str(time), str(tmp_path), "train", "--solver=solver.prototxt"]
-    argv += ["--set=parallel_param { fault_param { timeout: 4 } }"]
+    argv += ["--set=parallel_param { fault_param { timeout: 10 } }"]
     done = mpirun(3, argv, timeout=120, options=("--with-ft", "ulfm"))
     assert (done.returncode == 0) == (time == 2), done.stderr
     assert re.search(
@@ -81,7 +86,7 @@ def test_a_link_that_is_dead(exchange: str, heals: bool, tmp_path: Path) -> None
     set_up(tmp_path)
     net = tmp_path / "net.prototxt"  # without BatchNorm, whose sums are the library's
     net.write_text("".join(line for line in net.read_text().splitlines(keepends=True) if "BatchNorm" not in line))
-    fault = f"--set=parallel_param {{ exchange: {exchange} fault_param {{ timeout: 4 }} }}"
+    fault = f"--set=parallel_param {{ exchange: {exchange} fault_param {{ timeout: 10 }} }}"
     words = ["check", "--solver=solver.prototxt", "--drop-link=0-2@3", fault]
     done = mpirun(3, [sys.executable, "-c", program(tmp_path), *words], timeout=120, options=("--with-ft", "ulfm"))
     assert (done.returncode == 0) == heals, done.stderr

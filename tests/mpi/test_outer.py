@@ -15,15 +15,13 @@ import pytest
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.train.outer.report import read_csv
-from tests.mpi.outer_jobs import NET, SAMPLES, TRAIN, folder, has_learnt, program, running, texts, write
+from tests.mpi.outer_jobs import NET, SAMPLES, TRAIN, has_learnt, program, running, texts, write
 from tests.support.mpirun import mpirun, needs_mpi
 from tests.support.paths import GOLDEN
 
-__all__ = ["folder"]  # a fixture
+pytestmark = [needs_mpi, pytest.mark.usefixtures("outer_folder")]
 
-pytestmark = needs_mpi
-
-SECONDS = 10
+SECONDS = 60
 C_W = 4 * (784 * 10 + 10)  # bytes of the net's weights
 
 
@@ -127,7 +125,7 @@ def test_a_worker_that_is_killed() -> None:
 @pytest.mark.slow
 def test_a_worker_that_stands_still() -> None:
     """It is named and ended; the server waited for it at the end, for ever, once."""
-    line = f"4 {TRAIN} --set 'max_iter: 500 parallel_param {{ fault_param {{ timeout: 4 }} }}'"
+    line = f"4 {TRAIN} --set 'max_iter: 500 parallel_param {{ fault_param {{ timeout: 10 }} }}'"
     with running(4, line, options=("--with-ft", "ulfm")) as run:
         run.until("Version 4:")
         run.signal(2, signal.SIGSTOP)

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from bpt.train.outer.report import read_csv
-from tests.mpi.outer_jobs import NET, SAMPLES, TRAIN, folder, has_learnt, program, running, texts, write
+from tests.mpi.outer_jobs import NET, SAMPLES, TRAIN, has_learnt, program, running, texts, write
 from tests.support.mpirun import mpirun, needs_mpi
 
-assert folder  # a fixture of this module, too
-pytestmark = needs_mpi
+pytestmark = [needs_mpi, pytest.mark.usefixtures("outer_folder")]
 
 C_W = 4 * (784 * 20 + 20 + 20 * 10 + 10)  # bytes of the net's weights
 DEEPER = NET.replace('bottom: "data" top: "ip"', 'bottom: "hidden" top: "ip"').replace(

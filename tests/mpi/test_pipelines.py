@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from scripts.make_brains import write
-from tests.mpi.check_jobs import ADAM, CGDP, SGD, SYNC, TREE, Row, check, data, jobs
+from tests.mpi.check_jobs import ADAM, CGDP, SGD, SYNC, TREE, Row, check, jobs
 from tests.support.mpirun import mpirun, needs_mpi
 from tests.support.paths import PROTOTXT
-
-assert data  # a fixture of this module, too
 
 
 def pipeline(stages: int, schedule: str, micro_batches: int, more: str = "", beside: str = "") -> str:

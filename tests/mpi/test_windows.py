@@ -12,7 +12,7 @@ from tests.support.mpirun import mpirun, needs_mpi
 
 pytestmark = needs_mpi
 
-SECONDS = 10
+SECONDS = 60
 HOST = socket.gethostname()
 
 

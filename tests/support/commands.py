@@ -31,6 +31,15 @@ class Outcome:
         return lines[0].removeprefix("error: ")
 
 
+def out_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What a command that ends well prints."""
+    capsys.readouterr()
+    status = main(words)
+    done = capsys.readouterr()
+    assert status == 0, done.err
+    return done.out
+
+
 Bpt = Callable[..., Outcome]
 Tool = Callable[..., Outcome]
 

@@ -1,6 +1,6 @@
 """What a ring all-reduce must do: plain functions that each rank calls with its communicator.
 
-Run over threads by ``tests/system/comm/test_ring_reduction.py``, over MPI by ``tests/mpi/test_ring.py``.
+Run over threads by ``tests/system/comm/test_ring_reduction.py``, over MPI by ``tests/mpi/test_contract.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What reduction and broadcast along a tree must do: plain functions that each rank calls with its communicator.
 
-Run over threads by ``tests/system/comm/test_tree_collectives.py``, over MPI by ``tests/mpi/test_ring.py``.
+Run over threads by ``tests/system/comm/test_tree_collectives.py``, over MPI by ``tests/mpi/test_contract.py``.
 """
 
 from __future__ import annotations

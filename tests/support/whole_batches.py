@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -44,17 +43,6 @@ snapshot_prefix: "small" random_seed: 3 engine: CONTIGUOUS display: 0
 """
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Batches (time, stream) row by row, of which each is one of sequences that begin with it."""
-    monkeypatch.chdir(tmp_path)
-    put(begin=0)
-    (tmp_path / "list.txt").write_text("0.h5\n")
-    (tmp_path / "net.prototxt").write_text(NET)
-    (tmp_path / "solver.prototxt").write_text(SOLVER)
-    return tmp_path
-
-
 def arrays(begin: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Inputs, markers and labels; ``begin`` marks the first step of each batch."""
     generator = np.random.default_rng(1)
@@ -62,6 +50,14 @@ def arrays(begin: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     cont[:, 0] = begin
     rows = BATCHES * ROWS
     return generator.standard_normal((rows, 5)), cont.ravel(), generator.integers(0, 3, rows)
+
+
+def set_up(folder: Path) -> None:
+    """Put net, solver and data into ``folder``, which is the current one."""
+    put(begin=0)
+    (folder / "list.txt").write_text("0.h5\n")
+    (folder / "net.prototxt").write_text(NET)
+    (folder / "solver.prototxt").write_text(SOLVER)
 
 
 def put(begin: int) -> None:

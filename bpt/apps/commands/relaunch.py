@@ -63,8 +63,8 @@ class Relaunch:
     limits: RestartLimits = RestartLimits()
     _past: deque[float] = field(default_factory=deque)  # times of the restarts
     _ended_by: signal.Signals | None = None  # the signal that this process received
+    _unsent: deque[int] = field(default_factory=deque)  # signals that the job has not received yet
     _before: list[str] | None = None  # the command before the last bpt join
-    _job: subprocess.Popen[bytes] | None = None
     _asked_rank: bool = False  # whether a rank of the job has received a signal
 
     def run(self) -> int:
@@ -89,8 +89,10 @@ class Relaunch:
         """Run the job once, and return its exit status."""
         started_by_run.forget(desk.parent)
         self._asked_rank = False
+        if self._ended_by and not self._unsent:  # it was for the job before
+            self._unsent.append(self._ended_by)
         try:
-            self._job = job = subprocess.Popen(
+            job = subprocess.Popen(
                 self.argv,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # so that it gets a Ctrl-C once, from this process
@@ -99,27 +101,25 @@ class Relaunch:
             )
         except OSError as error:
             raise UsageError(f"{self.argv[0]}: {error.strerror}; name the program that starts the job") from None
-        if self._ended_by:  # the signal came while the job was started
-            job.send_signal(self._ended_by)
         asked = False
         while True:
+            while self._unsent:
+                self._send(job, self._unsent.popleft())
             with suppress(subprocess.TimeoutExpired):
                 status = job.wait(_POLL_INTERVAL)
                 return 128 - status if status < 0 else status
             if not asked and desk.exists():
                 asked = True
                 LOG.info("bpt join has asked for other ranks; asking the job to stop")
-                self._send(STOP_SIGNAL)
+                self._send(job, STOP_SIGNAL)
 
-    def _send(self, number: int) -> None:
+    def _send(self, job: subprocess.Popen[bytes], number: int) -> None:
         """Send a signal to a rank, which stops all ranks. Without ranks, or the second time, send it to the job."""
-        if not self._job:
-            return
         first, self._asked_rank = not self._asked_rank, True
         if first and started_by_run.send(_path_of(os.getpid()).parent, number):
             return
         with suppress(ProcessLookupError):
-            self._job.send_signal(number)
+            job.send_signal(number)
 
     def _is_to_restart(self, status: int, seconds: float) -> bool:
         """Return whether a job that has ended must be started again, after the pause before the restart."""
@@ -154,11 +154,14 @@ class Relaunch:
 
     @contextmanager
     def _passing_on(self) -> Iterator[None]:
-        """Pass the signals of this process on to the job, which then ends and is not started again."""
+        """Pass the signals of this process on to the job, which then ends and is not started again.
+
+        The handler only notes a signal. So one that arrives while the job is started goes to a rank, too.
+        """
 
         def handle(number: int, frame: FrameType | None) -> None:
             self._ended_by = signal.Signals(number)
-            self._send(number)
+            self._unsent.append(number)
 
         before = {number: signal.signal(number, handle) for number in _PASSED_ON}
         try:

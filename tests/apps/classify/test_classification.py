@@ -25,6 +25,7 @@ from bpt.data.transform import write_mean
 from bpt.nn.net import Net
 from bpt.nn.net_graph import build_graph_of
 from bpt.train.state.preprocessing import read_preprocessing, write_preprocessing
+from tests.support.commands import out_of
 from tests.support.paths import GOLDEN, PROTOTXT
 
 
@@ -32,14 +33,6 @@ from tests.support.paths import GOLDEN, PROTOTXT
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def out_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    capsys.readouterr()
-    status = main(words)
-    done = capsys.readouterr()
-    assert status == 0, done.err
-    return done.out
 
 
 def test_the_accuracy_of_classified_files_is_that_of_the_test(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Blobs of many axes, and nets that cannot be run; the rest is in tests/tools/test_extract_features.py."""
+"""Summaries of networks, and features of blobs of many axes; the rest is in tests/tools."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from bpt.apps.commands.features import extract_features
+from bpt.apps.commands.net_summary import summarize
 from bpt.base.errors import UserError
 from bpt.config.proto import bpt_pb2 as pb
+from tests.support.paths import PROTOTXT
 
 CPU = torch.device("cpu")
 NET = """
@@ -49,3 +51,16 @@ def test_nobody_feeds_the_net(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"its inputs \(x\) have no data; use a net with a data layer"):
         extract_features([], str(tmp_path / "net.prototxt"), ["x"], [str(tmp_path / "a")], 1, CPU)
     assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "flops"),
+    [("alexnet", 60_965_224, 1.46e9), ("googlenet", 6_998_552, 3.19e9), ("vgg16", 138_357_544, 31.0e9)],
+)
+def test_the_numbers_of_the_guide(name: str, parameters: int, flops: float) -> None:
+    """Those of docs/networks.md."""
+    summary, notes = summarize(str(PROTOTXT / name / "deploy.prototxt"), "TEST", batch=1)
+    assert (summary.parameters, notes) == (parameters, ())
+    assert summary.flops == pytest.approx(flops, rel=5e-3)
+    four, _ = summarize(str(PROTOTXT / name / "deploy.prototxt"), "TEST", batch=4)
+    assert (four.flops, four.activations) == (4 * summary.flops, 4 * summary.activations)

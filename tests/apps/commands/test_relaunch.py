@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
 import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +29,13 @@ AT_ONCE = RestartLimits(3, wait=0.0)
 def job(script: str) -> list[str]:
     """Notes each start in the file "starts"."""
     return ["sh", "-c", f"echo >> starts; {script}"]
+
+
+def wait_for(path: Path) -> None:
+    """Wait for a file, for two minutes at most."""
+    pause, end = threading.Event(), time.monotonic() + 120
+    while not path.exists() and time.monotonic() < end:
+        pause.wait(0.01)
 
 
 def starts() -> int:
@@ -59,9 +69,24 @@ def test_a_job_that_is_to_end_is_not_started_again() -> None:
     assert starts() == 1
 
 
-def test_a_signal_goes_to_a_rank_that_has_announced_itself() -> None:
+class LatePopen(subprocess.Popen[bytes]):
+    """A job that has sent its signal before the process that starts it has it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        wait_for(Path("sent"))
+
+
+@pytest.mark.parametrize("popen", [subprocess.Popen, LatePopen])
+def test_a_signal_goes_to_a_rank_that_has_announced_itself(
+    popen: type[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A script that has started it may not pass signals on; a signal that comes again is for the job itself."""
-    rank = "sh -c 'trap \"touch told; exit 7\" TERM; touch $BPT_RUN_FOLDER/rank_$$; kill -TERM $RUN; sleep 60 & wait'"
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    rank = (
+        'sh -c \'trap "touch told; exit 7" TERM; touch $BPT_RUN_FOLDER/rank_$$; kill -TERM $RUN; touch sent;'
+        " sleep 60 & wait'"
+    )
     script = f"trap 'touch killed' TERM; RUN=$PPID {rank}"
     assert Relaunch(job(script), AT_ONCE).run() == 7
     assert Path("told").exists() and not Path("killed").exists()
@@ -74,13 +99,9 @@ RUNS = "trap 'exit 0' USR1; touch ready; while :; do sleep 0.02; done"
 def joined_when_ready(*commands: list[str]) -> threading.Thread:
     """Lets this process's job be followed by these, each once the one before is ready."""
 
-    pause = threading.Event()
-
     def call() -> None:
         for command in commands:
-            for _ in range(6000):  # a minute at most
-                if Path("ready").exists() or pause.wait(0.01):
-                    break
+            wait_for(Path("ready"))
             Path("ready").unlink()
             join(os.getpid(), command)
 

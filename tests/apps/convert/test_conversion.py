@@ -10,6 +10,7 @@ import pytest
 
 import bpt
 from bpt.apps.convert.conversion import convert
+from bpt.apps.convert.image_mean import compute_image_mean
 from bpt.base.errors import FileError, UsageError
 from bpt.cli.main import main
 from bpt.config.proto import bpt_pb2 as pb
@@ -17,6 +18,7 @@ from bpt.config.proto.blobs import array_to_blob, blob_to_array
 from bpt.config.proto.dialect_reading import Dialect
 from bpt.data.transform import read_mean, write_mean
 from bpt.train.state.preprocessing import beside, read_preprocessing, write_preprocessing
+from tests.support.lmdbs import write_images
 from tests.support.paths import GOLDEN
 
 VALUES = {"conv": [np.linspace(-2, 2, 24).reshape(2, 3, 2, 2), [0.1, -0.1]], "group/fc": [np.eye(3, 2), [1, 2, 3]]}
@@ -240,3 +242,20 @@ def test_other_safetensors(tensors: dict[str, np.ndarray] | None, words: str, tm
     with pytest.raises(FileError) as caught:
         convert(str(tmp_path / "a.safetensors"), str(tmp_path / "b.h5"))
     assert str(caught.value).startswith(f"{tmp_path / 'a.safetensors'}: {words}")
+
+
+def test_floats(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).normal(size=(7, 2, 3, 4)).astype(np.float32)
+    told: list[str] = []
+    path = write_images(tmp_path / "lmdb", list(images))
+    mean = compute_image_mean(path, str(tmp_path / "mean"), told.append)
+    np.testing.assert_allclose(mean, images.mean(axis=0), rtol=1e-5, atol=1e-7)
+    np.testing.assert_array_equal(read_mean(str(tmp_path / "mean")), mean)
+    assert told[:3] == ["Processed 7 files.", f"Write to {tmp_path}/mean", "Number of channels: 2"]
+    shown = [float(line.rpartition(":")[2]) for line in told[3:]]
+    np.testing.assert_allclose(shown, images.mean(axis=(0, 2, 3)), rtol=1e-4, atol=1e-6)
+
+
+def test_what_is_no_database(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="no such folder"):
+        compute_image_mean(str(tmp_path / "none"))

@@ -22,6 +22,7 @@ from bpt.nn.net_graph import build_graph_of
 from bpt.train.state import save_weights
 from bpt.train.state.preprocessing import write_preprocessing
 from scripts.make_boxes import write
+from tests.support.commands import out_of
 from tests.support.paths import PROTOTXT
 
 ORANGE_RED = (213, 94, 0)  # what boxes of class 1 are drawn in
@@ -31,14 +32,6 @@ ORANGE_RED = (213, 94, 0)  # what boxes of class 1 are drawn in
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def out_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    capsys.readouterr()
-    status = main(words)
-    done = capsys.readouterr()
-    assert status == 0, done.err
-    return done.out
 
 
 def test_what_is_found_in_files_is_what_the_test_net_finds(folder: Path) -> None:

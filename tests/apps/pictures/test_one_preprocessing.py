@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import lmdb
@@ -20,13 +21,13 @@ from bpt.apps.export.export_net import ExportRequest, export_net
 from bpt.apps.export.random_inputs import RandomInputs
 from bpt.apps.pictures.fed_net import fed_net
 from bpt.apps.pictures.image_input import image_input
-from bpt.cli.main import main
 from bpt.config.plan.nets import file_plan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.transform import write_mean
 from bpt.nn.net import Net
 from bpt.nn.net_graph import build_graph_of
 from bpt.train.state import save_weights, write_preprocessing
+from tests.support.commands import out_of
 from tools import extract_features
 
 Scores = NDArray[np.float64]
@@ -148,14 +149,8 @@ def of_features(model: str, out: Callable[..., str]) -> Scores:
 def test_all_give_the_same(
     expected: Scores, ask: Callable[..., Scores], model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def out(*words: str) -> str:
-        capsys.readouterr()
-        status = main(words)
-        done = capsys.readouterr()
-        assert status == 0, done.err
-        return done.out
-
-    np.testing.assert_allclose(ask(model, out), softmax(expected), atol=2e-5)  # explain tells five digits
+    found = ask(model, partial(out_of, capsys))
+    np.testing.assert_allclose(found, softmax(expected), atol=2e-5)  # explain tells five digits
 
 
 def test_detectors_and_exports_read_the_same_record(expected: Scores) -> None:

@@ -232,7 +232,7 @@ class TestFiles:
             mine = threads() - before
             assert mine
         for thread in mine:
-            thread.join(10)
+            thread.join(60)
         assert not threads() & mine
 
     def test_dropping_ends_threads(self, digits: Path) -> None:

@@ -66,6 +66,7 @@ class AnnotationFiles(Target):
     """Annotations of objects, read as each kind that there is."""
 
     name = "annotation"
+    short = 60
     suffix = ".xml"
 
     def case(self, rng: random.Random) -> bytes:
@@ -114,6 +115,7 @@ class LabelMaps(Target):
     """Label maps of ``bpt convert annoset`` and, with classes for names, of ``bpt detect``."""
 
     name = "label-map"
+    short = 60
     suffix = ".prototxt"
 
     def case(self, rng: random.Random) -> bytes:
@@ -129,6 +131,7 @@ class AnnotatedRecords(Target):
     """AnnotatedDatum records, sampled, expanded, distorted and resized as an AnnotatedData layer does it."""
 
     name = "annotated-datum"
+    short = 60
     suffix = ".datum"
 
     def __init__(self, folder: Path) -> None:
@@ -163,6 +166,7 @@ class ClipLists(Target):
     """VideoData's lists, and the first clips of them."""
 
     name = "clip-list"
+    short = 60
     suffix = ".txt"
 
     def __init__(self, folder: Path) -> None:
@@ -185,6 +189,7 @@ class PixelLists(Target):
     """Lists of DenseImageData, ImageSegData and ImageLabelmapData, as each kind of labels, and the first images."""
 
     name = "pixel-list"
+    short = 60
     suffix = ".txt"
 
     def __init__(self, folder: Path) -> None:
@@ -205,6 +210,7 @@ class RawWeights(Weights):
     """Weights of NVIDIA's Caffe, whose numbers stand in ``raw_data``."""
 
     name = "raw-caffemodel"
+    short = 60
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -223,6 +229,7 @@ class ForksNets(Target):
     """Binary nets in NVIDIA's and Intel's numbers, told apart, and written in today's."""
 
     name = "dialect"
+    short = 60
     suffix = ".caffemodel"
 
     def case(self, rng: random.Random) -> bytes:
@@ -264,6 +271,7 @@ class Safetensors(Target):
     """Weights in safetensors."""
 
     name = "safetensors"
+    short = 60
     suffix = ".safetensors"
 
     def case(self, rng: random.Random) -> bytes:

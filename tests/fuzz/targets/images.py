@@ -51,6 +51,7 @@ class Images(Target):
 
     name = "image"
     suffix = ".image"
+    short = 400
     memory = 1200 * MIB  # of as many pixels as Pillow decodes, in color
 
     def case(self, rng: random.Random) -> bytes:

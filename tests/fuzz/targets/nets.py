@@ -63,6 +63,7 @@ class Nets(Target):
     """Nets changed field by field; those with small blobs are made, and run forward and backward."""
 
     name = "net"
+    short = 300
     suffix = ".prototxt"
 
     def __init__(self, folder: Path) -> None:

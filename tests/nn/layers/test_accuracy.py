@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from bpt.base.errors import DataError
-from tests.nn.layers.refusals import check_refusal
 from tests.support.one_layer import flops_of, one_layer, one_layer_graph, shapes_of, tops_of
 
 
@@ -95,28 +94,3 @@ def test_it_never_runs_backward() -> None:
 def test_shapes_and_flops() -> None:
     assert shapes_of('type: "Accuracy"', (4, 3, 5), (4, 5), tops=2) == ((), (3,))
     assert flops_of('type: "Accuracy"', (4, 3, 5), (4, 5)) == 2 * 60
-
-
-def test_refusals() -> None:
-    accuracy = 'type: "Accuracy" top: "y"'
-    for top_k in (4, 0):
-        check_refusal(
-            f"{accuracy} accuracy_param {{ §top_k: {top_k} }}",
-            f'top_k {top_k} is outside [1, 3], the classes along axis 1 of bottom "s" (4, 3)',
-            s=(4, 3),
-            t=(4,),
-        )
-    check_refusal(
-        f"{accuracy} accuracy_param {{ §axis: 5 }}",
-        'axis 5 is outside [-2, 2), the axes of bottom "s" (4, 3)',
-        s=(4, 3),
-        t=(4,),
-    )
-    check_refusal(
-        f'bottom: "s" §bottom: "t" {accuracy}',
-        'number of labels (5) must match number of predictions (4): "s" (4, 3) and "t" (5,). '
-        "If the axis of the classes is 1 and predictions are (N, C, H, W), there must be N*H*W labels, "
-        "integers in 0 ... C-1",
-        s=(4, 3),
-        t=(5,),
-    )

@@ -10,7 +10,6 @@ import torch
 
 from bpt.base.errors import LayerError
 from bpt.nn.net import Net
-from tests.nn.layers.refusals import check_refusal
 from tests.support.golden_cases import graph_of
 from tests.support.gradient_checker import check_gradients
 from tests.support.one_layer import error_of, flops_of, gradient_of, one_layer
@@ -141,12 +140,6 @@ def test_elu_by_a_factor() -> None:
 @pytest.mark.parametrize("shape", [(), (5,), (2, 3, 1, 2)])
 def test_gradients_of_clip(shape: tuple[int, ...]) -> None:
     check_gradients('type: "Clip" clip_param { min: -0.9 max: 0.7 }', shape)
-
-
-def test_refusals() -> None:
-    check_refusal('§type: "Clip" top: "y"', "needs clip_param { min max }", a=(2,))
-    body = 'type: "Clip" top: "y" clip_param { §min: 2 max: 1 }'
-    check_refusal(body, "min 2 must be at most max 1", a=(2,))
 
 
 @pytest.mark.parametrize(("settings", "expected"), [("", [0.0, 0, 1, 1]), ("threshold: 1", [0.0, 0, 0, 1])])

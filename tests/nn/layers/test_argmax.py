@@ -77,7 +77,3 @@ def test_flops() -> None:
 )
 def test_refusals(settings: str, shape: Shape, message: str) -> None:
     check_refusal(f'type: "ArgMax" top: "y" argmax_param {{ {settings} }}', message, a=shape)
-
-
-def test_a_scalar() -> None:
-    check_refusal('§bottom: "a" type: "ArgMax" top: "y"', "needs a bottom of at least 1 axis, not a scalar", a=())

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from bpt.nn.net import Net
-from tests.nn.layers.refusals import check_refusal
 from tests.support.golden_cases import graph_of
 from tests.support.gradient_checker import check_gradients, spaced
 from tests.support.one_layer import error_of, flops_of, gradient_of, one_layer
@@ -90,14 +89,6 @@ def test_mixes_samples() -> None:
 )
 def test_errors(settings: str, size: tuple[int, ...], message: str) -> None:
     assert error_of(body(settings), (2, 3, 4, 5), size) == message
-
-
-def test_places_of_errors() -> None:
-    message = (
-        'offset 4 and size 3 reach beyond axis 2: "a" (1, 1, 6, 9) and "b" (1, 1, 3, 3); offset can be 3 at most there'
-    )
-    check_refusal('top: "y" type: "Crop" crop_param { §offset: 4 }', message, a=(1, 1, 6, 9), b=(1, 1, 3, 3))
-    check_refusal('§bottom: "a" top: "y" type: "Crop"', "Crop takes 2 bottoms, given 1 (a)", a=(1, 1, 6, 9))
 
 
 def test_the_reference_may_be_learnt_too() -> None:

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.hdf5_file import Hdf5Source
 from bpt.data.lmdb_file import LmdbSource
-from bpt.graph.share import Share, rotation
-from tests.support.data_readers import RANDOM, Make, data
+from bpt.graph.share import Share
+from tests.support.data_readers import RANDOM, Make, check_together, data
 from tests.support.hdf5_files import numbered, text, write
-from tests.support.layer_ranks import shares_of, whole_of
+from tests.support.layer_ranks import shares_of
 from tests.support.lmdbs import write_images
 
 
@@ -24,19 +23,7 @@ from tests.support.lmdbs import write_images
 def test_together_the_batch_of_one_process(
     reader: Make, images: str, counts: tuple[int, ...], shuffle: str, outer: str
 ) -> None:
-    source = data(images, shuffle, outer=outer)
-    alone = reader(source)
-    ranks = [reader(source, share, len(counts)) for share in shares_of(counts)]
-    for number in range(9):
-        # Pass n begins at sample 4 n, in epoch 4 n // 10.
-        turned = rotation(4 * number // 10) if len(counts) > 1 else 0.0
-        batch = alone.next()
-        shares = [rank.next() for rank in ranks]
-        for top, parts in zip(batch, zip(*shares, strict=True), strict=True):
-            assert torch.equal(whole_of(parts, counts, turned), top)
-        assert {rank.rotation for rank in ranks} == {turned}
-        # A snapshot does not tell how many ranks there were.
-        assert {rank.layer.position for rank in [alone, *ranks]} == {4 * (number + 1)}
+    check_together(reader, data(images, shuffle, outer=outer), counts, 10, rounds=9)
 
 
 def test_one_rank_keeps_caffes_order(reader: Make, images: str) -> None:
@@ -161,30 +148,13 @@ DUMMY = """layer { name: "noise" type: "DummyData" top: "noise"
 def test_data_and_random_dummy_data(reader: Make, images: str, dummy_first: bool) -> None:
     """In either order a row of noise stands beside the image that it stands beside on one process."""
     source = DUMMY + data(images) if dummy_first else data(images) + DUMMY
-    counts = (3, 1)
-    alone = reader(source)
-    ranks = [reader(source, share, 2) for share in shares_of(counts)]
-    for iteration in range(6):
-        batch = alone.next(iteration)
-        shares = [rank.next(iteration) for rank in ranks]
-        turned = ranks[0].rotation
-        assert turned == (0 if dummy_first else rotation(4 * iteration // 10))
-        for top, parts in zip(batch, zip(*shares, strict=True), strict=True):
-            assert torch.equal(whole_of(parts, counts, turned), top)
+    check_together(reader, source, (3, 1), 0 if dummy_first else 10, iterations=True)
 
 
 @pytest.mark.parametrize("shuffle", ["", "shuffle: true"])
 def test_rows_of_hdf5_files(reader: Make, tmp_path: Path, shuffle: str) -> None:
     source = text(write(tmp_path, numbered(0, 5), numbered(5, 6)), f"batch_size: 4 {shuffle}")
-    counts = (1, 0, 3)
-    alone = reader(source)
-    ranks = [reader(source, share, 3) for share in shares_of(counts)]
-    for number in range(9):
-        batch = alone.next()
-        shares = [rank.next() for rank in ranks]
-        turned = rotation(4 * number // 11)
-        for top, parts in zip(batch, zip(*shares, strict=True), strict=True):
-            assert torch.equal(whole_of(parts, counts, turned), top)
+    check_together(reader, source, (1, 0, 3), 11, rounds=9)
 
 
 def test_hdf5_files_are_opened_in_turn(reader: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from bpt.nn.layers.convolution import Convolution
-from tests.nn.layers.refusals import check_refusal
 from tests.support.gradient_checker import check_gradients, spaced
 from tests.support.one_layer import error_of, flops_of, one_layer, randomise, shapes_of
 
@@ -155,11 +154,3 @@ def test_mixes_samples() -> None:
 )
 def test_errors(settings: str, message: str) -> None:
     assert error_of(body(settings), (1, 2, 2, 5)) == message
-
-
-def test_place_of_an_error() -> None:
-    check_refusal(
-        'top: "y" type: "Deconvolution" convolution_param { num_output: 3 kernel_size: 2 §group: 2 }',
-        "num_output 3 does not divide into 2 groups",
-        x=(1, 4, 3, 3),
-    )

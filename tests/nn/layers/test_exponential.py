@@ -55,7 +55,3 @@ def test_the_bottom_is_left_alone(settings: str) -> None:
 def test_refusals(kind: str, base: str) -> None:
     body = f'type: "{kind}" top: "y" {kind.lower()}_param {{ §base: {base} }}'
     check_refusal(body, f"base must be above 0, or -1 for e; not {base}", a=(2,))
-
-
-def test_the_logarithm_to_1_is_refused() -> None:
-    check_refusal('type: "Log" top: "y" log_param { §base: 1 }', "no logarithm has the base 1", a=(2,))

@@ -11,7 +11,6 @@ from bpt.engine.operator import Operator
 from bpt.graph.segments import per_layer
 from bpt.nn.layers.filter import behind_filters
 from bpt.nn.net import Net
-from tests.nn.layers.refusals import check_refusal
 from tests.support.golden_cases import graph_of
 from tests.support.gradient_checker import check_gradients, spaced
 from tests.support.one_layer import one_layer, shapes_of, tops_of
@@ -50,18 +49,6 @@ def test_its_batch_is_not_divided() -> None:
     reason = "the data decide how many samples pass"
     assert layer.mixes_samples(layer.spec, [(3, 2), (3,)]) == reason
     assert layer.counts_by_data(layer.spec) == reason
-
-
-def test_refusals() -> None:
-    check_refusal(
-        f'bottom: "x" bottom: "s" §top: "y" top: "z" {FILTER}',
-        "takes as many tops as bottoms without the last, the selector; given 2 tops and 2 bottoms",
-        x=(3, 2),
-        s=(3,),
-    )
-    needs = "needs bottoms with equally many samples (axis 0), and as the last a selector with one number for each: "
-    for x, s in (((3, 2), (2,)), ((3, 2), (3, 2)), ((), ()), ((3, 2), ())):
-        check_refusal(f'§bottom: "x" bottom: "s" top: "y" {FILTER}', f'{needs}"x" {x} and "s" {s}', x=x, s=s)
 
 
 NET = """

@@ -13,7 +13,6 @@ import torch
 from bpt.base.errors import LayerError
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
-from tests.nn.layers.refusals import check_refusal
 from tests.support.golden_cases import graph_of
 from tests.support.one_layer import one_layer
 from tests.support.paths import GOLDEN
@@ -72,14 +71,3 @@ def test_samples_stay_together(tmp_path: Path) -> None:
 def test_a_folder_that_is_missing(tmp_path: Path) -> None:
     with pytest.raises(LayerError, match=r'layer "L": .*none/out\.h5: could not be written: there is no folder'):
         one_layer(body(tmp_path / "none" / "out.h5"), (2, 3), (2,), tops=0)
-
-
-def test_refusals() -> None:
-    check_refusal('type: "HDF5Output" §hdf5_output_param { }', "hdf5_output_param needs a file_name", a=(2, 3), b=(2,))
-    for shapes, message in (
-        (((2, 3), (3,)), 'bottoms "a" (2, 3) and "b" (3,) have different numbers of samples (axis 0)'),
-        (((2, 3), ()), 'bottom "b" () has 0 axes; 1 to 4 can be written'),
-        (((2, 1, 1, 1, 1), (2,)), 'bottom "a" (2, 1, 1, 1, 1) has 5 axes; 1 to 4 can be written'),
-    ):
-        text = f'§bottom: "a" bottom: "b" {body("x.h5")}'
-        check_refusal(text, message, a=shapes[0], b=shapes[1])

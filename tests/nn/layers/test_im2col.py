@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.nn.layers.refusals import check_refusal
 from tests.support.gradient_checker import check_gradients, spaced
 from tests.support.one_layer import error_of, one_layer, randomise, shapes_of
 
@@ -80,14 +79,6 @@ def test_mixes_samples() -> None:
 )
 def test_errors(settings: str, shape: tuple[int, ...], message: str) -> None:
     assert error_of(body(settings), shape) == message
-
-
-def test_place_of_an_error() -> None:
-    check_refusal(
-        'top: "y" type: "Im2col" convolution_param { §kernel_size: 0 }',
-        "kernel_size must be at least 1, not 0",
-        x=(1, 1, 3, 3),
-    )
 
 
 @pytest.mark.parametrize("settings", ["kernel_size: 4", "kernel_size: 1 axis: 0"])

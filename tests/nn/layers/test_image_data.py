@@ -6,7 +6,6 @@ Caffe's own batches: test_data.py.
 from __future__ import annotations
 
 import logging
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +16,9 @@ from PIL import Image
 from bpt.base.errors import DataError, LayerError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.image_source import ImageSource
-from bpt.graph.share import Share, rotation
-from tests.support.data_readers import Make
+from bpt.graph.share import Share
+from tests.support.data_readers import Make, check_allocated, check_together
 from tests.support.golden_cases import graph_of
-from tests.support.layer_ranks import shares_of, whole_of
 
 PIXELS = np.random.default_rng(4).integers(0, 256, (10, 7, 6, 3), dtype=np.uint8)
 WANTED = torch.from_numpy(PIXELS[:, :, :, ::-1].transpose(0, 3, 1, 2).astype(np.float32))  # blue first
@@ -95,15 +93,7 @@ def test_workers_change_nothing(reader: Make, images: Path) -> None:
 
 @pytest.mark.parametrize("counts", [(4,), (3, 1), (1, 0, 2, 1)])
 def test_together_the_batch_of_one_process(reader: Make, images: Path, counts: tuple[int, ...]) -> None:
-    words = text(images, "shuffle: true", RANDOM % "num_workers: 2")
-    alone = reader(words)
-    ranks = [reader(words, share, len(counts)) for share in shares_of(counts)]
-    for number in range(6):
-        turned = rotation(4 * number // 10) if len(counts) > 1 else 0.0
-        batch = alone.next()
-        shares = [rank.next() for rank in ranks]
-        for top, parts in zip(batch, zip(*shares, strict=True), strict=True):
-            assert torch.equal(whole_of(parts, counts, turned), top)
+    check_together(reader, text(images, "shuffle: true", RANDOM % "num_workers: 2"), counts, 10)
 
 
 def test_setting_the_share_and_the_position(reader: Make, images: Path) -> None:
@@ -116,16 +106,8 @@ def test_setting_the_share_and_the_position(reader: Make, images: Path) -> None:
 
 
 def test_allocated_samples(reader: Make, images: Path) -> None:
-    words = RANDOM % "num_workers: 2"
-    alone = reader(text(images, "shuffle: true", words, batch_size=10))
-    node = reader(text(images, "shuffle: true", words, batch_size=3))
-    epochs = [alone.next() for _ in range(3)]
-    node.layer.allocate([(8, 10), (1, 2)])
-    mine = epochs[0][1][[1, 8, 9]].tolist()
-    for number, (data, label) in enumerate(epochs, 1):
-        rows = [row for row, value in enumerate(label.tolist()) if value in mine]
-        assert all(map(torch.equal, node.next(), (data[rows], label[rows])))
-        assert node.layer.passes == Fraction(number)
+    words = "shuffle: true", RANDOM % "num_workers: 2"
+    check_allocated(reader, text(images, *words, batch_size=10), text(images, *words, batch_size=3))
 
 
 @pytest.mark.parametrize("workers", [1, 3])

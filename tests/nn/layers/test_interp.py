@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.nn.layers.refusals import check_refusal
 from tests.support.gradient_checker import check_gradients, spaced
 from tests.support.one_layer import error_of, flops_of, one_layer, shapes_of
 
@@ -113,11 +112,3 @@ WAYS = "height and width, zoom_factor and/or shrink_factor, or a second bottom o
 )
 def test_errors(settings: str, shapes: list[Shape], message: str) -> None:
     assert error_of(body(settings), *shapes) == message
-
-
-def test_place_of_an_error() -> None:
-    check_refusal(
-        'top: "y" type: "Interp" interp_param { zoom_factor: 2 §pad_end: 3 }',
-        "pad_end must be 0, or negative to cut off, not 3",
-        x=(1, 1, 3, 3),
-    )

@@ -122,8 +122,3 @@ def test_sizes_are_needed(field: str) -> None:
         broken = body.replace(f" {field}: 1", f" {word}")
         broken = broken if word else broken.replace("memory_data_param", "§memory_data_param")
         check_refusal(broken, f"memory_data_param needs {field} of at least 1")
-
-
-def test_batch_size_is_needed() -> None:
-    body = 'type: "MemoryData" top: "data" top: "label" §memory_data_param { channels: 1 height: 1 width: 1 }'
-    check_refusal(body, "memory_data_param needs a batch_size of at least 1")

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.nn.layers.refusals import check_refusal
 from tests.support.gradient_checker import check_gradients
 from tests.support.one_layer import flops_of, one_layer, shapes_of
 
@@ -60,7 +59,3 @@ def test_the_top_has_caffes_legacy_shape(bottom: Shape, top: Shape) -> None:
 def test_flops() -> None:
     assert flops_of(mvn(), (2, 3, 4, 5)) == 600
     assert flops_of(mvn("normalize_variance: false"), (2, 3, 4, 5)) == 240
-
-
-def test_a_scalar() -> None:
-    check_refusal('§bottom: "a" type: "MVN" top: "y"', "needs a bottom of at least 1 axis, not a scalar", a=())

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.nn.layers.refusals import check_refusal
 from tests.support.gradient_checker import check_gradients
 from tests.support.one_layer import flops_of, one_layer, one_layer_graph
 
@@ -51,11 +50,3 @@ def test_the_scale_has_ssds_shape_and_starts_at_1(settings: str, shape: Shape) -
 
 def test_flops() -> None:
     assert flops_of(normalize(), (2, 3, 4)) == 96
-
-
-def test_refusals() -> None:
-    check_refusal(
-        '§bottom: "a" type: "Normalize" top: "y"',
-        "needs a bottom of at least 2 axes (N, channels), not shape (3,)",
-        a=(3,),
-    )

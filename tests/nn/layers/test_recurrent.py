@@ -11,7 +11,6 @@ from torch import Tensor
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn.layers import LAYERS, Layer
 from bpt.nn.layers.recurrent import Recurrent
-from tests.nn.layers.refusals import check_refusal
 from tests.support.gradient_checker import check_gradients, spaced
 from tests.support.one_layer import flops_of, one_layer, randomise, tops_of
 
@@ -243,42 +242,3 @@ def test_debug_info_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "bpt"):
         one_layer(body_of("LSTM", "debug_info: true"), (T, N, D), (T, N))
     assert "there is no unrolled net to log" in caplog.text
-
-
-def test_refusals() -> None:
-    x = 'bottom: "x" bottom: "m"'
-    check_refusal(
-        f'{x} top: "y" type: "LSTM" §recurrent_param {{ }}', "needs num_output, at least 1", x=(3, 2, 4), m=(3, 2)
-    )
-    lstm = 'type: "LSTM" recurrent_param { num_output: 5 }'
-    exposed = 'type: "LSTM" recurrent_param { num_output: 5 expose_hidden: true }'
-    steps = "needs inputs (T, N, …) with T steps, at least 1, of N streams, and markers (T, N): "
-    check_refusal(f'§{x} top: "y" {lstm}', f'{steps}"x" (3, 2) and "m" (3, 2)', x=(3, 2), m=(3, 2))
-    check_refusal(f'§{x} top: "y" {lstm}', f'{steps}"x" (3, 2, 4) and "m" (3, 2, 1)', x=(3, 2, 4), m=(3, 2, 1))
-    check_refusal(f'§{x} top: "y" {lstm}', f'{steps}"x" (0, 2, 4) and "m" (0, 2)', x=(0, 2, 4), m=(0, 2))
-    check_refusal(
-        f'{x} §bottom: "s" top: "y" {lstm}',
-        'bottom "s" (3, 4), the input for all steps, must be (2, …): a row for each of the N = 2 streams of bottom '
-        '"x" (3, 2, 4) (T, N, …)',
-        x=(3, 2, 4),
-        m=(3, 2),
-        s=(3, 4),
-    )
-    check_refusal(
-        f'{x} bottom: "h" §bottom: "c" top: "y" top: "h1" top: "c1" {exposed}',
-        'the first states must be (1, 2, 5): "x" (3, 2, 4) and "m" (3, 2) and "h" (1, 2, 5) and "c" (2, 5)',
-        x=(3, 2, 4),
-        m=(3, 2),
-        h=(1, 2, 5),
-        c=(2, 5),
-    )
-    check_refusal(
-        f'§{x} bottom: "h" top: "y" top: "h1" top: "c1" {exposed}',
-        "LSTM with expose_hidden takes 4 or 5 bottoms, given 3",
-        x=(3, 2, 4),
-        m=(3, 2),
-        h=(1, 2, 5),
-    )
-    check_refusal(
-        f'{x} §top: "y" top: "h1" {lstm}', "LSTM without expose_hidden takes 1 top, given 2", x=(3, 2, 4), m=(3, 2)
-    )

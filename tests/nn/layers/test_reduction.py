@@ -5,7 +5,6 @@ import torch
 from torch import Tensor
 
 from bpt.nn.pass_context import PassContext
-from tests.nn.layers.refusals import check_refusal
 from tests.support.gradient_checker import check_gradients
 from tests.support.layer_ranks import on_ranks, rows_of, run_layer, whole_of
 from tests.support.one_layer import flops_of, one_layer, shapes_of
@@ -77,8 +76,3 @@ def test_ranks_have_summands_of_the_whole_batchs_number(operation: str, counts: 
 def test_flops() -> None:
     assert flops_of(reduction(), (2, 3, 4)) == 24
     assert flops_of(reduction("operation: SUMSQ"), (2, 3, 4)) == 48
-
-
-def test_refusals() -> None:
-    body = 'type: "Reduction" top: "y" reduction_param { §axis: 2 }'
-    check_refusal(body, 'axis 2 is outside [-2, 2), the axes of bottom "a" (2, 3)', a=(2, 3))

@@ -4,7 +4,6 @@ import math
 
 import torch
 
-from tests.nn.layers.refusals import check_refusal
 from tests.support.one_layer import flops_of, one_layer
 
 
@@ -22,11 +21,3 @@ def test_negative_axis() -> None:
 
 def test_flops() -> None:
     assert flops_of('type: "Softmax"', (2, 3)) == 4 * 6
-
-
-def test_a_bad_axis() -> None:
-    check_refusal(
-        'type: "Softmax" top: "y" softmax_param { §axis: 2 }',
-        'axis 2 is outside [-2, 2), the axes of bottom "a" (2, 3)',
-        a=(2, 3),
-    )

@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from bpt.base.errors import DataError
-from tests.nn.layers.refusals import check_refusal
 from tests.support.one_layer import flops_of, one_layer, shapes_of, tops_of
 
 LOSS = 'type: "SoftmaxWithLoss"'
@@ -153,29 +152,6 @@ def test_an_ignored_label_may_be_a_class_or_not(label: float) -> None:
 
 def test_flops() -> None:
     assert flops_of(LOSS, (4, 5, 6), (4, 6)) == 4 * 120
-
-
-def test_refusals() -> None:
-    check_refusal(
-        f'bottom: "s" §bottom: "t" {LOSS}',
-        'number of labels (20) must match number of predictions (1280): "s" (20, 50, 8, 8) and "t" (20,). '
-        "If the axis of the classes is 1 and predictions are (N, C, H, W), there must be N*H*W labels, "
-        "integers in 0 ... C-1",
-        s=(20, 50, 8, 8),
-        t=(20,),
-    )
-    check_refusal(
-        f'§bottom: "s" bottom: "t" {LOSS}',
-        'predictions and labels must have equally many samples (axis 0): "s" (4, 5) and "t" (2, 2)',
-        s=(4, 5),
-        t=(2, 2),
-    )
-    check_refusal(
-        f"{LOSS} softmax_param {{ §axis: 2 }}",
-        'axis 2 is outside [-2, 2), the axes of bottom "s" (4, 5)',
-        s=(4, 5),
-        t=(4,),
-    )
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")

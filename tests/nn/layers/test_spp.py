@@ -12,7 +12,6 @@ from torch import Tensor
 
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn.pass_context import CurrentPass, PassContext
-from tests.nn.layers.refusals import check_refusal
 from tests.support.gradient_checker import check_gradients, spaced
 from tests.support.one_layer import error_of, flops_of, one_layer, shapes_of
 
@@ -114,7 +113,3 @@ TOO_HIGH = "a bottom of shape (1, 2, {}) is too small for pyramid_height {}: the
 )
 def test_errors(settings: str, shape: tuple[int, ...], message: str) -> None:
     assert error_of(body(settings), shape) == message
-
-
-def test_place_of_an_error() -> None:
-    check_refusal('top: "y" type: "SPP" spp_param { §pyramid_height: 3 }', TOO_HIGH.format("1, 1", 3), x=(1, 2, 1, 1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +12,9 @@ import torch
 from bpt.base.errors import DataError, LayerError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.volume_source import VolumeSource
-from bpt.graph.share import Share, rotation
-from tests.support.data_readers import Make
+from bpt.graph.share import Share
+from tests.support.data_readers import Make, check_allocated, check_together
 from tests.support.golden_cases import graph_of
-from tests.support.layer_ranks import shares_of, whole_of
 from tests.support.nifti_files import write
 
 VOLUMES = np.random.default_rng(4).normal(size=(10, 4, 5, 6)).astype(np.float32)
@@ -111,15 +109,7 @@ def test_mirror_and_shift_in_training_only(reader: Make, volumes: Path) -> None:
 @pytest.mark.parametrize("counts", [(4,), (3, 1), (1, 0, 2, 1)])
 @pytest.mark.parametrize("more", ["", RANDOM])
 def test_together_the_batch_of_one_process(reader: Make, volumes: Path, counts: tuple[int, ...], more: str) -> None:
-    alone = reader(text(volumes, more))
-    ranks = [reader(text(volumes, more), share, len(counts)) for share in shares_of(counts)]
-    for number in range(6):
-        turned = rotation(4 * number // 10) if len(counts) > 1 else 0.0
-        batch = alone.next()
-        shares = [rank.next() for rank in ranks]
-        for top, parts in zip(batch, zip(*shares, strict=True), strict=True):
-            assert torch.equal(whole_of(parts, counts, turned), top)
-        assert {rank.layer.position for rank in [alone, *ranks]} == {4 * (number + 1)}
+    check_together(reader, text(volumes, more), counts, 10)
 
 
 def test_a_rank_without_samples_reads_nothing(reader: Make, volumes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,16 +141,7 @@ def test_reading_ahead_changes_nothing(reader: Make, volumes: Path) -> None:
 
 
 def test_allocated_samples(reader: Make, volumes: Path) -> None:
-    """A computing node that has some of the samples makes of them what one process makes, in every pass."""
-    alone = reader(text(volumes, RANDOM, batch_size=10))
-    node = reader(text(volumes, RANDOM, batch_size=3))
-    epochs = [alone.next() for _ in range(3)]
-    node.layer.allocate([(8, 10), (1, 2)])
-    mine = epochs[0][1][[1, 8, 9]].tolist()
-    for number, (data, label) in enumerate(epochs, 1):
-        rows = [row for row, value in enumerate(label.tolist()) if value in mine]
-        assert all(map(torch.equal, node.next(), (data[rows], label[rows])))
-        assert (node.layer.passes, node.layer.pass_end) == (Fraction(number), 3 * number + 3)
+    check_allocated(reader, text(volumes, RANDOM, batch_size=10), text(volumes, RANDOM, batch_size=3))
 
 
 def test_a_damaged_volume_ends_the_run(reader: Make, volumes: Path, tmp_path: Path) -> None:

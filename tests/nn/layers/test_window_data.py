@@ -12,10 +12,9 @@ from PIL import Image
 from bpt.base.errors import DataError, LayerError
 from bpt.data.image import resize
 from bpt.data.transform import write_mean
-from bpt.graph.share import Share, rotation
-from tests.support.data_readers import Make
+from bpt.graph.share import Share
+from tests.support.data_readers import Make, check_together
 from tests.support.golden_cases import graph_of
-from tests.support.layer_ranks import shares_of, whole_of
 
 PIXELS = np.random.default_rng(4).integers(0, 256, (4, 12, 16, 3), dtype=np.uint8)
 BLUE_FIRST = torch.from_numpy(PIXELS[:, :, :, ::-1].transpose(0, 3, 1, 2).astype(np.float32))
@@ -106,15 +105,7 @@ def test_mean_file_and_empty_pixels(reader: Make, windows: Path, tmp_path: Path)
 
 @pytest.mark.parametrize("counts", [(8,), (5, 3), (2, 0, 4, 2)])
 def test_together_the_batch_of_one_process(reader: Make, windows: Path, counts: tuple[int, ...]) -> None:
-    words = text(windows, "context_pad: 1", "crop_size: 5 mirror: true")
-    alone = reader(words)
-    ranks = [reader(words, share, len(counts)) for share in shares_of(counts)]
-    for number in range(6):
-        turned = rotation(8 * number // 24) if len(counts) > 1 else 0.0
-        batch = alone.next()
-        shares = [rank.next() for rank in ranks]
-        for top, parts in zip(batch, zip(*shares, strict=True), strict=True):
-            assert torch.equal(whole_of(parts, counts, turned), top)
+    check_together(reader, text(windows, "context_pad: 1", "crop_size: 5 mirror: true"), counts, 24)
 
 
 def test_where_each_rank_has_a_batch_each_has_its_foreground(reader: Make, windows: Path) -> None:

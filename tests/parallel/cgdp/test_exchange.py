@@ -49,7 +49,7 @@ def test_a_segment_comes_back_while_the_caller_goes_on() -> None:
         rank = Rank(comm, CGDP)
         rank.give(a=1, b=1, c=1)
         if comm.rank == 1:
-            assert started.wait(20)
+            assert started.wait(60)
         rank.exchange.start(1)
         started.set()
         assert isinstance(rank.exchange, exchange.Cgdp)
@@ -208,7 +208,7 @@ def test_the_device_makes_gradients_before_they_are_copied_and_has_the_sums_befo
         rank = Rank(comm, CGDP, device=torch.device("cuda", 0))
         rank.give(a=1, b=1, c=1)
         if comm.rank == 0:
-            cuda.launch(lambda: kernel.wait(20))
+            cuda.launch(lambda: kernel.wait(60))
         comm.Barrier()
         rank.exchange.start(1)
         rank.exchange.start(0)

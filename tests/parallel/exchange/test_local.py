@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 from bpt.config.plan.run_plan import LocalSpec, ParallelSpec
 from bpt.config.proto import bpt_pb2 as pb
+from bpt.engine.scheduler import Synchronous
 from bpt.parallel.exchange import EXCHANGES
 from bpt.parallel.exchange.local import Local
+from bpt.parallel.exchange.local_steps import LocalSteps, LocalUpdates
 from bpt.parallel.exchange.replicas import Replicas, TrainingProgress
 from bpt.system.comm.base import Communicator
 from tests.support.doubles.thread_ranks import run_ranks
@@ -135,3 +137,18 @@ def test_what_a_rank_goes_on_with() -> None:
         assert rank.exchange.state().keys() == {"a moment 0", "b moment 0", "c moment 0"}
 
     run_ranks(2, run)
+
+
+def test_iterations_that_end_with_an_average() -> None:
+    """From iteration 2 on, each third update: those of iterations 4, 7, …"""
+    updates = LocalUpdates(Synchronous(1), LocalSteps(3, 2))
+    told = [" ".join(map(str, updates.training(iteration, 0))) for iteration in range(9)]
+    assert {iteration for iteration, each in enumerate(told) if each == "F0 B0 X0 W U A"} == {4, 7}
+    assert {each for iteration, each in enumerate(told) if iteration not in (4, 7)} == {"F0 B0 X0 W U"}
+
+
+def test_between_averages_replicas_are_apart() -> None:
+    local = LocalSteps(3, 2)
+    assert [done for done in range(10) if local.replicas_diverged(done)] == [3, 4, 6, 7, 9]
+    assert [iteration for iteration in range(4) if local.is_local(iteration)] == [2, 3]
+    assert not any(LocalSteps(1).replicas_diverged(done) for done in range(5))

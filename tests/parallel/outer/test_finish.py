@@ -12,6 +12,7 @@ from bpt.parallel.outer.base import OuterSchedule
 from bpt.parallel.outer.finish import Finish
 from bpt.parallel.outer.idpa import Idpa
 from bpt.parallel.outer.outer_instructions import Merge, SendOrder
+from bpt.parallel.outer.quantities import NodePassTimes
 from bpt.parallel.outer.replay import Replay
 from tests.parallel.outer.play import Play
 
@@ -79,3 +80,21 @@ def test_a_node_that_dies_is_not_waited_for() -> None:
     play = Play(schedule, [10.0, 10.0], deaths={1: 300.0}, hints=True).run()
     assert play.players[0].stopped and play.players[1].dead
     assert schedule.progress == 1
+
+
+def test_several_submissions_a_pass_and_several_passes_a_submission() -> None:
+    """Node 0 takes 2 s and 2 s for halves, then 9 s for one and a half; node 1 comes late."""
+    times = NodePassTimes(2)
+    times.add(0, 0.5, 2.0)
+    times.add(0, 1.0, 2.0)
+    times.add(1, 2.0, 5.0, missed=1)
+    times.add(0, 2.5, 9.0)
+    assert times.durations == [[4.0, None], [6.0, 5.0], [3.0, None]]
+
+
+def test_a_node_that_did_less_of_its_last_pass_does_not_wait() -> None:
+    times = NodePassTimes(3)
+    for node, passes, seconds in ((0, 1.3, 13.0), (1, 0.6, 6.0), (2, 1.0, 11.0)):
+        times.add(node, passes, seconds)
+    assert [[time and round(time, 6) for time in row] for row in times.durations] == [[10, None, 11], [3, None, None]]
+    assert NodePassTimes(2).durations == []

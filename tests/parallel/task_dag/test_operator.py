@@ -208,7 +208,7 @@ def test_the_threads_end_with_the_operator(closes: bool) -> None:
     gc.collect()
     assert forgotten() is None
     for thread in started:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 

@@ -111,7 +111,7 @@ def test_the_caller_is_told_only_when_all_that_runs_has_ended(pool: Pool) -> Non
         raise ValueError("no")
 
     def last() -> None:
-        assert failed.wait(10)
+        assert failed.wait(60)
         ended.append(True)
 
     with pytest.raises(ValueError, match="no"):
@@ -177,7 +177,7 @@ def test_a_signal_while_the_first_tasks_are_handed_out(pool: Pool, monkeypatch: 
         return give(self, lane)
 
     def last() -> None:
-        assert raised.wait(10)
+        assert raised.wait(60)
         ended.append(not returned.wait(0.1))
 
     monkeypatch.setattr(Dispatcher, "next", interrupted)

@@ -1,7 +1,9 @@
-"""Ranks that share cores, by hand."""
+"""Ranks that share cores, and the mean of a maximum, by hand."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from bpt.engine.instructions import Forward
 from bpt.parallel.cluster.cluster import Cluster, Node
 from bpt.parallel.pipeline.simulation.trace import COMPUTE, EXCHANGE, StageEvent
 from bpt.perf.forecast.arrangement import arrange
+from bpt.perf.forecast.expected_max import expected_max
 from bpt.perf.forecast.forecast import forecast
 from bpt.perf.forecast.oversubscription import oversubscription
 from tests.support.small_forecasts import nodes, small
@@ -57,3 +60,22 @@ def test_who_waits_leaves_the_core_to_others(tmp_path: Path) -> None:
         plan, costs = small(tmp_path, text)
         crowded = forecast(plan, costs, nodes(1.0, ranks=2, cores=1))
         assert crowded.seconds == pytest.approx(forecast(plan, costs, nodes(speed, ranks=2, cores=4)).seconds)
+
+
+@pytest.mark.parametrize(
+    ("moments", "noise", "expected"),
+    [
+        ([3.0, 2.0], [0.0, 0.0], 3.0),
+        ([3.0], [0.1], 3.0),
+        ([2.0, 2.0], [0.1, 0.1], 2.0 + 0.2 / math.sqrt(math.pi)),
+        ([2.0, 2.0, 2.0], [0.1] * 3, 2.0 + 0.2 * 1.5 / math.sqrt(math.pi)),
+        ([2.0], [0.1] * 2, 2.0 + 0.2 / math.sqrt(math.pi)),  # one moment of two ranks
+        ([2.0, 2.0], [0.1, 0.0], 2.0 + 0.2 / math.sqrt(2 * math.pi)),  # one that varies not
+        # Clark 1961: 1 Φ(α) + 0.9 Φ(-α) + a φ(α), a = sqrt(0.1² + 0.2²), α = 0.1 / a
+        ([1.0, 0.9], [0.1, 0.2 / 0.9], 1.047981),
+        ([9.0, 1.0], [0.01, 0.1], 9.0),  # too early ever to be the last
+        ([0.0, 0.0], [0.1, 0.1], 0.0),
+    ],
+)
+def test_the_latest(moments: Sequence[float], noise: Sequence[float], expected: float) -> None:
+    assert expected_max(np.array(moments), np.array(noise)) == pytest.approx(expected, rel=2e-4)

@@ -139,5 +139,5 @@ def test_threads_end_where_the_library_is_chosen(tmp_path: Path) -> None:
         assert tasks_of(solver.runtime.nets.train.operator).inner == LIBRARY
     assert len(started) == 2
     for thread in started:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()

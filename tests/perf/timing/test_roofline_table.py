@@ -1,12 +1,20 @@
-"""The lines of ``bpt time --roofline``, from times and roofs that the test gives."""
+"""The lines and the picture of the roofline, from times and roofs that the test gives."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+from bpt.base.errors import UsageError, UserError
 from bpt.perf.timing.layer_times import LayerTimes, PassTimes, RepetitionTimes
 from bpt.perf.timing.peaks import Peak, Peaks
 from bpt.perf.timing.roofline import Itemsizes, points
+from bpt.perf.timing.roofline_figure import draw_roofline
 from bpt.perf.timing.roofline_table import roof_lines, roofline_lines
+from bpt.train.outer.report.style import check_figure
 from tests.perf.timing.roofline_cases import NET, PEAKS
+from tests.support.figures import texts
 from tests.support.golden_cases import graph_of
 
 
@@ -81,3 +89,24 @@ def test_a_roof_that_moves_is_told() -> None:
         "The compute roof does not stand still (± 0%, and -25% from before the layers to after them): something else "
         "runs here, or the clock changes. Time again on a quiet machine."
     ]
+
+
+def test_the_picture_names_the_layers_and_the_roofs(tmp_path: Path) -> None:
+    graph = graph_of(NET.replace('"ip"', '"i$p$"'))
+    layers = [LayerTimes(node, RepetitionTimes((0.1,)), RepetitionTimes((0.2,))) for node in graph.nodes]
+    path = draw_roofline(points(graph, layers, Itemsizes.all(graph, 4), PEAKS), PEAKS, "A net", str(tmp_path / "a.svg"))
+    found = texts(path)
+    assert {"A net", "i$p$ backward  2", "forward", "backward", "GFLOP/s", "1", "2"} <= set(found)
+    assert "roofs: 0.0 GFLOP/s, 0.1 GB/s" in found
+
+
+def test_nothing_that_computes_is_drawn_too(tmp_path: Path) -> None:
+    assert draw_roofline([], PEAKS, "", str(tmp_path / "a.png")).read_bytes().startswith(b"\x89PNG")
+
+
+def test_where_pictures_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_figure("roofline", "net.prototxt")
+    assert str(caught.value) == "--roofline net.prototxt: writes files that end in .png or .svg"
+    with pytest.raises(UserError):
+        check_figure("roofline", str(tmp_path / "none" / "a.png"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from numpy.typing import NDArray
 
@@ -18,20 +17,11 @@ from bpt.system.device import CPU
 from bpt.train.outer import train
 from bpt.train.solver.solver import RunOutcome, Solver
 from tests.support.doubles.thread_ranks import run_ranks
-from tests.support.spread_runs import set_up
 
 Weights = dict[str, list[NDArray[np.float32]]]
 
 
 UNWEIGHED = "weigh_by_accuracy: false"
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    set_up(tmp_path)
-    monkeypatch.setattr("bpt.train.outer.serving.draw", lambda record, folder: [])  # takes seconds
-    return tmp_path
 
 
 def outer(

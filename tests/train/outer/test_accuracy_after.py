@@ -12,9 +12,10 @@ from bpt.parallel.outer.outer_instructions import AverageSubmitted, Order, SendO
 from bpt.parallel.outer.sgwu import Sgwu
 from bpt.train.outer.report import read_csv
 from bpt.train.outer.trainer import Trainer
-from tests.train.outer.outer_runs import assert_equal, folder, outer, weights
+from tests.train.outer.outer_runs import assert_equal, outer, weights
 
-__all__ = ["folder"]  # a fixture
+pytestmark = pytest.mark.usefixtures("folder")
+
 
 AFTER = "agwu_param { accuracy: AFTER_EPOCH }"
 

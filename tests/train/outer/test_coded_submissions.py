@@ -14,9 +14,10 @@ from bpt.parallel.exchange.codec.half_codec import Half
 from bpt.parallel.exchange.codec.top_k import Largest
 from bpt.train.outer.coded_submissions import Coding, codings
 from bpt.train.outer.report import read_csv
-from tests.train.outer.outer_runs import alone, assert_equal, folder, outer, weights
+from tests.train.outer.outer_runs import alone, assert_equal, outer, weights
 
-__all__ = ["folder"]  # a fixture
+pytestmark = pytest.mark.usefixtures("folder")
+
 
 FLOAT32 = np.dtype(np.float32)
 TOPK = "compression_param { codec: TOPK ratio: 0.25 links: ALL }"

@@ -15,6 +15,7 @@ from bpt.base.signals import SignalAction
 from bpt.parallel.outer.outer_instructions import Order, Settled, SubmissionReport
 from bpt.train.outer import messages as wire
 from bpt.train.outer.messages import MessageKind, WorkerProgress
+from bpt.train.outer.roles import NodeFacts
 from bpt.train.solver.solver import RunOutcome
 
 whole = st.integers(0, 2**53)
@@ -110,3 +111,13 @@ def test_how_a_run_has_ended(outcome: RunOutcome) -> None:
     head = sent(wire.write_head(outcome))
     assert wire.kind_of(head) is MessageKind.FINISHED
     assert wire.read_head(RunOutcome, head) == outcome
+
+
+def test_a_node_has_the_power_of_its_ranks() -> None:
+    ranks = [NodeFacts("a", 2000.0, 2), NodeFacts("b", 1000.0, 1), NodeFacts("a", 500.0, 4)]
+    assert NodeFacts.combined(ranks) == NodeFacts("a+b", 3500.0, 7)
+    assert NodeFacts.combined(ranks[:1]) == ranks[0]
+
+
+def test_of_one_of_its_ranks_it_is_unknown() -> None:
+    assert NodeFacts.combined([NodeFacts("a", 2000.0, 2), NodeFacts("a", None, 2)]) == NodeFacts("a", None, 4)

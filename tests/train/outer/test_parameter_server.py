@@ -10,9 +10,10 @@ import pytest
 from bpt.base.errors import UserError
 from bpt.train.outer.parameter_server import ServerPart, parts_of
 from bpt.train.outer.report import read_csv
-from tests.train.outer.outer_runs import UNWEIGHED, alone, assert_equal, folder, outer, weights
+from tests.train.outer.outer_runs import UNWEIGHED, alone, assert_equal, outer, weights
 
-__all__ = ["folder"]  # a fixture
+pytestmark = pytest.mark.usefixtures("folder")
+
 
 ELEMENTS = 7
 

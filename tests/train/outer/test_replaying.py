@@ -9,16 +9,9 @@ import pytest
 
 from bpt.base.signals import SignalAction, SignalActions
 from bpt.train.solver.solver import RunOutcome
-from tests.support.spread_runs import set_up
 from tests.train.outer.outer_runs import assert_equal, outer, weights
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The current one has a small net and its data."""
-    monkeypatch.chdir(tmp_path)
-    set_up(tmp_path)
-    monkeypatch.setattr("bpt.train.outer.serving.draw", lambda record, folder: [])  # takes seconds
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def replay_of(lines: int, caplog: pytest.LogCaptureFixture) -> RunOutcome:

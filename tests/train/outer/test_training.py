@@ -20,9 +20,9 @@ from bpt.train.outer.report import read_csv
 from tests.support.doubles.thread_ranks import Killed
 from tests.support.paths import GOLDEN
 from tests.support.spread_runs import ROWS
-from tests.train.outer.outer_runs import UNWEIGHED, alone, assert_equal, folder, outer, weights
+from tests.train.outer.outer_runs import UNWEIGHED, alone, assert_equal, outer, weights
 
-__all__ = ["folder"]  # a fixture
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 @pytest.mark.parametrize("exchange", ["AGWU", "SGWU", "ASGD"])

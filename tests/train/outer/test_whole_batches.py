@@ -21,9 +21,10 @@ from bpt.train.solver.solver import Solver
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.marks import slow
 from tests.support.spread_runs import read_model
-from tests.support.whole_batches import BATCHES, NET, ROWS, folder, loss_by_hand, put
+from tests.support.whole_batches import BATCHES, NET, ROWS, loss_by_hand, put
 
-__all__ = ["folder"]  # a fixture
+pytestmark = pytest.mark.usefixtures("sequences")
+
 
 UNWEIGHED = "weigh_by_accuracy: false"
 STAGES = "num_stages: 2 pipeline_param { micro_batches: 1 }"

@@ -26,7 +26,9 @@ from bpt.train.outer.report import read_csv
 from bpt.train.solver.solver import RunOutcome, Solver
 from tests.support.doubles.thread_ranks import Killed, ThreadCommunicator, run_ranks
 from tests.support.marks import slow
-from tests.support.spread_runs import NET, ROWS, set_up
+from tests.support.spread_runs import NET, ROWS
+
+pytestmark = pytest.mark.usefixtures("folder")
 
 Weights = dict[str, list[NDArray[np.float32]]]
 UNWEIGHED = "weigh_by_accuracy: false"
@@ -45,14 +47,6 @@ def put(net: str, *first: str) -> None:
     for stage, name in enumerate(first, 1):
         net = net.replace(f'name: "{name}" type', f'name: "{name}" parallel_param {{ stage: {stage} }} type', 1)
     Path("net.prototxt").write_text(net)
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    set_up(tmp_path)
-    monkeypatch.setattr("bpt.train.outer.serving.draw", lambda record, folder: [])  # takes seconds
-    return tmp_path
 
 
 class Signalled(SignalActions):

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from bpt.config.plan.resolve import read_plan
 from bpt.system.comm.base import Communicator
@@ -29,13 +28,6 @@ SOLVER = """
 net: "net.prototxt" base_lr: 0.125 lr_policy: "fixed" max_iter: 100 random_seed: 3 snapshot_after_train: false
 engine: CONTIGUOUS
 """
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "solver.prototxt").write_text(SOLVER)
-    return tmp_path
 
 
 def set_up(folder: Path, data: list[float], batch: int, labels: list[float] | None = None, more: str = "") -> None:

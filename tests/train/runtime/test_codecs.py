@@ -18,19 +18,14 @@ from bpt.train.rules.violations import violations
 from bpt.train.runtime.runtime import Runtime
 from bpt.train.solver.solver import Solver
 from tests.support.doubles.thread_ranks import run_ranks
-from tests.support.spread_runs import NET, Saved, read_model, read_state, remove_snapshots, set_up, train
+from tests.support.spread_runs import NET, Saved, read_model, read_state, remove_snapshots, train
+
+pytestmark = pytest.mark.usefixtures("folder")
 
 STAGES = "num_stages: 2 pipeline_param { micro_batches: 1 }"
 BF16 = "codec: BF16 links: ALL"
 TOPK = "codec: TOPK ratio: 0.1 links: ALL"
 POWERSGD = "codec: POWERSGD rank: 1 warm_up: 2 links: ALL"
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    set_up(tmp_path)
-    return tmp_path
 
 
 def parallel(codec: str, others: str = "") -> str:

@@ -12,9 +12,7 @@ from bpt.config.plan.resolve import read_plan
 from bpt.system.comm.base import Communicator
 from bpt.train.solver.solver import Solver
 from tests.support.doubles.thread_ranks import run_ranks
-from tests.train.runtime.summed_data import folder, set_up, steps
-
-__all__ = ["folder"]  # a fixture: the folder, with a solver, is the current one
+from tests.train.runtime.summed_data import set_up, steps
 
 # One weight w = 1: the loss of a sample is (w x)² / 2, and its gradient w x². float32 ends at 3.4e38.
 OVERFLOWING = 1e20  # in the loss, which is 5e39
@@ -22,8 +20,8 @@ STEEP = 1e15  # loss 5e29, gradient 1e30: a rate of 1e10 makes the weight infini
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_the_blob_that_is_not_finite_first_is_named_before_an_update_is_made(folder: Path, ranks: int) -> None:
-    set_up(folder, [1.0, 1.0, 1.0, OVERFLOWING], 2)
+def test_the_blob_that_is_not_finite_first_is_named_before_an_update_is_made(summed: Path, ranks: int) -> None:
+    set_up(summed, [1.0, 1.0, 1.0, OVERFLOWING], 2)
 
     def run(comm: Communicator) -> tuple[str, float]:
         with Solver(read_plan("solver.prototxt", ["base_lr: 0"]), world=comm) as solver:
@@ -37,8 +35,8 @@ def test_the_blob_that_is_not_finite_first_is_named_before_an_update_is_made(fol
         assert weight == 1
 
 
-def test_weights_that_an_update_has_spoilt_are_named_and_never_written(folder: Path) -> None:
-    set_up(folder, [STEEP, STEEP], 2)
+def test_weights_that_an_update_has_spoilt_are_named_and_never_written(summed: Path) -> None:
+    set_up(summed, [STEEP, STEEP], 2)
     plan = read_plan("solver.prototxt", ["base_lr: 1e10 snapshot_prefix: 'a'"])
     with Solver(plan) as solver:
         solver.step(1)
@@ -46,17 +44,17 @@ def test_weights_that_an_update_has_spoilt_are_named_and_never_written(folder: P
             solver.snapshot()
         with pytest.raises(DivergedError, match=r'iteration 1: the loss is inf: a weight of layer "ip" is not'):
             solver.step(1)
-    assert not list(folder.glob("a_iter*"))
+    assert not list(summed.glob("a_iter*"))
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_data_that_are_not_finite_are_to_blame_themselves(folder: Path) -> None:
-    set_up(folder, [1.0, math.nan], 2)
+def test_data_that_are_not_finite_are_to_blame_themselves(summed: Path) -> None:
+    set_up(summed, [1.0, math.nan], 2)
     with pytest.raises(DivergedError, match=r'blob "data" of layer "data" \(HDF5Data\) .* it is the data; mend'):
         steps(1, 1)
 
 
-def test_on_nan_go_on_trains_on_as_caffe_does(folder: Path) -> None:
-    set_up(folder, [STEEP, STEEP], 2)
+def test_on_nan_go_on_trains_on_as_caffe_does(summed: Path) -> None:
+    set_up(summed, [STEEP, STEEP], 2)
     (loss,) = steps(1, 3, "base_lr: 1e10 on_nan: GO_ON", look=lambda solver: solver.loss)
     assert math.isnan(loss)

@@ -13,7 +13,7 @@ from bpt.parallel.balance import dynamic_balancer as following
 from bpt.system.device.memory_use import Memory
 from bpt.system.events.event import Event
 from bpt.train.solver.solver import Solver
-from tests.support.spread_runs import assert_same_lines, read_model, read_state, remove_snapshots, set_up, train
+from tests.support.spread_runs import assert_same_lines, read_model, read_state, remove_snapshots, train
 
 DYNAMIC = "parallel_param { balance: DYNAMIC }"
 LONG = "max_iter: 24 display: 2 iter_size: 1 test_interval: 8"
@@ -22,10 +22,8 @@ Speed = Callable[[int, int], float]
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def own_clock(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "SECONDS", 0.0)  # the clock of these ranks is told, and not the machine's
-    set_up(tmp_path)
 
 
 def taking(seconds: Speed, seen: dict[int, list[int]]) -> Callable[[Solver], None]:

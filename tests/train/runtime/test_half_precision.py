@@ -37,7 +37,7 @@ from bpt.train.runtime.half_precision import precision_here, times_of
 from bpt.train.solver.solver import Solver
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.one_layer import gradient_of
-from tests.support.spread_runs import set_up, train
+from tests.support.spread_runs import train
 
 HALF = "precision: BFLOAT16"
 DEPLOY = """
@@ -51,13 +51,11 @@ layer { name: "ip" type: "InnerProduct" bottom: "conv" top: "ip"
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def slow_bfloat16(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every CPU computes in bfloat16, if slowly."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(half, "has_instructions", lambda: True)
     half.disagreement.cache_clear()
-    set_up(tmp_path)
-    yield tmp_path
+    yield
     half.disagreement.cache_clear()
 
 

@@ -16,17 +16,12 @@ from bpt.system.device import CPU
 from bpt.train.rules.violations import ignored_settings, violations
 from tests.chaos.losses import Kill, Kills, injected, solve
 from tests.support.doubles.thread_ranks import run_ranks
-from tests.support.spread_runs import Saved, read_model, read_state, remove_snapshots, set_up, train
+from tests.support.spread_runs import Saved, read_model, read_state, remove_snapshots, train
+
+pytestmark = pytest.mark.usefixtures("folder")
 
 QUIET = "test_interval: 1000"
 STAGES = "num_stages: 2 pipeline_param { micro_batches: 1 }"
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    set_up(tmp_path)
-    return tmp_path
 
 
 def local(settings: str, others: str = "") -> str:

@@ -24,7 +24,9 @@ from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.solver.solver import Solver
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.marks import slow
-from tests.support.spread_runs import NET, read_model, read_state, remove_snapshots, set_up, train
+from tests.support.spread_runs import NET, read_model, read_state, remove_snapshots, train
+
+pytestmark = pytest.mark.usefixtures("folder")
 
 CUDA = torch.device("cuda", 0)
 GPIPE = "num_stages: 2 pipeline_param { micro_batches: 1 }"
@@ -42,13 +44,6 @@ WAYS = [
     slow(2, DELAYED),
     (4, f"num_shards: 2 {DELAYED}"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    set_up(tmp_path)
-    return tmp_path
 
 
 def scaled(*fields: str) -> None:

@@ -20,10 +20,11 @@ from tests.support.spread_runs import (
     assert_same_lines,
     read_model,
     remove_snapshots,
-    set_up,
     train,
     write_speeds,
 )
+
+pytestmark = pytest.mark.usefixtures("folder")
 
 PEERS = "parallel_param { num_shards: 2 }"
 MASTERS = "parallel_param { num_shards: 2 fc_param { scheme: MASTER_SLAVE } }"
@@ -33,13 +34,6 @@ CGDP = "parallel_param {{ exchange: CGDP cgdp_param {{ chunk_size: {} }} }}"
 SEARCHED = "parallel_param { exchange: CGDP cgdp_param { interval: 1 } }"
 TASKS = "parallel_param { inner_param { engine: TASK_DAG num_threads: 2 } }"
 STATIC = 'parallel_param { balance: STATIC balance_param { profile: "speed.json" } }'
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    set_up(tmp_path)
-    return tmp_path
 
 
 def alone(*overrides: str) -> tuple[Run, Saved, Saved]:

@@ -13,19 +13,16 @@ from bpt.system.device import half_support
 from bpt.train.runtime import half_precision
 from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.solver.solver import Solver
-from tests.support.spread_runs import NET, read_model, set_up, train
+from tests.support.spread_runs import NET, read_model, train
 
 FC = 'layer { name: "fc" '
 RELU = 'layer { name: "relu" '
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def slow_half(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every device computes in half precision, if slowly."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(half_precision, "without_half", lambda device, dtype: "")
-    set_up(tmp_path)
-    return tmp_path
 
 
 def half_layers(text: str, *overrides: str) -> tuple[torch.dtype | None, set[str]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import h5py
 import numpy as np
 import pytest
@@ -15,17 +13,12 @@ from bpt.parallel.exchange.buckets import Bucket, Message
 from bpt.system.comm.base import Communicator
 from bpt.train.solver.solver import Solver
 from tests.support.doubles.thread_ranks import run_ranks
-from tests.support.spread_runs import Saved, set_up, train
+from tests.support.spread_runs import Saved, train
+
+pytestmark = pytest.mark.usefixtures("folder")
 
 DOUBLE = "precision: FLOAT64"
 CGDP = "parallel_param { exchange: CGDP cgdp_param { chunk_size: 1 } }"
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    set_up(tmp_path)
-    return tmp_path
 
 
 Numbers = dict[str, np.ndarray]

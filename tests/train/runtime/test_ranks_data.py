@@ -11,9 +11,7 @@ from torch import Tensor
 from bpt.nn.layers.prefetching import PrefetchingDataLayer
 from bpt.train.solver.solver import Solver
 from tests.support.spread_runs import write_speeds
-from tests.train.runtime.summed_data import folder, set_up, steps
-
-__all__ = ["folder"]  # a fixture
+from tests.train.runtime.summed_data import set_up, steps
 
 STATIC = 'balance: STATIC balance_param { profile: "speed.json" }'
 UNWEIGHTED = 'balance: STATIC balance_param { profile: "speed.json" normalizer: UNIFORM }'
@@ -46,10 +44,10 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 )
 @pytest.mark.parametrize("shuffle", ["", "shuffle: true"])
 def test_over_the_epochs_each_rank_has_every_sample(
-    ranks: int, parallel: str, shuffle: str, folder: Path, seen: Seen
+    ranks: int, parallel: str, shuffle: str, summed: Path, seen: Seen
 ) -> None:
     """12 samples in batches of 6: without turning, each rank would have the same ones for ever."""
-    set_up(folder, [float(i) for i in range(12)], 6, more=shuffle)
+    set_up(summed, [float(i) for i in range(12)], 6, more=shuffle)
     if STATIC in parallel:
         write_speeds(1, 2, 1)
     seen.by_rank.clear()
@@ -64,14 +62,14 @@ def test_over_the_epochs_each_rank_has_every_sample(
         assert {row for batch in seen.by_rank[rank] for row in batch} == set(range(12))
 
 
-def test_masters_have_the_samples(folder: Path, seen: Seen) -> None:
-    set_up(folder, [1.0, 2.0, 3.0, 4.0], 4)
+def test_masters_have_the_samples(summed: Path, seen: Seen) -> None:
+    set_up(summed, [1.0, 2.0, 3.0, 4.0], 4)
     steps(4, 1, "parallel_param { num_shards: 2 fc_param { scheme: MASTER_SLAVE } }")
     assert seen.by_rank == {0: [[1, 2]], 2: [[3, 4]]}
 
 
-def test_passes_of_an_iteration_go_on_in_the_data(folder: Path, seen: Seen) -> None:
-    set_up(folder, [float(i) for i in range(8)], 4)
+def test_passes_of_an_iteration_go_on_in_the_data(summed: Path, seen: Seen) -> None:
+    set_up(summed, [float(i) for i in range(8)], 4)
     steps(2, 1, "iter_size: 2")
     assert seen.by_rank == {0: [[0, 1], [4, 5]], 1: [[2, 3], [6, 7]]}
 
@@ -82,9 +80,9 @@ def result(solver: Solver) -> tuple[float, float]:
     return weight.item(), solver.runtime.updater.losses.value
 
 
-def test_a_gradient_counts_by_its_share(folder: Path) -> None:
+def test_a_gradient_counts_by_its_share(summed: Path) -> None:
     """x = 1, 2, 3, 4; rank 0 has the first three."""
-    set_up(folder, [1.0, 2.0, 3.0, 4.0], 4)
+    set_up(summed, [1.0, 2.0, 3.0, 4.0], 4)
     write_speeds(1, 2)
     # (1 + 4 + 9 + 16) / 4 = 7.5, of which half is the loss; w = 1 - 0.125 · 7.5
     expected = (1 - 0.125 * 7.5, 3.75)
@@ -92,9 +90,9 @@ def test_a_gradient_counts_by_its_share(folder: Path) -> None:
     assert steps(2, 1, f"parallel_param {{ {STATIC} }}", look=result) == [expected] * 2
 
 
-def test_unweighted_means(folder: Path) -> None:
+def test_unweighted_means(summed: Path) -> None:
     """StaticLB: g = 1/P Σ g_p, whatever the shares."""
-    set_up(folder, [1.0, 2.0, 3.0, 4.0], 4)
+    set_up(summed, [1.0, 2.0, 3.0, 4.0], 4)
     write_speeds(1, 2)
     # g_0 = (1 + 4 + 9) / 3, g_1 = 16; the loss is half of each.
     gradient = ((1 + 4 + 9) / 3 + 16) / 2
@@ -103,30 +101,30 @@ def test_unweighted_means(folder: Path) -> None:
     assert found[0] == (pytest.approx(1 - 0.125 * gradient, rel=1e-6), pytest.approx(gradient / 2, rel=1e-6))
 
 
-def test_unweighted_means_of_even_shares_are_weighted(folder: Path) -> None:
-    set_up(folder, [1.0, 2.0, 3.0, 4.0], 4)
+def test_unweighted_means_of_even_shares_are_weighted(summed: Path) -> None:
+    set_up(summed, [1.0, 2.0, 3.0, 4.0], 4)
     even = steps(2, 1, "parallel_param { balance_param { normalizer: UNIFORM } }", look=result)
     assert even == [(1 - 0.125 * 7.5, 3.75)] * 2
 
 
-def test_unweighted_a_rank_without_samples_counts_as_zero(folder: Path) -> None:
+def test_unweighted_a_rank_without_samples_counts_as_zero(summed: Path) -> None:
     """P is the number of all ranks."""
-    set_up(folder, [1.0, 3.0], 2)
+    set_up(summed, [1.0, 3.0], 2)
     unweighted = "parallel_param { balance_param { normalizer: UNIFORM } }"
     # g = (1 + 9 + 0) / 3
     for found in steps(3, 1, unweighted, look=result):
         assert found == (pytest.approx(1 - 0.125 * 10 / 3, rel=1e-6), pytest.approx(5 / 3, rel=1e-6))
 
 
-def test_unweighted_passes_of_an_iteration(folder: Path) -> None:
+def test_unweighted_passes_of_an_iteration(summed: Path) -> None:
     """iter_size 2: the mean of (5 / 2 · …) over two batches, x = 1, 2 and 3, 4, a sample a rank: even shares."""
-    set_up(folder, [1.0, 2.0, 3.0, 4.0], 2)
+    set_up(summed, [1.0, 2.0, 3.0, 4.0], 2)
     found = steps(2, 1, "iter_size: 2 parallel_param { balance_param { normalizer: UNIFORM } }", look=result)
     assert found == [(1 - 0.125 * 7.5, 3.75)] * 2  # ((1 + 4) / 2 + (9 + 16) / 2) / 2
 
 
-def test_tests_are_never_unweighted(folder: Path) -> None:
-    set_up(folder, [1.0, 2.0, 3.0, 4.0], 4)
+def test_tests_are_never_unweighted(summed: Path) -> None:
+    set_up(summed, [1.0, 2.0, 3.0, 4.0], 4)
     write_speeds(1, 2)
 
     def look(solver: Solver) -> float:
@@ -138,10 +136,10 @@ def test_tests_are_never_unweighted(folder: Path) -> None:
     assert steps(2, 1, tested, f"parallel_param {{ {UNWEIGHTED} }}", look=look) == [3.75] * 2
 
 
-def test_labels_go_with_their_data(folder: Path) -> None:
+def test_labels_go_with_their_data(summed: Path) -> None:
     """y = x - 1: each sample's gradient is x, whichever rank has it, turned or not."""
     data = [float(i) for i in range(1, 7)]
-    set_up(folder, data, 4, labels=[x - 1 for x in data], more="shuffle: true")
+    set_up(summed, data, 4, labels=[x - 1 for x in data], more="shuffle: true")
     expected = steps(1, 7, "base_lr: 0.01", look=result)[0]
     for found in steps(3, 7, "base_lr: 0.01", look=result):
         assert found == (pytest.approx(expected[0], rel=1e-5), pytest.approx(expected[1], rel=1e-5))

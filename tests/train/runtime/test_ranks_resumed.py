@@ -12,18 +12,13 @@ from bpt.base.file_digest import file_fact
 from bpt.base.signals import SignalActions
 from bpt.train.runtime import checkpoint
 from tests.support.full_disk import contents, full_disk
-from tests.support.spread_runs import Saved, assert_same_lines, set_up, train
+from tests.support.spread_runs import Saved, assert_same_lines, train
+
+pytestmark = pytest.mark.usefixtures("folder")
 
 PEERS = "parallel_param { num_shards: 2 }"
 MASTERS = "parallel_param { num_shards: 2 fc_param { scheme: MASTER_SLAVE } }"
 TREE = "parallel_param { exchange: TREE }"
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    set_up(tmp_path)
-    return tmp_path
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,12 @@ from bpt.base.signals import SignalAction
 from bpt.config.proto import bpt_pb2 as pb
 from tests.support.marks import slow
 from tests.support.signalled_runs import UNTESTED, Noted, on
-from tests.support.spread_runs import Run, Saved, assert_same_lines, remove_snapshots, set_up, train
+from tests.support.spread_runs import Run, Saved, assert_same_lines, remove_snapshots, train
+
+pytestmark = pytest.mark.usefixtures("folder")
 
 TREE = "parallel_param { exchange: TREE }"
 MASTERS = "parallel_param { num_shards: 3 fc_param { scheme: MASTER_SLAVE } }"
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    set_up(tmp_path)
-    return tmp_path
 
 
 def everywhere(*iterations: int) -> dict[int, list[int]]:

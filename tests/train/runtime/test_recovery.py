@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,13 +14,8 @@ from bpt.system.events.totals import Totals
 from bpt.train.runtime.recovery import PartRecord, StateCopies, recovered
 from bpt.train.state.train_state import TrainState, blob_of
 from tests.support.doubles.thread_ranks import run_ranks
-from tests.support.spread_runs import set_up
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    set_up(tmp_path)
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def record(iteration: int, value: float) -> PartRecord:

@@ -26,15 +26,11 @@ from bpt.train.runtime.runtime import Runtime
 from bpt.train.state.train_state import TrainState
 from tests.support.doubles.thread_ranks import ThreadCommunicator, run_ranks
 from tests.support.open_files import prefetchers
-from tests.support.spread_runs import SOLVER, set_up
+from tests.support.spread_runs import SOLVER
+
+pytestmark = pytest.mark.usefixtures("folder")
 
 ITERATIONS = 6
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_up(tmp_path)
-    monkeypatch.chdir(tmp_path)
 
 
 def plan_of(more: str = "") -> RunPlan:

@@ -26,9 +26,10 @@ from tests.support.compared import gradient_in
 from tests.support.doubles.thread_ranks import run_ranks
 from tests.support.marks import slow
 from tests.support.spread_runs import Line, Saved, assert_same_lines, remove_snapshots, train
-from tests.support.whole_batches import NET, STREAMS, folder, loss_by_hand, put
+from tests.support.whole_batches import NET, STREAMS, loss_by_hand, put
 
-__all__ = ["folder"]  # a fixture
+pytestmark = pytest.mark.usefixtures("sequences")
+
 
 REPLICA = "parallel_param { batch_scope: REPLICA }"
 
@@ -145,13 +146,13 @@ def test_one_process_is_compared_with_ranks_that_keep_their_states(caplog: pytes
     assert max(max(gradient_in(line).relative, line.weight.relative) for line in found) < 1e-9
 
 
-def test_what_one_process_cannot_do_one_batch_behind_the_other(folder: Path) -> None:
+def test_what_one_process_cannot_do_one_batch_behind_the_other(sequences: Path) -> None:
     counted = 'loss_param { ignore_label: 2 } softmax_param { axis: 2 } }\nlayer { name: "accuracy"'
     text = NET.replace('softmax_param { axis: 2 } }\nlayer { name: "accuracy"', counted)
-    (folder / "net.prototxt").write_text(text)
+    (sequences / "net.prototxt").write_text(text)
     with pytest.raises(LayerError, match=r'"loss": loss_param { ignore_label } .* only a copy of the net'):
         compared()
-    (folder / "net.prototxt").write_text(
+    (sequences / "net.prototxt").write_text(
         NET.replace(
             'layer { name: "drop"',
             'layer { name: "bn" type: "BatchNorm" bottom: "fc" top: "fc" }\nlayer { name: "drop"',
@@ -168,13 +169,13 @@ def test_such_a_net_is_not_measured() -> None:
         profile(read_plan("solver.prototxt"), CPU, SerialCommunicator(), "p.json")
 
 
-def test_a_net_without_time_is_divided(folder: Path) -> None:
+def test_a_net_without_time_is_divided(sequences: Path) -> None:
     with Solver(read_plan("solver.prototxt")) as solver:
         assert not is_dividable(solver.net.graph)
     cut = (
         NET[: NET.index('layer { name: "steps"')]
         + 'layer { name: "s" type: "Silence" bottom: "fc" bottom: "cont" bottom: "y" }'
     )
-    (folder / "net.prototxt").write_text(cut)
+    (sequences / "net.prototxt").write_text(cut)
     with Solver(read_plan("solver.prototxt")) as solver:
         assert is_dividable(solver.net.graph)
