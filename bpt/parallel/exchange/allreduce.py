@@ -24,7 +24,7 @@ class Allreduce(Exchange):
     """
 
     levels = True
-    _groups: ProcessGroups | None = None
+    _by_torch: ProcessGroups | None = None
 
     def _make_ready(self) -> None:
         if self.param is None or self.param.transport != pb.ParallelParameter.TORCH_DISTRIBUTED:
@@ -34,14 +34,14 @@ class Allreduce(Exchange):
         from bpt.parallel.exchange.transport.process_groups import ProcessGroups  # noqa: PLC0415
 
         self._hierarchies = {}
-        self._groups = ProcessGroups([bucket.comm for group in self.buckets for bucket in group], self.device)
+        self._by_torch = ProcessGroups([bucket.comm for group in self.buckets for bucket in group], self.device)
 
     def updates(self, bucket: Bucket) -> bool:
         return True
 
     def start(self, segment: int) -> None:
         for bucket in self.buckets[segment]:
-            packed = self._groups.packed(bucket) if self._groups else self._packed(bucket, self.transport.sum)
+            packed = self._by_torch.packed(bucket) if self._by_torch else self._packed(bucket, self.transport.sum)
             for name, sum_up in packed:
                 self.comm_thread.submit(sum_up, do.ExchangeGradients(segment), name)
 
@@ -52,6 +52,6 @@ class Allreduce(Exchange):
                 bucket.unpack_gradients()
 
     def close(self, failed: bool = False) -> None:
-        if self._groups and not failed:
-            self._groups.close()
+        if self._by_torch and not failed:
+            self._by_torch.close()
         super().close(failed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from bpt.base.violation import PARALLEL, IgnoredSetting, Violation, check_range
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 CGDP, TREE, MODEL = pb.ParallelParameter.CGDP, pb.ParallelParameter.TREE, pb.CgdpParameter.MODEL
 PARAM = "cgdp_param"
 TORCH_DISTRIBUTED = pb.ParallelParameter.TORCH_DISTRIBUTED
-_NOT_BY_TORCH = {
+_NOT_BY_TORCH: Mapping[int, str] = {
     TREE: "exchange: TREE sums them on one rank, which may read the other GPUs' memory itself",
     CGDP: "exchange: CGDP sums them in memory that the ranks of a host share",
     pb.ParallelParameter.LOCAL: "exchange: LOCAL averages weights",
@@ -74,9 +74,21 @@ def _transport(plan: RunPlan) -> Iterator[Violation]:
         )
 
 
-def violations_by_torch(plan: RunPlan) -> Iterator[Violation]:
-    """Yield why ranks that torchrun has started, which have no MPI, cannot run ``plan``."""
-    if plan.given(PARALLEL, "transport") and plan.parallel_param.transport == pb.ParallelParameter.MPI:
+def violations_of_launcher(plan: RunPlan, by_torch: bool, tolerant: bool) -> Iterator[Violation]:
+    """Yield why ranks that have been started so cannot exchange gradients as ``plan`` says.
+
+    Args:
+        by_torch: whether torchrun has started them, so that they have no MPI.
+        tolerant: whether the job outlives its ranks.
+    """
+    if tolerant and plan.parallel_param.fault_param.heals and plan.parallel_param.transport == TORCH_DISTRIBUTED:
+        yield Violation(
+            (PARALLEL, "transport"),
+            "transport: TORCH_DISTRIBUTED ends with the first rank that is lost, and mpirun --with-ft ulfm lets the "
+            "others continue",
+            "leave out transport, or start without --with-ft, or set fault_param { on_loss: STOP }",
+        )
+    if by_torch and plan.given(PARALLEL, "transport") and plan.parallel_param.transport == pb.ParallelParameter.MPI:
         yield Violation(
             (PARALLEL, "transport"),
             "transport: MPI: torchrun has started the ranks, and they have no MPI",

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch import distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, ProcessGroup, ProcessGroupGloo, Store, Work
 from torch.distributed.rendezvous import rendezvous
 
 from bpt.base.errors import BptError, LostRankError, RunError
@@ -41,7 +41,7 @@ _SUMMED = {np.dtype(each) for each in ["f4", "f8", "f2", "i4", "i8", "i1", "u1"]
 _LOST = re.compile("closed|reset|refused|broken pipe|aborted|timed? ?out|not connected|unreachable", re.IGNORECASE)
 
 _hosts: list[str] = []  # the hosts of all ranks
-_trial: list[dist.ProcessGroupGloo] = []  # kept, since its end could look like a lost rank to one that is late
+_trial: list[ProcessGroup] = []  # kept, since its end could look like a lost rank to one that is late
 
 
 class GlooCommunicator(MessageCommunicator):
@@ -55,7 +55,7 @@ class GlooCommunicator(MessageCommunicator):
     """
 
     def __init__(
-        self, store: dist.Store, name: str, members: Sequence[int], rank: int, events: EventBus | None = None
+        self, store: Store, name: str, members: Sequence[int], rank: int, events: EventBus | None = None
     ) -> None:
         super().__init__(rank, len(members), events)
         self._store = store
@@ -171,7 +171,7 @@ class GlooCommunicator(MessageCommunicator):
         assert buffer.flags.writeable
         return self._started(lambda group, content: group.recv([content], source, tag), buffer)
 
-    def _started(self, start: Callable[[dist.ProcessGroupGloo, Tensor], dist.Work | None], buffer: Buffer) -> Request:
+    def _started(self, start: Callable[[ProcessGroup, Tensor], Work | None], buffer: Buffer) -> Request:
         """Start a message. Both ends know its size, and leave out an empty one."""
         assert self._group is not None, "a rank that is alone has nobody to exchange messages with"
         whole = flat(buffer)
@@ -220,7 +220,7 @@ class _GlooRequest:
     gloo cannot say whether a message has arrived. So the first ``Test`` starts a thread that waits for it.
     """
 
-    def __init__(self, work: dist.Work | None) -> None:
+    def __init__(self, work: Work | None) -> None:
         self._work = work
         self._error: RuntimeError | None = None
         self._waiting: threading.Thread | None = None
@@ -307,11 +307,9 @@ def world() -> GlooCommunicator:
     return comm
 
 
-def make_gloo_group(
-    store: dist.Store, name: str, rank: int, size: int, timeout: timedelta = FOREVER
-) -> dist.ProcessGroupGloo:
+def make_gloo_group(store: Store, name: str, rank: int, size: int, timeout: timedelta = FOREVER) -> ProcessGroup:
     """Return gloo's group of the ranks that call this with one ``name``; a collective call."""
-    return dist.ProcessGroupGloo(dist.PrefixStore(name, store), rank, size, timeout)
+    return cast(ProcessGroup, ProcessGroupGloo(PrefixStore(name, store), rank, size, timeout))
 
 
 def explained(method: str, ranks: int, error: RuntimeError) -> BptError:

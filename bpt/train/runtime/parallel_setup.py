@@ -42,10 +42,9 @@ def setup_parallelism(
         FileError: the profile of ``balance: STATIC`` is missing or is not of this run.
     """
     device, log = options.device, options.log
-    if world.by_torch:
-        refuse(plan, exchange_rules.violations_by_torch(plan))
-        if exchange_rules.can_sum_by_torch(plan):
-            plan = replace(plan, parallel_param=replace(plan.parallel_param, transport=TORCH_DISTRIBUTED))
+    refuse(plan, exchange_rules.violations_of_launcher(plan, world.by_torch, world.tolerant))
+    if world.by_torch and exchange_rules.can_sum_by_torch(plan):
+        plan = replace(plan, parallel_param=replace(plan.parallel_param, transport=TORCH_DISTRIBUTED))
     param = plan.parallel_param
     on_gpu = device.type != "cpu"
     grid = make_grid(plan, graph, world, tests, on_gpu)

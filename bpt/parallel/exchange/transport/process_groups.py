@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # its stubs forget to export it
+from torch.distributed.distributed_c10d import PrefixStore, ProcessGroup, Store
 
 from bpt.base.errors import BptError
 from bpt.parallel.exchange.buckets import Bucket
@@ -32,7 +35,7 @@ class ProcessGroups:
     """
 
     def __init__(self, comms: Sequence[Communicator], device: torch.device) -> None:
-        self._groups: dict[Communicator, tuple[torch.device, dist.ProcessGroupGloo | dist.ProcessGroupNCCL]] = {}
+        self._groups: dict[Communicator, tuple[torch.device, ProcessGroup]] = {}
         for comm in dict.fromkeys(comms):
             by_nccl = backend_of(comm, device) == "nccl"
             try:
@@ -80,19 +83,22 @@ def backend_of(comm: Communicator, device: torch.device) -> str:
     return "nccl" if all(everybody) and len(set(everybody)) == comm.size else "gloo"
 
 
-def _gloo(comm: Communicator) -> dist.ProcessGroupGloo:
+def _gloo(comm: Communicator) -> ProcessGroup:
     return make_gloo_group(_store(comm), "gradients", comm.rank, comm.size)
 
 
-def _nccl(comm: Communicator) -> dist.ProcessGroupNCCL:
-    options = dist.ProcessGroupNCCL.Options()
+def _nccl(comm: Communicator) -> ProcessGroup:
+    from torch.distributed.distributed_c10d import ProcessGroupNCCL  # noqa: PLC0415  PyTorch for CPUs has none
+
+    options = ProcessGroupNCCL.Options()
     options._timeout = FOREVER
-    return dist.ProcessGroupNCCL(dist.PrefixStore("gradients", _store(comm)), comm.rank, comm.size, options)
+    store = PrefixStore("gradients", _store(comm))
+    return cast(ProcessGroup, ProcessGroupNCCL(store, comm.rank, comm.size, options))
 
 
-def _store(comm: Communicator) -> dist.Store:
+def _store(comm: Communicator) -> Store:
     """Return a store of these ranks, in which groups meet; the first rank keeps it, at a free port."""
     host = comm.host if comm.spans_hosts else "127.0.0.1"
-    kept = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False) if comm.rank == 0 else None
+    kept = TCPStore(host, 0, is_master=True, wait_for_workers=False) if comm.rank == 0 else None
     host, port = comm.bcast((host, kept.port if kept else 0))
-    return kept or dist.TCPStore(host, port, is_master=False, wait_for_workers=False)
+    return kept or TCPStore(host, port, is_master=False, wait_for_workers=False)
