@@ -25,6 +25,7 @@ _NOT_BY_TORCH: Mapping[int, str] = {
 def violations(plan: RunPlan) -> Iterator[Violation]:
     """Yield why ``plan`` cannot exchange gradients as it says."""
     parallel, chunks = plan.parallel_param, plan.parallel_param.cgdp_param
+    yield from _transport(plan)
     if plan.is_outer and parallel.gradient_exchange != CGDP:
         return
     if parallel.gradient_exchange == CGDP and chunks.chunking == MODEL and parallel.num_stages > 1:
@@ -34,7 +35,6 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
             f"{parallel.num_stages}",
             "set chunk_size, or leave chunking out",
         )
-    yield from _transport(plan)
     for field, least in (("chunk_size", 0), ("step", 1), ("range", 1), ("interval", 1)):
         yield from check_range(chunks, field, PARALLEL, PARAM, least=least)
     if chunks.chunking == MODEL and chunks.chunk_size:

@@ -11,7 +11,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
 from bpt.base.errors import UserError
@@ -151,19 +151,19 @@ def die_with_parent(by: signal.Signals) -> None:
         os.kill(os.getpid(), by)
 
 
-def ignore_torchruns_threads() -> None:
+def ignore_torchruns_threads(environment: MutableMapping[str, str] = os.environ) -> None:
     """Forget that torchrun, which does not know how many cores a rank has, set one thread where the user set none.
 
     Call it before torch is loaded. Where the launcher's environment cannot be read, its number holds.
     """
-    if not launched_by_torchrun() or os.environ.get(_OMP_THREADS) != "1":
+    if not launched_by_torchrun(environment) or environment.get(_OMP_THREADS) != "1":
         return
     try:
         set_by_user = Path(f"/proc/{os.getppid()}/environ").read_bytes().split(b"\0")
     except OSError:
         return
     if not any(each.startswith(f"{_OMP_THREADS}=".encode()) for each in set_by_user):
-        del os.environ[_OMP_THREADS]
+        del environment[_OMP_THREADS]
 
 
 def _name(process: int) -> str:
