@@ -77,7 +77,7 @@ def test_it_trains_without_mpi4py_and_the_first_rank_logs(data: Path) -> None:
     assert "2 ranks = 2 replicas; ALLREDUCE, sums by torch.distributed" in done.stderr
     assert re.findall(r"Iteration (\d) \(", done.stderr) == ["0", "1"]
     assert "Traceback" not in done.stderr
-    state = read_state(data / "s_iter_2.solverstate")
+    state = read_state(str(data / "s_iter_2.solverstate"))
     assert state.iter == 2
 
 
@@ -114,7 +114,7 @@ def test_a_rank_that_is_killed_ends_those_that_wait_for_it() -> None:
 def test_ctrl_c_at_torchrun_saves_and_stops(data: Path) -> None:
     with started(2, train(data, "max_iter: 100000 display: 1")) as process:
         assert process.stderr is not None
-        log = []
+        log: list[str] = []
         while "Iteration 2 " not in (line := process.stderr.readline()):
             assert line, log
             log.append(line)
@@ -122,7 +122,7 @@ def test_ctrl_c_at_torchrun_saves_and_stops(data: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, rest = process.communicate(timeout=120)
     (iterations,) = re.findall(r"Stopped after (\d+) iterations, all of them saved", rest)
-    assert read_state(data / f"s_iter_{iterations}.solverstate").iter == int(iterations)
+    assert read_state(str(data / f"s_iter_{iterations}.solverstate")).iter == int(iterations)
     assert errors(rest) == []
     assert rest.count("Traceback (most") == 1 and "SignalException" in rest  # torchrun's own
     end_in_time(ranks, 60)
