@@ -184,6 +184,9 @@ def _run(arguments: argparse.Namespace) -> int:
     # torch would otherwise read the metadata of each installed package to find backends of other devices.
     os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
     with importing():  # only now, so that --help does not wait for numpy and torch
+        from bpt.system.comm.launch import ignore_torchruns_threads
+
+        ignore_torchruns_threads()
         from bpt.system.comm.neighbours import CpuTime, set_omp_wait_policy
 
         set_omp_wait_policy()

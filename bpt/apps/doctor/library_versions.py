@@ -10,6 +10,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import torch
+from torch import distributed as dist
 
 from bpt.apps.doctor.findings import Finding, Ranks, Section, grouped, note, ok, problem, warning
 from bpt.base.version import PACKAGE, VERSION
@@ -79,6 +80,8 @@ _ALONE = "this is one process: no launcher (mpirun, srun) has started it, so MPI
 def check_mpi(ranks: Ranks) -> Section:
     """Return the MPI library, its thread level and fault tolerance; a collective call."""
     everybody = ranks.world.allgather(tuple(ranks.world.describe().items()))
+    if ranks.world.by_torch:
+        return Section("MPI", tuple(_torch(ranks, everybody)))
     is_mpi = any(dict(facts)["library"] != "none" for facts in everybody)
     return Section("MPI", tuple(_library(ranks, everybody) if is_mpi else _alone()))
 
@@ -94,6 +97,18 @@ def _alone() -> Iterator[Finding]:
             "to compute on many ranks: pip install 'bpt[mpi]' brings mpi4py and an MPI with its mpirun (on a cluster: "
             "load its MPI's module, pip install mpi4py), then mpirun -n 4 bpt doctor …",
         )
+
+
+def _torch(ranks: Ranks, everybody: list[tuple[tuple[str, str], ...]]) -> Iterator[Finding]:
+    yield ok(
+        f"not used: torchrun has started {ranks.world.size} ranks, and {dict(everybody[0])['library']} serves them"
+    )
+    sums = "NCCL sums gradients where each rank has a GPU of its own" if dist.is_nccl_available() else ""
+    yield ok(sums or "gloo sums gradients, since this PyTorch has no NCCL")
+    yield note(
+        "fault tolerance is off: a rank that dies ends the job",
+        "bpt run -- torchrun … starts it again; mpirun --with-ft ulfm … lets the other ranks continue",
+    )
 
 
 _DEVICE_MEMORY = {

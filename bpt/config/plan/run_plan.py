@@ -206,6 +206,7 @@ class ParallelSpec:
     auto: bool = SCHEMA
     compression_param: CompressionSpec = SCHEMA
     local_param: LocalSpec = SCHEMA
+    transport: int = SCHEMA
 
     @property
     def replica_ranks(self) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from bpt.parallel.exchange.flat import unflatten
 from bpt.system.comm.base import Communicator
+from bpt.system.device import CPU
 
 LARGE = 2**18  # elements; from here on a parameter is a message of its own, which saves a copy
 
@@ -53,8 +54,12 @@ class Bucket:
 
     def pack_gradients(self) -> list[Message]:
         """Return the gradients as messages, to be summed in place. A parameter without one counts as having zeros."""
+        return _on_host(self.pack_gradients_on(CPU))
+
+    def pack_gradients_on(self, device: torch.device) -> list[Tensor]:
+        """Return the gradients as ``pack_gradients`` does, in the memory of ``device``, which is the same each time."""
         if self._packed is None:
-            self._packed = self._make_room()
+            self._packed = self._make_room(device)
         return self._pack(self._packed, lambda parameter: parameter.grad)
 
     def contents(self) -> list[dict[str, Tensor]]:
@@ -77,7 +82,7 @@ class Bucket:
     def pack_weights(self) -> list[Message]:
         """Return the weights as messages, to be overwritten on ranks that take them over."""
         # In memory of its own: the update rule may still need that of the gradients.
-        return self._pack(self._make_room(), Tensor.detach)
+        return _on_host(self._pack(self._make_room(), Tensor.detach))
 
     def unpack_weights(self) -> None:
         """Set the values of the parameters to the content of the messages."""
@@ -86,10 +91,10 @@ class Bucket:
             if target.data_ptr() != values.data_ptr():
                 target.copy_(values)
 
-    def _make_room(self) -> Tensor:
-        return torch.empty(sum(p.numel() for p in self._small.values()), dtype=self.wire)
+    def _make_room(self, device: torch.device = CPU) -> Tensor:
+        return torch.empty(sum(p.numel() for p in self._small.values()), dtype=self.wire, device=device)
 
-    def _pack(self, room: Tensor, values_of: Callable[[nn.Parameter], Tensor | None]) -> list[Message]:
+    def _pack(self, room: Tensor, values_of: Callable[[nn.Parameter], Tensor | None]) -> list[Tensor]:
         self._sent = [room] if self._small else []
         for parameter, part in zip(self._small.values(), self._small_parts(room), strict=True):
             values = values_of(parameter)
@@ -97,11 +102,11 @@ class Bucket:
         for parameter in self._large.values():
             values = values_of(parameter)
             self._sent.append(
-                torch.zeros(parameter.shape, dtype=self.wire)
+                torch.zeros(parameter.shape, dtype=self.wire, device=room.device)
                 if values is None
-                else values.to("cpu", self.wire).contiguous()
+                else values.to(room.device, self.wire).contiguous()
             )
-        return [tensor.numpy() for tensor in self._sent]
+        return list(self._sent)
 
     def _unpack(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
         sent, self._sent = self._sent, []
@@ -112,6 +117,10 @@ class Bucket:
     def _small_parts(self, packed: Tensor) -> list[Tensor]:
         """Return the small parameters' parts of the message that they share."""
         return unflatten(packed, list(self._small.values()))
+
+
+def _on_host(messages: list[Tensor]) -> list[Message]:
+    return [message.numpy() for message in messages]
 
 
 def _in_few_words(names: Sequence[str]) -> str:

@@ -11,7 +11,8 @@ from bpt.parallel.exchange.transport.transport import RING
 class Ring(Allreduce):
     """Sums a segment's gradients round a ring while the segments before it run backward.
 
-    All ranks get the same bits, as under ALLREDUCE; between those two the order of sums may differ.
+    All ranks get the same bits, as under ALLREDUCE; between those two the order of sums may differ. With ``transport:
+    TORCH_DISTRIBUTED`` both are the library's all-reduce: gloo's goes round a ring, and NCCL chooses its way.
     """
 
     transport = RING

@@ -143,6 +143,11 @@ class Communicator(ABC):
         }
 
     @property
+    def by_torch(self) -> bool:
+        """Whether the messages are torch.distributed's, and there is no MPI."""
+        return False
+
+    @property
     def tolerant(self) -> bool:
         """Whether there are other ranks, and they continue when a rank is lost."""
         return self.size > 1 and self.describe()["fault tolerance"] == "on"
@@ -178,9 +183,13 @@ class Communicator(ABC):
 
     def Allreduce(self, buffer: Buffer) -> None:
         """Leave the sum over all ranks in ``buffer``, equal on all to the last bit."""
-        n = 2 * buffer.nbytes * (self.size - 1) // self.size
-        with self._call("Allreduce", n, n, dtype=buffer.dtype):
+        with self.summing(buffer.nbytes, buffer.dtype):
             self._Allreduce(buffer)
+
+    def summing(self, nbytes: int, dtype: np.dtype[Any]) -> AbstractContextManager[object]:
+        """Record the code inside, which sums a buffer of all ranks by any library, as an Allreduce."""
+        n = 2 * nbytes * (self.size - 1) // self.size
+        return self._call("Allreduce", n, n, dtype=dtype)
 
     def Gatherv(self, send: Buffer, receive: Buffer | None, counts: Counts, root: int = 0) -> None:
         """Put the ``send`` of all ranks one after the other into ``root``'s ``receive``.
@@ -289,6 +298,9 @@ class Communicator(ABC):
 
         The end of the process frees the others. A run that fails does not call this.
         """
+
+    def finalize(self) -> None:  # noqa: B027  MPI waits at the end of the process
+        """Return when no rank needs this one any more, at the end of a successful job; a collective call."""
 
     def Shrink(self) -> Communicator:
         """Return a communicator of the living ranks, in order of their rank; a collective of those.

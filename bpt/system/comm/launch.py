@@ -1,6 +1,7 @@
-"""The start of this process: alone, or by a launcher (mpirun, srun) as one of many ranks.
+"""The start of this process: alone, or by a launcher (mpirun, srun, torchrun) as one of many ranks.
 
-Only the launcher's environment is read, so that a single process never loads MPI.
+Only the launcher's environment is read, so that a single process never loads MPI. Under torchrun there is no MPI: all
+messages are torch.distributed's.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
 from bpt.base.errors import UserError
@@ -32,6 +33,10 @@ _LOCAL = (
     ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     ("MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
 )
+_TORCHRUN = "TORCHELASTIC_RUN_ID"  # set by torchrun, with those of the next two lines
+_TORCHRUN_RANK = "RANK"
+_TORCHRUN_LOCAL = ("LOCAL_RANK", "LOCAL_WORLD_SIZE")
+_OMP_THREADS = "OMP_NUM_THREADS"
 _YIELD = "OMPI_MCA_mpi_yield_when_idle"
 _WINDOWS = "OMPI_MCA_osc"
 _TRANSPORTS = "OMPI_MCA_btl"
@@ -40,18 +45,31 @@ _PR_SET_PDEATHSIG = 1
 
 def launched(environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether a launcher has started this process. A batch job that only *could* start ranks does not count."""
+    return launched_by_mpi(environment) or launched_by_torchrun(environment)
+
+
+def launched_by_mpi(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether the launcher of an MPI has started this process."""
     return any(rank in environment and (not size or size in environment) for size, rank in _LAUNCHERS)
+
+
+def launched_by_torchrun(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether torchrun has started this process; an mpirun that has started it in its turn comes first."""
+    return _TORCHRUN in environment and not launched_by_mpi(environment)
 
 
 def launchers_rank(environment: Mapping[str, str] = os.environ) -> int:
     """Return this process's rank by the launcher's environment, without MPI; 0 without a launcher."""
+    if launched_by_torchrun(environment):
+        return int(environment[_TORCHRUN_RANK])
     return next((int(environment[rank]) for _, rank in _LAUNCHERS if rank in environment), 0)
 
 
 def world() -> Communicator:
     """Return all ranks that were started together with this process; only it, if there was no launcher.
 
-    It starts MPI, undoes bindings to cores that nobody requested, and lets the process die with its launcher.
+    It starts MPI or, under torchrun, torch.distributed; undoes bindings to cores that nobody requested; and lets the
+    process die with its launcher.
 
     Raises:
         UserError: the ranks cannot reach each other: MPI or mpi4py is missing, or is not the launcher's.
@@ -60,6 +78,10 @@ def world() -> Communicator:
         _refuse_tasks_without_mpi(os.environ)
         return SerialCommunicator()
     die_with_launcher()
+    if launched_by_torchrun():
+        from bpt.system.comm import process_group  # noqa: PLC0415  only what this run needs
+
+        return process_group.world()
     # A rank's comm_thread waits while the rank computes. It must yield the core; Open MPI by default would spin.
     os.environ.setdefault(_YIELD, "1")
     # The only component for shared windows; Open MPI would try others first, and one of them prints a complaint.
@@ -99,7 +121,7 @@ def find_mpirun() -> str | None:
 
 def local_ranks(comm: Communicator, environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
     """Return this process's rank among those of ``comm`` on its node, and their number. May be a collective call."""
-    for rank, size in _LOCAL:
+    for rank, size in (_TORCHRUN_LOCAL,) if launched_by_torchrun(environment) else _LOCAL:
         if rank in environment and size in environment:
             return int(environment[rank]), int(environment[size])
     hosts = comm.allgather(comm.host)
@@ -127,6 +149,21 @@ def die_with_parent(by: signal.Signals) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(by), 0, 0, 0)
     if os.getppid() != parent:  # the parent died before the request
         os.kill(os.getpid(), by)
+
+
+def ignore_torchruns_threads(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Forget that torchrun, which does not know how many cores a rank has, set one thread where the user set none.
+
+    Call it before torch is loaded. Where the launcher's environment cannot be read, its number holds.
+    """
+    if not launched_by_torchrun(environment) or environment.get(_OMP_THREADS) != "1":
+        return
+    try:
+        set_by_user = Path(f"/proc/{os.getppid()}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return
+    if not any(each.startswith(f"{_OMP_THREADS}=".encode()) for each in set_by_user):
+        del environment[_OMP_THREADS]
 
 
 def _name(process: int) -> str:

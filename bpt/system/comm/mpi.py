@@ -18,10 +18,11 @@ from mpi4py import MPI
 
 from bpt.base.errors import LostRankError, RunError
 from bpt.system.comm import processes as room
-from bpt.system.comm.base import MAX_TAG, Buffer, Cartesian, Communicator, Counts, Request
+from bpt.system.comm.base import Buffer, Cartesian, Counts, Request
 from bpt.system.comm.connectivity import check_connectivity, lost_rank_error, name_of
 from bpt.system.comm.device_memory import device_memory
-from bpt.system.comm.objects import DamagedObjectError, allgather_objects, bcast_object
+from bpt.system.comm.message_collectives import MessageCommunicator
+from bpt.system.comm.objects import DamagedObjectError
 from bpt.system.comm.pieces import (
     Transfers,
     drop_finished,
@@ -30,27 +31,25 @@ from bpt.system.comm.pieces import (
     is_worth_messages,
     pieces,
     runs,
-    transfer,
 )
 from bpt.system.comm.processes import Peers, ProcessWindow, identity
-from bpt.system.comm.ring_reduction import ring_allreduce
-from bpt.system.comm.tree_collectives import children_of, tree_bcast, tree_reduce
 from bpt.system.comm.window import SLACK, Window, aligned
 from bpt.system.events.bus import EventBus
 from bpt.system.events.flight_recorder import FlightRecorder
 
 _FT = "OMPI_MCA_mpi_ft_enable"  # what mpirun --with-ft sets
-_OWN_TAG = MAX_TAG + 1  # the tag of messages of this file's collectives
 SECONDS_TO_KNOW = 1.0  # the longest time from the error of a rank's death until the library knows the rank
 
 _hosts: list[str] = []  # the hosts of all ranks, since a lost rank cannot answer
 
 
-class MpiCommunicator(Communicator):
+class MpiCommunicator(MessageCommunicator):
     """One rank of an MPI communicator.
 
     Sums are equal bit by bit on all ranks, as MPI recommends to its implementers and all of them do. Their order is the
-    library's, or that of the ring or tree below.
+    library's, or that of MessageCommunicator's ring or tree.
+
+    MPI's Alltoallv is not used: only the two ranks of a message know whether it is too long for it.
 
     Libraries spin while they wait, which is fastest if nobody else could use the core. A ``patient`` communicator
     sleeps in between. Where CPU time is scarce (more ranks than cores, a container's quota), spinning takes it from the
@@ -184,10 +183,10 @@ class MpiCommunicator(Communicator):
         }
 
     def _bcast_object(self, value: Any, root: int) -> Any:
-        return bcast_object(_FromRoot(self, root), value) if _is_tolerant() else self._mpi.bcast(value, root)
+        return super()._bcast_object(value, root) if _is_tolerant() else self._mpi.bcast(value, root)
 
     def _allgather_objects(self, value: Any) -> list[Any]:
-        return allgather_objects(_FromRoot(self), value) if _is_tolerant() else self._mpi.allgather(value)
+        return super()._allgather_objects(value) if _is_tolerant() else self._mpi.allgather(value)
 
     def _Agree(self, flag: int) -> int:
         if not _is_tolerant():
@@ -208,16 +207,14 @@ class MpiCommunicator(Communicator):
 
     def _Bcast(self, buffer: Buffer, root: int) -> None:
         if self._by_messages(buffer):
-            tree_bcast(_FromRoot(self, root), buffer)
+            super()._Bcast(buffer, root)
             return
         for piece in pieces(buffer):
             self._do("Bcast", _spec(piece), root)
 
     def _Reduce(self, buffer: Buffer, root: int) -> None:
         if self._by_messages(buffer):
-            turned = _FromRoot(self, root)
-            changes = turned.rank and children_of(turned.rank, self.size)  # a buffer that is only sent does not change
-            tree_reduce(turned, buffer.copy() if changes else buffer)
+            super()._Reduce(buffer, root)
             return
         for piece in pieces(buffer):
             if self.rank == root:
@@ -227,22 +224,20 @@ class MpiCommunicator(Communicator):
 
     def _Allreduce(self, buffer: Buffer) -> None:
         if self._by_messages(buffer):
-            ring_allreduce(_FromRoot(self), buffer)
+            super()._Allreduce(buffer)
             return
         for piece in pieces(buffer):
             self._do("Allreduce", MPI.IN_PLACE, _number_spec(piece), MPI.SUM)
 
     def _Gatherv(self, send: Buffer, receive: Buffer | None, counts: Counts, root: int) -> None:
         if is_long(counts, send.dtype):
-            parts = runs(receive, counts) if self.rank == root else None
-            transfer(_FromRoot(self), {root: flat(send)}, dict(enumerate(parts)) if parts is not None else {})
+            super()._Gatherv(send, receive, counts, root)
         else:
             self._do("Gatherv", _spec(send), _spec(receive, counts) if self.rank == root else None, root)
 
     def _Scatterv(self, send: Buffer | None, receive: Buffer, counts: Counts, root: int) -> None:
         if is_long(counts, receive.dtype):
-            parts = runs(send, counts) if self.rank == root else None
-            transfer(_FromRoot(self), dict(enumerate(parts)) if parts is not None else {}, {root: flat(receive)})
+            super()._Scatterv(send, receive, counts, root)
         else:
             self._do("Scatterv", _spec(send, counts) if self.rank == root else None, _spec(receive), root)
 
@@ -250,8 +245,7 @@ class MpiCommunicator(Communicator):
         # Each rank sends to all others at once, with one wait; each step of a library would sleep. Open MPI's may
         # return without an error, and without the numbers, when a rank dies in it.
         if self.patient or _is_tolerant():
-            own, parts = flat(send), runs(receive, counts)
-            transfer(_FromRoot(self), dict.fromkeys(range(self.size), own), dict(enumerate(parts)))
+            super()._Allgatherv(send, receive, counts)
         elif is_long(counts, send.dtype):
             parts = runs(receive, counts)
             parts[self.rank][...] = flat(send)
@@ -260,14 +254,9 @@ class MpiCommunicator(Communicator):
         else:
             self._do("Allgatherv", _spec(send), _spec(receive, counts))
 
-    def _Alltoallv(self, send: Buffer, send_counts: Counts, receive: Buffer, receive_counts: Counts) -> None:
-        # MPI's is not used: only the two ranks of a message know whether it is too long for it.
-        sends, receives = runs(send, send_counts), runs(receive, receive_counts)
-        transfer(_FromRoot(self), dict(enumerate(sends)), dict(enumerate(receives)))
-
     def _Reduce_scatter(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
         if self.patient:
-            self._reduce_scatter_by_messages(send, receive, counts)
+            super()._Reduce_scatter(send, receive, counts)
         elif is_long(counts, send.dtype):
             for root, run in enumerate(runs(send, counts)):
                 targets = pieces(receive) if self.rank == root else iter(())
@@ -276,15 +265,6 @@ class MpiCommunicator(Communicator):
                     self._do("Reduce", _number_spec(piece), target, MPI.SUM, root)
         else:
             self._do("Reduce_scatter", _number_spec(send), _number_spec(receive), list(counts), MPI.SUM)
-
-    def _reduce_scatter_by_messages(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
-        """Receive this rank's run from all others at once, and add the runs in order of rank."""
-        own = flat(receive)
-        come = np.empty((self.size, own.size), own.dtype)
-        transfer(_FromRoot(self), dict(enumerate(runs(send, counts))), dict(enumerate(come)))
-        own[...] = come[0]
-        for one in come[1:]:
-            own += one
 
     def _Isend(self, buffer: Buffer, dest: int, tag: int) -> Request:
         return Transfers([self._mpi.Isend(_spec(piece), dest, tag) for piece in pieces(buffer)], self.patient)
@@ -367,23 +347,6 @@ class MpiCommunicator(Communicator):
     def _loss(self, method: str, ranks: Sequence[int]) -> LostRankError:
         in_world = self._mpi.Get_group().Translate_ranks(ranks, MPI.COMM_WORLD.Get_group())
         return lost_rank_error(method, ranks, [name_of(rank, _hosts[rank]) for rank in in_world])
-
-
-class _FromRoot:
-    """Messages of a communicator's own collectives, whose ranks are counted from the root on (``Messages``)."""
-
-    def __init__(self, comm: MpiCommunicator, root: int = 0) -> None:
-        self._comm = comm
-        self._root = root
-        self.size = comm.size
-        self.rank = (comm.rank - root) % comm.size
-        self.spans_hosts = comm.spans_hosts
-
-    def Isend(self, buffer: Buffer, dest: int) -> Request:
-        return self._comm._Isend(buffer, (dest + self._root) % self.size, _OWN_TAG)
-
-    def Irecv(self, buffer: Buffer, source: int) -> Request:
-        return self._comm._Irecv(buffer, (source + self._root) % self.size, _OWN_TAG)
 
 
 class _Cartesian:

@@ -30,7 +30,7 @@ import numpy as np
 from bpt.base.errors import BptError, LostRankError, UserError
 from bpt.base.terminal import say
 from bpt.system.comm.base import Buffer, Communicator, Request
-from bpt.system.comm.launch import launched, launchers_rank, world
+from bpt.system.comm.launch import launched, launched_by_torchrun, launchers_rank, world
 from bpt.system.comm.proxy import is_stopping
 
 # Seconds for which a failed rank waits for others to fail, too. Only one rank sees an unreadable record.
@@ -107,8 +107,8 @@ def run(command: Callable[[Communicator], None]) -> int:
     else:
         tolerant = _is_tolerant(comm)
         status = run_on(comm, command)
-    if launched() and (status or tolerant or is_stopping()):
-        # MPI's normal end would wait for unreachable ranks, and for threads in its calls.
+    if launched() and (status or tolerant or is_stopping() or launched_by_torchrun()):
+        # The libraries' normal ends would wait for unreachable ranks, and for threads in their calls.
         with suppress(OSError, ValueError):
             sys.stdout.flush()
         with suppress(OSError, ValueError):
@@ -139,7 +139,9 @@ def run_on(comm: Communicator, command: Callable[[Communicator], None]) -> int:
     """
     tolerant = _is_tolerant(comm)
     notices = _Notices(comm.Dup())
-    if tolerant:
+    # torchrun does not end the others at once. They must know that they fail since this rank has failed.
+    listens = tolerant or launched_by_torchrun()
+    if listens:
         notices.listen()
     start = time.monotonic()
     try:
@@ -154,11 +156,13 @@ def run_on(comm: Communicator, command: Callable[[Communicator], None]) -> int:
         if tolerant:
             notices.send(None)
             notices.leave()
+        else:
+            comm.finalize()
         return 0
     if comm.size == 1:
         failure.report()
         return failure.status
-    if not tolerant:
+    if not listens:
         notices.listen()
     notices.send(failure)
     return notices.settle(failure, failure.grace(time.monotonic() - start))
@@ -234,7 +238,8 @@ class _Notices:
             notices = list(self._seen.values())
             same = len(notices) == self._comm.size and all(int(notice[1]) == digest for notice in notices)
             failure.report("" if same else self._name)
-        self._comm.Agree(1)  # the launcher ends a job when the first rank leaves, so the message must be out before
+        with suppress(LostRankError):  # the failed rank
+            self._comm.Agree(1)  # the launcher ends a job when the first rank leaves, so the message must be out before
         return status
 
     @property

@@ -199,6 +199,8 @@ class Parallel(Closeable):
         if self.codec:
             between = self.param.compression_param.links == pb.CompressionParameter.BETWEEN_HOSTS
             names.append(f"codec {self.param.compression_param.name}{' between hosts' * between}")
+        if self.param.transport == pb.ParallelParameter.TORCH_DISTRIBUTED:
+            names.append("sums by torch.distributed")
         names.append(f"balance {pb.ParallelParameter.Balance.Name(self.param.balance)}")
         if self.grid.shards > 1:
             names.append(f"model-parallel layers {pb.FcParameter.Scheme.Name(self.param.fc_param.scheme)}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from bpt.base.violation import refuse
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.graph.layer_graph import LayerGraph
@@ -12,6 +14,8 @@ from bpt.parallel.balance import Balance, Uniform
 from bpt.parallel.balance.divisible_batches import is_dividable
 from bpt.parallel.balance.dynamic import Dynamic
 from bpt.parallel.balance.load_balance import static_balance
+from bpt.parallel.exchange import exchange_rules
+from bpt.parallel.exchange.exchange_rules import TORCH_DISTRIBUTED
 from bpt.system.comm.agreement import outcome_of_first
 from bpt.system.comm.base import Communicator
 from bpt.system.device import use_line
@@ -37,7 +41,11 @@ def setup_parallelism(
         PrototxtError: the ranks cannot be arranged as it says, or a layer cannot be spread.
         FileError: the profile of ``balance: STATIC`` is missing or is not of this run.
     """
-    param, device, log = plan.parallel_param, options.device, options.log
+    device, log = options.device, options.log
+    refuse(plan, exchange_rules.violations_of_launcher(plan, world.by_torch, world.tolerant))
+    if world.by_torch and exchange_rules.can_sum_by_torch(plan):
+        plan = replace(plan, parallel_param=replace(plan.parallel_param, transport=TORCH_DISTRIBUTED))
+    param = plan.parallel_param
     on_gpu = device.type != "cpu"
     grid = make_grid(plan, graph, world, tests, on_gpu)
 

@@ -1,0 +1,87 @@
+"""MessageCommunicator: collectives made of messages, for libraries that lack them or make them slowly.
+
+Sums are equal bit by bit on all ranks. Their order is that of a ring or a tree.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bpt.system.comm.base import MAX_TAG, Buffer, Communicator, Counts, Request
+from bpt.system.comm.objects import allgather_objects, bcast_object
+from bpt.system.comm.pieces import flat, runs, transfer
+from bpt.system.comm.ring_reduction import ring_allreduce
+from bpt.system.comm.tree_collectives import children_of, tree_bcast, tree_reduce
+
+_OWN_TAG = MAX_TAG + 1  # the tag of messages of this file's collectives
+
+
+class MessageCommunicator(Communicator):
+    """A communicator whose collectives consist of ``_Isend`` and ``_Irecv``, except those that a subclass overrides."""
+
+    def _bcast_object(self, value: Any, root: int) -> Any:
+        return bcast_object(_FromRoot(self, root), value)
+
+    def _allgather_objects(self, value: Any) -> list[Any]:
+        return allgather_objects(_FromRoot(self), value)
+
+    def _Agree(self, flag: int) -> int:
+        return int(np.bitwise_and.reduce(self._allgather_objects(flag)))
+
+    def _Barrier(self) -> None:
+        self._Allreduce(np.zeros(1))
+
+    def _Bcast(self, buffer: Buffer, root: int) -> None:
+        tree_bcast(_FromRoot(self, root), buffer)
+
+    def _Reduce(self, buffer: Buffer, root: int) -> None:
+        turned = _FromRoot(self, root)
+        changes = turned.rank and children_of(turned.rank, self.size)  # a buffer that is only sent does not change
+        tree_reduce(turned, buffer.copy() if changes else buffer)
+
+    def _Allreduce(self, buffer: Buffer) -> None:
+        ring_allreduce(_FromRoot(self), buffer)
+
+    def _Gatherv(self, send: Buffer, receive: Buffer | None, counts: Counts, root: int) -> None:
+        parts = runs(receive, counts) if self.rank == root else None
+        transfer(_FromRoot(self), {root: flat(send)}, dict(enumerate(parts)) if parts is not None else {})
+
+    def _Scatterv(self, send: Buffer | None, receive: Buffer, counts: Counts, root: int) -> None:
+        parts = runs(send, counts) if self.rank == root else None
+        transfer(_FromRoot(self), dict(enumerate(parts)) if parts is not None else {}, {root: flat(receive)})
+
+    def _Allgatherv(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
+        own, parts = flat(send), runs(receive, counts)
+        transfer(_FromRoot(self), dict.fromkeys(range(self.size), own), dict(enumerate(parts)))
+
+    def _Alltoallv(self, send: Buffer, send_counts: Counts, receive: Buffer, receive_counts: Counts) -> None:
+        sends, receives = runs(send, send_counts), runs(receive, receive_counts)
+        transfer(_FromRoot(self), dict(enumerate(sends)), dict(enumerate(receives)))
+
+    def _Reduce_scatter(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
+        """Receive this rank's run from all others at once, and add the runs in order of rank."""
+        own = flat(receive)
+        come = np.empty((self.size, own.size), own.dtype)
+        transfer(_FromRoot(self), dict(enumerate(runs(send, counts))), dict(enumerate(come)))
+        own[...] = come[0]
+        for one in come[1:]:
+            own += one
+
+
+class _FromRoot:
+    """Messages of a communicator's own collectives, whose ranks are counted from the root on (``Messages``)."""
+
+    def __init__(self, comm: Communicator, root: int = 0) -> None:
+        self._comm = comm
+        self._root = root
+        self.size = comm.size
+        self.rank = (comm.rank - root) % comm.size
+        self.spans_hosts = comm.spans_hosts
+
+    def Isend(self, buffer: Buffer, dest: int) -> Request:
+        return self._comm._Isend(buffer, (dest + self._root) % self.size, _OWN_TAG)
+
+    def Irecv(self, buffer: Buffer, source: int) -> Request:
+        return self._comm._Irecv(buffer, (source + self._root) % self.size, _OWN_TAG)
