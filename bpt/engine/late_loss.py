@@ -33,3 +33,8 @@ class LateLoss:
 
 Loss = float | LateLoss
 """The loss of an iteration, which the host knows or will know; ``float`` reads it."""
+
+
+def known(loss: Loss) -> float | None:
+    """Return the loss, or ``None`` if the host would wait for it."""
+    return float(loss) if not isinstance(loss, LateLoss) or loss.done() else None

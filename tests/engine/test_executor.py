@@ -96,9 +96,9 @@ def executor_of(notes: Any, passes: int = 1) -> Executor:
 @pytest.mark.parametrize("broadcasts", [False, True])
 def test_what_is_done_in_which_order(broadcasts: bool) -> None:
     notes = Notes(broadcasts)
-    updates: list[float] = []
+    updates: list[Loss] = []
 
-    def update(loss: float) -> None:
+    def update(loss: Loss) -> None:
         updates.append(loss)
         notes._note("update")
 

@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the parts; return the exit status."""
     missing = missing_wheels()
-    for line in wheel_lines(missing):
+    for line in wheel_lines(missing, f"{sys.version_info.major}.{sys.version_info.minor}"):
         print(line)
     if not arguments.dry_run and not torch.cuda.is_available():
         print("error: this machine has no usable CUDA device; --dry-run does the same on the CPU", file=sys.stderr)
@@ -91,11 +91,10 @@ def missing_wheels() -> list[str]:
     return [wheel for wheel, shows in WHEELS.items() if not there.get(shows, find_spec(shows) is not None)]
 
 
-def wheel_lines(missing: Iterable[str]) -> Iterator[str]:
-    """Yield how to bring the missing wheels to a machine without a network."""
+def wheel_lines(missing: Iterable[str], version: str) -> Iterator[str]:
+    """Yield how to bring the missing wheels, for a version of Python, to a machine without a network."""
     names = " ".join(missing)
     if names:
-        version = f"{sys.version_info.major}.{sys.version_info.minor}"
         yield f"missing: {names}. On a machine with a network, and then here:"
         yield f"  pip download --dest wheels --only-binary :all: --python-version {version} {names}"
         yield f"  pip install --no-index --find-links wheels {names}"
