@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from bpt.engine.executor import Executor, PassExecutor
+from bpt.engine.late_loss import Loss
 from bpt.engine.scheduler import Scheduler
 from bpt.engine.status import Status
 from bpt.system.comm.comm_thread import CommThread

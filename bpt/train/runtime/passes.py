@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from bpt.engine.executor import Executor
-from bpt.engine.late_loss import Loss
+from bpt.engine.late_loss import LateLoss, Loss
 from bpt.nn.net import Net
 from bpt.train.runtime.recovery import RecoveryPoint
 from bpt.train.runtime.starting_point import positions_of, set_positions
@@ -71,7 +71,13 @@ class TrainingPasses:
         update = partial(self._update, executor, iteration)
         return executor.train(iteration, update, debug, self._updater.scale.begin, early, late)
 
+    def check(self) -> None:
+        """Raise the errors of data that training on a GPU has noted since the last call."""
+        self.executor.operator.compute.check()
+
     def _update(self, executor: Executor, iteration: int, loss: Loss) -> None:
+        if not isinstance(loss, LateLoss):
+            self.check()
         self._updater.update(iteration, loss, executor.applied(), partial(self._replay_forward, iteration))
         self._recovery.come_to(iteration + 1)
 

@@ -155,11 +155,13 @@ class Runtime(Closeable):
             self.train()
 
     def read_losses(self) -> None:
-        """Read the losses that a GPU has computed meanwhile.
+        """Read the losses that a GPU has computed meanwhile, and what it has noted of its data.
 
         Raises:
+            DataError: a label was no class.
             DivergedError: one is not finite, and ``on_nan`` is not GO_ON.
         """
+        self.passes.check()
         self.updater.losses.settle()
 
     def settle(self) -> None:

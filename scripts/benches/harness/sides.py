@@ -15,7 +15,6 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.nn.net_graph import build_graph_of
 from bpt.system.comm.base import Communicator
 from bpt.system.device import CPU
-from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.solver.solver import Solver
 from scripts.benches.harness.nets import KINDS, Images, fed_net, random_batch, solver_param
 from scripts.benches.harness.plain_net import PlainNet
@@ -46,16 +45,10 @@ def fed(graph: LayerGraph, data: Tensor, label: Tensor) -> dict[int, Tensor]:
     return {first["data"]: data, first["label"]: label.float()}
 
 
-def bpt_side(
-    source: SolverSource,
-    data: Tensor,
-    label: Tensor,
-    world: Communicator | None = None,
-    device: torch.device = CPU,
-) -> Side:
-    """Training with bpt on a device; ``data`` and ``label`` are this rank's."""
+def bpt_side(source: SolverSource, data: Tensor, label: Tensor, world: Communicator | None = None) -> Side:
+    """Training with bpt; ``data`` and ``label`` are this rank's."""
     keep_freed_memory()  # as the command line does
-    solver = Solver(source, TrainOptions(device), world=world)
+    solver = Solver(source, world=world)
     operator = solver.runtime.nets.train.operator
     operator.feed(fed(solver.net.graph, data, label))
     return lambda: solver.step(1), lambda: pb.SolverParameter.Engine.Name(operator.engine)
