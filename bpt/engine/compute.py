@@ -70,6 +70,10 @@ class Compute(ABC):
         tops, state = self.forward(segment, bottoms, grad=True)
         return tops, self.backward(segment, state, {edge: start(edge, tops[edge]) for edge in state.tops}, {}, update)
 
+    def check(self) -> None:
+        """Raise the errors of data that passes on a GPU have noted; the host waits for the device."""
+        return
+
     def reset(self) -> None:
         """Drop all plans: the net's blobs have other shapes, or it is cut into other segments."""
         return

@@ -17,6 +17,7 @@ from bpt.engine.batch_counter import BatchCounter
 from bpt.engine.compute import Update
 from bpt.engine.gradient_exchange import GradientExchange
 from bpt.engine.instructions import Instruction, InstructionBase
+from bpt.engine.late_loss import LateLoss, Loss
 from bpt.engine.operator import Operator
 from bpt.engine.scheduler import Scheduler, Synchronous
 from bpt.engine.status import Status
@@ -187,8 +188,9 @@ class Executor(PassExecutor):
         self._passes = passes
         self._batches = BatchCounter(operator.delay or 0)
         self._exchanging = False
-        self._loss = 0.0
-        self._update: Callable[[float], object] = lambda loss: None
+        self._loss: Loss = 0.0
+        self._late = False
+        self._update: Callable[[Loss], object] = lambda loss: None
         self._handlers |= {
             do.Broadcast: lambda instruction: exchange.broadcast(),
             do.ForwardBackward: self._forward_backward,
@@ -201,11 +203,12 @@ class Executor(PassExecutor):
     def train(
         self,
         iteration: int,
-        update: Callable[[float], object],
+        update: Callable[[Loss], object],
         debug: bool = False,
         scale: Callable[[int], float] = lambda batch: 1.0,
         early: Update | None = None,
-    ) -> float:
+        late: bool = False,
+    ) -> Loss:
         """Run the passes of one iteration, whose gradients add up, and then ``update`` with their mean loss.
 
         Args:
@@ -215,6 +218,8 @@ class Executor(PassExecutor):
             scale: returns the loss scale of the batch that begins, of this number; its gradients come multiplied by it.
             early: may update parameters before ``update`` is called, in the backward pass that completes their
                 gradients; only for one segment on one rank, in step.
+            late: the loss may be read after the iteration, so that the host need not wait for the device; only on one
+                rank.
 
         Returns:
             The loss of all ranks, as a mean over the passes; under ``schedule: DELAYED`` that of as many iterations ago
@@ -226,7 +231,7 @@ class Executor(PassExecutor):
         batch = self._batches.batch
         loss_scale = scale(batch)
         self._begin(IterationState(iteration, -1, self._no_loss(), True, debug, loss_scale, early, self._passes - 1))
-        self._update = update
+        self._update, self._late = update, late
         scheduler = self._scheduler()
         self.operator.batches.begin(iteration, scheduler.micro_batches, loss_scale=loss_scale)
         for instruction in scheduler.training(batch, self._batches.first):
@@ -275,7 +280,10 @@ class Executor(PassExecutor):
         self._exchange.start(instruction.segment)
 
     def _wait(self, instruction: do.Wait) -> None:
-        self._status.start(self._now.loss.item() / self._passes)
+        if self._late:
+            self._loss = LateLoss(self._now.loss, self._passes)
+        else:
+            self._status.start(self._now.loss.item() / self._passes)
         if instruction.in_step:
             self.operator.batches.finish()
         if self._exchanging:
@@ -283,5 +291,6 @@ class Executor(PassExecutor):
             self._exchanging = False
 
     def _update_weights(self, instruction: do.UpdateWeights) -> None:
-        self._loss = self._status.loss
+        if not self._late:
+            self._loss = self._status.loss
         self._update(self._loss)

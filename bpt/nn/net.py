@@ -234,11 +234,15 @@ class Net(nn.Module):
             tops = tuple(self.precision.cast(place(top)) for top in tops)
         values.update(zip(node.tops, tops, strict=True))
 
-    def draw(self, place: Callable[[Tensor], Tensor] = lambda tensor: tensor) -> dict[int, Tensor]:
-        """Run the layers without bottoms on this rank; return their tops by edge. Input layers give zeros."""
+    def draw(self, place: Callable[[Tensor], Tensor] = lambda tensor: tensor, inputs: bool = True) -> dict[int, Tensor]:
+        """Run the layers without bottoms on this rank; return their tops by edge.
+
+        Args:
+            inputs: Input layers give zeros; otherwise they are left out.
+        """
         values: dict[int, Tensor] = {}
         for node in self.graph.nodes:
-            if node.bottoms or not self.part.runs(node.index):
+            if node.bottoms or not self.part.runs(node.index) or (node.type == "Input" and not inputs):
                 continue
             if node.type == "Input":
                 shapes = (self.context.own_shape(self.graph.edges[top].shape) for top in node.tops)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from bpt.engine.executor import Executor, PassExecutor
+from bpt.engine.late_loss import Loss
 from bpt.engine.scheduler import Scheduler
 from bpt.engine.status import Status
 from bpt.system.comm.comm_thread import CommThread
@@ -96,9 +97,9 @@ def executor_of(notes: Any, passes: int = 1) -> Executor:
 @pytest.mark.parametrize("broadcasts", [False, True])
 def test_what_is_done_in_which_order(broadcasts: bool) -> None:
     notes = Notes(broadcasts)
-    updates: list[float] = []
+    updates: list[Loss] = []
 
-    def update(loss: float) -> None:
+    def update(loss: Loss) -> None:
         updates.append(loss)
         notes._note("update")
 

@@ -11,6 +11,7 @@ from bpt.base.errors import DataError
 from bpt.graph.layer_spec import LayerSpec, Shape, count
 from bpt.nn.layers.axes import show_bottoms
 from bpt.nn.layers.graph_tracing import is_compiling_or_tracing
+from bpt.nn.layers.label_guard import active_guard
 
 
 def row_indices(spec: LayerSpec, indices: Tensor, bottom: int, rows: int, table: str) -> Tensor:
@@ -104,10 +105,13 @@ def class_indices(spec: LayerSpec, labels: Tensor, scores: Tensor, ignore_label:
         scores: as ``by_class`` returns them.
 
     Raises:
-        DataError: a label is neither a class nor ``ignore_label``.
+        DataError: a label is neither a class nor ``ignore_label``. A LabelGuard raises it later.
     """
     classes = scores.shape[1]
     indices = labels.long().reshape(scores.shape[:1] + scores.shape[2:])
+    guard = active_guard()
+    if guard is not None:
+        return guard.admit(spec, indices, classes, ignore_label)
     if not are_within(indices, classes):
         _refuse(spec, labels, indices, classes, ignore_label)
     return indices

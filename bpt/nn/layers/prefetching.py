@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from bpt.base.errors import FileError
@@ -17,6 +18,7 @@ from bpt.base.seeds import derive_seed
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.assigned_samples import AllocatedSampler
 from bpt.data.batches import Batches
+from bpt.data.device_batches import DeviceBatch, DeviceBatches
 from bpt.data.prefetch import Prefetcher
 from bpt.data.sample_partition import Run
 from bpt.data.sampler import Sampler
@@ -26,6 +28,7 @@ from bpt.nn.layers.base import DataLayer
 from bpt.nn.layers.layer_text import errors_at
 from bpt.nn.layers.transform_param import notice_old_fields
 from bpt.nn.pass_context import PassContext
+from bpt.system.device import computes_apart
 from bpt.system.events.bus import EventBus
 from bpt.system.events.event import Activity
 
@@ -64,6 +67,7 @@ class PrefetchingDataLayer(DataLayer):
         super().__init__(spec, context)
         share = context.split(self.settings_of(spec).batch_size)
         self._batches = self.make_batches(spec, self.open(spec), share, derive_seed(context.seed, "data", spec.name))
+        self._on_device: DeviceBatches | None = None
         self._prefetch = self.prefetch_of(spec)
         self.waited = 0.0
         self._prefetcher = self._make_prefetcher()
@@ -132,8 +136,17 @@ class PrefetchingDataLayer(DataLayer):
             raise spec.error("prefetch must be at least 1", cls.prefetch_field, "prefetch")
         return prefetch
 
-    def _make_prefetcher(self) -> Prefetcher[tuple[Tensor, ...]]:
-        return Prefetcher(self._batches, self.share.total, self._prefetch)
+    def _make_prefetcher(self) -> Prefetcher[tuple[Tensor, ...] | DeviceBatch]:
+        return Prefetcher(self._on_device or self._batches, self.share.total, self._prefetch)
+
+    def prefetch_to(self, device: torch.device) -> None:
+        """Copy batches to a GPU while it computes; as in Caffe, it holds as many as are read ahead."""
+        if computes_apart(device):
+            position = self.position
+            self._prefetcher.close()
+            self._on_device = DeviceBatches(self._batches, device)
+            self._prefetcher = self._make_prefetcher()
+            self._prefetcher.position = position
 
     @classmethod
     def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
@@ -143,7 +156,8 @@ class PrefetchingDataLayer(DataLayer):
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
         start = time.perf_counter()
         with self._batches.events.during(Activity.WAIT_FOR_DATA):
-            tops = self._prefetcher.next()[: len(self.spec.tops)]
+            batch = self._prefetcher.next()
+        tops = (batch.take() if isinstance(batch, DeviceBatch) else batch)[: len(self.spec.tops)]
         self.waited = time.perf_counter() - start
         return tops[0] if len(tops) == 1 else tops
 
@@ -245,6 +259,8 @@ class PrefetchingDataLayer(DataLayer):
 
     def close(self) -> None:
         self._prefetcher.close()
+        if self._on_device is not None:
+            self._on_device.close()
         self._batches.close()
 
 

@@ -125,6 +125,11 @@ def _why_no_cuda() -> str:
     return "no usable device"
 
 
+def computes_apart(device: torch.device) -> bool:
+    """Return whether ``device`` computes while the host goes on, which then waits for it when it reads a value."""
+    return device.type == "cuda"
+
+
 def computing_stream(device: torch.device) -> Stream:
     """Return the stream on which ``device`` computes for the calling thread.
 

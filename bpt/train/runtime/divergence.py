@@ -59,11 +59,26 @@ def check_loss(loss: float, iteration: int, optim: OptimSpec, net: Net, world: C
         where = f"{found.words} is not finite: it is the data"
     else:
         where = f"{found.words} is not finite, {why}"
+    remedy = "mend the data" if found and found.drawn else _lower_rate(optim, iteration)
+    raise DivergedError(f"iteration {iteration}: the loss is {loss:g}: {where}; {remedy}; {_GO_ON}")
+
+
+_GO_ON = "on_nan: GO_ON trains on, as Caffe does"
+
+
+def _lower_rate(optim: OptimSpec, iteration: int) -> str:
     rate = number(lr_policy.learning_rate(optim, iteration))
-    lower = f"lower base_lr (the rate is {rate} now), warm up, or set clip_gradients"
-    remedy = "mend the data" if found and found.drawn else lower
+    return f"lower base_lr (the rate is {rate} now), warm up, or set clip_gradients"
+
+
+def check_late_loss(loss: float, iteration: int, optim: OptimSpec) -> None:
+    """Raise a DivergedError unless ``loss``, which was read after later iterations had begun, is finite."""
+    if math.isfinite(loss):
+        return
     raise DivergedError(
-        f"iteration {iteration}: the loss is {loss:g}: {where}; {remedy}; on_nan: GO_ON trains on, as Caffe does"
+        f"iteration {iteration}: the loss is {loss:g}, and later iterations have changed the weights, since losses on "
+        f"a GPU are read when they are displayed; display: 1 names the layer; {_lower_rate(optim, iteration)}; "
+        f"{_GO_ON}"
     )
 
 

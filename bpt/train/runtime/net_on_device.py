@@ -13,6 +13,7 @@ from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import Shape, count
 from bpt.graph.part import WHOLE, Part
+from bpt.nn.layers.prefetching import PrefetchingDataLayer
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 from bpt.system.device.memory_use import obtainable_memory
@@ -36,12 +37,16 @@ def make_net(
     _check_fits(graph, part, context, obtainable_memory(device))
     net = Net(graph, context, shared, part, filled)
     try:
-        return net.to(device)
+        net = net.to(device)
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
         size = _gib(_elements(graph, part) * context.precision.master.itemsize)
         raise RunError(f'net "{graph.name}": the device has no room for its parameters, which take {size}') from error
+    for layer in net.data_layers().values():
+        if isinstance(layer, PrefetchingDataLayer):
+            layer.prefetch_to(device)
+    return net
 
 
 def _check_fits(graph: LayerGraph, part: Part, context: PassContext, memory: int) -> None:

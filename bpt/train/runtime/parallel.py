@@ -12,6 +12,7 @@ from bpt.config.plan.run_plan import ParallelSpec
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.compute import LibraryCompute
 from bpt.engine.delayed_status import DelayedStatus
+from bpt.engine.graphed_compute import GraphedCompute
 from bpt.engine.operator import MakeCompute, Operator
 from bpt.engine.split_pass import MpiFcOperator
 from bpt.engine.status import Status
@@ -32,7 +33,7 @@ from bpt.parallel.pipeline.stage import Stage
 from bpt.parallel.pipeline.stage_links import StageLinks
 from bpt.system.comm.comm_thread import CommThread
 from bpt.system.comm.grid import ProcessGrid
-from bpt.system.device import CPU
+from bpt.system.device import CPU, computes_apart
 from bpt.train.runtime.batch_sharing import BatchSharing, ReplicaShare
 from bpt.train.runtime.cleanup import Closeable
 from bpt.train.runtime.cutting import SEGMENT, gathered, segments_of
@@ -106,6 +107,8 @@ class Parallel(Closeable):
         inner, training = self.param.inner_param, net.graph.phase == pb.TRAIN
         by_tasks = inner.engine != pb.InnerParameter.LIBRARY and device.type == "cpu"
         compute: MakeCompute = LibraryCompute
+        if training and self.is_alone and computes_apart(device):
+            compute = GraphedCompute
         if by_tasks:
             # Only what this run needs; see docs/architecture.md.
             from bpt.parallel.task_dag import TaskDagCompute  # noqa: PLC0415

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from bpt.engine.executor import Executor
+from bpt.engine.late_loss import LateLoss, Loss
 from bpt.nn.net import Net
 from bpt.train.runtime.recovery import RecoveryPoint
 from bpt.train.runtime.starting_point import positions_of, set_positions
@@ -50,7 +51,7 @@ class TrainingPasses:
     def _net(self) -> Net:
         return self.executor.operator.net
 
-    def train(self, iteration: int, debug: bool, observed: bool) -> float:
+    def train(self, iteration: int, debug: bool, observed: bool) -> Loss:
         """Train one iteration; return its loss.
 
         Args:
@@ -66,14 +67,21 @@ class TrainingPasses:
         executor = self.observing if observed else self.executor
         self.operator = executor.operator
         early = None if debug else self._updater.early(self.operator, iteration)
+        late = not (debug or observed) and self._updater.may_read_late(iteration, self.operator.device)
         update = partial(self._update, executor, iteration)
-        return executor.train(iteration, update, debug, self._updater.scale.begin, early)
+        return executor.train(iteration, update, debug, self._updater.scale.begin, early, late)
 
-    def _update(self, executor: Executor, iteration: int, loss: float) -> None:
+    def check(self) -> None:
+        """Raise the errors of data that training on a GPU has noted since the last call."""
+        self.executor.operator.compute.check()
+
+    def _update(self, executor: Executor, iteration: int, loss: Loss) -> None:
+        if not isinstance(loss, LateLoss):
+            self.check()
         self._updater.update(iteration, loss, executor.applied(), partial(self._replay_forward, iteration))
         self._recovery.come_to(iteration + 1)
 
-    def _divide_diffs(self, loss: float) -> None:
+    def _divide_diffs(self, loss: Loss) -> None:
         """Divide the diffs by the loss scale for observers, which want those of the loss itself."""
         if self.operator is self.observing.operator:
             self.operator.divide_diffs()

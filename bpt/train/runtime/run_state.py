@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from bpt.base.errors import UserError
+from bpt.engine.late_loss import Loss
 from bpt.parallel.exchange import Exchange
 from bpt.train.runtime.built_nets import RunNets
 from bpt.train.runtime.checkpoint import Checkpoint
@@ -23,16 +24,21 @@ class RunProgress:
 
     Attributes:
         iteration: iterations done.
-        loss: of the last iteration.
+        last_loss: of the last iteration, which may not be read yet.
         best, tested: see TrainState.
         is_settled: whether all trials were finished when the last iteration began.
     """
 
     iteration: int = 0
-    loss: float = 0.0
+    last_loss: Loss = 0.0
     best: Best | None = None
     tested: int = -1
     is_settled: bool = False
+
+    @property
+    def loss(self) -> float:
+        """The loss of the last iteration."""
+        return float(self.last_loss)
 
 
 class Tunable(Protocol):

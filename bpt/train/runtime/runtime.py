@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from bpt.config.optim_spec import OptimSpec
 from bpt.config.plan.run_plan import RunPlan
+from bpt.engine.late_loss import Loss
 from bpt.engine.optim.averages import num_averaged
 from bpt.engine.status import Status
 from bpt.graph.layer_graph import LayerGraph
@@ -123,8 +124,12 @@ class Runtime(Closeable):
 
     # Iterations
 
-    def iterate(self, debug: bool = False, observed: bool = False) -> float:
-        """Train one iteration; return its loss.
+    def iterate(self) -> float:
+        """Train one iteration; return its loss."""
+        return float(self.train())
+
+    def train(self, debug: bool = False, observed: bool = False) -> Loss:
+        """Train one iteration; return its loss, which a GPU may not have computed yet.
 
         Args:
             debug: log every blob and diff, in Caffe's lines.
@@ -136,18 +141,28 @@ class Runtime(Closeable):
         self.recovery.come_to(progress.iteration)
         if not observed:
             self.tuner.start()
-        progress.loss = self.passes.train(progress.iteration, debug, observed)
+        progress.last_loss = self.passes.train(progress.iteration, debug, observed)
         if not observed:
             with self.events.during(Activity.BETWEEN):
                 self.tuner.end(progress.iteration + 1)
         progress.iteration += 1
         self.recovery.copy()
-        return progress.loss
+        return progress.last_loss
 
     def run(self, iterations: int) -> None:
         """Train so many iterations."""
         for _ in range(iterations):
-            self.iterate()
+            self.train()
+
+    def read_losses(self) -> None:
+        """Read the losses that a GPU has computed meanwhile, and what it has noted of its data.
+
+        Raises:
+            DataError: a label was no class.
+            DivergedError: one is not finite, and ``on_nan`` is not GO_ON.
+        """
+        self.passes.check()
+        self.updater.losses.settle()
 
     def settle(self) -> None:
         """Train until no trials are left: memory layout, inner layer and chunks of gradients."""
@@ -182,6 +197,7 @@ class Runtime(Closeable):
     @contextmanager
     def testing(self) -> Iterator[None]:
         """Give all ranks equal nets inside, since a test is divided among them; a collective call."""
+        self.read_losses()
         with self.exchange.whole():
             self.parallel.parameters.before_test(self.net, self.exchange)
             yield
@@ -232,6 +248,7 @@ class Runtime(Closeable):
             WriteError: a file could not be written; what stood there before is intact. All ranks raise it.
             DivergedError: weights are not finite, and ``on_nan`` is not GO_ON.
         """
+        self.read_losses()
         self.checkpoint.settle(self.iteration)
         with self.exchange.whole():
             path = self.checkpoint.write(self.state(), name, self.has_average)
@@ -248,6 +265,7 @@ class Runtime(Closeable):
         """
         if self.checkpoint.is_due_in_memory(self.iteration) and self.tuner.settled:
             with self.events.during(Activity.SNAPSHOT):
+                self.read_losses()
                 self.checkpoint.settle(self.iteration)
                 with self.exchange.whole():
                     self.checkpoint.write_in_memory(self.state())

@@ -10,6 +10,7 @@ import torch
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.engine.executor import Applied
+from bpt.engine.late_loss import LateLoss, Loss
 from bpt.engine.operator import Operator
 from bpt.engine.optim import lr_policy
 from bpt.engine.optim.loss_scale import LEAST
@@ -19,7 +20,8 @@ from bpt.engine.optim.rules.base import UpdatePiece
 from bpt.engine.status import Status
 from bpt.nn.net import Net
 from bpt.parallel.exchange import Exchange
-from bpt.train.runtime.divergence import Look, check_loss
+from bpt.system.device import computes_apart
+from bpt.train.runtime.divergence import Look, check_late_loss, check_loss
 from bpt.train.runtime.loss_scaling import loss_scale
 from bpt.train.runtime.parallel import Parallel
 from bpt.train.runtime.smoothed_loss import SmoothedLoss
@@ -43,8 +45,9 @@ class Updater:
         losses: the smoothed loss.
         rates: the learning rate of each iteration.
         scale: by what losses are multiplied, and gradients divided again.
-        on_loss: called with the loss of each iteration.
-        before_update: likewise, when the gradients are those of all ranks and no parameter has been updated by them.
+        on_loss: called with the loss of each iteration; ``float`` reads it.
+        before_update: called with the loss when the gradients are those of all ranks, and no parameter has been updated
+            by them.
     """
 
     def __init__(
@@ -61,11 +64,12 @@ class Updater:
         self._parallel = parallel
         self._keeps_updates = plan.debug_info or plan.snapshot_diff
         self._stops_at_nan = plan.on_nan == pb.SolverParameter.STOP
+        self._display = plan.display
         self.rule = rule
         self._status = status
-        self.losses, self.rates = SmoothedLoss(plan.average_loss), Rates(plan.optim, plan.display)
+        self.losses, self.rates = SmoothedLoss(plan.average_loss, self._check_late), Rates(plan.optim, plan.display)
         self.scale = loss_scale(plan, net.context.precision, parallel, log)
-        self.on_loss: list[Callable[[float], object]] = []
+        self.on_loss: list[Callable[[Loss], object]] = []
         self.before_update: list[Callable[[float], object]] = []
         rule.shard_info = parallel.parameters.shard_info(net, exchange)
 
@@ -89,7 +93,26 @@ class Updater:
             return None
         return self.rule.piecewise(self.rates(iteration), iteration)
 
-    def update(self, iteration: int, loss: float, applied: Sequence[Applied], again: Look) -> None:
+    def may_read_late(self, iteration: int, device: torch.device) -> bool:
+        """Return whether the loss of an iteration may be read after it, when it is displayed or stored.
+
+        That lets the host run ahead of a GPU. It is impossible if the iteration is displayed, if a rate or a caller
+        depends on its loss, or if there are other ranks.
+        """
+        displayed = self._display and iteration % self._display == 0
+        needed = displayed or self.before_update or self.rates.follows_loss
+        return computes_apart(device) and self._parallel.is_alone and not needed
+
+    def _check_late(self, iteration: int, loss: float) -> None:
+        if self._checks_loss:
+            check_late_loss(loss, iteration, self.rates.spec)
+
+    @property
+    def _checks_loss(self) -> bool:
+        """Whether a loss that is not finite ends the run; a dynamic scale leaves its update out."""
+        return self._stops_at_nan and not (self.scale.dynamic and self.scale.value > LEAST)
+
+    def update(self, iteration: int, loss: Loss, applied: Sequence[Applied], again: Look) -> None:
         """Update the parameters after all observers, in this order, as Caffe does; a collective call.
 
         Args:
@@ -97,14 +120,19 @@ class Updater:
             applied: the gradients.
             again: runs the net forward as this iteration did.
         """
-        if self._stops_at_nan and not (self.scale.dynamic and self.scale.value > LEAST):  # that update is left out
-            check_loss(loss, iteration, self.rates.spec, self._net, self._parallel.grid.world, again)
+        if not isinstance(loss, LateLoss):
+            self.losses.settle()
+            if self._checks_loss:
+                check_loss(loss, iteration, self.rates.spec, self._net, self._parallel.grid.world, again)
         self.losses.add(iteration, loss)
-        self.rates.observe(iteration, self.losses.value)
+        if self.rates.follows_loss:
+            self.rates.observe(iteration, self.losses.value)
         found = [(each, self._parameters_of(each.layers)) for each in applied]
         finite = self._divide(found)
-        for call in (*self.on_loss, *self.before_update):
+        for call in self.on_loss:
             call(loss)
+        for before in self.before_update:
+            before(float(loss))
         for each, members in found if finite else ():
             self.rule.update(self.rates(each.iteration), each.iteration, members)
         self.rule.average(iteration + 1)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bpt.base.log import number
 from bpt.config.plan.run_plan import RunPlan
+from bpt.engine.late_loss import Loss
 from bpt.graph.layer_graph import LayerGraph
 from bpt.system.events.event import Activity
 from bpt.train.runtime.runtime import Runtime
@@ -60,7 +61,7 @@ class TrainingDisplay:
         """Return whether an iteration logs all its blobs."""
         return self._plan.debug_info and self.is_due(iteration)
 
-    def _show_if_due(self, loss: float) -> None:
+    def _show_if_due(self, loss: Loss) -> None:
         if self.is_due(self._runtime.iteration):
             with self._runtime.events.during(Activity.DISPLAY):
                 self._show(self._runtime.iteration)

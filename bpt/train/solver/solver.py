@@ -17,6 +17,7 @@ from bpt.config.optim_spec import OptimSpec
 from bpt.config.plan.resolve import plan_of
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto.sources import SolverSource
+from bpt.engine.late_loss import known
 from bpt.nn.net import Net
 from bpt.parallel.balance.load_balance import LoadBalanceReport
 from bpt.system.comm.base import Communicator
@@ -289,12 +290,12 @@ class Solver(Closeable):
                     return
                 runtime.progress.tested = self.iter
             tuning = not runtime.tuner.settled
-            loss = runtime.iterate(session.display.debugs(self.iter), observed=self.iter == last - 1)
+            loss = runtime.train(session.display.debugs(self.iter), observed=self.iter == last - 1)
             with runtime.events.during(Activity.BETWEEN):
                 if tuning and runtime.tuner.settled:
                     session.balance.start(self.iter)
                 if progress:
-                    progress.to(self.iter, loss)
+                    progress.to(self.iter, known(loss))
             action = runtime.status.action
             if (plan.snapshot and self.iter % plan.snapshot == 0) or action is SignalAction.SNAPSHOT:
                 self.snapshot()
@@ -303,6 +304,7 @@ class Solver(Closeable):
             if action is SignalAction.STOP:
                 self._requests.stop = True
                 return
+        runtime.read_losses()
 
     def test(self, index: int) -> ScoresOfTest | None:
         """Test one test net and log its scores; ``None`` if a signal has stopped it, or its test_iter is 0."""

@@ -158,15 +158,18 @@ def overlap_table(seen: Seen) -> Iterator[str]:
     yield from columns(rows, left=1)
 
 
-def check(name: str, size: int, gpu: str, folder: Path) -> str:
+def check(name: str, size: int, gpu: str, folder: Path, settings: str = CHECK) -> str:
     """Compare two ranks with one process; returns what ``bpt check`` says at its end.
+
+    Args:
+        settings: of the solver, ``parallel_param`` included.
 
     Raises:
         JobError: they differ, or it could not be compared.
     """
     path = folder / f"{name}.prototxt"
     path.write_text(to_text(solver_source(name, size, CHECK_BATCH, drawn=True).param))
-    words = [sys.executable, "-m", "bpt", "check", "--solver", str(path), "--set", CHECK]
+    words = [sys.executable, "-m", "bpt", "check", "--solver", str(path), "--set", settings]
     words += ["--iterations", str(CHECKED), *(["--gpu", gpu] if gpu else [])]
     table = call(words, RANKS).splitlines()[1:]
     return f"{len(table)} parameters are equal after {CHECKED} iterations, up to a relative difference of 1e-5"

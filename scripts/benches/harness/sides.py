@@ -14,12 +14,14 @@ from bpt.config.proto.sources import SolverSource
 from bpt.graph.layer_graph import LayerGraph
 from bpt.nn.net_graph import build_graph_of
 from bpt.system.comm.base import Communicator
+from bpt.system.device import CPU
 from bpt.train.solver.solver import Solver
 from scripts.benches.harness.nets import KINDS, Images, fed_net, random_batch, solver_param
 from scripts.benches.harness.plain_net import PlainNet
 
 RATE, MOMENTUM, DECAY = 0.001, 0.9, 0.0005
 PLAIN = ("eager", "fused", "compiled")  # variants of plain PyTorch
+HALF = {pb.Precision.BFLOAT16: torch.bfloat16, pb.Precision.FLOAT16: torch.float16}
 
 Step = Callable[[], object]
 Side = tuple[Step, Callable[[], str]]  # one iteration; which layout it uses
@@ -58,17 +60,18 @@ def plain_side(
     label: Tensor,
     variant: str = "eager",
     wrap: Callable[[nn.Module], nn.Module] = lambda net: net,
+    device: torch.device = CPU,
 ) -> Side:
-    """Training with ``torch.nn`` and ``torch.optim.SGD``.
+    """Training with ``torch.nn`` and ``torch.optim.SGD`` on a device.
 
     Args:
         variant: of PLAIN: as anyone would write it first; channels-last with the fused optimizer; that, compiled.
         wrap: makes the net a distributed one.
 
-    In the precision BFLOAT16 of ``source`` forward runs under autocast.
+    In the precisions BFLOAT16 and FLOAT16 of ``source`` forward runs under autocast, the latter with a GradScaler.
     """
-    half = source.param.precision == pb.Precision.BFLOAT16
-    net: nn.Module = PlainNet(build_graph_of(resolve(source).train))
+    half = HALF.get(source.param.precision)
+    net: nn.Module = PlainNet(build_graph_of(resolve(source).train)).to(device)
     layout, fused = torch.contiguous_format, None
     if variant != "eager":
         layout, fused = torch.channels_last, True
@@ -76,14 +79,16 @@ def plain_side(
     net = wrap(net)
     optimizer = torch.optim.SGD(net.parameters(), lr=RATE, momentum=MOMENTUM, weight_decay=DECAY, fused=fused)
     forward = torch.compile(net) if variant == "compiled" else net
-    data = data.contiguous(memory_format=layout)
+    data, label = data.to(device).contiguous(memory_format=layout), label.to(device)
+    scaler = torch.amp.GradScaler(device.type, enabled=half is torch.float16)
 
-    def step() -> float:
+    def step() -> Tensor:
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        with torch.autocast(device.type, half, enabled=half is not None):
             loss: Tensor = forward(data, label)
-        torch.autograd.backward(loss)
-        optimizer.step()
-        return loss.item()
+        torch.autograd.backward(scaler.scale(loss))
+        scaler.step(optimizer)
+        scaler.update()
+        return loss.detach()
 
     return step, lambda: ""

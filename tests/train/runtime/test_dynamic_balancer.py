@@ -33,7 +33,7 @@ def taking(seconds: Speed, seen: dict[int, list[int]]) -> Callable[[Solver], Non
         rank = solver.runtime.world.rank
         numbers = seen.setdefault(rank, [])
 
-        def tell(loss: float) -> None:
+        def tell(loss: object) -> None:
             count = solver.runtime.parallel.batches.context(0).split(6).count
             numbers.append(count)
             took = 1000 * seconds(rank, solver.iter) * count
