@@ -23,6 +23,7 @@ from bpt.cli import (
     classify,
     completion,
     convert,
+    deploy,
     detect,
     device_query,
     doctor,
@@ -32,6 +33,7 @@ from bpt.cli import (
     export,
     help,
     join,
+    new,
     plan,
     plot,
     run,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from bpt.system.comm.base import Communicator
 
 COMMANDS = {
+    "new": new,
     "train": train,
     "test": test,
     "time": time,
@@ -60,6 +63,7 @@ COMMANDS = {
     "classify": classify,
     "detect": detect,
     "explain": explain,
+    "deploy": deploy,
     "export": export,
     "draw": draw,
     "plot": plot,
@@ -79,13 +83,14 @@ SAVE_AT_THE_END = ("train",)
 """Commands that must save something when a signal ends the launcher of their ranks."""
 
 BUILD_NETS = (
-    "train", "test", "time", "check", "doctor", "simulate", "plan", "classify", "detect", "explain", "export",
+    "train", "test", "time", "check", "doctor", "simulate", "plan", "classify", "detect", "explain", "deploy", "export",
     "summary", "draw",
 )  # fmt: skip
 
 DESCRIPTION = """\
 Trains and tests convolutional networks described in Caffe's prototxt.
 
+  bpt new photos/                                        make a network for your own pictures, a sub-folder a class
   bpt train --solver prototxt/lenet/solver.prototxt      train, with snapshots and log as Caffe's
   bpt train --solver S --snapshot auto                   resume from the newest snapshot
   bpt train --solver S --weights W.caffemodel            fine-tune
@@ -100,6 +105,7 @@ Trains and tests convolutional networks described in Caffe's prototxt.
   bpt classify --model M --weights W cat.jpg             classify pictures
   bpt detect --model M --weights W street.jpg            find objects in pictures
   bpt explain --model M --weights W --input scan.nii.gz  show which regions of an input support a class
+  bpt deploy --model M --output deploy.prototxt          write the text of a network for use, from its train text
   bpt export --model M --weights W --output net.onnx     write a net as ONNX, and check it
   bpt simulate --solver S --cluster C                    predict a run with SGWU, AGWU or ASGD on a cluster
   bpt plan --solver S --devices D                        place layers on the devices of a pipeline

@@ -168,6 +168,12 @@ def _sample(layer: pb.LayerParameter) -> Shape:
     return (1 if grey else _COLOUR), height, width
 
 
+def sample_without_data(layer: pb.LayerParameter) -> Shape:
+    """Return the shape of a sample after the text alone, if the data of ``layer`` are not here; else ()."""
+    source = _source_of(layer) if reads_data(layer.type) else ""
+    return _sample(layer) if source and not os.path.exists(source) else ()
+
+
 def make_input(layer: pb.LayerParameter, sample: Shape) -> None:
     """Turn a data layer into an Input with the same batch."""
     size = next((int(message.batch_size) for message in _parameters(layer, "batch_size")), 1)

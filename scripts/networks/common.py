@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bpt.caffe.netspec import L, NetSpec, P, Top
-from scripts.networks.layout import layout
+from bpt.config.proto.layout import layout
 
 TRAIN = {"phase": P.Phase.TRAIN}
 TEST = {"phase": P.Phase.TEST}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bpt.apps.classify.classifier_net import ClassifierNet, classifier_net
-from bpt.apps.pictures.class_names import ClassNames, class_names, class_words
+from bpt.apps.pictures.class_names import ClassNames, class_names, class_words, names_beside
 from bpt.apps.pictures.image_input import Prepared
 from bpt.apps.pictures.named_pictures import NamedPicture
 from bpt.apps.pictures.picture_net import DamagedPictures, PictureNet
@@ -70,7 +70,7 @@ class PictureClassifier:
 
         Args:
             batch: pictures that go through it at once.
-            labels: see class_names.
+            labels: see class_names; "": classes.txt beside the net's text, if it names as many classes as the net has.
             weights, preprocessing, missing, shared, context: see PictureNet.of.
 
         Raises:
@@ -80,6 +80,7 @@ class PictureClassifier:
         pictures = PictureNet.of(
             net, weights, device, preprocessing, net.scores, missing=missing, shared=shared, context=context
         )
+        labels = labels or names_beside(net.model, net.classes)
         return cls(net, pictures, class_names(labels, net.classes))
 
     def scores(self, prepared: Prepared) -> Tensor:

@@ -15,6 +15,8 @@ from torch import nn
 from bpt.apps.export.parity import TOLERANCE, Runner, compare, runner_of_onnx, runner_of_pt2
 from bpt.apps.export.program import OPSET, OPSETS, Program, program_of, write_onnx, write_pt2
 from bpt.apps.export.random_inputs import RandomInputs
+from bpt.apps.pictures.deploy_net import reads_own_data
+from bpt.apps.pictures.deploy_text import for_use
 from bpt.apps.pictures.fed_net import fed_net
 from bpt.apps.pictures.image_input import ImageInput, record_of, recorded_input
 from bpt.apps.torch_module.module import module_of
@@ -66,15 +68,12 @@ def export_net(request: ExportRequest) -> Iterator[str]:
         raise UsageError(f"--opset: takes {OPSETS[0]} to {OPSETS[-1]}, found {request.opset}")
     check_place(path)
     plan = file_plan(request.model, pb.TEST, request.level, request.stages)
+    if reads_own_data(plan):
+        plan = for_use(plan)
+        yield f"{request.model}: a text for training; what bpt deploy makes of it is exported"
     graph = build_graph_of(plan)
-    sources = [
-        node
-        for node in graph.nodes
-        if not node.bottoms and node.type != "Input" and not node.layer_type.gives_constants(node.spec)
-    ]
-    if not graph.inputs or sources:
-        named = sources or [node for node in graph.nodes if not node.bottoms]
-        others = ", ".join(f'"{node.name}" ({node.type})' for node in named) or "none"
+    if not graph.inputs:
+        others = ", ".join(f'"{node.name}" ({node.type})' for node in graph.nodes if not node.bottoms) or "none"
         raise UserError(
             f"{request.model}: an exported net works on what is handed to it; this one has other sources: {others}; "
             "give the text for use (deploy.prototxt), whose input is a layer of type Input"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
-from bpt.base.errors import FileError
+from bpt.base.errors import BptError, FileError
 from bpt.base.user_files import UnreadableError, read_lines
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.text import read_text
+
+NAMES_FILE = "classes.txt"
+"""Beside a network's text, it names the classes; ``bpt new`` writes it."""
 
 
 def class_words(number: int, name: str) -> str:
@@ -47,6 +51,16 @@ def class_names(path: str, classes: int) -> ClassNames:
     if not path:
         return ClassNames()
     return ClassNames(_of_map(path, classes) if path.endswith(".prototxt") else _of_lines(path, classes))
+
+
+def names_beside(model: str, classes: int) -> str:
+    """Return the file beside the network's text ``model`` that names as many classes as the net has; "": none does."""
+    path = os.path.join(os.path.dirname(model), NAMES_FILE)
+    try:
+        class_names(path, classes)
+    except BptError:
+        return ""
+    return path
 
 
 def _of_lines(path: str, classes: int) -> list[str]:

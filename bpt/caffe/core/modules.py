@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from torch import nn
 
 from bpt.apps.arguments import Path, checked_names, checked_path, checked_phase, checked_whole
+from bpt.apps.pictures.deploy_net import reads_own_data
+from bpt.apps.pictures.deploy_text import for_use
 from bpt.apps.torch_module.module import module_of
 from bpt.config.plan.nets import file_plan
 from bpt.config.proto import bpt_pb2 as pb
@@ -23,6 +25,7 @@ def load_module(
     level: int = 0,
     stages: str | Sequence[str] | None = (),
     strict: bool = False,
+    deploy: bool = False,
 ) -> nn.Module:
     """Return the network text at ``path`` as a plain ``torch.nn.Module``.
 
@@ -36,6 +39,7 @@ def load_module(
         level, stages: the rest of the NetState.
         strict: a layer with parameters that is in none of the weights is an error. Otherwise it is a warning, in the
             log "bpt" or, if the program has not configured ``logging``, on stderr.
+        deploy: of a train text, take what ``bpt deploy`` makes of it: an input in place of the data, and no labels.
 
     Returns:
         A module that takes tensors and returns tensors (see Module). It refuses inputs that its layers cannot work on
@@ -50,6 +54,7 @@ def load_module(
     """
     network, states = checked_path(path, "the network"), checked_names(stages, "stages")
     plan = file_plan(network, checked_phase(phase), checked_whole(level, "level"), states)
+    plan = for_use(plan) if deploy and reads_own_data(plan) else plan
     files = [] if weights is None else [weights] if isinstance(weights, str | os.PathLike) else weights
     treatment = MissingWeights.REFUSE if strict else MissingWeights.WARN
     return module_of(plan, [os.fspath(file) for file in files], precision, treatment)

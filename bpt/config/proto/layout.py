@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from bpt.config.proto import bpt_pb2 as pb
+from google.protobuf.message import Message
+
 from bpt.config.proto.text import to_text
 
 WIDTH = 115
 
 
-def layout(net: pb.NetParameter) -> str:
-    """The text of ``net``, a line or a few for each layer."""
-    return "\n".join(_pack(to_text(net).splitlines(), "")) + "\n"
+def layout(message: Message) -> str:
+    """Return the text of a net, a line or a few for each layer, or of another message, for readers."""
+    return "\n".join(_pack(readable(to_text(message)).splitlines(), "")) + "\n"
+
+
+def readable(text: str) -> str:
+    r"""Return a text with letters in place of protobuf's escapes: ``"grün"`` for ``"gr\303\274n"``."""
+
+    def letters(found: re.Match[str]) -> str:
+        codes = re.findall(r"[0-7]{3}", found[1] or "")
+        try:
+            return bytes(int(code, 8) for code in codes).decode() or found[0]
+        except UnicodeDecodeError:
+            return found[0]
+
+    return re.sub(r"\\\\|((?:\\[23][0-7]{2})+)", letters, text)
 
 
 def _pack(lines: list[str], indent: str) -> Iterator[str]:

@@ -1,0 +1,172 @@
+"""A folder of pictures with one sub-folder a class: which pictures there are, and which of them can be decoded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpt.base.errors import DataError, FileError
+from bpt.data.image import Pixels, import_pillow, resize
+from bpt.data.image_source import read_image
+from bpt.data.listed_pictures import ENDINGS, pictures_in
+from bpt.data.record_survey import survey
+
+_COLOUR = 3
+_LAYOUT = "make a sub-folder for each class, such as {0}/cats and {0}/dogs, and put the pictures there"
+_TRAIN, _TEST = ("train", "training"), ("test", "val", "valid", "validation")
+
+
+@dataclass(frozen=True)
+class LabelledPicture:
+    """A picture of a class.
+
+    Attributes:
+        path: of the file.
+        label: number of its class.
+        is_test: whether its folder says that it is for tests; ``None``: the folder does not say.
+    """
+
+    path: str
+    label: int
+    is_test: bool | None = None
+
+
+@dataclass
+class DecodedPictures:
+    """What ``decode`` has found.
+
+    Attributes:
+        whole: the pictures that can be decoded.
+        left_out: a line for each file that cannot be used, with the reason.
+        mean: of the pixels, blue, green, red.
+        pixels: of a picture, in the mean.
+    """
+
+    whole: list[LabelledPicture] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
+    pixels: float = 0.0
+
+
+def find_pictures(folder: str) -> tuple[list[str], list[LabelledPicture], list[str]]:
+    """Return the classes in ``folder`` by name, their pictures, and a line for each file that is left out.
+
+    A folder that holds ``train`` and ``test`` (or ``val``) with the classes in them is divided already.
+
+    Raises:
+        FileError: it is no folder, or has fewer than two sub-folders with pictures.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        what = "is a file" if root.exists() else "no such folder"
+        raise FileError(folder, f"{what}; name the folder that holds a sub-folder of pictures for each class")
+    parts = _parts(root)
+    left_out: list[str] = []
+    names: dict[str, list[tuple[str, bool | None]]] = {}
+    for part, is_test in parts:
+        for each in _sub_folders(part):
+            paths, others = _usable(each)
+            left_out += others
+            names.setdefault(each.name, []).extend((path, is_test) for path in paths)
+    left_out += [f"{folder}: class {name!r} has no pictures" for name, found in names.items() if not found]
+    classes = sorted(name for name, found in names.items() if found)
+    if len(classes) < 2:
+        has = f'only the sub-folder "{classes[0]}" has pictures' if classes else "no sub-folder has pictures"
+        known = f"known endings: {', '.join(ENDINGS)}"
+        raise FileError(folder, f"{has} ({known}); {_LAYOUT.format(folder.rstrip('/'))}")
+    found = [LabelledPicture(path, label, test) for label, name in enumerate(classes) for path, test in names[name]]
+    return classes, found, left_out
+
+
+def decode(pictures: Sequence[LabelledPicture], tell: Callable[[], None] = lambda: None) -> DecodedPictures:
+    """Decode all ``pictures``, in threads.
+
+    Args:
+        tell: is called for each.
+    """
+    import_pillow()
+    means: NDArray[np.float64] = np.zeros((len(pictures), _COLOUR))
+    sizes = np.zeros(len(pictures))
+
+    def look(index: int) -> None:
+        pixels = read_image(pictures[index].path, _COLOUR)
+        means[index] = pixels.mean((1, 2), np.float64)
+        sizes[index] = pixels.shape[1] * pixels.shape[2]
+
+    found = survey(len(pictures), look, lambda index: tell())
+    damaged = dict(found.errors)
+    whole = [index for index in range(len(pictures)) if index not in damaged]
+    mean = tuple(round(float(value), 1) for value in means[whole].mean(0)) if whole else (0.0, 0.0, 0.0)
+    return DecodedPictures(
+        [pictures[index] for index in whole],
+        [str(error) for error in damaged.values()],
+        mean,
+        float(sizes[whole].mean()) if whole else 0.0,
+    )
+
+
+def write_smaller(pictures: Sequence[LabelledPicture], targets: Sequence[str], side: int) -> None:
+    """Write copies of ``pictures`` of ``side`` × ``side`` pixels to the PNG files ``targets``, in threads.
+
+    Raises:
+        FileError: a copy could not be written.
+    """
+    pillow = import_pillow()
+
+    def write(index: int) -> None:
+        pixels: Pixels = resize(read_image(pictures[index].path, _COLOUR), side, side)
+        try:
+            os.makedirs(os.path.dirname(targets[index]), exist_ok=True)
+            pillow.fromarray(np.ascontiguousarray(pixels[::-1].transpose(1, 2, 0))).save(targets[index], format="PNG")
+        except OSError as error:
+            raise DataError(f"{targets[index]}: cannot be written: {error.strerror}") from None
+
+    for _, error in survey(len(pictures), write).errors:
+        raise error
+
+
+def _parts(root: Path) -> list[tuple[Path, bool | None]]:
+    """Return the folders that hold classes, and whether they are for tests; ``None``: nobody says."""
+    inner = _sub_folders(root)
+    train = [each for each in inner if each.name.lower() in _TRAIN]
+    test = [each for each in inner if each.name.lower() in _TEST]
+    divided = len(train) == len(test) == 1 and len(inner) == 2 and all(map(_sub_folders, inner))
+    return [(train[0], False), (test[0], True)] if divided else [(root, None)]
+
+
+def _sub_folders(folder: Path) -> list[Path]:
+    try:
+        found = [each for each in folder.iterdir() if each.is_dir()]
+    except OSError as error:
+        raise FileError(folder, f"cannot be read: {error.strerror}") from None
+    return sorted(each for each in found if not each.name.startswith((".", "__MACOSX")))
+
+
+def _usable(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the pictures in a class's folder whose names can stand in a list, and lines about the others."""
+    usable, left_out = [], []
+    for picture in pictures_in(str(folder)):
+        path = picture.file
+        if os.path.basename(path).startswith("."):
+            continue
+        if _can_be_listed(path):
+            usable.append(path)
+        else:
+            left_out.append(f"{path!a}: this name cannot stand in a list of UTF-8; rename the file or its folder")
+    files = sum(path.is_file() and not path.name.startswith(".") for path in folder.rglob("*"))
+    if others := files - len(usable) - len(left_out):
+        left_out.append(f"{folder}: {others} file{'s' * (others != 1)} without the ending of a picture")
+    return usable, left_out
+
+
+def _can_be_listed(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return path.splitlines() == [path.strip()]
