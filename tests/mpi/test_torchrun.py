@@ -10,13 +10,11 @@ import socket
 from pathlib import Path
 
 from bpt.train.state import read_state
-from tests.mpi.check_jobs import DRIVER, Row, check, data, judge
+from tests.mpi.check_jobs import DRIVER, Row, check, judge
 from tests.mpi.check_ranks import solver_text
 from tests.support.comm_contract import CHECKS
 from tests.support.mpirun import needs_mpi
 from tests.support.torchrun import end_in_time, ranks_of, started, torchrun
-
-__all__ = ["data"]
 
 FAILING = ["-m", "tests.mpi.failing_ranks"]
 SUMMED: list[Row] = [

@@ -17,9 +17,7 @@ from bpt.train.solver.milestones import Displayed
 from bpt.train.solver.solver import Solver
 from tests.support.doubles.late_device import late_device
 from tests.support.small_solver import small_solver
-from tests.train.runtime.summed_data import folder, set_up
-
-__all__ = ["folder"]  # a fixture: the folder, with a solver, is the current one
+from tests.train.runtime.summed_data import set_up
 
 OVERFLOWING = 1e20  # in the loss of the net of summed_data
 
