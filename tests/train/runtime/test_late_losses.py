@@ -22,9 +22,9 @@ from tests.train.runtime.summed_data import set_up
 OVERFLOWING = 1e20  # in the loss of the net of summed_data
 
 
-def trained(folder: Path, late: bool, *overrides: str) -> tuple[list[object], list[torch.Tensor], list[str]]:
+def trained(summed: Path, late: bool, *overrides: str) -> tuple[list[object], list[torch.Tensor], list[str]]:
     """What was displayed in 7 iterations, the weights behind them, and what the device was called for."""
-    plan = small_solver(folder, f'snapshot_prefix: "{folder}/snap" random_seed: 3', *overrides)
+    plan = small_solver(summed, f'snapshot_prefix: "{summed}/snap" random_seed: 3', *overrides)
     shown: list[object] = []
     with late_device() if late else nullcontext() as cuda, Solver(plan) as solver:
         solver.listeners.append(
@@ -86,9 +86,9 @@ def test_losses_that_nobody_shows_are_read_when_there_are_many(tmp_path: Path) -
     ],
 )
 def test_a_loss_that_is_not_finite_ends_the_run_before_anything_is_written(
-    folder: Path, act: Callable[[Solver], object]
+    summed: Path, act: Callable[[Solver], object]
 ) -> None:
-    set_up(folder, [1.0, 1.0, 1.0, OVERFLOWING], 2)
+    set_up(summed, [1.0, 1.0, 1.0, OVERFLOWING], 2)
     plan = read_plan("solver.prototxt", ["base_lr: 0 display: 0 snapshot_prefix: 'a'"])
     with (
         late_device(),
@@ -96,18 +96,18 @@ def test_a_loss_that_is_not_finite_ends_the_run_before_anything_is_written(
         pytest.raises(DivergedError, match=r"^iteration 1: the loss is inf, and later .* display: 1 names the layer"),
     ):
         act(solver)
-    assert not list(folder.glob("a_iter*"))
+    assert not list(summed.glob("a_iter*"))
 
 
-def test_a_displayed_iteration_still_names_the_layer_before_its_update(folder: Path) -> None:
-    set_up(folder, [1.0, 1.0, 1.0, OVERFLOWING], 2)
+def test_a_displayed_iteration_still_names_the_layer_before_its_update(summed: Path) -> None:
+    set_up(summed, [1.0, 1.0, 1.0, OVERFLOWING], 2)
     plan = read_plan("solver.prototxt", ["base_lr: 0 display: 1"])
     with late_device(), Solver(plan) as solver, pytest.raises(DivergedError, match='blob "loss" of layer "loss"'):
         solver.step(2)
 
 
-def test_on_nan_go_on(folder: Path) -> None:
-    set_up(folder, [1.0, 1.0, 1.0, OVERFLOWING], 2)
+def test_on_nan_go_on(summed: Path) -> None:
+    set_up(summed, [1.0, 1.0, 1.0, OVERFLOWING], 2)
     plan = read_plan("solver.prototxt", ["base_lr: 0 display: 0 on_nan: GO_ON"])
     with late_device(), Solver(plan) as solver:
         solver.step(2)
