@@ -46,7 +46,7 @@ def only_torchruns_traceback(stderr: str) -> bool:
 
 
 def test_contract() -> None:
-    done = torchrun(4, ["-m", "tests.mpi.contract_ranks"])
+    done = torchrun(4, ["-m", "tests.mpi.contract_ranks", "contract"])
     assert (done.returncode, done.stderr) == (0, "")
     passed = [f"passed {each.__name__} {size}" for size in (1, 2, 3, 4) for each in CHECKS]
     assert sorted(done.stdout.splitlines()) == sorted(passed)
