@@ -189,6 +189,19 @@ def remove_snapshots() -> None:
         path.unlink()
 
 
+def check_goes_on_bit_for_bit(ranks: int, *overrides: str, hosts: Sequence[str] | None = None) -> None:
+    """A run of 5 iterations that goes on from the snapshot of its third ends with the bits of one that did not stop."""
+    texts = *overrides, "test_interval: 1000 max_iter: 5"
+    ending = ".h5" if any("snapshot_format: HDF5" in text for text in texts) else ""
+    weights = Path(f"small_iter_5.caffemodel{ending}")
+    train(ranks, "snapshot: 3", *texts, hosts=hosts)
+    straight = weights.read_bytes()
+    weights.unlink()
+    resumed = train(ranks, *texts, resume=f"small_iter_3.solverstate{ending}", hosts=hosts)
+    assert resumed.iterations == [5] * ranks
+    assert weights.read_bytes() == straight
+
+
 def write_speeds(*seconds: float, caps: int = 1000) -> None:
     """A profile of this run in which rank r takes so many seconds a sample, and has room for ``caps``."""
 

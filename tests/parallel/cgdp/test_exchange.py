@@ -1,4 +1,4 @@
-"""CGDP: streams, chunks and hosts; what it shares with ALLREDUCE is tested in ``test_everybody_updates.py``."""
+"""CGDP: streams, chunks and hosts; what it shares with ALLREDUCE is tested in ``test_exchanges.py``."""
 
 from __future__ import annotations
 

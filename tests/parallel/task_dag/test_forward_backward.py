@@ -13,22 +13,8 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import cut
 from bpt.parallel.task_dag.segment_plan import SegmentPlan
 from bpt.parallel.task_dag.task_dag import TaskDag
+from tests.support import task_dag_nets
 from tests.support.cut_nets import BRANCHES, CHAINS, make_net
-from tests.support.task_dag_nets import (
-    BATCH_NORM,
-    ENGINES,
-    INCEPTION,
-    LOSS,
-    assert_same,
-    convolution,
-    dag_operator,
-    fully_connected,
-    image_net,
-    layer,
-    net_of,
-    plan_of,
-    tasks_of,
-)
 
 
 def results_of(operator: Operator, joined: bool, passes: int = 2) -> dict[str, Tensor]:
@@ -69,29 +55,29 @@ def test_small_nets_of_all_sorts(layers: list[str]) -> None:
     for force_backward in (False, True):
         for starts in (lambda n: (0,)), (lambda n: (0, n // 2)):
             nets = [make_net(layers, force_backward) for _ in range(2)]
-            kinds: tuple[Callable[..., Operator], ...] = (Operator, dag_operator)
+            kinds: tuple[Callable[..., Operator], ...] = (Operator, task_dag_nets.dag_operator)
             plain, tasks = (
                 kind(net, cut(net.graph, starts(len(net.graph)))) for kind, net in zip(kinds, nets, strict=True)
             )
-            assert_same(results_of(tasks, tasks.can_join), results_of(plain, False), 1e-12)
+            task_dag_nets.assert_same(results_of(tasks, tasks.can_join), results_of(plain, False), 1e-12)
 
 
-@pytest.mark.parametrize("layers", [INCEPTION, BATCH_NORM], ids=["inception", "batch norm"])
+@pytest.mark.parametrize("layers", [task_dag_nets.INCEPTION, task_dag_nets.BATCH_NORM], ids=["inception", "batch norm"])
 @pytest.mark.parametrize("samples", [1, 5, 6])
-@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+@pytest.mark.parametrize("engine", task_dag_nets.ENGINES.values(), ids=task_dag_nets.ENGINES)
 def test_larger_nets(layers: str, samples: int, engine: int) -> None:
-    if layers is BATCH_NORM and samples == 1:
+    if layers is task_dag_nets.BATCH_NORM and samples == 1:
         pytest.skip("nothing to run side by side")
-    graph = image_net(layers, samples)
-    operator = dag_operator(net_of(graph), engine=engine, threads=3)
-    expected = results_of(Operator(net_of(graph), engine=engine), False)
-    assert_same(results_of(operator, True), expected, 1e-12)
-    assert list(tasks_of(operator).timelines) == [(0, "both")]
+    graph = task_dag_nets.image_net(layers, samples)
+    operator = task_dag_nets.dag_operator(task_dag_nets.net_of(graph), engine=engine, threads=3)
+    expected = results_of(Operator(task_dag_nets.net_of(graph), engine=engine), False)
+    task_dag_nets.assert_same(results_of(operator, True), expected, 1e-12)
+    assert list(task_dag_nets.tasks_of(operator).timelines) == [(0, "both")]
 
 
 def joined(graph: LayerGraph) -> tuple[SegmentPlan, TaskDag, list[set[int]]]:
     """The plan, its DAG of both, and which tasks each one waits for, directly or not."""
-    plan = plan_of(dag_operator(net_of(graph), threads=3))
+    plan = task_dag_nets.plan_of(task_dag_nets.dag_operator(task_dag_nets.net_of(graph), threads=3))
     assert plan.both is not None
     found: list[set[int]] = []
     for task in plan.both.tasks:
@@ -107,7 +93,7 @@ def named(dag: TaskDag, start: str, first: int = 0, last: int | None = None) -> 
 
 def test_backward_of_one_loss_does_not_wait_for_the_other() -> None:
     """But every task of it does for forward of its own layers."""
-    plan, dag, ancestors = joined(image_net(INCEPTION, 6))
+    plan, dag, ancestors = joined(task_dag_nets.image_net(task_dag_nets.INCEPTION, 6))
     half = len(plan.forward)
     assert dag.tasks[:half] == plan.forward.tasks
     backward = named(dag, "SoftmaxWithLoss aux y aux_loss", half)
@@ -123,14 +109,14 @@ def test_weights_wait_for_a_branch_that_has_no_backward_pass() -> None:
     """It only looks: its layer computes by the weights of one that is trained."""
     shared = 'param { name: "w" } param { name: "b" }'
     text = (
-        convolution("conv", "x", "num_output: 4 kernel_size: 3")
-        + fully_connected("score", "conv", 5, shared)
-        + LOSS
-        + layer("Power", "conv", "seen", "propagate_down: false")
-        + fully_connected("look", "seen", 5, f"{shared} propagate_down: false")
-        + layer("ArgMax", "look", "class")
+        task_dag_nets.convolution("conv", "x", "num_output: 4 kernel_size: 3")
+        + task_dag_nets.fully_connected("score", "conv", 5, shared)
+        + task_dag_nets.LOSS
+        + task_dag_nets.layer("Power", "conv", "seen", "propagate_down: false")
+        + task_dag_nets.fully_connected("look", "seen", 5, f"{shared} propagate_down: false")
+        + task_dag_nets.layer("ArgMax", "look", "class")
     )
-    plan, dag, ancestors = joined(image_net(text, 6))
+    plan, dag, ancestors = joined(task_dag_nets.image_net(text, 6))
     (beside,) = (block for block in plan.blocks if "look" in [node.name for node in block.nodes])
     assert not beside.needs_backward
     looking = named(dag, beside.name, 0, len(plan.forward))
@@ -142,7 +128,7 @@ def test_weights_wait_for_a_branch_that_has_no_backward_pass() -> None:
 
 
 def test_who_talks_to_nobody_joins() -> None:
-    graph = image_net(INCEPTION)
-    assert dag_operator(net_of(graph), threads=2).can_join
-    assert not dag_operator(net_of(graph), threads=1).can_join
-    assert not Operator(net_of(graph)).can_join
+    graph = task_dag_nets.image_net(task_dag_nets.INCEPTION)
+    assert task_dag_nets.dag_operator(task_dag_nets.net_of(graph), threads=2).can_join
+    assert not task_dag_nets.dag_operator(task_dag_nets.net_of(graph), threads=1).can_join
+    assert not Operator(task_dag_nets.net_of(graph)).can_join

@@ -16,25 +16,9 @@ from bpt.graph.segments import cut, per_layer
 from bpt.nn.net import Net
 from bpt.parallel.task_dag.split_strategy import SplitKind
 from bpt.parallel.task_dag.task_costs import GRAIN
+from tests.support import task_dag_nets as nets
 from tests.support.cut_nets import BRANCHES, CHAINS, INPUT, make_net
 from tests.support.golden_cases import graph_of
-from tests.support.task_dag_nets import (
-    BATCH_NORM,
-    ENGINES,
-    INCEPTION,
-    LOSS,
-    assert_same,
-    convolution,
-    dag_operator,
-    dag_threads,
-    fully_connected,
-    image_net,
-    layer,
-    net_of,
-    pass_over,
-    plan_of,
-    tasks_of,
-)
 
 
 def values_of(net: Net) -> dict[str, Tensor]:
@@ -42,7 +26,7 @@ def values_of(net: Net) -> dict[str, Tensor]:
 
 
 def kinds(operator: Operator) -> dict[str, SplitKind]:
-    return {node.name: block.strategy.kind for block in plan_of(operator).blocks for node in block.nodes}
+    return {node.name: block.strategy.kind for block in nets.plan_of(operator).blocks for node in block.nodes}
 
 
 @pytest.mark.parametrize("force_backward", [False, True])
@@ -50,49 +34,49 @@ def kinds(operator: Operator) -> dict[str, SplitKind]:
 def test_small_nets_of_all_sorts(layers: list[str], force_backward: bool) -> None:
     for starts in (lambda n: (0,)), (lambda n: (0, n // 2)), (lambda n: tuple(range(n))):
         results = []
-        for kind in (Operator, dag_operator):
+        for kind in (Operator, nets.dag_operator):
             net = make_net(layers, force_backward)
-            results.append(pass_over(kind(net, cut(net.graph, starts(len(net.graph)))), passes=2))
-        assert_same(results[1], results[0], 1e-12)
+            results.append(nets.pass_over(kind(net, cut(net.graph, starts(len(net.graph)))), passes=2))
+        nets.assert_same(results[1], results[0], 1e-12)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("samples", [1, 2, 5, 6])
-@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+@pytest.mark.parametrize("engine", nets.ENGINES.values(), ids=nets.ENGINES)
 def test_inception(threads: int, samples: int, engine: int) -> None:
-    graph = image_net(INCEPTION, samples)
-    expected = pass_over(Operator(net_of(graph), engine=engine), passes=2)
-    operator = dag_operator(net_of(graph), engine=engine, threads=threads)
-    assert_same(pass_over(operator, passes=2), expected, 1e-12)
-    assert bool(tasks_of(operator).timelines) == (threads > 1)
+    graph = nets.image_net(nets.INCEPTION, samples)
+    expected = nets.pass_over(Operator(nets.net_of(graph), engine=engine), passes=2)
+    operator = nets.dag_operator(nets.net_of(graph), engine=engine, threads=threads)
+    nets.assert_same(nets.pass_over(operator, passes=2), expected, 1e-12)
+    assert bool(nets.tasks_of(operator).timelines) == (threads > 1)
 
 
 @pytest.mark.parametrize("samples", [2, 7])
 def test_in_float32_to_1e_5(samples: int) -> None:
-    graph = image_net(INCEPTION, samples)
-    expected = pass_over(Operator(net_of(graph)), double=False)
-    actual = pass_over(dag_operator(net_of(graph)), double=False)
-    assert_same(actual, expected, 1e-5)
+    graph = nets.image_net(nets.INCEPTION, samples)
+    expected = nets.pass_over(Operator(nets.net_of(graph)), double=False)
+    actual = nets.pass_over(nets.dag_operator(nets.net_of(graph)), double=False)
+    nets.assert_same(actual, expected, 1e-5)
 
 
 @pytest.mark.parametrize(("samples", "double"), [(6, True), (5, True), (8, False)])
-@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+@pytest.mark.parametrize("engine", nets.ENGINES.values(), ids=nets.ENGINES)
 def test_batch_norm_sees_all_samples_and_keeps_its_statistics(samples: int, double: bool, engine: int) -> None:
-    graph = image_net(BATCH_NORM, samples)
-    first, second = net_of(graph), net_of(graph)
-    expected = pass_over(Operator(first, engine=engine), double, passes=2)
-    operator = dag_operator(second, engine=engine)
+    graph = nets.image_net(nets.BATCH_NORM, samples)
+    first, second = nets.net_of(graph), nets.net_of(graph)
+    expected = nets.pass_over(Operator(first, engine=engine), double, passes=2)
+    operator = nets.dag_operator(second, engine=engine)
     tolerance = 1e-12 if double else 1e-5
-    assert_same(pass_over(operator, double, passes=2), expected, tolerance)
+    nets.assert_same(nets.pass_over(operator, double, passes=2), expected, tolerance)
     assert kinds(operator)["BatchNorm a b"] == SplitKind.MOMENTS
     assert kinds(operator)["c"] == SplitKind.SAMPLES
-    assert_same(values_of(second), values_of(first), tolerance)
+    nets.assert_same(values_of(second), values_of(first), tolerance)
 
 
 def test_forward_alone_and_batches_without_parts() -> None:
-    graph = image_net(INCEPTION)
+    graph = nets.image_net(nets.INCEPTION)
     results = []
-    for operator in (Operator(net_of(graph)), dag_operator(net_of(graph))):
+    for operator in (Operator(nets.net_of(graph)), nets.dag_operator(nets.net_of(graph))):
         operator.forward(0, grad=False)
         results.append(operator.values[graph.blobs["loss"].index])
         with pytest.raises(KeyError):
@@ -102,68 +86,68 @@ def test_forward_alone_and_batches_without_parts() -> None:
 
 def test_the_same_bits_in_every_run() -> None:
     """Sums have a fixed order, whatever the threads do."""
-    graph = image_net(INCEPTION)
-    operator = dag_operator(net_of(graph), threads=3)
-    first = pass_over(operator, double=False)
+    graph = nets.image_net(nets.INCEPTION)
+    operator = nets.dag_operator(nets.net_of(graph), threads=3)
+    first = nets.pass_over(operator, double=False)
     kept = {name: value.clone() for name, value in first.items()}
     for _ in range(5):
         operator.net.zero_grad()
-        again = pass_over(operator, double=False)
+        again = nets.pass_over(operator, double=False)
         assert all(torch.equal(again[name], value) for name, value in kept.items())
 
 
 def test_a_layer_a_segment_and_cutting_anew() -> None:
-    graph = image_net(INCEPTION)
-    expected = pass_over(Operator(net_of(graph)))
-    operator = dag_operator(net_of(graph), per_layer(graph))
+    graph = nets.image_net(nets.INCEPTION)
+    expected = nets.pass_over(Operator(nets.net_of(graph)))
+    operator = nets.dag_operator(nets.net_of(graph), per_layer(graph))
     outputs = [name for name in expected if not name.startswith("diff")]
     for starts in (range(len(graph)), (0, 4, 9), (0,)):
         operator.cut_into(cut(graph, list(starts)))
         operator.net.zero_grad()
-        actual = pass_over(operator)
-        assert_same({name: actual[name] for name in outputs}, {name: expected[name] for name in outputs}, 1e-12)
+        actual = nets.pass_over(operator)
+        nets.assert_same({name: actual[name] for name in outputs}, {name: expected[name] for name in outputs}, 1e-12)
 
 
 def test_other_shapes() -> None:
     """A net that is reshaped gets other tasks."""
-    graph = image_net(INCEPTION, 4)
-    net = net_of(graph)
-    operator = dag_operator(net)
-    pass_over(operator)
+    graph = nets.image_net(nets.INCEPTION, 4)
+    net = nets.net_of(graph)
+    operator = nets.dag_operator(net)
+    nets.pass_over(operator)
     for samples in (3, 1):
-        other = image_net(INCEPTION, samples)
+        other = nets.image_net(nets.INCEPTION, samples)
         net.reshape(other)
         operator.reset()
         net.zero_grad()
-        assert_same(pass_over(operator), pass_over(Operator(net_of(other))), 1e-12)
+        nets.assert_same(nets.pass_over(operator), nets.pass_over(Operator(nets.net_of(other))), 1e-12)
 
 
 def test_ways() -> None:
     """By neurons where there are more weights than activations, by samples else, by areas if there is one sample."""
     text = (
-        convolution("conv", "x", "num_output: 4 kernel_size: 3")
-        + fully_connected("wide", "conv", 90)
-        + layer("ReLU", "wide", "wide")
-        + fully_connected("score", "wide", 2)
-        + LOSS
+        nets.convolution("conv", "x", "num_output: 4 kernel_size: 3")
+        + nets.fully_connected("wide", "conv", 90)
+        + nets.layer("ReLU", "wide", "wide")
+        + nets.fully_connected("score", "wide", 2)
+        + nets.LOSS
     )
-    of_many = kinds(dag_operator(net_of(image_net(text, 16))))
+    of_many = kinds(nets.dag_operator(nets.net_of(nets.image_net(text, 16))))
     assert of_many["conv"] == of_many["conv_relu"] == SplitKind.SAMPLES
     assert of_many["wide"] == SplitKind.NEURONS
     assert of_many["score"] == SplitKind.SAMPLES
     assert of_many["SoftmaxWithLoss score y loss"] == SplitKind.WHOLE
-    of_one = kinds(dag_operator(net_of(image_net(text, 1))))
+    of_one = kinds(nets.dag_operator(nets.net_of(nets.image_net(text, 1))))
     assert of_one["conv"] == of_one["conv_relu"] == SplitKind.AREAS
     # What is too small is not split: all of this net, with the usual grain.
-    operator = dag_operator(net_of(image_net(text, 16)), grain=GRAIN)
+    operator = nets.dag_operator(nets.net_of(nets.image_net(text, 16)), grain=GRAIN)
     assert set(kinds(operator).values()) == {SplitKind.WHOLE}
-    assert not plan_of(operator).is_parallel
+    assert not nets.plan_of(operator).is_parallel
 
 
 def test_branches_run_side_by_side() -> None:
     """Neither waits for the other, forward or backward."""
-    operator = dag_operator(net_of(image_net(INCEPTION, 1)), grain=1e-6)
-    plan = plan_of(operator)
+    operator = nets.dag_operator(nets.net_of(nets.image_net(nets.INCEPTION, 1)), grain=1e-6)
+    plan = nets.plan_of(operator)
     for dag in (plan.forward, plan.backward):
         ancestors: list[set[int]] = []
         for task in dag.tasks:
@@ -176,30 +160,34 @@ def test_branches_run_side_by_side() -> None:
 
 
 def test_an_error_names_the_layer_and_the_threads_go_on() -> None:
-    text = convolution("conv", "x", "num_output: 4 kernel_size: 3") + fully_connected("score", "conv", 5) + LOSS
-    net = net_of(image_net(text))
-    operator = dag_operator(net)
+    text = (
+        nets.convolution("conv", "x", "num_output: 4 kernel_size: 3")
+        + nets.fully_connected("score", "conv", 5)
+        + nets.LOSS
+    )
+    net = nets.net_of(nets.image_net(text))
+    operator = nets.dag_operator(net)
     value = net.value(net.graph.params[0])
     with torch.no_grad():
         right, value.data = value.data, torch.zeros(4, 2, 3, 3)
     with pytest.raises(RunError, match=r'layer "conv": .*bottoms of shape'):
         operator.forward(0)
     value.data = right
-    assert_same(pass_over(operator), pass_over(Operator(net_of(net.graph))), 1e-12)
+    nets.assert_same(nets.pass_over(operator), nets.pass_over(Operator(nets.net_of(net.graph))), 1e-12)
 
 
 def test_library_threads_stay_as_they_are() -> None:
     before = torch.get_num_threads()
-    pass_over(dag_operator(net_of(image_net(INCEPTION))))
+    nets.pass_over(nets.dag_operator(nets.net_of(nets.image_net(nets.INCEPTION))))
     assert torch.get_num_threads() == before
 
 
 @pytest.mark.parametrize("closes", [True, False], ids=["closed", "forgotten"])
 def test_the_threads_end_with_the_operator(closes: bool) -> None:
-    before = dag_threads()
-    operator = dag_operator(net_of(image_net(INCEPTION)))
-    pass_over(operator)
-    started = dag_threads() - before
+    before = nets.dag_threads()
+    operator = nets.dag_operator(nets.net_of(nets.image_net(nets.INCEPTION)))
+    nets.pass_over(operator)
+    started = nets.dag_threads() - before
     assert len(started) == 2
     forgotten = weakref.ref(operator)
     if closes:
@@ -225,20 +213,26 @@ def test_the_threads_end_with_the_operator(closes: bool) -> None:
 )
 @pytest.mark.parametrize("threads", [2, 4])
 def test_a_convolution_by_areas(window: str, threads: int) -> None:
-    text = convolution("conv", "x", f"num_output: 6 {window}") + fully_connected("score", "conv", 5) + LOSS
+    text = (
+        nets.convolution("conv", "x", f"num_output: 6 {window}") + nets.fully_connected("score", "conv", 5) + nets.LOSS
+    )
     graph = graph_of(f"force_backward: true {image_text(text)}")
-    operator = dag_operator(net_of(graph), threads=threads)
+    operator = nets.dag_operator(nets.net_of(graph), threads=threads)
     assert kinds(operator)["conv"] == SplitKind.AREAS
-    assert_same(pass_over(operator, passes=2), pass_over(Operator(net_of(graph)), passes=2), 1e-12)
+    nets.assert_same(nets.pass_over(operator, passes=2), nets.pass_over(Operator(nets.net_of(graph)), passes=2), 1e-12)
 
 
 @pytest.mark.parametrize("size", ["dim: 2 dim: 11", "dim: 2 dim: 6 dim: 5 dim: 4"], ids=["1 axis", "3 axes"])
 def test_a_convolution_by_areas_over_other_axes(size: str) -> None:
-    text = convolution("conv", "x", "num_output: 4 kernel_size: 3 pad: 1") + fully_connected("score", "conv", 5) + LOSS
-    graph = image_net(text, 1, size)
-    operator = dag_operator(net_of(graph))
+    text = (
+        nets.convolution("conv", "x", "num_output: 4 kernel_size: 3 pad: 1")
+        + nets.fully_connected("score", "conv", 5)
+        + nets.LOSS
+    )
+    graph = nets.image_net(text, 1, size)
+    operator = nets.dag_operator(nets.net_of(graph))
     assert kinds(operator)["conv"] == SplitKind.AREAS
-    assert_same(pass_over(operator), pass_over(Operator(net_of(graph))), 1e-12)
+    nets.assert_same(nets.pass_over(operator), nets.pass_over(Operator(nets.net_of(graph))), 1e-12)
 
 
 FLAT, SQUARE, VOLUME = "dim: 3 dim: 1 dim: 33", "dim: 3 dim: 12 dim: 12", "dim: 3 dim: 3 dim: 40 dim: 4"
@@ -256,15 +250,17 @@ FLAT, SQUARE, VOLUME = "dim: 3 dim: 1 dim: 33", "dim: 3 dim: 12 dim: 12", "dim: 
         (VOLUME, "kernel_size: 3 pad: 2 stride: 2", (1, 4)),  # 3 x 21 x 3
     ],
 )
-@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+@pytest.mark.parametrize("engine", nets.ENGINES.values(), ids=nets.ENGINES)
 def test_a_convolution_by_rows_and_columns(window: str, size: str, grid: tuple[int, int], engine: int) -> None:
-    text = convolution("conv", "x", f"num_output: 6 {window}") + fully_connected("score", "conv", 5) + LOSS
+    text = (
+        nets.convolution("conv", "x", f"num_output: 6 {window}") + nets.fully_connected("score", "conv", 5) + nets.LOSS
+    )
     graph = graph_of(f"force_backward: true {image_text(text, size)}")
-    operator = dag_operator(net_of(graph), threads=4, engine=engine)
-    strategy = next(block.strategy for block in plan_of(operator).blocks if block.nodes[0].name == "conv")
+    operator = nets.dag_operator(nets.net_of(graph), threads=4, engine=engine)
+    strategy = next(block.strategy for block in nets.plan_of(operator).blocks if block.nodes[0].name == "conv")
     assert (strategy.kind, strategy.grid) == (SplitKind.AREAS, grid)
-    expected = pass_over(Operator(net_of(graph), engine=engine), passes=2)
-    assert_same(pass_over(operator, passes=2), expected, 1e-12)
+    expected = nets.pass_over(Operator(nets.net_of(graph), engine=engine), passes=2)
+    nets.assert_same(nets.pass_over(operator, passes=2), expected, 1e-12)
 
 
 def image_text(layers: str, size: str = "dim: 3 dim: 9 dim: 8") -> str:
@@ -273,17 +269,17 @@ def image_text(layers: str, size: str = "dim: 3 dim: 9 dim: 8") -> str:
 
 @pytest.mark.parametrize("window", ["kernel_size: 3 pad: 1", "kernel_size: 2 stride: 2 dilation: 2 bias_term: false"])
 @pytest.mark.parametrize(("samples", "threads"), [(1, 2), (3, 3)])
-@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+@pytest.mark.parametrize("engine", nets.ENGINES.values(), ids=nets.ENGINES)
 def test_a_convolution_by_filters(window: str, samples: int, threads: int, engine: int) -> None:
     """Of many weights and few places."""
     text = (
-        convolution("stem", "x", "num_output: 33 kernel_size: 1")
-        + convolution("conv", "stem", f"num_output: 35 {window}")
-        + fully_connected("score", "conv", 5)
-        + LOSS
+        nets.convolution("stem", "x", "num_output: 33 kernel_size: 1")
+        + nets.convolution("conv", "stem", f"num_output: 35 {window}")
+        + nets.fully_connected("score", "conv", 5)
+        + nets.LOSS
     )
-    graph = image_net(text, samples, "dim: 3 dim: 5 dim: 4")
-    operator = dag_operator(net_of(graph), engine=engine, threads=threads)
+    graph = nets.image_net(text, samples, "dim: 3 dim: 5 dim: 4")
+    operator = nets.dag_operator(nets.net_of(graph), engine=engine, threads=threads)
     assert kinds(operator)["conv"] == SplitKind.FILTERS
-    expected = pass_over(Operator(net_of(graph), engine=engine), passes=2)
-    assert_same(pass_over(operator, passes=2), expected, 1e-12)
+    expected = nets.pass_over(Operator(nets.net_of(graph), engine=engine), passes=2)
+    nets.assert_same(nets.pass_over(operator, passes=2), expected, 1e-12)

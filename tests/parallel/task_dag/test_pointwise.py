@@ -11,23 +11,15 @@ from bpt.engine.operator import Operator
 from bpt.nn.kernels.channels_last import FORMATS, is_channels_last
 from bpt.nn.layers.convolution import Convolution
 from bpt.parallel.task_dag.pointwise import _Pointwise, convolve, is_pointwise
-from tests.support.task_dag_nets import (
-    LOSS,
-    assert_same,
-    convolution,
-    dag_operator,
-    fully_connected,
-    image_net,
-    layer,
-    net_of,
-    pass_over,
-)
+from tests.support import task_dag_nets as nets
 
 SIZE = "dim: 3 dim: 9 dim: 8"
 
 
 def layer_of(window: str, size: str = SIZE, dtype: torch.dtype = torch.float64) -> Convolution:
-    net = net_of(image_net(convolution("conv", "x", f"num_output: 5 {window}", relu=False), 6, size)).to(dtype)
+    net = nets.net_of(nets.image_net(nets.convolution("conv", "x", f"num_output: 5 {window}", relu=False), 6, size)).to(
+        dtype
+    )
     found = net.layer(net.graph.nodes[1])
     assert isinstance(found, Convolution)
     return found
@@ -56,7 +48,7 @@ def assert_alike(conv: Convolution, x: Tensor, tolerance: float, dy: Tensor | No
     if dy is None:
         dy = images((x.shape[0], 5, *x.shape[2:]), x.dtype) + 1
     fast = results(conv, x, True, dy)
-    assert_same(fast, results(conv, x, False, dy), tolerance)
+    nets.assert_same(fast, results(conv, x, False, dy), tolerance)
     return fast
 
 
@@ -71,13 +63,13 @@ def test_which_are_pointwise() -> None:
         "kernel_size: 1 pad_h: 0 pad_w: 1", "kernel_size: 1 stride_h: 1 stride_w: 2", "kernel_size: 1 axis: 2",
     ):  # fmt: skip
         assert not is_pointwise(layer_of(window)), window
-    grouped = net_of(image_net(convolution("conv", "x", "num_output: 6 kernel_size: 1 group: 3")))
+    grouped = nets.net_of(nets.image_net(nets.convolution("conv", "x", "num_output: 6 kernel_size: 1 group: 3")))
     assert not is_pointwise(grouped.layer(grouped.graph.nodes[1]))
     assert not is_pointwise(grouped.layer(grouped.graph.nodes[2]))  # a ReLU
-    of_two = net_of(
-        image_net(
-            layer("Split", "x", "a b")
-            + layer("Convolution", "a b", "c d", "convolution_param { num_output: 2 kernel_size: 1 }")
+    of_two = nets.net_of(
+        nets.image_net(
+            nets.layer("Split", "x", "a b")
+            + nets.layer("Convolution", "a b", "c d", "convolution_param { num_output: 2 kernel_size: 1 }")
         )
     )
     assert not any(is_pointwise(of_two.layer(node)) for node in of_two.graph.nodes)
@@ -159,13 +151,15 @@ def test_diffs_of_any_layout_and_parts_of_blobs() -> None:
 @pytest.mark.parametrize("engine", [pb.SolverParameter.CONTIGUOUS, pb.SolverParameter.CHANNELS_LAST])
 def test_weights_that_layers_share(samples: int, engine: int) -> None:
     def shared(name: str, bottom: str) -> str:
-        text = convolution(name, bottom, "num_output: 3 kernel_size: 1")
+        text = nets.convolution(name, bottom, "num_output: 3 kernel_size: 1")
         return text.replace("convolution_param", 'param { name: "w" } param { name: "b" } convolution_param', 1)
 
-    graph = image_net(shared("first", "x") + shared("second", "first") + fully_connected("score", "second", 5) + LOSS)
-    expected = pass_over(Operator(net_of(graph), engine=engine), passes=2)
-    operator = dag_operator(net_of(graph), engine=engine)
-    assert_same(pass_over(operator, passes=2), expected, 1e-12)
+    graph = nets.image_net(
+        shared("first", "x") + shared("second", "first") + nets.fully_connected("score", "second", 5) + nets.LOSS
+    )
+    expected = nets.pass_over(Operator(nets.net_of(graph), engine=engine), passes=2)
+    operator = nets.dag_operator(nets.net_of(graph), engine=engine)
+    nets.assert_same(nets.pass_over(operator, passes=2), expected, 1e-12)
 
 
 def test_a_wrong_bottom_is_an_error_not_a_wrong_number() -> None:

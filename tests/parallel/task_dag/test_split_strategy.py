@@ -7,21 +7,10 @@ import pytest
 from bpt.engine.operator import Operator
 from bpt.nn.layers import LAYERS
 from bpt.parallel.task_dag.split_strategy import SplitKind
-from tests.support.task_dag_nets import (
-    LOSS,
-    assert_same,
-    convolution,
-    dag_operator,
-    fully_connected,
-    image_net,
-    layer,
-    net_of,
-    pass_over,
-    plan_of,
-)
+from tests.support import task_dag_nets as nets
 
 XAVIER = 'weight_filler { type: "xavier" }'
-BESIDE = layer("Pooling", "c", "a", "pooling_param { global_pooling: true pool: AVE }")
+BESIDE = nets.layer("Pooling", "c", "a", "pooling_param { global_pooling: true pool: AVE }")
 # Each reads a convolution's top, 6 x 3 x 9 x 8, and makes "z".
 CASES = {
     "AbsVal": "",
@@ -95,14 +84,16 @@ def test_every_such_type_is_here() -> None:
 @pytest.mark.parametrize("kind", CASES)
 def test_split_by_samples(kind: str) -> None:
     # MVN takes a bias away again, so that its gradient is rounding.
-    before = convolution("c", "x", f"num_output: 3 kernel_size: 1 bias_term: {str(kind != 'MVN').lower()}", relu=False)
+    before = nets.convolution(
+        "c", "x", f"num_output: 3 kernel_size: 1 bias_term: {str(kind != 'MVN').lower()}", relu=False
+    )
     text = before + (BESIDE if "a" in BOTTOMS.get(kind, "").split() else "")
-    text += layer(kind, BOTTOMS.get(kind, "c"), TOPS.get(kind, "z"), CASES[kind])
+    text += nets.layer(kind, BOTTOMS.get(kind, "c"), TOPS.get(kind, "z"), CASES[kind])
     if kind in ("ArgMax", "Nms", "Threshold"):  # hand no diff back, so nothing before them can learn
-        text = layer(kind, "x", "z", CASES[kind])
-    graph = image_net(text + fully_connected("score", "z", 5) + LOSS, 6)
-    expected = pass_over(Operator(net_of(graph)), passes=2)
-    operator = dag_operator(net_of(graph))
-    assert_same(pass_over(operator, passes=2), expected, 1e-12)
-    strategies = {node.type: block.strategy.kind for block in plan_of(operator).blocks for node in block.nodes}
+        text = nets.layer(kind, "x", "z", CASES[kind])
+    graph = nets.image_net(text + nets.fully_connected("score", "z", 5) + nets.LOSS, 6)
+    expected = nets.pass_over(Operator(nets.net_of(graph)), passes=2)
+    operator = nets.dag_operator(nets.net_of(graph))
+    nets.assert_same(nets.pass_over(operator, passes=2), expected, 1e-12)
+    strategies = {node.type: block.strategy.kind for block in nets.plan_of(operator).blocks for node in block.nodes}
     assert strategies[kind] in (SplitKind.SAMPLES, SplitKind.FILTERS, SplitKind.AREAS)

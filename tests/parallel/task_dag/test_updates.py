@@ -17,34 +17,22 @@ from bpt.parallel.task_dag.task_dag import TaskDag
 from bpt.system.events.totals import Totals
 from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.solver.solver import Solver
+from tests.support import task_dag_nets as nets
 from tests.support.paths import GOLDEN
-from tests.support.task_dag_nets import (
-    INCEPTION,
-    LOSS,
-    assert_same,
-    convolution,
-    dag_operator,
-    fully_connected,
-    image_net,
-    layer,
-    net_of,
-    plan_of,
-    tasks_of,
-)
 
 SHARED = 'param { name: "w" } param { name: "b" }'
 NET = (
     """layer { name: "data" type: "Data" top: "x" top: "y" transform_param { scale: 0.00390625 crop_size: 20 }
     data_param { source: "lmdb" backend: LMDB batch_size: 6 } }"""
-    + convolution("conv", "x", "num_output: 4 kernel_size: 5 stride: 2")
-    + layer("BatchNorm", "conv", "norm")
-    + fully_connected("wide", "norm", 40)
-    + fully_connected("one", "wide", 40, SHARED)
-    + layer("ReLU", "one", "one")
-    + fully_connected("two", "one", 40, SHARED)
-    + fully_connected("fixed", "two", 12, "param { lr_mult: 0 } param { lr_mult: 3 decay_mult: 0 }")
-    + fully_connected("score", "fixed", 10)
-    + LOSS
+    + nets.convolution("conv", "x", "num_output: 4 kernel_size: 5 stride: 2")
+    + nets.layer("BatchNorm", "conv", "norm")
+    + nets.fully_connected("wide", "norm", 40)
+    + nets.fully_connected("one", "wide", 40, SHARED)
+    + nets.layer("ReLU", "one", "one")
+    + nets.fully_connected("two", "one", 40, SHARED)
+    + nets.fully_connected("fixed", "two", 12, "param { lr_mult: 0 } param { lr_mult: 3 decay_mult: 0 }")
+    + nets.fully_connected("score", "fixed", 10)
+    + nets.LOSS
 )
 SOLVER = """net: "net.prototxt" base_lr: 0.05 momentum: 0.9 weight_decay: 0.001 lr_policy: "step" gamma: 0.5 stepsize: 2
     max_iter: 5 random_seed: 4 snapshot_prefix: "s" engine: CONTIGUOUS snapshot_after_train: false"""
@@ -59,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def by_tasks(net: Net, device: torch.device) -> Operator:
-    return dag_operator(net, device=device, threads=3)
+    return nets.dag_operator(net, device=device, threads=3)
 
 
 def plain(net: Net, device: torch.device) -> Operator:
@@ -68,7 +56,7 @@ def plain(net: Net, device: torch.device) -> Operator:
 
 def names_of(operator: Operator) -> list[str]:
     """Those of the tasks of the last pass, backward if that ran apart."""
-    timelines = tasks_of(operator).timelines
+    timelines = nets.tasks_of(operator).timelines
     both = timelines.get((0, "both"))
     return [task.name for task in (both or timelines[0, "backward"]).dag.tasks]
 
@@ -95,7 +83,7 @@ def test_the_numbers_of_the_update_behind_the_pass(folder: Path, rule: str) -> N
     more = f'type: "{rule}" delta: 0.01' + " base_lr: 0.005" * (rule == "Adam")
     expected, _ = trained(folder, False, more)
     actual, names = trained(folder, True, more)
-    assert_same(actual, expected, 1e-4 if rule == "AdaDelta" else 1e-5)
+    nets.assert_same(actual, expected, 1e-4 if rule == "AdaDelta" else 1e-5)
     updated = {name.split(" ")[0] for name in updates_of(names)}
     assert updated == {"score", "fixed", "one", "wide", "conv"}, updated
 
@@ -111,7 +99,7 @@ def test_the_numbers_of_the_update_behind_the_pass(folder: Path, rule: str) -> N
 def test_where_gradients_must_be_complete_first(folder: Path, setting: str, early: bool) -> None:
     expected, _ = trained(folder, False, setting)
     actual, names = trained(folder, True, setting)
-    assert_same(actual, expected, 1e-5)
+    nets.assert_same(actual, expected, 1e-5)
     assert bool(updates_of(names)) == early
 
 
@@ -144,8 +132,8 @@ def ancestors_of(dag: TaskDag) -> list[set[int]]:
 def test_no_task_needs_weights_that_another_may_be_changing(samples: int) -> None:
     """What computes by a layer's weights, and what sums their gradient, comes before their update; the update of the
     last layer does not wait for the first."""
-    graph = image_net(INCEPTION, samples)
-    plan = plan_of(dag_operator(net_of(graph), threads=3))
+    graph = nets.image_net(nets.INCEPTION, samples)
+    plan = nets.plan_of(nets.dag_operator(nets.net_of(graph), threads=3))
     dag, ancestors = plan.updating, ancestors_of(plan.updating)
     assert dag.tasks[: len(plan.backward)] == plan.backward.tasks
     names = [task.name for task in dag.tasks]
@@ -177,4 +165,4 @@ def test_phases_that_are_timed_stand_apart(folder: Path) -> None:
         with solver.runtime.events.into(Totals()):
             solver.step(1)
         assert not updates_of(names_of(operator))
-        assert set(tasks_of(operator).timelines) == {(0, "forward"), (0, "backward")}
+        assert set(nets.tasks_of(operator).timelines) == {(0, "forward"), (0, "backward")}

@@ -15,40 +15,29 @@ from bpt.nn.layers.convolution import Convolution
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
 from bpt.parallel.task_dag.split_strategy import SplitKind
+from tests.support import task_dag_nets as nets
 from tests.support.net_cases import graph_in, read_net, with_inputs
-from tests.support.task_dag_nets import (
-    LOSS,
-    assert_same,
-    convolution,
-    dag_operator,
-    fully_connected,
-    image_net,
-    layer,
-    net_of,
-    pass_over,
-    plan_of,
-)
 
 CONTIGUOUS, LAST = pb.SolverParameter.CONTIGUOUS, pb.SolverParameter.CHANNELS_LAST
 ENGINES = pytest.mark.parametrize("engine", [CONTIGUOUS, LAST], ids=["contiguous", "last"])
 SIZE = "dim: 2 dim: 7 dim: 9 dim: 5"
 ALL_SORTS = (
-    convolution("stem", "x", "num_output: 6 kernel_size: 3 pad: 1 stride: 2 bias_term: false", relu=False)
-    + layer("BatchNorm", "stem", "stem")
-    + layer("Scale", "stem", "stem", "scale_param { bias_term: true }")
-    + layer("ReLU", "stem", "stem")
-    + layer("Pooling", "stem", "pool", "pooling_param { pool: MAX kernel_size: 3 stride: 2 pad: 1 }")
-    + layer("Pooling", "stem", "average", "pooling_param { pool: AVE kernel_size: 3 stride: 2 pad: 1 }")
-    + layer("Eltwise", "pool average", "sum")
-    + convolution("query", "sum", "num_output: 2 kernel_size: 1", relu=False)
-    + convolution("key", "sum", "num_output: 2 kernel_size: 1 bias_term: false", relu=False)
-    + convolution("value", "sum", "num_output: 6 kernel_size: 1", relu=False)
-    + layer("Attention", "query key value", "attended")
-    + layer("Dropout", "attended", "attended")
-    + layer("Concat", "attended pool", "both")
-    + convolution("three", "both", "num_output: 4 kernel_size: 3 pad: 1 group: 2")
-    + fully_connected("score", "three", 5)
-    + LOSS
+    nets.convolution("stem", "x", "num_output: 6 kernel_size: 3 pad: 1 stride: 2 bias_term: false", relu=False)
+    + nets.layer("BatchNorm", "stem", "stem")
+    + nets.layer("Scale", "stem", "stem", "scale_param { bias_term: true }")
+    + nets.layer("ReLU", "stem", "stem")
+    + nets.layer("Pooling", "stem", "pool", "pooling_param { pool: MAX kernel_size: 3 stride: 2 pad: 1 }")
+    + nets.layer("Pooling", "stem", "average", "pooling_param { pool: AVE kernel_size: 3 stride: 2 pad: 1 }")
+    + nets.layer("Eltwise", "pool average", "sum")
+    + nets.convolution("query", "sum", "num_output: 2 kernel_size: 1", relu=False)
+    + nets.convolution("key", "sum", "num_output: 2 kernel_size: 1 bias_term: false", relu=False)
+    + nets.convolution("value", "sum", "num_output: 6 kernel_size: 1", relu=False)
+    + nets.layer("Attention", "query key value", "attended")
+    + nets.layer("Dropout", "attended", "attended")
+    + nets.layer("Concat", "attended pool", "both")
+    + nets.convolution("three", "both", "num_output: 4 kernel_size: 3 pad: 1 group: 2")
+    + nets.fully_connected("score", "three", 5)
+    + nets.LOSS
 )
 
 
@@ -75,23 +64,23 @@ def keep_channels_last(net: Net, patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("samples", [1, 5, 6])
 @ENGINES
 def test_all_sorts_of_layers(samples: int, double: bool, engine: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = image_net(ALL_SORTS, samples, SIZE)
-    plain = net_of(graph)
-    expected = pass_over(Operator(plain), double, passes=2)
-    for kind in (Operator, dag_operator):
-        net = net_of(graph)
+    graph = nets.image_net(ALL_SORTS, samples, SIZE)
+    plain = nets.net_of(graph)
+    expected = nets.pass_over(Operator(plain), double, passes=2)
+    for kind in (Operator, nets.dag_operator):
+        net = nets.net_of(graph)
         if double and engine == LAST:
             keep_channels_last(net, monkeypatch)
         operator = kind(net, engine=engine)
-        assert_same(pass_over(operator, double, passes=2), expected, 1e-11 if double else 1e-4)
-        assert_same(statistics(net), statistics(plain), 1e-12 if double else 1e-6)
+        nets.assert_same(nets.pass_over(operator, double, passes=2), expected, 1e-11 if double else 1e-4)
+        nets.assert_same(statistics(net), statistics(plain), 1e-12 if double else 1e-6)
 
 
 def test_tasks_of_all_kinds() -> None:
     """What the test above is about: the convolutions of many samples and of one are split."""
     for samples, kind in ((6, SplitKind.SAMPLES), (1, SplitKind.AREAS)):
-        operator = dag_operator(net_of(image_net(ALL_SORTS, samples, SIZE)), engine=LAST)
-        assert kind in {block.strategy.kind for block in plan_of(operator).blocks}
+        operator = nets.dag_operator(nets.net_of(nets.image_net(ALL_SORTS, samples, SIZE)), engine=LAST)
+        assert kind in {block.strategy.kind for block in nets.plan_of(operator).blocks}
 
 
 def small_net() -> Net:
@@ -112,22 +101,22 @@ def small_net() -> Net:
 def test_an_iteration_of_the_small_resattnet(double: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Float64 shows that the layouts compute the same; float32 rounds, and a ReLU at 0 makes much of a little."""
     plain, last = small_net(), small_net()
-    expected = pass_over(Operator(plain, engine=CONTIGUOUS), double)
+    expected = nets.pass_over(Operator(plain, engine=CONTIGUOUS), double)
     if double:
         keep_channels_last(last, monkeypatch)
-    found = pass_over(Operator(last, engine=LAST), double)
+    found = nets.pass_over(Operator(last, engine=LAST), double)
     assert all(float(value.abs().max()) > 0 for value in expected.values())
-    assert_same(found, expected, 1e-10 if double else 0.1)
-    assert_same(statistics(last), statistics(plain), 1e-13 if double else 1e-5)
+    nets.assert_same(found, expected, 1e-10 if double else 0.1)
+    nets.assert_same(statistics(last), statistics(plain), 1e-13 if double else 1e-5)
     torch.testing.assert_close(found["loss"], expected["loss"])
 
 
 def test_blobs_stay_channels_last() -> None:
-    net = net_of(image_net(ALL_SORTS, 6, SIZE))
+    net = nets.net_of(nets.image_net(ALL_SORTS, 6, SIZE))
     node = next(node for node in net.graph.nodes if node.name == "stem")
     seen: list[bool] = []
     net.layer(node).register_forward_hook(
         lambda _, bottoms, top: seen.extend(is_channels_last(blob) for blob in (*bottoms, top))
     )
-    pass_over(Operator(net, engine=LAST), double=False)
+    nets.pass_over(Operator(net, engine=LAST), double=False)
     assert seen == [True, True]

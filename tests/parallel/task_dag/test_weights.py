@@ -8,16 +8,7 @@ from torch import Tensor, nn
 
 from bpt.parallel.task_dag.dag_state import DagState
 from bpt.parallel.task_dag.parameter_tasks import _owned, _sum
-from tests.support.task_dag_nets import (
-    LOSS,
-    convolution,
-    dag_operator,
-    fully_connected,
-    image_net,
-    net_of,
-    pass_over,
-    plan_of,
-)
+from tests.support import task_dag_nets as nets
 
 
 @pytest.mark.parametrize("fresh", [True, False])
@@ -43,17 +34,21 @@ def test_a_view_or_another_layout_is_copied() -> None:
 
 
 def test_large_gradients_are_summed_by_filters() -> None:
-    text = convolution("conv", "x", "num_output: 6 kernel_size: 3") + fully_connected("score", "conv", 5) + LOSS
-    operator = dag_operator(net_of(image_net(text)), threads=3)
-    names = [task.name for task in plan_of(operator).backward.tasks]
+    text = (
+        nets.convolution("conv", "x", "num_output: 6 kernel_size: 3")
+        + nets.fully_connected("score", "conv", 5)
+        + nets.LOSS
+    )
+    operator = nets.dag_operator(nets.net_of(nets.image_net(text)), threads=3)
+    names = [task.name for task in nets.plan_of(operator).backward.tasks]
     assert [name for name in names if name.startswith("conv filters")][:3] == [f"conv filters {n}/3" for n in (1, 2, 3)]
-    first = {name: value.clone() for name, value in pass_over(operator).items()}
+    first = {name: value.clone() for name, value in nets.pass_over(operator).items()}
     operator.net.zero_grad()
-    for owner, value in plan_of(operator).parameters.items():
+    for owner, value in nets.plan_of(operator).parameters.items():
         value.grad = torch.full_like(value, float(owner))
-    again = pass_over(operator)
+    again = nets.pass_over(operator)
     names_of = {id(value): name for name, value in operator.net.named_parameters()}
-    for owner, value in plan_of(operator).parameters.items():
+    for owner, value in nets.plan_of(operator).parameters.items():
         expected: Tensor = first[names_of[id(value)]] + owner
         torch.testing.assert_close(again[names_of[id(value)]], expected)
 

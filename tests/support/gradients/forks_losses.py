@@ -47,7 +47,7 @@ def _triplet_loss(draw: some.DrawFn, kind: str) -> Case:
 
 @cases("CenterLoss")
 def _center_loss(draw: some.DrawFn, kind: str) -> Case:
-    # The centres go their own way: tests/nn/layers/test_metric_losses.py has it.
+    # The centres go their own way: tests/nn/layers/test_losses.py has it.
     shape = draw(shapes(least=2, largest=20))
     classes = draw(some.integers(1, 3))
     text = body(kind, "center_loss_param", num_output=classes)

@@ -17,8 +17,8 @@ from bpt.system.device import CPU
 from bpt.train.rules.violations import violations
 from bpt.train.runtime.runtime import Runtime
 from bpt.train.solver.solver import Solver
+from tests.support import spread_runs
 from tests.support.doubles.thread_ranks import run_ranks
-from tests.support.spread_runs import NET, Saved, read_model, read_state, remove_snapshots, train
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -45,43 +45,36 @@ def parallel(codec: str, others: str = "") -> str:
 def test_it_goes_on_bit_for_bit(ranks: int, codec: str, others: str, more: str) -> None:
     """4 ranks are on two hosts, of each of which one keeps residuals where the codec is for links between them."""
     hosts = ["north", "south"] * (ranks // 2) if ranks % 2 == 0 else None
-    ending = ".h5" if more else ""
-    texts = parallel(codec, others), more, "test_interval: 1000", "max_iter: 5"
-    train(ranks, "snapshot: 3", *texts, hosts=hosts)
-    straight = Path(f"small_iter_5.caffemodel{ending}").read_bytes()
-    Path(f"small_iter_5.caffemodel{ending}").unlink()
-    resumed = train(ranks, *texts, resume=f"small_iter_3.solverstate{ending}", hosts=hosts)
-    assert resumed.iterations == [5] * ranks
-    assert Path(f"small_iter_5.caffemodel{ending}").read_bytes() == straight
+    spread_runs.check_goes_on_bit_for_bit(ranks, parallel(codec, others), more, hosts=hosts)
 
 
 def test_without_what_was_left_out_it_would_be_another_run() -> None:
     text = parallel(TOPK)
-    train(2, "snapshot: 2 max_iter: 3", text)
-    straight, state = read_model(3), read_state(2)
+    spread_runs.train(2, "snapshot: 2 max_iter: 3", text)
+    straight, state = spread_runs.read_model(3), spread_runs.read_state(2)
     kept = {(entry.rank, entry.name): np.array(entry.values.data) for entry in state.exchange_memory}
     assert {rank for rank, _ in kept} == {0, 1}
     assert {name for _, name in kept} == {"conv/0", "fc/0", "fc/1", "ip/0", "ip/1"}
     assert state.exchange_ranks == 2
-    resumed = train(3, text, "max_iter: 3", resume="small_iter_2.solverstate")
+    resumed = spread_runs.train(3, text, "max_iter: 3", resume="small_iter_2.solverstate")
     assert any("residuals begin anew" in line for line in resumed.log)
-    assert any(not np.array_equal(straight[name], values) for name, values in read_model(3).items())
+    assert any(not np.array_equal(straight[name], values) for name, values in spread_runs.read_model(3).items())
 
 
 def test_none_is_the_run_without() -> None:
-    train(2, "max_iter: 3")
-    plain = Saved.read(3)
-    remove_snapshots()
-    train(2, "max_iter: 3", parallel("codec: NONE"))
-    Saved.read(3).check(plain, 0)
-    assert not read_state(3).exchange_memory
+    spread_runs.train(2, "max_iter: 3")
+    plain = spread_runs.Saved.read(3)
+    spread_runs.remove_snapshots()
+    spread_runs.train(2, "max_iter: 3", parallel("codec: NONE"))
+    spread_runs.Saved.read(3).check(plain, 0)
+    assert not spread_runs.read_state(3).exchange_memory
 
 
 def test_the_log_tells_that_there_is_no_link_for_a_codec() -> None:
     remark = "parallel_param: compression_param has no effect, since all ranks are on one host"
     text = parallel("codec: BF16"), "max_iter: 1"
-    assert any(line.startswith(remark) for line in train(2, *text).log)
-    log = train(2, *text, hosts=["north", "south"]).log
+    assert any(line.startswith(remark) for line in spread_runs.train(2, *text).log)
+    log = spread_runs.train(2, *text, hosts=["north", "south"]).log
     assert not any(line.startswith(remark) for line in log)
     assert "Parallel: 2 ranks = 2 replicas; ALLREDUCE, codec BF16 between hosts, balance UNIFORM" in log
 
@@ -90,7 +83,7 @@ def test_the_log_tells_that_there_is_no_link_for_a_codec() -> None:
 def test_a_net_learns(codec: str) -> None:
     """22 samples of 3 classes by heart: from a loss of log 3 = 1.1 on."""
     texts = "max_iter: 40", "base_lr: 0.1", "test_interval: 1000", "stepsize: 40", "display: 40"
-    run = train(2, parallel(codec), *texts)
+    run = spread_runs.train(2, parallel(codec), *texts)
     (loss,) = (float(found[1]) for line in run.log if (found := re.search(r"Iteration 40, loss = ([\d.]+)", line)))
     assert loss < 0.7
 
@@ -119,9 +112,9 @@ def test_what_cannot_be_is_refused(text: str, reason: str) -> None:
 
 def trained_by(net: str, codec: str, others: str = "", *overrides: str) -> bytes:
     """The weights that a run of this net leaves."""
-    remove_snapshots()
-    Path("net.prototxt").write_text(f"{NET} {net}")
-    train(2, parallel(codec, others), "max_iter: 5", "test_interval: 1000", *overrides)
+    spread_runs.remove_snapshots()
+    Path("net.prototxt").write_text(f"{spread_runs.NET} {net}")
+    spread_runs.train(2, parallel(codec, others), "max_iter: 5", "test_interval: 1000", *overrides)
     return Path("small_iter_5.caffemodel").read_bytes()
 
 
@@ -140,7 +133,7 @@ def test_true_gradients_are_coded_whatever_the_loss_scale(codec: str, others: st
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loss_scale, "GROWS_AFTER", 2)
         assert trained_by("global_grad_scale_adaptive: true", codec, others) == plain
-    assert read_state(5).loss_scale == 2.0**18
+    assert spread_runs.read_state(5).loss_scale == 2.0**18
 
 
 @pytest.mark.parametrize(
@@ -171,21 +164,24 @@ def test_an_overflow_leaves_residuals_alone(codec: str, rank: int, monkeypatch: 
         runtimes[runtime.world.rank], seen[runtime.world.rank] = runtime, runtime.exchange.codec
 
     monkeypatch.setattr(Allreduce, "start", overflow)
-    Path("net.prototxt").write_text(f"{NET} global_grad_scale_adaptive: true")
-    train(2, parallel(codec), "snapshot: 1 max_iter: 5", "test_interval: 1000", each=each)
-    assert [read_state(iteration).loss_scale for iteration in (3, 4)] == [65536.0, 32768.0]
+    Path("net.prototxt").write_text(f"{spread_runs.NET} global_grad_scale_adaptive: true")
+    spread_runs.train(2, parallel(codec), "snapshot: 1 max_iter: 5", "test_interval: 1000", each=each)
+    assert [spread_runs.read_state(iteration).loss_scale for iteration in (3, 4)] == [65536.0, 32768.0]
     before, after, later = (
-        {(entry.rank, entry.name): list(entry.values.data) for entry in read_state(iteration).exchange_memory}
+        {
+            (entry.rank, entry.name): list(entry.values.data)
+            for entry in spread_runs.read_state(iteration).exchange_memory
+        }
         for iteration in (3, 4, 5)
     )
     assert before and after == before and later != before
     assert all(np.isfinite(values).all() for values in later.values())
-    weights = [read_model(iteration)["fc/0"] for iteration in (3, 4, 5)]
+    weights = [spread_runs.read_model(iteration)["fc/0"] for iteration in (3, 4, 5)]
     assert np.array_equal(weights[0], weights[1]) and not np.array_equal(weights[1], weights[2])
 
 
 def test_scales_of_several_batches_at_once_are_refused() -> None:
-    Path("net.prototxt").write_text(f"{NET} global_grad_scale_adaptive: true")
+    Path("net.prototxt").write_text(f"{spread_runs.NET} global_grad_scale_adaptive: true")
     delayed = "num_stages: 2 pipeline_param { schedule: DELAYED }"
     with pytest.raises(PrototxtError, match=r"codec: BF16 codes true gradients, .* set global_grad_scale in the net"):
-        train(4, parallel(BF16, delayed), "clip_gradients: -1 iter_size: 1")
+        spread_runs.train(4, parallel(BF16, delayed), "clip_gradients: -1 iter_size: 1")

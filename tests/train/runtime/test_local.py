@@ -16,7 +16,7 @@ from bpt.system.device import CPU
 from bpt.train.rules.violations import ignored_settings, violations
 from tests.chaos.losses import Kill, Kills, injected, solve
 from tests.support.doubles.thread_ranks import run_ranks
-from tests.support.spread_runs import Saved, read_model, read_state, remove_snapshots, train
+from tests.support.spread_runs import Saved, check_goes_on_bit_for_bit, read_model, read_state, remove_snapshots, train
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -40,14 +40,7 @@ def local(settings: str, others: str = "") -> str:
 )
 def test_it_goes_on_bit_for_bit_between_averages(ranks: int, settings: str, others: str, more: str) -> None:
     """Each replica by its own weights and moments, which the snapshot has beside the averages."""
-    ending = ".h5" if "HDF5" in more else ""
-    texts = local(settings, others), more, QUIET, "max_iter: 5"
-    train(ranks, "snapshot: 3", *texts)
-    straight = Path(f"small_iter_5.caffemodel{ending}").read_bytes()
-    Path(f"small_iter_5.caffemodel{ending}").unlink()
-    resumed = train(ranks, *texts, resume=f"small_iter_3.solverstate{ending}")
-    assert resumed.iterations == [5] * ranks
-    assert Path(f"small_iter_5.caffemodel{ending}").read_bytes() == straight
+    check_goes_on_bit_for_bit(ranks, local(settings, others), more)
 
 
 def own_weights(iteration: int) -> dict[str, list[np.ndarray]]:

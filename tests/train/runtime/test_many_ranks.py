@@ -10,19 +10,10 @@ import pytest
 from bpt.parallel.exchange import buckets
 from bpt.train.runtime import parallel
 from bpt.train.solver.solver import Solver
+from tests.support import spread_runs
 from tests.support.delays import delay_streams
 from tests.support.doubles.thread_ranks import ThreadCommunicator
 from tests.support.marks import slow
-from tests.support.spread_runs import (
-    Line,
-    Run,
-    Saved,
-    assert_same_lines,
-    read_model,
-    remove_snapshots,
-    train,
-    write_speeds,
-)
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -36,10 +27,10 @@ TASKS = "parallel_param { inner_param { engine: TASK_DAG num_threads: 2 } }"
 STATIC = 'parallel_param { balance: STATIC balance_param { profile: "speed.json" } }'
 
 
-def alone(*overrides: str) -> tuple[Run, Saved, Saved]:
-    run = train(1, "snapshot: 5", *overrides)
-    saved = Saved.read(5), Saved.read(9)
-    remove_snapshots()
+def alone(*overrides: str) -> tuple[spread_runs.Run, spread_runs.Saved, spread_runs.Saved]:
+    run = spread_runs.train(1, "snapshot: 5", *overrides)
+    saved = spread_runs.Saved.read(5), spread_runs.Saved.read(9)
+    spread_runs.remove_snapshots()
     return run, *saved
 
 
@@ -68,13 +59,13 @@ def alone(*overrides: str) -> tuple[Run, Saved, Saved]:
 )
 def test_the_run_of_one_process(ranks: int, overrides: list[str]) -> None:
     if STATIC in overrides:
-        write_speeds(1, 3, 1)
+        spread_runs.write_speeds(1, 3, 1)
     expected, middle, end = alone()
-    run = train(ranks, "snapshot: 5", *overrides)
+    run = spread_runs.train(ranks, "snapshot: 5", *overrides)
     assert run.iterations == [9] * ranks
-    assert_same_lines(run.lines, expected.lines)
-    Saved.read(5).check(middle)
-    Saved.read(9).check(end)
+    spread_runs.assert_same_lines(run.lines, expected.lines)
+    spread_runs.Saved.read(5).check(middle)
+    spread_runs.Saved.read(9).check(end)
 
 
 def test_a_net_of_the_model_parallel_paper(folder: Path) -> None:
@@ -82,9 +73,9 @@ def test_a_net_of_the_model_parallel_paper(folder: Path) -> None:
     expected, _, end = alone()
     net = folder / "net.prototxt"
     net.write_text(net.read_text().replace('"InnerProduct"', '"MpiFc"'))
-    run = train(4, "parallel_param { num_shards: 4 fc_param { scheme: MASTER_SLAVE } }")
-    assert_same_lines(run.lines, expected.lines)
-    Saved.read(9).check(end)
+    run = spread_runs.train(4, "parallel_param { num_shards: 4 fc_param { scheme: MASTER_SLAVE } }")
+    spread_runs.assert_same_lines(run.lines, expected.lines)
+    spread_runs.Saved.read(9).check(end)
 
 
 @pytest.mark.parametrize("overrides", ["", PEERS, MASTERS, TREE])
@@ -95,41 +86,41 @@ def test_many_segments_and_messages(overrides: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(buckets, "LARGE", 20)
     expected, middle, end = alone()
     cuts: set[int] = set()
-    run = train(
+    run = spread_runs.train(
         4, "snapshot: 5", overrides, each=lambda solver: cuts.add(len(solver.runtime.nets.train.operator.segments))
     )
     assert min(cuts) > 3
-    assert_same_lines(run.lines, expected.lines)
-    Saved.read(5).check(middle)
-    Saved.read(9).check(end)
+    spread_runs.assert_same_lines(run.lines, expected.lines)
+    spread_runs.Saved.read(5).check(middle)
+    spread_runs.Saved.read(9).check(end)
 
 
 @pytest.mark.parametrize("exchange", ["", TREE, CGDP.format(0)])
 def test_looking_at_every_layer_changes_nothing(exchange: str) -> None:
     """Each rank shows what it has of them."""
     expected, middle, end = alone()
-    run = train(2, "snapshot: 5 debug_info: true", exchange)
+    run = spread_runs.train(2, "snapshot: 5 debug_info: true", exchange)
     assert sum(line.startswith("    [Backward] Layer conv, param blob 0 diff: ") for line in run.log) == 2 * 3
-    assert_same_lines(run.lines, expected.lines)
-    Saved.read(5).check(middle)
-    Saved.read(9).check(end)
+    spread_runs.assert_same_lines(run.lines, expected.lines)
+    spread_runs.Saved.read(5).check(middle)
+    spread_runs.Saved.read(9).check(end)
 
 
 def test_looking_sees_gradients_before_the_exchange() -> None:
     """Under CGDP sums come into the gradients while backward runs, so it must wait until all have been looked at."""
 
-    def looked(exchange: str) -> list[Line]:
-        run = train(2, "debug_info: true max_iter: 3", exchange)
-        return [Line.of(line) for line in run.log if line.startswith("    [")]
+    def looked(exchange: str) -> list[spread_runs.Line]:
+        run = spread_runs.train(2, "debug_info: true max_iter: 3", exchange)
+        return [spread_runs.Line.of(line) for line in run.log if line.startswith("    [")]
 
-    assert_same_lines(looked(CGDP.format(1)), looked(""))
+    spread_runs.assert_same_lines(looked(CGDP.format(1)), looked(""))
 
 
 @pytest.mark.parametrize("overrides", ["", PEERS, TREE, CGDP.format(1), SEARCHED])
 def test_a_library_that_allows_calls_from_one_thread_only(overrides: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing overlaps then, and all else is the same."""
-    expected = train(1)
-    end = Saved.read(9)
+    expected = spread_runs.train(1)
+    end = spread_runs.Saved.read(9)
     monkeypatch.setattr(ThreadCommunicator, "concurrent", False)
     helpers: list[object] = []
 
@@ -137,23 +128,23 @@ def test_a_library_that_allows_calls_from_one_thread_only(overrides: str, monkey
         runtime = solver.runtime
         runtime.updater.before_update.append(lambda loss: helpers.append(runtime.parallel.comm_thread._thread))
 
-    assert_same_lines(train(2, overrides, each=note).lines, expected.lines)
+    spread_runs.assert_same_lines(spread_runs.train(2, overrides, each=note).lines, expected.lines)
     assert set(helpers) == {None}
-    Saved.read(9).check(end)
+    spread_runs.Saved.read(9).check(end)
 
 
 def test_adam_on_slices() -> None:
     adam = 'type: "Adam" momentum2: 0.99 base_lr: 0.01 max_iter: 5'
-    expected = train(1, adam)
-    end = Saved.read(5)
-    assert_same_lines(train(4, adam, PEERS).lines, expected.lines)
-    Saved.read(5).check(end)
+    expected = spread_runs.train(1, adam)
+    end = spread_runs.Saved.read(5)
+    spread_runs.assert_same_lines(spread_runs.train(4, adam, PEERS).lines, expected.lines)
+    spread_runs.Saved.read(5).check(end)
 
 
 def test_what_is_said_about_a_run() -> None:
     """The lines of one process, and those about the ranks."""
-    lines = train(1).log
-    more = train(2).log
+    lines = spread_runs.train(1).log
+    more = spread_runs.train(2).log
     assert [line for line in more if line.startswith(("Parallel", "Balance"))] == [
         "Parallel: 2 ranks = 2 replicas; ALLREDUCE, balance UNIFORM",
         "Balance: rank 0 trains 3 of 6 samples",
@@ -168,15 +159,15 @@ def test_what_is_said_about_a_run() -> None:
 def test_the_last_loss_of_a_tree_is_of_the_last_weights() -> None:
     """Others than the first rank are an update behind until they get its weights."""
     settings = "max_iter: 3 test_interval: 100 average_loss: 1 base_lr: 0.5"
-    expected = train(1, settings).lines
-    lines = train(3, settings, TREE).lines
+    expected = spread_runs.train(1, settings).lines
+    lines = spread_runs.train(3, settings, TREE).lines
     assert lines[-1].words == "Iteration 3, loss = N"
-    assert_same_lines(lines, expected)
+    spread_runs.assert_same_lines(lines, expected)
 
 
 def test_double_precision_shows_no_difference_at_all() -> None:
     double = "precision: FLOAT64"
-    expected, run = train(1, double), train(3, double, TREE)
+    expected, run = spread_runs.train(1, double), spread_runs.train(3, double, TREE)
     losses = [line for line in run.lines if line.words.endswith((", loss = N", "Test loss: N"))]
     assert len(losses) == 4 + 3  # displayed, and of tests
     assert [line for line in expected.lines if line in losses] == losses  # all six digits
@@ -184,37 +175,37 @@ def test_double_precision_shows_no_difference_at_all() -> None:
 
 def test_statistics_come_from_ranks_with_samples() -> None:
     """The first rank is so slow that it gets none; without ``sync`` the statistics are the second one's."""
-    write_speeds(1000, 1)
+    spread_runs.write_speeds(1000, 1)
     single = "parallel_param { sync_batch_norm: false }"
     expected, _, end = alone(single)
-    run = train(2, STATIC, single)
+    run = spread_runs.train(2, STATIC, single)
     assert "Balance: rank 0 trains 0 of 6 samples" in "\n".join(run.log)
-    assert_same_lines(run.lines, expected.lines)
-    Saved.read(9).check(end)
+    spread_runs.assert_same_lines(run.lines, expected.lines)
+    spread_runs.Saved.read(9).check(end)
 
 
 def test_a_batch_a_replica() -> None:
     """Two replicas with 6 samples each train like one process with 12; a test is that of one process."""
-    replicas = train(2, "parallel_param { batch_scope: REPLICA }")
-    ends = Saved.read(9)
+    replicas = spread_runs.train(2, "parallel_param { batch_scope: REPLICA }")
+    ends = spread_runs.Saved.read(9)
     net = Path("net.prototxt")
     net.write_text(net.read_text().replace("batch_size: 6", "batch_size: 12"))
-    assert_same_lines(replicas.lines, train(1).lines)
-    ends.check(Saved.read(9))
+    spread_runs.assert_same_lines(replicas.lines, spread_runs.train(1).lines)
+    ends.check(spread_runs.Saved.read(9))
 
 
 def test_a_test_batch_that_training_has_no_room_for() -> None:
-    write_speeds(1, 1, caps=4)
+    spread_runs.write_speeds(1, 1, caps=4)
     net = Path("net.prototxt")
     net.write_text(net.read_text().replace("batch_size: 5", "batch_size: 11"))
-    expected = train(1)
-    assert_same_lines(train(2, STATIC).lines, expected.lines)
+    expected = spread_runs.train(1)
+    spread_runs.assert_same_lines(spread_runs.train(2, STATIC).lines, expected.lines)
 
 
 @pytest.mark.parametrize("overrides", ["", TREE])
 def test_the_memory_layout_is_settled_together(overrides: str) -> None:
     engines = []
-    train(
+    spread_runs.train(
         2,
         "engine: AUTO max_iter: 12",
         overrides,
@@ -222,21 +213,21 @@ def test_the_memory_layout_is_settled_together(overrides: str) -> None:
     )
     first, second = engines
     assert first.engine == second.engine
-    assert Saved.read(12).rest.engine == first.engine
+    assert spread_runs.Saved.read(12).rest.engine == first.engine
 
 
 @pytest.mark.slow
 def test_a_thousand_iterations_with_delays_are_those_without(monkeypatch: pytest.MonkeyPatch) -> None:
     """CGDP with every stage of every stream delayed at random: bit for bit the same, and the curve of one process."""
     overrides = "max_iter: 1000 snapshot: 1000 test_interval: 500 display: 100"
-    alone = train(1, overrides)
-    remove_snapshots()
-    without = train(3, overrides, CGDP.format(1))
-    expected = read_model(1000)
-    remove_snapshots()
+    alone = spread_runs.train(1, overrides)
+    spread_runs.remove_snapshots()
+    without = spread_runs.train(3, overrides, CGDP.format(1))
+    expected = spread_runs.read_model(1000)
+    spread_runs.remove_snapshots()
     delay_streams(monkeypatch, apart=True)
-    delayed = train(3, overrides, CGDP.format(1))
+    delayed = spread_runs.train(3, overrides, CGDP.format(1))
     assert delayed.lines == without.lines
-    for name, values in read_model(1000).items():
+    for name, values in spread_runs.read_model(1000).items():
         np.testing.assert_array_equal(values, expected[name], name)
-    assert_same_lines(delayed.lines, alone.lines, 1e-3)
+    spread_runs.assert_same_lines(delayed.lines, alone.lines, 1e-3)

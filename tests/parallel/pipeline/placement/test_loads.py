@@ -10,15 +10,7 @@ import pytest
 from bpt.parallel.pipeline.placement.loads import AT_ONCE, Loads, idle_stages
 from bpt.parallel.pipeline.placement.partition import partitions
 from bpt.parallel.pipeline.placement.problem import Cost, Crossing, Device, DeviceLink, Placement, Problem
-from tests.parallel.pipeline.placement.problems import (
-    Param,
-    chain,
-    memory,
-    random_problem,
-    received,
-    stages_of,
-    working,
-)
+from tests.parallel.pipeline.placement import problems
 
 
 def test_by_hand() -> None:
@@ -46,7 +38,7 @@ def test_copies_of_delayed_and_gradients_that_are_added() -> None:
     costs = tuple(Cost(str(i), 1, 2, 100, 10, *more) for i, more in enumerate(((4, 3), (6, 5), (8, 2))))
     devices = tuple(Device(str(i)) for i in range(3))
     genes = np.array([[0, 1, 2], [0, 0, 1]])
-    delayed = Loads(Problem(costs, (), devices, rule=Param.DELAYED), range(3))
+    delayed = Loads(Problem(costs, (), devices, rule=problems.Param.DELAYED), range(3))
     assert delayed.weights(genes).tolist() == [[100 + 2 * 4, 100 + 6, 100], [200 + 4 + 6, 100, 0]]
     assert delayed.blobs(genes).tolist() == [[30, 20, 10], [40, 10, 0]]
     adding = Loads(Problem(costs, (), devices, micro_batches=2, adds=True), range(3))
@@ -61,36 +53,38 @@ def test_alive() -> None:
     genes = np.array([[0, 0, 1, 2, 2], [0, 1, 0, 2, 1]])
     whole = [[1.0] * 5] * 2
     expected = {
-        Param.GPIPE: whole,
-        Param.SEQUENTIAL: [[0.25] * 5] * 2,
-        Param.ONE_F_ONE_B: [[0.75, 0.75, 0.5, 0.25, 0.25], [1, 1, 0.75, 0.5, 0.25]],
-        Param.DELAYED: [[3, 3, 2, 1, 1], [5, 4, 3, 2, 1]],
+        problems.Param.GPIPE: whole,
+        problems.Param.SEQUENTIAL: [[0.25] * 5] * 2,
+        problems.Param.ONE_F_ONE_B: [[0.75, 0.75, 0.5, 0.25, 0.25], [1, 1, 0.75, 0.5, 0.25]],
+        problems.Param.DELAYED: [[3, 3, 2, 1, 1], [5, 4, 3, 2, 1]],
     }
     for rule, alive in expected.items():
         loads = Loads(Problem(costs, (), devices, rule=rule, micro_batches=4), range(5))
         assert loads.alive(genes).tolist() == alive
 
 
-@pytest.mark.parametrize("rule", [Param.GPIPE, Param.ONE_F_ONE_B, Param.SEQUENTIAL, Param.DELAYED])
+@pytest.mark.parametrize(
+    "rule", [problems.Param.GPIPE, problems.Param.ONE_F_ONE_B, problems.Param.SEQUENTIAL, problems.Param.DELAYED]
+)
 def test_plain_reckoning(rule: int) -> None:
     rng = random.Random(rule)
     for seed in range(60):
-        problem = random_problem(seed, rng.randrange(3, 14), rng.randrange(1, 4), True, rule)
+        problem = problems.random_problem(seed, rng.randrange(3, 14), rng.randrange(1, 4), True, rule)
         if len(problem.cuts) < len(problem.devices):
             continue
         loads = Loads(problem, partitions(problem, rng.randrange(len(problem.devices), len(problem.cuts) + 1)))
         genes = np.array([[rng.randrange(loads.m) for _ in range(loads.n)] for _ in range(5)])
-        layers = [stages_of(Placement(loads.starts, tuple(row)), len(problem.costs)) for row in genes.tolist()]
-        np.testing.assert_allclose(loads.working(genes), [working(problem, stages) for stages in layers])
-        np.testing.assert_allclose(loads.received(genes), [received(problem, stages) for stages in layers])
-        np.testing.assert_allclose(loads.memory_of(genes), [memory(problem, stages) for stages in layers])
+        layers = [problems.stages_of(Placement(loads.starts, tuple(row)), len(problem.costs)) for row in genes.tolist()]
+        np.testing.assert_allclose(loads.working(genes), [problems.working(problem, stages) for stages in layers])
+        np.testing.assert_allclose(loads.received(genes), [problems.received(problem, stages) for stages in layers])
+        np.testing.assert_allclose(loads.memory_of(genes), [problems.memory(problem, stages) for stages in layers])
         assert (loads.memory_of(genes) <= loads.memory_bound * (1 + 1e-9)).all()
 
 
-@pytest.mark.parametrize("rule", [Param.GPIPE, Param.ONE_F_ONE_B])
+@pytest.mark.parametrize("rule", [problems.Param.GPIPE, problems.Param.ONE_F_ONE_B])
 def test_many_at_once(rule: int) -> None:
     """As each of them alone, though they are reckoned in several blocks."""
-    loads = Loads(problem := random_problem(2, 40, 4, True, rule), problem.cuts)
+    loads = Loads(problem := problems.random_problem(2, 40, 4, True, rule), problem.cuts)
     genes = np.random.default_rng(0).integers(0, 4, (2000, loads.n))
     assert len(genes) * (loads.n + len(loads.crossings.pair_reader)) > 2 * AT_ONCE
     for load in (loads.working, loads.received, loads.memory_of):
@@ -103,14 +97,14 @@ DEVICES = (Device("a"), Device("b"))
 
 def test_less_than_a_hundredth_of_the_work() -> None:
     # 20 bytes a layer; the second device also holds the 8 that it receives.
-    problem = chain([60, 39.5, 0.5], DEVICES)
+    problem = problems.chain([60, 39.5, 0.5], DEVICES)
     assert idle_stages(problem, (0, 2), (0, 1)) == [
         "stage 1 (b) has 0.5% of the work and 41.2% of the memory; if memory allows it, fewer stages may be as fast"
     ]
     assert idle_stages(problem, (0, 1, 2), (0, 1, 0)) == []
-    assert idle_stages(chain([60, 39, 1], DEVICES), (0, 2), (0, 1)) == []
+    assert idle_stages(problems.chain([60, 39, 1], DEVICES), (0, 2), (0, 1)) == []
     assert [line[:10] for line in idle_stages(problem, (0, 2), (1, 0))] == ["stage 0 (a"]
 
 
 def test_no_work_at_all() -> None:
-    assert idle_stages(chain([0, 0], DEVICES), (0, 1), (0, 1)) == []
+    assert idle_stages(problems.chain([0, 0], DEVICES), (0, 1), (0, 1)) == []
