@@ -28,7 +28,6 @@ from bpt.nn.layers.base import DataLayer
 from bpt.nn.layers.layer_text import errors_at
 from bpt.nn.layers.transform_param import notice_old_fields
 from bpt.nn.pass_context import PassContext
-from bpt.system.device import computes_apart
 from bpt.system.events.bus import EventBus
 from bpt.system.events.event import Activity
 
@@ -141,12 +140,11 @@ class PrefetchingDataLayer(DataLayer):
 
     def prefetch_to(self, device: torch.device) -> None:
         """Copy batches to a GPU while it computes; as in Caffe, it holds as many as are read ahead."""
-        if computes_apart(device):
-            position = self.position
-            self._prefetcher.close()
-            self._on_device = DeviceBatches(self._batches, device)
-            self._prefetcher = self._make_prefetcher()
-            self._prefetcher.position = position
+        position = self.position
+        self._prefetcher.close()
+        self._on_device = DeviceBatches(self._batches, device)
+        self._prefetcher = self._make_prefetcher()
+        self._prefetcher.position = position
 
     @classmethod
     def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:

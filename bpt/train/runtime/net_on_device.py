@@ -16,6 +16,7 @@ from bpt.graph.part import WHOLE, Part
 from bpt.nn.layers.prefetching import PrefetchingDataLayer
 from bpt.nn.net import Net
 from bpt.nn.pass_context import PassContext
+from bpt.system.device import computes_apart
 from bpt.system.device.memory_use import obtainable_memory
 from bpt.system.device.torch_errors import is_out_of_memory
 
@@ -43,9 +44,10 @@ def make_net(
             raise
         size = _gib(_elements(graph, part) * context.precision.master.itemsize)
         raise RunError(f'net "{graph.name}": the device has no room for its parameters, which take {size}') from error
-    for layer in net.data_layers().values():
-        if isinstance(layer, PrefetchingDataLayer):
-            layer.prefetch_to(device)
+    if computes_apart(device):
+        for layer in net.data_layers().values():
+            if isinstance(layer, PrefetchingDataLayer):
+                layer.prefetch_to(device)
     return net
 
 
