@@ -20,7 +20,8 @@ Prepares pictures as those were that the network was trained with, runs it, and 
   bpt classify --model train_val.prototxt --weights net_iter_1000.caffemodel --json list.txt
 
 A folder stands for all images in it, a text (.txt) for those that it lists, one a line; if each line ends in a label,
-the last line says how often the network is right. Mean, scale, crop, size and channels are those of the data layer of
+the last line says how often the network is right. Without --labels the classes have the names in classes.txt beside
+--model, if it names as many as there are. Mean, scale, crop, size and channels are those of the data layer of
 --model; a text without one (a deploy text) goes by <snapshot_prefix>_preprocessing.prototxt, which bpt train writes
 beside its snapshots, or by --preprocessing. A picture that is damaged is reported and left out, and the status is 1
 then.

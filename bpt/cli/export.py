@@ -31,7 +31,8 @@ is kept only if they are no more than rounding explains (1e-4 of the largest num
   bpt export --model deploy.prototxt --weights W.caffemodel --output net.onnx
   bpt export --model deploy.prototxt --weights W.caffemodel --output net.pt2
 
-The model is a text for use, whose inputs are layers of type Input. Inputs and outputs keep the names of their blobs,
+The model is a text for use, whose inputs are layers of type Input, or one for training, of which what bpt deploy makes
+is exported. Inputs and outputs keep the names of their blobs,
 and batches may have any size where the layers let them. ONNX needs the extra onnx: pip install 'bpt[onnx]'.
 docs/export.md tells what becomes of which layer.
 """

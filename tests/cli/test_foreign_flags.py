@@ -62,16 +62,13 @@ def test_the_numbers_of_the_solvers_data(bpt: Bpt) -> None:
         assert outcome.status == 2
         return outcome.error.partition("; ")[2]
 
-    assert (
-        hint("--epochs", "3")
-        == "write --set 'max_iter: 30', which counts iterations: 3 × 200 samples / 20 an iteration"
-    )
-    assert hint("--batch_size=60").startswith(
-        f"write --set 'iter_size: 3', or change batch_size of layer 'digits', {BATCH}"
-    )
-    assert hint("--batch_size=50").startswith(f"change batch_size of layer 'digits', {BATCH}")
+    counted = "which counts iterations: 3 × 200 samples / 20 an iteration"
+    assert hint("--epochs", "3") == f"write --set 'max_iter: 30', {counted}"
+    place = f"change batch_size of layer 'digits', {BATCH}"
+    assert hint("--batch_size=60").startswith(f"write --set 'iter_size: 3', or {place}")
+    assert hint("--batch_size=50").startswith(place)
     assert hint("--data", "other").startswith(f"change source of layer 'digits', {BATCH}")
 
 
 def test_other_commands_answer_as_before(bpt: Bpt) -> None:
-    assert bpt("time", "--lr", "1").error == "unrecognized arguments: --lr 1 (bpt time --help explains)"
+    assert bpt("time", "--lr", "1").error == 'unrecognized arguments: --lr 1; did you mean "--solver"?'
