@@ -20,8 +20,9 @@ Prepares pictures in the same way as in training, runs the network, and lists th
   bpt classify --model train_val.prototxt --weights net_iter_1000.caffemodel --json list.txt
 
 A folder means all images in it. A text (.txt) means the images that it lists, one a line. If each line ends in a
-label, the last line of the output says how often the network is right. Mean, scale, crop, size and channels are those
-of the data layer of --model. A text without a data layer (a deploy text) uses --preprocessing, or
+label, the last line of the output says how often the network is right. Without --labels the class names are those in
+classes.txt beside --model, if it names as many classes as the network has. Mean, scale, crop, size and channels are
+those of the data layer of --model. A text without a data layer (a deploy text) uses --preprocessing, or
 <snapshot_prefix>_preprocessing.prototxt, which bpt train writes beside its snapshots. The command reports a damaged
 picture and leaves it out; the exit status is 1 then.
 """

@@ -31,9 +31,9 @@ file only if rounding explains them (1e-4 of the largest number).
   bpt export --model deploy.prototxt --weights W.caffemodel --output net.onnx
   bpt export --model deploy.prototxt --weights W.caffemodel --output net.pt2
 
-The model is a deploy text, whose inputs are layers of type Input. Inputs and outputs keep the names of their blobs.
-Batches may have any size if the layers allow that. ONNX needs the extra onnx: pip install 'bpt[onnx]'.
-docs/export.md explains how each layer is exported.
+The model is a deploy text, whose inputs are layers of type Input. From a training text bpt exports the deploy text that
+bpt deploy makes. Inputs and outputs keep the names of their blobs. Batches may have any size if the layers allow that.
+ONNX needs the extra onnx: pip install 'bpt[onnx]'. docs/export.md explains how each layer is exported.
 """
 OPSET = 18
 

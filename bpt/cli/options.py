@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from bpt.base.errors import UsageError, did_you_mean
 from bpt.base.glog import take_flags
+from bpt.cli import foreign_flags
 
 if TYPE_CHECKING:
     from bpt.config.plan.run_plan import RunPlan
@@ -97,7 +98,12 @@ class Parser(argparse.ArgumentParser):
         # Unknown flags of a sub-command reach the outer parser; answer with the sub-command's own.
         arguments, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            self._innermost(arguments).error(f"unrecognized arguments: {' '.join(unknown)}")
+            inner = self._innermost(arguments)
+            if inner.prog.split()[-1] == foreign_flags.COMMAND:
+                hint = foreign_flags.hint_for(unknown, sys.argv[1:] if args is None else args)
+                if hint:
+                    raise UsageError(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+            inner.error(f"unrecognized arguments: {' '.join(unknown)}")
         return arguments
 
     def commands(self) -> dict[str, Parser]:

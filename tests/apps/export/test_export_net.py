@@ -89,8 +89,8 @@ def test_what_is_not_the_net_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.usefixtures("net")
 def test_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
     Path("train.prototxt").write_text(
-        'layer { name: "d" type: "DummyData" top: "x" dummy_data_param { shape { dim: 2 dim: 3 } } }'
-        + inner_product("x", "y", 2)
+        'layer { name: "d" type: "DummyData" top: "x" '
+        'dummy_data_param { shape { dim: 2 } data_filler { type: "uniform" } } }' + layer("Exp", "x", "y")
     )
     Path("huge.prototxt").write_text(inputs(x=(1, 2)) + layer("Exp", "x", "y", "exp_param { scale: 1e30 }"))
     for words, message in (
@@ -99,7 +99,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
         (["--model=net.prototxt", "--output=o.tflite"], "takes a file that ends in .onnx or .pt2, found o.tflite"),
         (["--model=net.prototxt", "--output=o.onnx", "--opset=7"], "--opset: takes 18 to 23, found 7"),
         (["--model=net.prototxt", "--output=none/o.onnx"], 'there is no folder "none"'),
-        (["--model=train.prototxt", "--output=o.pt2"], 'has other sources: "d" (DummyData); give the text for use'),
+        (["--model=train.prototxt", "--output=o.pt2"], 'no input with at least 2 axes; layers without bottoms: "d"'),
         (["--model=huge.prototxt", "--output=o.pt2"], 'numbers in "y" that are not finite'),
     ):
         assert main(["export", *words]) == 2
