@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -116,6 +117,22 @@ def test_another_command_takes_over() -> None:
     thread.join()
     assert Path("other").exists() and starts() == 1
     assert not list(Path().glob("bpt_run_*"))
+
+
+def test_what_takes_over_from_a_job_that_is_to_end_gets_its_signal() -> None:
+    def call() -> None:
+        wait_for(Path("ready"))
+        os.kill(os.getpid(), signal.SIGTERM)
+        wait_for(Path("told"))
+        join(os.getpid(), ["sh", "-c", "exec sleep 60"])
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    status = Relaunch(
+        job("trap 'touch told' TERM; trap 'exit 0' USR1; touch ready; while :; do sleep 0.02; done")
+    ).run()
+    thread.join()
+    assert status == 128 + signal.SIGTERM
 
 
 def test_a_wrong_command_to_join_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
