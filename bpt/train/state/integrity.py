@@ -2,8 +2,9 @@
 
 ``writing.py`` stores the digest of the weights in the state, and ``resuming.py: verify`` checks both.
 
-A state ends with its checksum: in Caffe's binary format that is its last field, and in HDF5, whose files end where they
-say, the same bytes come behind. Caffe reads both. What Caffe itself wrote, or bpt before it had checksums, has none.
+A state ends with its checksum. In Caffe's binary format the checksum is the last field. An HDF5 file records its own
+length, so readers ignore what follows; bpt appends the same bytes there. Caffe reads both. States of Caffe, and of bpt
+before it had checksums, have none.
 """
 
 from __future__ import annotations
