@@ -49,10 +49,11 @@ class ChunkPiece:
 class HostSum:
     """Sums gradients in a window that the ranks of this host share: one area for each rank, and one for the sum.
 
-    Ranks tell each other how far they are by flags in the window: for each piece the number of the last iteration in
-    which a rank's gradients have arrived (``_ARRIVED``), its slice is summed (``_SUMMED``), and the sums of all hosts
-    are in (``_TOTAL``). Numbers grow, so no flag is ever cleared. No area is written before all have read what they
-    need of it: a rank gets to its next backward pass only when it has the sums of this one, and these need all slices.
+    Ranks report their progress by flags in the window: for each piece the number of the last iteration in which a
+    rank's gradients have arrived (``_ARRIVED``), its slice is summed (``_SUMMED``), and the sums of all hosts are
+    there (``_TOTAL``). Numbers grow, so no flag is ever cleared. An area is never overwritten too early: a rank starts
+    its next backward pass only after it has the sums of this iteration, and these are complete only when every rank
+    has read its slice of every area.
 
     Each rank sums a slice of the elements, in order of rank; so sums are equal bit by bit on the ranks of a host, and
     on all hosts by the library's Allreduce.
