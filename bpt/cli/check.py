@@ -22,7 +22,7 @@ Trains some iterations on all ranks, as the solver's parallel_param says, and th
 weights and data. Prints for each parameter the largest difference of its gradient in the first iteration and of its
 weights after the last: absolute, and relative to the parameter's largest element. Nothing is tested or written.
 BatchNorm normalises each rank's samples by themselves, which one process does not, unless sync_batch_norm is set.
-schedule: DELAYED, which one process cannot follow, is compared with a pipeline of as many stages, one rank each;
+schedule: DELAYED is compared with one process that trains the whole net and applies each layer's gradients as late;
 exchange: LOCAL with one process that trains all replicas in turn, and averages them.
 
   mpirun -n 4 bpt check --solver prototxt/lenet/solver.prototxt

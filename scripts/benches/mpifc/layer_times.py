@@ -69,7 +69,7 @@ def layer_table(rows: Iterable[Sequence[object]]) -> Iterator[str]:
                 str(each["n_t"]), str(each["scheme"]), str(each["K"]), f"{each['passes']} x {each['batch']}",
                 f"{float(str(each['forward'])) * 1e3:.2f}", f"{float(str(each['backward'])) * 1e3:.2f}",
                 f"{float(str(each['speedup'])):.2f}",
-                *(f"{float(str(each[name])):.0f}" for name in ("elements_forward", "elements_backward", "elements_table1")),
+                *(f"{float(str(each[f'elements_{name}'])):.0f}" for name in ("forward", "backward", "table1")),
             ]
         )  # fmt: skip
     yield from columns(lines, left=2)

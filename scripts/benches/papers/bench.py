@@ -41,8 +41,8 @@ from scripts.benches.harness.launch import ROOT, call, environment, reason
 from scripts.benches.harness.panels import check_matplotlib
 from scripts.benches.harness.tables import write_rows
 from scripts.benches.harness.testbed import end_by_signals
-from scripts.benches.papers.comparison import PAPERS, compare, page, write_page
 from scripts.benches.papers.commands import Command, commands, full_commands, rows
+from scripts.benches.papers.comparison import PAPERS, compare, page, write_page
 from scripts.testbeds import cgroups
 
 HELP = "every command of docs/papers.md: all tables and figures of the papers, in one folder"
@@ -130,9 +130,11 @@ def run(arguments: argparse.Namespace) -> None:
 def tell_comparison(arguments: argparse.Namespace) -> None:
     """Compare the papers' values with those in the folder of results, and print the table.
 
-    Of the papers that --only names; of all if it names commands alone, or if there is no --only.
+    Of the papers that --only names, or of all; nothing is compared if it names commands alone.
     """
     named = [paper for paper in PAPERS.values() if any(paper.startswith(text) for text in arguments.only)]
+    if arguments.only and not named:
+        return
     compared = compare(arguments.out.resolve(), named)
     for line in page(compared):
         print(line)

@@ -14,16 +14,17 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bpt.config.plan.resolve import read_plan, resolve
-from bpt.config.plan.run_plan import ParallelSpec
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import count
 from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.balance.batch_shares import Static, Uniform
 from bpt.parallel.balance.speed import SpeedFunction
+from bpt.parallel.cgdp.chunks import chunks
 from bpt.parallel.cgdp.cost_model import (
     ChunkCosts,
     TrainedLayerCost,
@@ -32,7 +33,6 @@ from bpt.parallel.cgdp.cost_model import (
     final_overhead,
     synchronisation_time,
 )
-from bpt.parallel.cgdp.chunks import chunks
 from bpt.perf.planner.given_devices import choose_devices
 from bpt.perf.planner.plan_layers import plan_solver
 from scripts.benches.cgdp.nets import PAPER, solver_source
@@ -194,9 +194,7 @@ def vgg_images(exchange: str) -> int:
     graph = graph_of("vgg16")
     batch = PAPER["vgg16"].batch
     in_place = {"ReLU", "Dropout"}
-    blobs = sum(
-        count(graph.edges[top].shape) for node in graph.nodes if node.type not in in_place for top in node.tops
-    )
+    blobs = sum(count(graph.edges[top].shape) for node in graph.nodes if node.type not in in_place for top in node.tops)
     image = 2 * 4 * blobs / batch
     parameters = 4 * sum(layer.elements for layer in layers_of("vgg16"))
     return int((MEMORY - (COPIES + BUFFERS[exchange]) * parameters) / image)
@@ -251,4 +249,4 @@ def slow_speed_for(speedup: float) -> float:
 
 def falling(values: Sequence[float]) -> bool:
     """Return whether each value is less than the one before."""
-    return all(after < before for before, after in zip(values, values[1:], strict=False))
+    return all(after < before for before, after in pairwise(values))
