@@ -28,10 +28,10 @@ from bpt.train.outer.report import read_csv
 from bpt.train.solver.solver import Solver
 from scripts.benches.harness.arguments import add_output, at_least, explain
 from scripts.benches.harness.curve import accuracy_of
+from scripts.benches.harness.hybrid_forecast import hybrid_speedup
 from scripts.benches.harness.launch import ROOT, JobError, environment, mpirun, run_worker
 from scripts.benches.harness.tables import write_rows
 from scripts.benches.harness.turns import in_turn
-from scripts.benches.papers.forecasts import hybrid_speedup
 from scripts.benches.speedup import Training, epochs_until, terms
 
 HELP = "3D-ResAttNet on 1 to 4 ranks: accuracy, training time (Hybrid, Table 3), and the terms of its Eq. 13"

@@ -89,8 +89,9 @@ def compare(
     """Train ``iterations`` iterations on ``world`` and on rank 0 alone; a collective call.
 
     Nothing is tested or written. Both compute in contiguous layout unless the solver says otherwise. ``schedule:
-    DELAYED`` applies gradients of earlier iterations: one process trains the whole net, and applies them as late. A codec is left out: it rounds on purpose. ``exchange:
-    LOCAL`` is compared with one process that trains all replicas in turn.
+    DELAYED`` applies gradients of earlier iterations: the one process trains the whole net and applies them as late. A
+    codec is left out: it rounds on purpose. ``exchange: LOCAL`` is compared with one process that trains all replicas
+    in turn.
 
     Args:
         precision: to compute in, whatever the solver says. In float32 the roundings, which differ with the division of
@@ -202,7 +203,7 @@ def _check_one_behind_the_other(graph: LayerGraph, sync: bool) -> None:
 def _train(
     runtime: Runtime, iterations: int, gradients: dict[Blob, Tensor], delays: Mapping[str, int]
 ) -> Mapping[Blob, Tensor]:
-    """Return the whole weights after the last iteration, on rank 0; note the whole gradients of the first batch, too."""
+    """Return the whole weights after the last iteration, on rank 0; note the gradients of the first batch, too."""
     _settle(runtime)
     runtime.updater.before_update.append(lambda loss: _note(gradients, runtime, delays))
     runtime.run(iterations - runtime.iteration)

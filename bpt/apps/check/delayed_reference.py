@@ -1,4 +1,4 @@
-"""What one process makes of ``schedule: DELAYED``: it trains the whole net, and applies old gradients (Hybrid, Eq. 1, 2).
+"""What one process makes of ``schedule: DELAYED``: it applies old gradients of the whole net (Hybrid, Eq. 1 and 2).
 
 The rule is the paper's, not the pipeline's code. The layers form n runs, each of which is on one stage. In iteration t
 run i (from 0) applies the gradient of batch t - (n - 1 - i). That gradient is of the whole net, at the weights that all
@@ -43,7 +43,7 @@ class DelayedUpdates:
         runtime.updater.rule.update = self._apply  # type: ignore[method-assign]
 
     def _exchange_gradients(self, loss: float) -> None:
-        """Keep the gradients of this iteration, and give each parameter those that are due; ``None``: there are none."""
+        """Keep the gradients of this iteration; give each parameter those that are due, ``None`` if there are none."""
         self._gradients.appendleft([None if v.grad is None else v.grad.clone() for v in self._values])
         for index, (value, delay) in enumerate(zip(self._values, self._delays, strict=True)):
             value.grad = self._gradients[delay][index] if delay < len(self._gradients) else None

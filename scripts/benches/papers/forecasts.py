@@ -3,8 +3,6 @@
 CGDP: its cost model (Eq. 1 and 2), fed with the times that the paper prints of AlexNet on four P100 (Tables 2 and 3).
 What AlexNet takes for an operation and for an element is taken for the other networks as well.
 
-Hybrid: ``bpt plan`` for a pipeline over all GPUs, placed by GABRA, with delayed gradients.
-
 StaticLB: bpt's partitioner, for 16 replicas of which half are a quarter as fast as the others.
 """
 
@@ -16,9 +14,8 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from bpt.config.plan.resolve import read_plan, resolve
+from bpt.config.plan.resolve import resolve
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import count
 from bpt.nn.net_graph import build_graph_of
@@ -33,10 +30,7 @@ from bpt.parallel.cgdp.cost_model import (
     final_overhead,
     synchronisation_time,
 )
-from bpt.perf.planner.given_devices import choose_devices
-from bpt.perf.planner.plan_layers import plan_solver
 from scripts.benches.cgdp.nets import PAPER, solver_source
-from scripts.benches.harness.launch import PROTOTXT
 
 VALUES = Path(__file__).resolve().parent / "values"
 
@@ -198,30 +192,6 @@ def vgg_images(exchange: str) -> int:
     image = 2 * 4 * blobs / batch
     parameters = 4 * sum(layer.elements for layer in layers_of("vgg16"))
     return int((MEMORY - (COPIES + BUFFERS[exchange]) * parameters) / image)
-
-
-# Hybrid
-
-# A V100 reaches perhaps half of its 15.7 TFLOPS in training; NVLink has 25 GB/s a direction and link, two a pair.
-V100 = 'node {{ name: "v100" count: {} gflops: 7000 memory: 16384 latency: 0.00001 bandwidth: 400000 }}'
-VOLUME = (1, 112, 112, 112)
-
-
-@cache
-def hybrid_speedup(depth: int, gpus: int) -> float:
-    """Return the speed-up of 3D-ResAttNet-18 or -34 on so many V100, as ``bpt plan`` forecasts it.
-
-    One pipeline over all GPUs, placed by GABRA, with delayed gradients, as the network's solver_hybrid asks.
-    """
-    if gpus == 1:
-        return 1.0
-    solver = PROTOTXT / f"resattnet{depth}_3d" / "solver_hybrid.prototxt"
-    with TemporaryDirectory() as folder:
-        cluster = Path(folder) / "gpus.prototxt"
-        cluster.write_text(V100.format(gpus))
-        run, _, _ = choose_devices(read_plan(solver), str(cluster))
-        plan = plan_solver(run, VOLUME)
-    return plan.alone.seconds / plan.chosen.seconds
 
 
 # StaticLB

@@ -18,6 +18,7 @@ from bpt.graph.layer_spec import count
 from bpt.nn.net_graph import build_graph_of
 from bpt.perf.simulate.simulation_net import without_data
 from scripts.benches.balance.nets import NETS
+from scripts.benches.harness.hybrid_forecast import hybrid_speedup as speedup_of_hybrid
 from scripts.benches.harness.launch import PROTOTXT
 from scripts.benches.papers import forecasts
 from scripts.benches.papers.found import COUNTED, FORECAST, MEASURED, Results, Row, Value
@@ -293,7 +294,7 @@ def _forecast_of_hybrid(results: Results, depth: str, gpus: str) -> float:
     for row in results.rows("resattnet", "forecast"):
         if (row["depth"], row["gpus"]) == (depth, gpus):
             return float(row["speedup"])
-    return forecasts.hybrid_speedup(int(depth), int(gpus))
+    return speedup_of_hybrid(int(depth), int(gpus))
 
 
 def _measured_hybrid(results: Results, ranks: str) -> str:
