@@ -105,7 +105,8 @@ class Way:
         numbers = [int(number) for number in text.removeprefix(PUBLISHED).split("x")]
         if len(numbers) > 2 or min(numbers) < 1 or (published and len(numbers) < 2):
             sys.exit(f'--ways: "{text}" is neither a number of ranks nor stages x replicas')
-        return cls(*numbers, published) if len(numbers) == 2 else cls(1, numbers[0])
+        stages, replicas = numbers if len(numbers) == 2 else (1, numbers[0])
+        return cls(stages, replicas, published)
 
     def __str__(self) -> str:
         return f"{PUBLISHED * self.published}{self.stages}x{self.replicas}"

@@ -87,8 +87,8 @@ class ForwardProducts(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
-        self.multiply_adds = 0
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's has no annotations
+        self.multiply_adds: int = 0
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
