@@ -23,7 +23,7 @@ process, from the same weights and data. For each parameter it prints two differ
 first iteration, and that of the weights after the last. Each is absolute, and relative to the parameter's largest
 element. The command runs no tests and writes no files.
 BatchNorm normalises the samples of each rank separately, which one process does not; sync_batch_norm avoids that.
-One process cannot follow schedule: DELAYED; it is compared with a pipeline of as many stages, one rank each.
+schedule: DELAYED is compared with one process that trains the whole net and applies each layer's gradients as late.
 exchange: LOCAL is compared with one process that trains all replicas in turn and averages them.
 
   mpirun -n 4 bpt check --solver prototxt/lenet/solver.prototxt

@@ -1,4 +1,4 @@
-"""The shapes of Fig. 12, 14 and 15 of the BPT-CNN paper, from the simulator: tables (CSV) and figures (PNG).
+"""The shapes of Fig. 12 to 15 of the BPT-CNN paper, from the simulator: tables (CSV) and figures (PNG).
 
 ``bpt simulate`` plays the schedules of a real run on a virtual clock; here it does so for the node counts, data sizes,
 networks and strategies of the paper. The paper does not say how unlike its nodes are, how its strategies were
@@ -15,6 +15,7 @@ What the paper claims, and what comes out:
     Fig. 12   execution time rises with the data and falls with the nodes.  The same.  The paper's time for seven times
               the data is 4.9 times as long (62.77 s and 307.35 s); here it is nearly 7 times, since little in a pass
               has a fixed cost.
+    Fig. 13   the time to an accuracy of 0.75, 42 passes by Table 1, falls with nodes and cores.  The same.
     Fig. 14   AGWU is faster than SGWU, IDPA than UDPA, both together fastest of all.  The same, everywhere.  With UDPA
               the gain of AGWU is small: the slowest node has as much to do under both, and it alone decides when the
               run ends. On nodes whose speed is constant, it would be small with IDPA, too.  The paper's "more
@@ -60,6 +61,7 @@ SHARED, FREE, BUSY = 0.8, 3, 1  # speed while others use a node; passes for whic
 PARALLEL = 0.95  # of the work of a node, by Amdahl's law
 BEST = Strategy("AGWU", "IDPA")
 SEED = 1
+PASSES_TO_ACCURACY = 42
 
 
 @dataclass(frozen=True)
@@ -116,10 +118,23 @@ def _of_nodes(setting: Setting, value: int) -> Setting:
     return replace(setting, nodes=value)
 
 
+def _of_threads(setting: Setting, value: int) -> Setting:
+    return replace(setting, threads=value)
+
+
+def _to_accuracy(change: Callable[[Setting, int], Setting]) -> Callable[[Setting, int], Setting]:
+    """Train as many passes as the paper's Table 1 has for an accuracy of 0.75."""
+    return lambda setting, value: replace(change(setting, value), passes=min(PASSES_TO_ACCURACY, setting.passes))
+
+
 _TIME = "execution time (s)"
 PANELS = {
     "fig12a": Panel("Fig. 12 (a), BPT-CNN", "samples", _TIME, SAMPLES, _of_samples, _seconds, [BEST]),
     "fig12b": Panel("Fig. 12 (b), BPT-CNN", "computing nodes", _TIME, NODES, _of_nodes, _seconds, [BEST]),
+    "fig13a": Panel("Fig. 13 (a), to 0.75", "computing nodes", _TIME, NODES, _to_accuracy(_of_nodes), _seconds, [BEST]),
+    "fig13b": Panel(
+        "Fig. 13 (b), to 0.75", "cores of a node", _TIME, THREADS, _to_accuracy(_of_threads), _seconds, [BEST]
+    ),
     "fig14a": Panel(
         "Fig. 14 (a)", "network (case of Table 2)", _TIME, CASES, lambda setting, case: replace(setting, case=case),
         _seconds,

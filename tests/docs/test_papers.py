@@ -11,7 +11,7 @@ import pytest
 
 from bpt.cli.main import make_parser
 from scripts.benches.harness.launch import ROOT, environment
-from scripts.benches.papers.commands import Command, bench_parser, commands, rows
+from scripts.benches.papers.commands import PAGE, Command, bench_parser, commands, rows
 from tests.support.mpirun import needs_mpi
 from tests.support.paths import GOLDEN
 
@@ -88,6 +88,37 @@ def test_every_file_is_there() -> None:
                 path = next((p / name for p in (folder, folder.parent) if (p / name).exists()), path)
             assert path.exists(), (name, row)
             folder = path if path.is_dir() else path.parent
+
+
+def test_every_file_defines_the_name_that_its_row_gives() -> None:
+    """`path.py: name` in a row's second cell or its last; a name without a folder is in a folder of the row."""
+    named = [(row, *pair) for row in rows() for cell in row.cells for pair in NAMED.findall(cell)]
+    assert len(named) > 10
+    for row, path, name in named:
+        folders = [ROOT, *(ROOT / folder for folder in re.findall(r"`([\w/]+)/[\w.]*`", row.cells[1]))]
+        files = [place / path for place in folders if (place / path).exists()]
+        assert any(re.search(DEFINES.format(name), file.read_text(), re.MULTILINE) for file in files), (path, name)
+
+
+def test_every_class_and_method_of_the_papers_is_defined_in_its_file() -> None:
+    """The table "The papers' classes and methods": each name in code is in one of the row's files."""
+    section = PAGE.read_text().partition("## The papers' classes and methods")[2].partition("\n## ")[0]
+    table = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("|")][2:]
+    assert len(table) > 20
+    folder = ROOT / "bpt"
+    for _, _, here, places in table:
+        files = []
+        for place in re.findall(r"`([\w/.]+)`", places):
+            path = next(p for p in (ROOT / "bpt" / place, folder / place) if p.exists())
+            folder = path if path.is_dir() else path.parent
+            files += list(path.rglob("*.py")) if path.is_dir() else [path]
+        text = "\n".join(file.read_text() for file in files)
+        for name in re.findall(r"`(\w+)`", here):
+            assert re.search(rf"\b{name}\b", text), (name, places)
+
+
+NAMED = re.compile(r"`([\w/]+\.py): (\w+)`")
+DEFINES = r"^\s*(?:(?:class|def) {0}\b|{0}\b.*=)"
 
 
 @pytest.fixture(scope="session")

@@ -57,12 +57,13 @@ def test_one_to_four_ranks_and_a_hybrid_are_the_default() -> None:
     arguments = arguments_of()
     ways = [Way.read(text) for text in arguments.ways.split(",")]
     assert [(way.stages, way.replicas, way.ranks) for way in ways] == [
-        (1, 1, 1), (1, 2, 2), (1, 3, 3), (1, 4, 4), (2, 2, 4),
+        (1, 1, 1), (1, 2, 2), (1, 3, 3), (1, 4, 4), (2, 2, 4), (2, 1, 2), (2, 2, 4),
     ]  # fmt: skip
-    assert (ROOT / arguments.solver).exists()
+    assert [way.published for way in ways] == [False] * 5 + [True] * 2
+    assert (ROOT / arguments.solver).exists() and (ROOT / arguments.hybrid_solver).exists()
 
 
-@pytest.mark.parametrize("text", ["2x2x2", "0", "2x0"])
+@pytest.mark.parametrize("text", ["2x2x2", "0", "2x0", "hybrid2"])
 def test_ways_that_are_none(text: str) -> None:
     with pytest.raises(SystemExit, match="neither a number of ranks"):
         Way.read(text)
@@ -74,6 +75,26 @@ def test_a_way_is_a_parallel_param(solver: Path) -> None:
     assert param.pipeline_param.micro_batches == 1
     param = read_solver(solver, [Way(1, 2).fields("TREE", "GLOBAL")]).param.parallel_param
     assert (param.num_stages, param.exchange, param.HasField("pipeline_param")) == (1, param.TREE, False)
+
+
+def test_the_published_hybrid(tmp_path: Path) -> None:
+    """GABRA and delayed gradients stay as its solver has them; several pipelines update asynchronously."""
+    for way, exchange in ((Way(2, 1, True), "ALLREDUCE"), (Way(2, 2, True), "ASGD")):
+        fields = way.fields("RING", "GLOBAL")
+        param = read_solver(ROOT / resattnet.HYBRID_SOLVER, [fields]).param.parallel_param
+        pipeline = param.pipeline_param
+        assert (param.num_stages, param.exchange) == (2, param.Exchange.Value(exchange))
+        assert (pipeline.allocator, pipeline.schedule) == (pipeline.GABRA, pipeline.DELAYED)
+        assert Way.read(str(way)) == way
+
+
+def test_rows_of_the_table() -> None:
+    one, slow = (Way(1, 1), SEEN), (Way(2, 1, True), replace(SEEN, accuracies=[0.5, 0.6], seconds=60.0))
+    first, second = (
+        dict(zip(resattnet.MEASURED, row, strict=True)) for row in resattnet.measured_rows([one, slow], 0.9)
+    )
+    assert (first["STm"], first["epochs_to_goal"]) == (1, 2)
+    assert (second["way"], second["speedup"], second["E1/Em"], second["STm"]) == ("hybrid2x1", 2, "", "")
 
 
 def test_ends_of_epochs() -> None:
@@ -125,7 +146,22 @@ def test_a_row() -> None:
 @needs_mpi
 def test_the_table(solver: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    resattnet.run(arguments_of("--solver", str(solver), "--ways", "2", "--epochs", "1", "--accuracy", "0.1"))
+    resattnet.run(
+        arguments_of(
+            "--solver",
+            str(solver),
+            "--ways",
+            "2",
+            "--epochs",
+            "1",
+            "--accuracy",
+            "0.1",
+            "--forecast",
+            "0",
+            "--output",
+            str(solver.parent / "out"),
+        )
+    )
     first, head, two, *notes = capsys.readouterr().out.splitlines()
     assert f"cores available: {len(os.sched_getaffinity(0))}" in first
     assert head == resattnet.HEAD
@@ -135,15 +171,15 @@ def test_the_table(solver: Path, capsys: pytest.CaptureFixture[str], monkeypatch
 
 
 def test_a_run_that_fails_is_told_and_the_others_go_on(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resattnet, "train", lambda way, *_: None if way.ranks == 2 else SEEN)
-    resattnet.run(arguments_of("--ways", "1,2,4096"))
+    resattnet.run(arguments_of("--ways", "1,2,4096", "--forecast", "0", "--output", str(tmp_path)))
     _, head, one, two, many, *notes = capsys.readouterr().out.splitlines()
     assert two == "2 ranks, 1x2: has failed, see above"
     assert head == resattnet.HEAD
     assert (one.split()[:2], many.split()[:2]) == (["1", "1x1"], ["4096", "1x4096"])
-    assert "which more ranks than that share" in notes[-1]
+    assert "which more ranks than that share" in notes[-2]
 
 
 def test_steps_are_timed_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from bpt.apps.check.delayed_reference import DelayedUpdates, delays_of
 from bpt.apps.check.faults import AnyFault, check_happened, drop_links, injected
 from bpt.apps.check.local_replicas import LocalRun, train_in_turn
 from bpt.base.log import columns
@@ -91,9 +93,9 @@ def compare(
     """Train ``iterations`` iterations on ``world`` and on rank 0 alone; a collective call.
 
     This tests nothing and writes nothing. Both runs compute in contiguous layout unless the solver says otherwise.
-    ``schedule: DELAYED`` applies gradients of earlier iterations, so its curve differs from that of one process. It is
-    compared with a pipeline of the same stages, one rank each, which computes by the library. A codec is switched off,
-    because it rounds on purpose. ``exchange: LOCAL`` is compared with one process that trains all replicas in turn.
+    ``schedule: DELAYED`` applies gradients of earlier iterations: the one process trains the whole net and applies
+    them as late. A codec is switched off, because it rounds on purpose. ``exchange: LOCAL`` is compared with one
+    process that trains all replicas in turn.
 
     Args:
         plan: the plan of the run.
@@ -111,56 +113,61 @@ def compare(
     if codec := plan.parallel_param.compression_param.name:
         LOG.info("Comparing without codec: %s, which changes gradients on purpose", codec)
         plan = plan.with_parallel(compression_param=CompressionSpec())
-    stages = plan.parallel_param.num_stages if plan.parallel_param.is_delayed else 1
     options = TrainOptions(device)
     drop_links(world, faults)
     run = start(plan, world, options)
-    conditions = _Conditions.of(run, stages) if isinstance(run, Runtime) else None
+    conditions = _Conditions.of(run) if isinstance(run, Runtime) else None
     in_turn = LocalRun.of(run, faults) if isinstance(run, Runtime) else None
-    seed, replicas, staging = world.bcast(conditions)  # a spare rank may become one that compares
+    seed, replicas, staging, delays = world.bcast(conditions)  # a spare rank may become one that compares
     gradients: dict[Blob, Tensor] = {}
     weights: dict[Blob, Tensor] = {}
     spread: Tensors = gradients, weights
 
     def work(runtime: Runtime) -> None:
         with injected(runtime, faults):
-            weights.update(_train(runtime, iterations, gradients))
+            weights.update(_train(runtime, iterations, gradients, delays))
 
     with run_with_recovery(run, hosts_of(world), options, work) as run:
         world = run.group.everyone
     check_happened(faults, world.world_ranks)
-    few = world.Split(0 if world.rank < stages else 1) if stages > 1 else None
-    if world.rank >= stages:
+    if world.rank:
         return [], world
-    pipeline = ParallelSpec(num_stages=stages, pipeline_param=plan.parallel_param.pipeline_param)
-    LOG.info("Now the same on %s", f"a pipeline of {stages} ranks" if stages > 1 else "one process")
-    if staging and stages == 1 < plan.parallel_param.num_stages:
+    LOG.info("Now the same on one process%s", ", which applies gradients as late" if delays else "")
+    if staging and plan.parallel_param.num_stages > 1:
         LOG.info("It runs the same %d micro-batches, because BatchNorm normalises by them", staging.micro_batches)
-    reference = replace(plan.with_seed(seed), parallel_param=pipeline if stages > 1 else ParallelSpec(), notes=())
+    reference = replace(plan.with_seed(seed), parallel_param=ParallelSpec(), notes=())
     noted: dict[Blob, Tensor] = {}
     local = plan.parallel_param.local_param
     summed = min(local.start_iter, iterations) if in_turn else iterations
-    with bind(reference, None, few, TrainOptions(device, batch_factor=replicas, staging=staging)) as runtime:
-        alone = noted, _train(runtime, summed, noted)
+    with bind(reference, None, None, TrainOptions(device, batch_factor=replicas, staging=staging)) as runtime:
+        if delays:
+            DelayedUpdates(runtime, delays)
+        alone = noted, _train(runtime, summed, noted, delays)
         if in_turn and summed < iterations:
             state, note = runtime.state().copy() if summed else None, partial(_note, noted)
             alone = noted, train_in_turn(reference, local, in_turn, state, iterations, device, _settle, note)
-        return list(_compared(runtime.net.graph, spread, alone)) if world.rank == 0 else [], world
+        return list(_compared(runtime.net.graph, spread, alone)), world
 
 
 class _Conditions(NamedTuple):
-    """The settings by which one process computes the same as many ranks."""
+    """The settings by which one process computes the same as many ranks.
+
+    Attributes:
+        delays: the number of iterations by which the gradients of each layer are late; empty if none are.
+    """
 
     seed: int
     replicas: int
     staging: Staging | None
+    delays: Mapping[str, int]
 
     @classmethod
-    def of(cls, runtime: Runtime, stages: int) -> _Conditions:
-        """Return the conditions of the training ranks for a comparison with ``stages`` stages."""
+    def of(cls, runtime: Runtime) -> _Conditions:
+        """Return the conditions of the training ranks."""
         parallel = runtime.parallel
-        staging = parallel.staging if stages > 1 else _sequential_staging(parallel, runtime.graph)
-        return cls(runtime.seed, parallel.batches.batch_factor, staging)
+        delays = delays_of(parallel.staging) if parallel.staging and parallel.param.is_delayed else {}
+        staging = _sequential_staging(parallel, runtime.graph)
+        return cls(runtime.seed, parallel.batches.batch_factor, staging, delays)
 
 
 def _sequential_staging(parallel: Parallel, graph: LayerGraph) -> Staging | None:
@@ -200,10 +207,12 @@ def _check_sequential(graph: LayerGraph, sync: bool) -> None:
             )
 
 
-def _train(runtime: Runtime, iterations: int, gradients: dict[Blob, Tensor]) -> Mapping[Blob, Tensor]:
-    """Train; return the whole weights on rank 0. Put the whole gradients of the first iteration into ``gradients``."""
+def _train(
+    runtime: Runtime, iterations: int, gradients: dict[Blob, Tensor], delays: Mapping[str, int]
+) -> Mapping[Blob, Tensor]:
+    """Train; return the whole weights on rank 0. Put the whole gradients of the first batch into ``gradients``."""
     _settle(runtime)
-    runtime.updater.before_update.append(lambda loss: _note(gradients, runtime))
+    runtime.updater.before_update.append(lambda loss: _note(gradients, runtime, delays))
     runtime.run(iterations - runtime.iteration)
     return _whole(runtime, runtime.state().weights)
 
@@ -214,13 +223,14 @@ def _settle(runtime: Runtime) -> None:
         runtime.load(replace(runtime.state(), tuned={"engine": (pb.SolverParameter.CONTIGUOUS,)}))
 
 
-def _note(gradients: dict[Blob, Tensor], runtime: Runtime) -> None:
-    """Put the whole gradients of the first iteration into ``gradients``."""
-    if not runtime.iteration:
+def _note(gradients: dict[Blob, Tensor], runtime: Runtime, delays: Mapping[str, int] = MappingProxyType({})) -> None:
+    """Put the whole gradients of the first batch into ``gradients``, when each layer applies them."""
+    if runtime.iteration <= max(delays.values(), default=0):
         net = runtime.net
         values = {blob_of(net.graph, param): net.value(param) for param in net.local_params}
         own = {blob: torch.zeros_like(v) if v.grad is None else v.grad for blob, v in values.items()}
-        gradients.update(_whole(runtime, own))
+        whole = _whole(runtime, own)
+        gradients.update({blob: each for blob, each in whole.items() if delays.get(blob[0], 0) == runtime.iteration})
 
 
 def _whole(runtime: Runtime, own: Mapping[Blob, Tensor]) -> Mapping[Blob, Tensor]:

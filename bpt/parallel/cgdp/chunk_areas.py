@@ -85,8 +85,45 @@ class HostCopies:
         return self._memory[run.start : run.stop]
 
 
+class ArrivedGradients:
+    """Another rank's gradients of a piece; they can be read only after that rank has told that they have arrived.
+
+    Made by ``ForeignArea.read_after``.
+    """
+
+    def __init__(self, memory: Tensor, wait: Callable[[], None]) -> None:
+        self._memory = memory
+        self._wait = wait
+
+    def elements(self, run: ElementRange) -> Tensor:
+        """Return the elements of ``run``, once they have arrived."""
+        self._wait()
+        return self._memory[run.start : run.stop]
+
+
+class ForeignArea:
+    """The gradient area of another rank of this host; it is read by ``ArrivedGradients`` alone.
+
+    Args:
+        memory: flat, shared with the other rank.
+    """
+
+    def __init__(self, memory: Tensor) -> None:
+        self._memory = memory
+
+    def read_after(self, wait: Callable[[], None]) -> ArrivedGradients:
+        """Return a reader.
+
+        Args:
+            wait: returns once the gradients have arrived.
+        """
+        return ArrivedGradients(self._memory, wait)
+
+
 class GuardedArea:
     """The gradient area of this rank, which the D2H stream writes; what it holds is read by ``HostCopies`` alone.
+
+    The areas of the other ranks are ``ForeignArea``.
 
     Args:
         memory: flat, on the host.

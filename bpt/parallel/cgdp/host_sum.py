@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from bpt.base.errors import RunError
-from bpt.parallel.cgdp.chunk_areas import ALIGNMENT, ElementRange, GuardedArea, HostCopies, Layout, tensor_of
+from bpt.parallel.cgdp.chunk_areas import (
+    ALIGNMENT,
+    ArrivedGradients,
+    ElementRange,
+    ForeignArea,
+    GuardedArea,
+    HostCopies,
+    Layout,
+    tensor_of,
+)
 from bpt.parallel.exchange.codec.base import Codec
 from bpt.parallel.exchange.transport.transport import LIBRARY
 from bpt.system.comm.base import Communicator
@@ -97,7 +107,7 @@ class HostSum:
         if not self._has_total:
             self._total = areas[0]
         mine = areas[self.host.rank]
-        self._others = {rank: area for rank, area in enumerate(areas) if rank != self.host.rank}
+        self._others = {rank: ForeignArea(area) for rank, area in enumerate(areas) if rank != self.host.rank}
         self._unpin = [pin(mine, device), pin(self._total, device)] if self._has_total else [pin(mine, device)]
         self.area = GuardedArea(mine, self.layout)
 
@@ -113,8 +123,9 @@ class HostSum:
         self._await(self._ARRIVED, piece, turn)
         with self.host.events.call("accumulate", 0, 0):
             if self._has_total:
+                readers = self._readers(piece, copies, turn)
                 for run in self._slices(piece):
-                    self._sum(run, copies)
+                    self._sum(run, readers)
         self._tell(self._SUMMED, piece, turn)
 
     def reduce(self, piece: ChunkPiece, turn: int) -> None:
@@ -158,13 +169,18 @@ class HostSum:
                 first, last = place * lines // used, (place + 1) * lines // used
                 yield ElementRange(start + first * step, start + last * step)
 
-    def _sum(self, run: ElementRange, copies: HostCopies) -> None:
-        mine = self.host.rank
-        target = self._total[run.start : run.stop]
-        first, second, *others = (
-            copies.elements(run) if rank == mine else self._others[rank][run.start : run.stop]
+    def _readers(self, piece: ChunkPiece, copies: HostCopies, turn: int) -> list[HostCopies | ArrivedGradients]:
+        """Return what reads each rank's gradients of ``piece``, each behind its own guard, in order of rank."""
+        return [
+            self._others[rank].read_after(partial(self._await_rank, rank, piece, turn))
+            if rank in self._others
+            else copies
             for rank in range(self.host.size)
-        )
+        ]
+
+    def _sum(self, run: ElementRange, readers: Sequence[HostCopies | ArrivedGradients]) -> None:
+        target = self._total[run.start : run.stop]
+        first, second, *others = (reader.elements(run) for reader in readers)
         torch.add(first, second, out=target)
         for other in others:
             target.add_(other)
@@ -173,6 +189,9 @@ class HostSum:
         self.window.Sync()  # what the flag tells of comes before the flag
         self._flags[self.host.rank][flag, piece.slot] = turn
         self.window.Sync()
+
+    def _await_rank(self, rank: int, piece: ChunkPiece, turn: int) -> None:
+        self.window.wait(lambda: bool(self._flags[rank][self._ARRIVED, piece.slot] >= turn))
 
     def _await(self, flag: int, piece: ChunkPiece, turn: int) -> None:
         self.window.wait(lambda: all(flags[flag, piece.slot] >= turn for flags in self._flags))

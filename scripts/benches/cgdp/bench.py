@@ -80,6 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--learn", type=int, default=300, help="iterations of LeNet for Fig. 7; 0: none (default %(default)s)"
     )
+    parser.add_argument("--step", type=at_least(1), default=None, help="of the search (Fig. 8; default: bpt's)")
+    parser.add_argument("--range", type=at_least(1), default=None, help="of the search (Fig. 8; default: bpt's)")
     parser.add_argument("--quick", action="store_true", help="LeNet and few sizes, a minute or two")
     add_output(parser, ROOT / "bench" / "cgdp", "CSV and PNG files")
 
@@ -107,6 +109,14 @@ EXCHANGES = (
     Way(ALLREDUCE, "parallel_param { exchange: ALLREDUCE }"),
 )
 SEARCHING = {SEARCH: Way(SEARCH, cgdp("chunk_size: 0")), MODEL: Way(MODEL, cgdp("chunking: MODEL"))}
+
+
+def search_fields(arguments: argparse.Namespace) -> str:
+    """Return the fields of ``cgdp_param`` that --step and --range set."""
+    given = ((name, getattr(arguments, name)) for name in ("step", "range"))
+    return " ".join(f"{name}: {value}" for name, value in given if value is not None)
+
+
 FIXED = cgdp("chunk_size: 1")  # the chunks of a Way have the last word
 ALONE_WAY = Way(ALONE, apart=True)
 
@@ -129,6 +139,7 @@ class Comparison:
         words: chunk sizes, "search", "model".
         run: does a job.
         note: tells what happens.
+        search: fields of ``cgdp_param`` for the search.
 
     Attributes:
         failed: what could not be done → why.
@@ -138,6 +149,7 @@ class Comparison:
     words: Sequence[str]
     run: Callable[[Work], Done]
     note: Callable[[str], None] = print
+    search: str = ""
     failed: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -159,7 +171,8 @@ class Comparison:
         measured += [way for way in self._ways if way.parallel == FIXED][:1]
         for way in measured:
             self._attempt(f"memory of {way.name}", replace(self.base, ways=(way,), iterations=2))
-        for way in (SEARCHING[CHOSEN[word]] for word in self.words if word in CHOSEN):
+        searching = {**SEARCHING, SEARCH: Way(SEARCH, cgdp(f"chunk_size: 0 {self.search}".strip()))}
+        for way in (searching[CHOSEN[word]] for word in self.words if word in CHOSEN):
             done = self._attempt(way.name, replace(self.base, ways=(way,), warm_up=0, iterations=AFTER))
             if done:
                 self._ways.append(replace(way, parallel=FIXED, lengths=done.lengths[way.name]))
@@ -224,7 +237,9 @@ def measure(name: str, arguments: argparse.Namespace, tables: Tables) -> bool:
     images = SMALL[name]
     work = Work(name, images.size, images.batch, arguments.ranks, iterations=arguments.iterations)
     with tempfile.TemporaryDirectory() as folder:
-        comparison = Comparison(work, arguments.sizes, lambda work: run_job(work, Path(folder)), _note)
+        comparison = Comparison(
+            work, arguments.sizes, lambda work: run_job(work, Path(folder)), _note, search_fields(arguments)
+        )
         try:
             comparison.prepare()
         except JobError as error:

@@ -77,8 +77,9 @@ def time_layers(arguments: argparse.Namespace, run: Job, note: Callable[[str], N
             "outputs": arguments.outputs, "rounds": arguments.rounds, "iterations": arguments.iterations,
         }  # fmt: skip
         for case in run(order, ranks):
-            forward, backward = case["elements"]
-            found.append(Timed(Way(**case["way"]), case["outputs"], case["laps"], (forward, backward)))
+            forward, backward, update = case["elements"]
+            sent, made = (forward, backward, update), case["multiply_adds"]
+            found.append(Timed(Way(**case["way"]), case["outputs"], case["laps"], sent, made))
     place = {way: number for number, way in enumerate(ways)}
     return sorted(found, key=lambda timed: (timed.outputs, place[timed.way]))
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from bpt.config.proto.merge import apply_set
 from bpt.config.proto.sources import SolverSource
@@ -11,12 +16,15 @@ from bpt.config.proto.upgrade import upgrade_solver
 from bpt.engine import instructions as do
 from bpt.engine.instructions import InstructionStep
 from bpt.system.comm.base import Communicator
-from bpt.system.events.totals import Key, Totals, phase_seconds
+from bpt.system.events.totals import Totals, phase_seconds
 from bpt.train.solver.solver import Solver
 from scripts.benches.harness.turns import in_turn
 from scripts.benches.mpifc.ways import Way, layer_solver
 
 FLOAT = 4  # bytes of an element
+FLOPS = 2  # of a multiply-add
+PACKED = "_linear_pointwise"  # oneDNN's product, by which larger layers compute; torch's register lacks it
+SENT = (do.Forward, do.Backward, do.UpdateWeights)
 WARM_UP = 2  # iterations of a turn that do not count
 Laps = list[dict[str, float]]
 
@@ -26,7 +34,8 @@ def work(order: dict[str, Any], world: Communicator) -> list[dict[str, Any]]:
 
     Returns:
         For each way and size: "laps", seconds of each phase of each iteration, on the rank that waits for all; and
-        "elements", that all ranks have sent in an iteration, forward and backward.
+        "elements", that all ranks have sent in an iteration: forward, backward and for the update; and "multiply_adds",
+        the most that a rank has made in a forward pass, counted in its matrix products.
     """
     cases = [(Way(**way), outputs) for outputs in order["outputs"] for way in order["ways"]]
     solvers = [layer_runner(way, order["inputs"], outputs, world) for way, outputs in cases]
@@ -37,7 +46,8 @@ def work(order: dict[str, Any], world: Communicator) -> list[dict[str, Any]]:
         laps, sent = turn(solvers[number], world, order["iterations"])
         found[number]["laps"] += laps
         found[number]["elements"] = [sum(direction) / FLOAT for direction in zip(*world.allgather(sent), strict=True)]
-    for solver in solvers:
+    for number, solver in enumerate(solvers):
+        found[number]["multiply_adds"] = max(world.allgather(count_forward(solver)))
         solver.close()
     return found
 
@@ -51,10 +61,10 @@ def layer_runner(way: Way, inputs: int, outputs: int, world: Communicator) -> So
 
 
 def turn(solver: Solver, world: Communicator, iterations: int) -> tuple[Laps, list[float]]:
-    """Train; phases of each iteration on the slowest rank, and the bytes that this one sent forward and backward."""
+    """Train; phases of each iteration on the slowest rank, and the bytes that this one sent, by kind of SENT."""
     solver.step(WARM_UP)
     laps: Laps = []
-    sent = [0.0, 0.0]
+    sent = [0.0] * len(SENT)
     with solver.runtime.events.into(Totals()) as totals:
         for _ in range(iterations):
             start = time.perf_counter()
@@ -63,14 +73,38 @@ def turn(solver: Solver, world: Communicator, iterations: int) -> tuple[Laps, li
             taken = totals.take()
             laps.append({"total": seconds} | phase_seconds(taken))
             for key, traffic in taken.items():
-                if key.method and _of_pass(key) is not None:
-                    sent[_of_pass(key) or 0] += traffic.sent / iterations
+                if key.method and isinstance(key.step, InstructionStep) and key.step.kind in SENT:
+                    sent[SENT.index(key.step.kind)] += traffic.sent / iterations
     ranks = world.allgather(laps)
     return [max(of_all, key=lambda lap: lap["total"]) for of_all in zip(*ranks, strict=True)], sent
 
 
-def _of_pass(key: Key) -> int | None:
-    """0 forward, 1 backward."""
-    if isinstance(key.step, InstructionStep) and key.step.kind in (do.Forward, do.Backward):
-        return int(key.step.kind is do.Backward)
-    return None
+class ForwardProducts(TorchDispatchMode):
+    """Counts the multiply-adds of the matrix products in its scope that no backward pass makes.
+
+    Attributes:
+        multiply_adds: so far.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's has no annotations
+        self.multiply_adds: int = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if torch._C._current_autograd_node() is None:  # torch has no public name for it
+            product = flop_registry.get(func._overloadpacket)
+            if product is not None:
+                self.multiply_adds += product(*args, **(kwargs or {}), out_val=result) // FLOPS
+            elif func._overloadpacket.__name__ == PACKED:
+                self.multiply_adds += result.numel() * args[0].shape[-1]
+        return result
+
+
+def count_forward(solver: Solver) -> int:
+    """Train an iteration; returns the multiply-adds of its forward pass on this rank."""
+    with ForwardProducts() as products:
+        solver.step(1)
+    return products.multiply_adds

@@ -7,6 +7,10 @@ several rows name is run once.
 --quick runs them as they stand in the tables, small: a quarter of an hour on two cores. Without it benches do the whole
 of what they are for, which takes many hours. What will be run is told first.
 
+At the end the papers' own numbers stand beside those found here: comparison.csv and comparison.md. What needs the
+papers' machines (4 GPUs, 8 GPUs, 16 replicas, 30 nodes) is forecast, and marked so. --compare does this alone, for the
+results that are already in --output; --page puts the tables into docs/reproduce.md, too.
+
 Digits are scikit-learn's, and images are made by a formula where data/ has neither MNIST nor CIFAR-10. What needs
 unlike ranks takes Linux, root and cgroups, and what needs unlike hosts the test bed; without these it is left out, as
 the table says. The exit status is 1 if a command has failed.
@@ -38,6 +42,7 @@ from scripts.benches.harness.panels import check_matplotlib
 from scripts.benches.harness.tables import write_rows
 from scripts.benches.harness.testbed import end_by_signals
 from scripts.benches.papers.commands import Command, commands, full_commands, rows
+from scripts.benches.papers.comparison import PAPERS, compare, page, write_page
 from scripts.testbeds import cgroups
 
 HELP = "every command of docs/papers.md: all tables and figures of the papers, in one folder"
@@ -82,10 +87,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="small, as the tables have it")
     help = "only commands with this in their text, or of papers whose name begins so; may be given more than once"
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help=help)
+    parser.add_argument("--compare", action="store_true", help="run nothing: compare the results that are there")
+    parser.add_argument("--page", action="store_true", help="write the comparison into docs/reproduce.md, too")
     add_output(parser, OUT, "results")
 
 
 def run(arguments: argparse.Namespace) -> None:
+    if arguments.compare:
+        tell_comparison(arguments)
+        return
     end_by_signals()
     check_matplotlib()
     chosen = commands(rows())
@@ -112,8 +122,25 @@ def run(arguments: argparse.Namespace) -> None:
     for line in table(outcomes):
         print(line)
     print(f"In {folder}: papers.csv, and a folder for each command")
+    tell_comparison(arguments)
     if any(outcome.result == FAILED for outcome in outcomes):
         sys.exit(1)
+
+
+def tell_comparison(arguments: argparse.Namespace) -> None:
+    """Compare the papers' values with those in the folder of results, and print the table.
+
+    Of the papers that --only names, or of all; nothing is compared if it names commands alone.
+    """
+    named = [paper for paper in PAPERS.values() if any(paper.startswith(text) for text in arguments.only)]
+    if arguments.only and not named:
+        return
+    compared = compare(arguments.out.resolve(), named)
+    for line in page(compared):
+        print(line)
+    if arguments.page:
+        write_page(compared)
+    print(f"In {arguments.out.resolve()}: comparison.csv and comparison.md")
 
 
 def wanted(command: Command, only: Sequence[str]) -> bool:

@@ -18,6 +18,7 @@ from bpt.base.errors import LayerError
 from bpt.config.plan.resolve import read_plan
 from bpt.config.precision import FLOAT32, FLOAT64, Precision
 from bpt.graph.share import Share
+from bpt.graph.staging import Staging
 from bpt.nn.net import Net
 from bpt.nn.net_graph import build_graph_of
 from bpt.parallel.balance import Uniform, rank_facts
@@ -27,6 +28,7 @@ from bpt.parallel.balance.speed import Estimate
 from bpt.parallel.exchange import Bucket
 from bpt.parallel.exchange.local import Local
 from bpt.parallel.exchange.tree import Tree
+from bpt.parallel.pipeline import Pipeline
 from bpt.system.comm.base import Communicator
 from bpt.system.device import CPU
 from bpt.train.runtime.parameter_sync import ParameterSync
@@ -377,17 +379,32 @@ TASKS = "inner_param { engine: TASK_DAG num_threads: 2 }"
         (4, 2, f"num_shards: 2 {TASKS}"),
     ],
 )
-def test_delayed_gradients_are_compared_with_a_pipeline_of_as_many_stages(
+def test_delayed_gradients_are_compared_with_one_process_that_applies_them_as_late(
     ranks: int, stages: int, more: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They have a curve of their own, and were refused here."""
     text = f"parallel_param {{ num_stages: {stages} pipeline_param {{ schedule: DELAYED }} {more} }}"
     with caplog.at_level(logging.INFO, "bpt"):
         found = compared(tmp_path, ranks, text)
     assert [line.name for line in found] == ALL
-    assert all(line.weight.size > 0 for line in found)
+    assert all(gradient_in(line).size > 0 and line.weight.size > 0 for line in found)
     assert differing(found, 1e-12) == []
-    assert f"Now the same on a pipeline of {stages} ranks" in caplog.text
+    assert "Now the same on one process, which applies gradients as late" in caplog.text
+
+
+DELAYED = "parallel_param { num_stages: 2 pipeline_param { schedule: DELAYED } }"
+
+
+def test_a_delay_that_is_off_by_one_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pipeline applies the gradients of its lower stage an iteration too late; the reference does not."""
+    of_block, of_stage = Pipeline.delay, Staging.delay
+
+    def later(exact: int) -> int:
+        return exact + 1 if exact else 0
+
+    monkeypatch.setattr(Pipeline, "delay", lambda self, block: later(of_block(self, block)))
+    monkeypatch.setattr(Staging, "delay", lambda self, stage: later(of_stage(self, stage)))
+    found = differing(compared(tmp_path, 2, DELAYED))
+    assert {"conv/0", "conv/1"} <= set(found)
 
 
 def test_a_profile_that_was_measured_with_engine_auto_is_taken(tmp_path: Path) -> None:

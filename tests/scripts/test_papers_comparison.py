@@ -1,0 +1,75 @@
+"""The papers' numbers beside bpt's: the value files, where bpt's values are found, and the tables."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from scripts.benches.papers import comparison, forecasts
+from scripts.benches.papers.comparison import HEAD, PAPERS, Quantity, number, page, quantities, write_page
+from scripts.benches.papers.found import COUNTED, FORECAST, MEASURED, Results
+from scripts.benches.papers.sources import SOURCES
+
+
+def test_every_quantity_names_a_source_and_its_place_in_the_paper() -> None:
+    found = list(quantities())
+    assert {each.paper for each in found} == set(PAPERS.values())
+    for each in found:
+        assert each.item and each.quantity and each.source.split(" ")[0] in SOURCES, each
+    assert len({(each.paper, each.item, each.quantity) for each in found}) == len(found)
+
+
+def quantity(source: str, printed: float = 2.0) -> Quantity:
+    return Quantity("CGDP", "Table 1", "something", "ms", printed, source)
+
+
+def test_a_bench_that_has_left_nothing(tmp_path: Path) -> None:
+    row = dict(zip(HEAD, quantity("cgdp_phase TREE forward").row(Results(tmp_path)), strict=True))
+    assert (row["value here"], row["ratio"], row["remark"]) == ("", "", comparison.MISSING)
+
+
+def test_values_that_a_bench_has_measured(tmp_path: Path) -> None:
+    place = tmp_path / "07_cgdp_quick"
+    place.mkdir()
+    (place / "summary.csv").write_text(
+        "net,ranks,size,batch_per_rank,way,forward\nlenet,2,28,16,TREE,0.003\nlenet,2,28,16,CGDP 1,0.004\n"
+    )
+    results = Results(tmp_path)
+    for way, milliseconds in (("TREE", 3), ("CGDP", 4)):
+        row = dict(zip(HEAD, quantity(f"cgdp_phase {way} forward").row(results), strict=True))
+        assert row["value here"] == pytest.approx(milliseconds) and row["ratio"] == pytest.approx(milliseconds / 2)
+        assert row["kind"] == MEASURED and "lenet on 2 CPU ranks" in str(row["remark"])
+
+
+def test_forecasts_near_the_papers_numbers(tmp_path: Path) -> None:
+    """AlexNet's costs are the paper's own, so its speed-up must come out."""
+    results = Results(tmp_path)
+    alexnet = SOURCES["cgdp_speedup"](results, "alexnet")
+    assert alexnet is not None and alexnet.kind == FORECAST
+    assert alexnet.number == pytest.approx(1.21, abs=0.02)
+    assert forecasts.cgdp_exposed() == pytest.approx(39e-6)  # Table 3, layer 1
+    assert forecasts.balanced_speedup() == pytest.approx(2.5, abs=0.01)
+    assert forecasts.slow_speed_for(2.5) == pytest.approx(forecasts.SLOW)
+    counted = SOURCES["staticlb_parameters"](results, "staticlb_mnist")
+    assert counted is not None and (counted.number, counted.kind) == (21840, COUNTED)
+
+
+def test_numbers() -> None:
+    assert [number(each) for each in (1234.5, 1.23456, 0.00218, 0.0, math.inf, "")] == [
+        "1,234", "1.235", "0.0022", "0", "never", "",
+    ]  # fmt: skip
+
+
+def test_the_page_between_its_markers(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text(f"before\n{comparison.BEGIN}\nold\n{comparison.END}\nafter\n")
+    rows = [("CGDP", "Table 2", "forward", "ms", 50.6, 25.3, 0.5, MEASURED, "here")]
+    for _ in range(2):
+        write_page(rows, path)
+    text = path.read_text()
+    assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
+    assert text.count("| Table 2 | forward | 50.6 ms | 25.3 | 0.5 | measured | here |") == 1
+    assert next(iter(page(rows))) == "### CGDP"
+    assert comparison.BEGIN in comparison.PAGE.read_text() and comparison.END in comparison.PAGE.read_text()
