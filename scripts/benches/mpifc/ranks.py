@@ -107,4 +107,4 @@ def count_forward(solver: Solver) -> int:
     """Train an iteration; returns the multiply-adds of its forward pass on this rank."""
     with ForwardProducts() as products:
         solver.step(1)
-    return products.multiply_adds
+    return int(products.multiply_adds)

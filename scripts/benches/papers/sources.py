@@ -331,9 +331,7 @@ def hybrid_least(results: Results) -> Value | None:
     times = {f"{row['way']} on {row['ranks']}": float(row["training_seconds"]) for row in rows}
     least = min(times, key=lambda name: times[name])
     order = ", ".join(f"{name} {times[name]:.1f} s" for name in sorted(times, key=lambda name: times[name]))
-    why = (
-        "" if least.startswith("HYBRID") else "; two stages of one batch wait for each other, where replicas divide it"
-    )
+    why = "" if least.startswith("HYBRID") else "; inverts the paper; the cause has not been measured"
     return Value(float(least.startswith("HYBRID")), MEASURED, f"{order}{why}")
 
 
@@ -394,7 +392,7 @@ def bptcnn_balance(results: Results, which: str) -> Value | None:
     return Value({"max": max, "min": min}[which](values), FORECAST, remark) if values else None
 
 
-INVERTED = "; inverts the paper in so few passes: averages of weights lag behind, see docs/reproduce.md"
+INVERTED = "; inverts the paper's order in this short run; the cause has not been measured"
 
 
 def _accuracy(results: Results, way: str) -> float | None:
