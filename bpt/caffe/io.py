@@ -88,7 +88,7 @@ def resize_image(im: Array, new_dims: Sequence[int] | Array, interp_order: int =
 
 
 def oversample(images: Iterable[Array], crop_dims: Sequence[int] | Array) -> Images:
-    """Of each image the four corners, the centre, and the mirror images of these five.
+    """Return the four corners, the centre, and their mirror images, of each image.
 
     Args:
         images: of one size, each (height, width, channels).

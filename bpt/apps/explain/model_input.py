@@ -148,7 +148,7 @@ class ExplainedSubject(ABC):
 
     @abstractmethod
     def where(self, place: Sequence[int]) -> str:
-        """In words a place of its own grid."""
+        """Return a place of its own grid in words."""
 
     @abstractmethod
     def write(self, prefix: str, heat: Sample, place: Sequence[int], title: str) -> None:
@@ -160,7 +160,7 @@ class ExplainedSubject(ABC):
 
 
 def peak(heat: Array) -> tuple[int, ...]:
-    """Where ``heat`` is largest; of several such places the one nearest to their middle (at borders maps are flat)."""
+    """Return where ``heat`` is largest; of several places the one nearest to their middle (borders are flat)."""
     places = np.argwhere(heat >= heat.max() * (1 - 1e-6))
     middle = places.mean(0)
     nearest = places[np.square(places - middle).sum(1).argmin()]
@@ -168,7 +168,7 @@ def peak(heat: Array) -> tuple[int, ...]:
 
 
 def prefix_of(output: str, path: str) -> str:
-    """Where to write: ``output`` without an ending that is added anyhow, or the input's name with ``_cam``, here."""
+    """Return the prefix of output files: ``output`` without its suffix, or the input's name and ``_cam``."""
     given = output or os.path.basename(path)
     for ending in (".nii.gz", ".nii", ".hdr", ".img", ".png", ".jpg", ".jpeg", ".bmp"):
         if given.lower().endswith(ending) and len(given) > len(ending):

@@ -46,7 +46,7 @@ class _Suppressions:
         return self.op.Constant(value_floats=list(map(float, values)))
 
     def length(self, values: Any, axis: int) -> Any:
-        """Of an axis, (1,)."""
+        """Return the length of an axis, (1,)."""
         return self.op.Slice(self.op.Shape(values), self.numbers(axis), self.numbers(axis + 1), self.numbers(0))
 
     def columns(self, table: Any, first: int, last: int) -> Any:
@@ -65,7 +65,7 @@ class _Suppressions:
         return self.op.ScatterElements(nothing, places, best, axis=axis)
 
     def suppressed(self, boxes: Any, scores: Any, most: Any, threshold: float, least: float) -> Any:
-        """Of boxes (N, P, 4) and scores (N, classes, P) the rows (image, class, box), by falling score: (found, 3)."""
+        """Return rows (image, class, box) of boxes (N, P, 4) by falling scores (N, classes, P): (found, 3)."""
         return self.op.NonMaxSuppression(boxes, scores, most, self.floats(threshold), self.floats(least))
 
     def propose(self, boxes: Any, scores: Any, before: int, overlap: float, most: int) -> Any:

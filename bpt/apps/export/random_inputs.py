@@ -104,7 +104,7 @@ def _features(reading: InputReading) -> int:
 
 
 def _regions(shape: Shape, times: int, reading: InputReading, generator: torch.Generator) -> Tensor:
-    """Of the first image, some of them beyond its borders; of 16 cells at most in ``spatial_scale``."""
+    """Return regions of the first image, some beyond its borders; at most 16 cells wide in ``spatial_scale``."""
     ends = torch.rand((math.prod(shape) // 5, 2, 2), generator=generator) * 16 / _scale_of(reading)
     corners = torch.cat((ends.amin(1), ends.amax(1)), 1)
     return torch.cat((torch.zeros(len(corners), 1), corners), 1).reshape(shape)

@@ -132,7 +132,7 @@ def _blobs(net: Net) -> Iterator[tuple[Param, nn.Parameter]]:
 
 
 def _attributes(part: nn.Module) -> Iterator[tuple[str, object]]:
-    """Of what torch knows of a module that which its class does not make again."""
+    """Yield the attributes of a module that its class does not make again."""
     for name, value in vars(part).items():
         if name in ("training", "_buffers") or (isinstance(part, Layer) and "hook" in name):
             yield name, value

@@ -41,7 +41,7 @@ def set_mode_gpu() -> None:
 
 
 def set_device(number: int) -> None:
-    """Which GPU ``set_mode_gpu`` means; this alone does not choose it.
+    """Set the GPU that ``set_mode_gpu`` means; this alone does not switch to it.
 
     Raises:
         UserError: in the mode GPU: this machine has no such GPU.
