@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from bpt.nn.layers.caffe_import import install
 
 __version__ = "1.0.0"
-"""Of the Caffe whose names these are."""
+"""The version of the Caffe that has these names."""
 
 TRAIN, TEST = 0, 1
 

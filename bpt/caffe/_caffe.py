@@ -1,4 +1,4 @@
-"""What pycaffe takes from Caffe's compiled module, beside nets and solvers: log, timer, layer types, several GPUs."""
+"""The names that pycaffe imports from Caffe's compiled module: log, timer, layer types, several GPUs."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _SOLVER = re.compile(r"--?solver")
 
 @dataclass(frozen=True)
 class TrainData:
-    """What the network that a command line names is trained on.
+    """The training data of the network that a command line names.
 
     Attributes:
         layer: the first data layer of the phase TRAIN.

@@ -35,7 +35,7 @@ class _Object(NamedTuple):
 
 
 class _Contents(NamedTuple):
-    """What a file says. ``size``: (height, width) that its boxes are of; ``()``: the image's."""
+    """The content of an annotation file. ``size``: the (height, width) of its boxes; ``()``: that of the image."""
 
     objects: list[_Object]
     size: tuple[float, ...] = ()

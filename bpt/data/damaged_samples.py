@@ -1,4 +1,4 @@
-"""What becomes of the samples of a list that cannot be read: all are named at once, or others take their places."""
+"""Samples of a list that cannot be read: all are reported at once, or other samples replace them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ S_co = TypeVar("S_co", covariant=True)
 
 
 class NumberedSource(Protocol[S_co]):
-    """What a list names; ``read`` is for any thread and raises a DataError."""
+    """An entry of a list; any thread may call ``read``, which raises a DataError."""
 
     path: str
 

@@ -85,7 +85,7 @@ class Hdf5Source:
         return f'{self.paths[file]}: row {index - (self._ends[file] - self.file_sizes[file])} of dataset "{dataset}"'
 
     def glance(self) -> Iterator[bytes]:
-        """See ``Comparable``."""
+        """Yield the shapes and a few rows of a few files, for ``Comparable``."""
         yield repr((self.file_sizes, self.row_shapes)).encode()
         for file in a_few(len(self.paths)):
             with _opened(self.paths[file]) as content, np.errstate(over="ignore"):

@@ -32,7 +32,7 @@ _TOLD = 10  # images that are told while none could be read: the folder or the l
 
 @dataclass(frozen=True)
 class ImageConversion:
-    """What becomes of each image.
+    """The processing of each image.
 
     Attributes:
         grey: one channel instead of blue, green and red.
@@ -99,7 +99,7 @@ S_co = TypeVar("S_co", bound=Listed, covariant=True)
 
 
 class ListedSource(Protocol[S_co]):
-    """What a list names."""
+    """An entry of a list."""
 
     path: str
 

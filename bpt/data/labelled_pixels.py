@@ -26,7 +26,7 @@ from bpt.graph.share import Share
 
 
 class LabelsOf(enum.Enum):
-    """What a line of a list holds behind the path of an image."""
+    """The words of a list's line after the path of an image."""
 
     NOTHING = "nothing"
     IMAGE = "a class"

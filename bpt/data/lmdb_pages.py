@@ -37,11 +37,11 @@ class NotLmdbError(ValueError):
 
 
 class DamagedError(ValueError):
-    """What is in the file cannot be, or is not there any more; the message says what, without the path."""
+    """The file is damaged or truncated; the message says where, without the path."""
 
 
 class Meta(NamedTuple):
-    """What stands in a meta page. Pages and bytes are counted as in LMDB's ``stat``."""
+    """The content of a meta page. Pages and bytes are counted as in LMDB's ``stat``."""
 
     page_size: int
     depth: int

@@ -52,7 +52,7 @@ def _error_of(read: Callable[[int], object], index: int) -> BptError | None:
 
 
 class Survey:
-    """What a survey has found.
+    """The result of a survey.
 
     Attributes:
         errors: number and error of each item that could not be read.

@@ -47,7 +47,7 @@ class RecordChunk(NamedTuple):
 
 @dataclass(frozen=True)
 class Header:
-    """What a node must know of a source before any sample is allocated to it. Can be pickled.
+    """The facts of a source that a node needs before it gets samples. They can be pickled.
 
     Attributes:
         path: of the source, for messages.

@@ -1,4 +1,4 @@
-"""What every source of images offers, whatever its format; and what may be wrong with the folder of its files."""
+"""The protocol of every source of images, and checks of the folder of its files."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def listed_lines(path: str, what: str, remedy: str) -> Iterator[tuple[int, str]]
 
 
 class Comparable(Protocol):
-    """What ranks on unlike hosts can compare, as each of them reads its own copy."""
+    """A source that ranks on different hosts can compare, because each reads its own copy."""
 
     path: str  # as the user wrote it, for messages
 

@@ -30,7 +30,7 @@ _DECODED_AT_ONCE = 256
 
 @dataclass(frozen=True)
 class Verified:
-    """What was found in a file.
+    """The findings in a file.
 
     Attributes:
         path: as the user or a text wrote it.

@@ -34,7 +34,7 @@ class WarpedWindow(NamedTuple):
 
 
 class WindowPlacement(NamedTuple):
-    """What of an image is shown where in a crop: first and last column and row, and the part of the crop they fill."""
+    """The part of an image that a crop shows: first and last column and row, and the part of the crop they fill."""
 
     x1: int
     y1: int
@@ -47,7 +47,7 @@ class WindowPlacement(NamedTuple):
 
 
 class WindowCrop:
-    """How windows become crops of ``size`` × ``size`` pixels.
+    """The rule by which windows become crops of ``size`` × ``size`` pixels.
 
     Args:
         size: the side of the crop.
@@ -120,7 +120,7 @@ class WindowCrop:
 
 
 def _round(value: np.float32) -> int:
-    """As C rounds: halves away from 0."""
+    """Round as C does: halves away from 0."""
     return int(math.copysign(math.floor(abs(float(value)) + 0.5), value))
 
 

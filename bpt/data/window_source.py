@@ -109,7 +109,7 @@ class WindowSource:
         return f"{self._place(image)}: {self._root_folder}{self._files[image]}"
 
     def glance(self) -> Iterator[bytes]:
-        """See ``Comparable``."""
+        """Yield the windows and the ends of a few files, for ``Comparable``."""
         yield self.foreground.tobytes()
         yield self.background.tobytes()
         for image in a_few(len(self._files)):

@@ -40,7 +40,7 @@ class Applied(NamedTuple):
 
 @dataclass
 class IterationState:
-    """What the handlers of one iteration, or of one pass, share.
+    """The state that the handlers of one iteration, or of one pass, share.
 
     Attributes:
         iteration: of the solver.
@@ -64,7 +64,7 @@ class IterationState:
 
     @property
     def early_now(self) -> Update | None:
-        """What may update parameters in the pass under way."""
+        """The object that may update parameters in the current pass."""
         return self.early if self.pass_number == self.last_pass else None
 
 

@@ -15,7 +15,7 @@ Weights = Mapping[int, nn.Parameter]
 
 @dataclass
 class SegmentState:
-    """What a segment's forward leaves for its backward: its inputs as leaves, and its outputs."""
+    """The blobs that a segment's forward leaves for its backward: its inputs as leaves, and its outputs."""
 
     leaves: dict[int, Tensor] = field(default_factory=dict)  # input edge → detached tensor
     tops: dict[int, Tensor] = field(default_factory=dict)  # output edge → tensor with its autograd graph
@@ -23,7 +23,7 @@ class SegmentState:
 
 @dataclass
 class MicroBatchState:
-    """What the passes of a micro-batch, or of a rank's whole share, leave.
+    """The blobs that the passes of a micro-batch, or of a rank's whole share, leave.
 
     Attributes:
         context: of its pass.

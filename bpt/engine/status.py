@@ -57,7 +57,7 @@ class Status:
 
     @property
     def action(self) -> SignalAction:
-        """What the solver must do after this iteration.
+        """The action that the solver must take after this iteration.
 
         Among many ranks a signal that comes during the update takes effect an iteration later. A rank that is alone
         obeys it at once, as Caffe does.

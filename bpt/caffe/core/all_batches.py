@@ -27,7 +27,7 @@ def _rows(rows: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
 
 
 class BatchNet(Protocol):
-    """What passes over batches need of a net; see Net.
+    """The part of a Net that passes over batches need.
 
     Attributes:
         blobs: all blobs by name.
@@ -92,7 +92,7 @@ class Batches:
 
 
 class Gathered:
-    """What passes over batches leave, by blob, one behind the other."""
+    """The results of passes over batches, by blob, one after the other."""
 
     def __init__(self) -> None:
         self._parts: dict[str, list[Array]] = {}

@@ -18,7 +18,7 @@ from bpt.nn.pass_context import PassContext
 
 
 class ImageNet(Protocol):
-    """What image files need of a net; see Net."""
+    """The part of a Net that image files need."""
 
     _plan: NetPlan
     _operator: BlobOperator

@@ -16,7 +16,7 @@ from bpt.system.device import CPU
 
 @dataclass
 class Mode:
-    """What has been set; ``None``: nothing."""
+    """The mode and the GPU that a program has set; ``None`` if it has set none."""
 
     device: torch.device | None = None
     gpu: int = 0

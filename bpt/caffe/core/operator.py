@@ -86,7 +86,7 @@ class BlobOperator(Operator):
 
     @property
     def number(self) -> torch.dtype:
-        """Of all blobs."""
+        """The number type of all blobs."""
         return self.net.context.precision.compute
 
     def data(self, edge: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""What the code of a Python layer raises reaches who called from Python as it was raised, with its own traceback."""
+"""Exceptions of Python layers: they reach a Python caller as they were raised, with their own traceback."""
 
 from __future__ import annotations
 

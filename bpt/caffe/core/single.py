@@ -14,7 +14,7 @@ class Single:
     """
 
     _no_copy: ClassVar[str]
-    """What it is, and what to do instead of a copy."""
+    """Return what the object is, and what to do instead of a copy."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:  # copies, too, are made by it
         raise UserError(self._no_copy)

@@ -194,7 +194,7 @@ class Solver(Single):
 
     @property
     def loss(self) -> float:
-        """Of the last iteration, as ``average_loss`` smooths it."""
+        """The loss of the last iteration, smoothed by ``average_loss``."""
         return self._loop.loss
 
     @property
@@ -213,7 +213,7 @@ class Solver(Single):
 
     @property
     def param(self) -> SolverParam:
-        """What of the text can be looked at, and ``base_lr``, which can be set."""
+        """The fields of the text that can be read, and ``base_lr``, which can be set."""
         return SolverParam(self._loop)
 
     def step(self, iterations: int) -> None:
@@ -311,7 +311,7 @@ class Solver(Single):
             self._show_updates()
 
     def _show_updates(self) -> None:
-        """As diffs of the parameters, as in Caffe."""
+        """Store the updates as diffs of the parameters, as in Caffe."""
         rule = self._loop.runtime.updater.rule
         updates = rule.updates or [None] * len(rule.parameters)
         for parameter, update in zip(rule.parameters, updates, strict=True):

@@ -1,4 +1,4 @@
-"""What a net consists of, under pycaffe's names: its layers, and which blobs they read and make."""
+"""The structure of a net under pycaffe's names: its layers, and the blobs that they read and make."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ class NetStructure:
 
     @property
     def top_names(self) -> dict[str, list[str]]:
-        """Which blobs each layer makes, by the layer's name."""
+        """The blobs that each layer makes, by the layer's name."""
         return {node.name: [self._blob_of(edge) for edge in node.tops] for node in self._graph.nodes}
 
     @property
     def bottom_names(self) -> dict[str, list[str]]:
-        """Which blobs each layer reads."""
+        """The blobs that each layer reads, by the layer's name."""
         return {node.name: [self._blob_of(edge) for edge in node.bottoms] for node in self._graph.nodes}
 
     @property

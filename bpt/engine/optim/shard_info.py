@@ -13,7 +13,7 @@ Numbers = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True)
 class ShardInfo:
-    """What a rule must know of other ranks that update parts of the same net.
+    """The facts that a rule needs about other ranks that update parts of the same net.
 
     Attributes:
         frozen: ``id`` of the parameters that another rank updates.

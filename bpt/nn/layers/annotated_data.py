@@ -81,7 +81,7 @@ class AnnotatedData(PrefetchingDataLayer):
 
     @classmethod
     def preprocessing(cls, spec: LayerSpec) -> pb.ImagePreprocessing:
-        """As ``resize_param`` says or, without it, as Data's."""
+        """Return the transform that ``resize_param`` asks for or, without it, that of Data."""
         with closing(cls.open(spec)) as source:
             channels, size = size_of(source.read(index).image for index in a_few(len(source)))
         if not spec.param.transform_param.HasField("resize_param"):

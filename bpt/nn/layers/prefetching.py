@@ -242,7 +242,7 @@ class PrefetchingDataLayer(DataLayer):
 
     @property
     def passes(self) -> Fraction:
-        """How often the allocated samples have been handed out: whole passes, and the part of the one under way."""
+        """The number of passes over the allocated samples so far, with the fraction of the current one."""
         return self._allocated.passes(self.position)
 
     @property

@@ -82,7 +82,7 @@ class Coding:
 
 
 Coded = Callable[[int, int, slice], Coding | None]
-"""How what one rank, a worker, submits to another one travels: a stretch of the flat weights; ``None``: as it is."""
+"""The codec of a worker's submission to another rank, for a stretch of the flat weights; ``None``: no codec."""
 
 
 def codings(param: ParallelSpec, hosts: Sequence[str], trained: int, dtype: np.dtype[np.generic]) -> Coded:

@@ -34,7 +34,7 @@ TRIALS = 3  # the fastest counts, since what others do to the machine only adds 
 NAMES = ("name", "bottom", "top", "param", "include", "exclude", "blobs")  # fields that say nothing of what it computes
 
 Seconds = tuple[float, float]
-"""Of a layer forward and backward, in single and in half precision."""
+"""Seconds of a layer's forward and backward, in single and in half precision."""
 
 
 def precision_here(plan: RunPlan, world: Communicator, device: torch.device, log: logging.Logger = LOG) -> Precision:

@@ -20,7 +20,7 @@ from bpt.train.state.train_state import TrainState, blob_of
 
 @dataclass
 class RunProgress:
-    """How far a run is.
+    """The progress of a run.
 
     Attributes:
         iteration: iterations done.

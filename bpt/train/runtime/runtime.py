@@ -98,7 +98,7 @@ class Runtime(Closeable):
 
     @property
     def progress(self) -> RunProgress:
-        """How far the run is."""
+        """The progress of the run."""
         return self.run_state.progress
 
     @property

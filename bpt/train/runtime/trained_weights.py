@@ -19,7 +19,7 @@ REMEDIES = {
     MissingWeights.REFUSE_RANDOM: ", or give --allow-random",
     MissingWeights.REFUSE: ", or leave --strict out",
 }
-"""How the command line accepts layers that are in none of the weights, as the end of a message."""
+"""The end of a message: how the command line accepts layers that are in none of the weights."""
 
 
 def load_trained(

@@ -23,7 +23,7 @@ LOG = logging.getLogger("bpt")
 
 @dataclass
 class Requests:
-    """What is requested of a run, and is not done yet.
+    """The requests to a run that are not done yet.
 
     Attributes:
         stop: training ends.
