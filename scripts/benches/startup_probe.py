@@ -33,8 +33,9 @@ _OF_PACKAGE = {
 _CALLS = {
     "bpt.system.comm.launch": ("", "world", MPI),
     "bpt.apps.commands.training": ("", "train", BIND),
-    "bpt.train.runtime.runtime": ("Runtime", "iterate", ITERATION),
+    "bpt.train.runtime.runtime": ("Runtime", "train", ITERATION),
 }
+_EARLIER = {"train": "iterate"}  # names in older checkouts
 
 
 class Phases:
@@ -99,6 +100,7 @@ class Finder(MetaPathFinder):
             if fullname in _CALLS:
                 holder, name, own = _CALLS[fullname]
                 of = getattr(module, holder) if holder else module
+                name = name if hasattr(of, name) else _EARLIER.get(name, name)
                 setattr(of, name, self._phases.during(own, getattr(of, name)))
 
         spec.loader.exec_module = run  # type: ignore[method-assign]

@@ -18,6 +18,7 @@ from tests.support.mpirun import needs_mpi
 QUICK: set[str] = set()
 REASONS = {
     "another library", "cluster", "network", "packages of the system", "root", "the whole repository", "your own files",
+    "torchrun prints warnings of its own",
 }  # fmt: skip
 LENET = "snapshots/lenet/lenet_iter_1000"
 TRAIN = Block("", 0, "sh", "bpt train --solver prototxt/lenet/solver.prototxt", "")
@@ -65,7 +66,7 @@ def test_few_blocks_are_not_run() -> None:
     blocks = [block for guide in GUIDES for block in blocks_of(guide) if block.language in RUN]
     left = [block for block in blocks if block.not_run]
     assert {block.not_run for block in left} <= REASONS
-    assert len(left) <= 18 < len(blocks) / 6
+    assert len(left) <= 20 < len(blocks) / 6
 
 
 def test_commands_are_marked_as_commands() -> None:

@@ -31,7 +31,7 @@ from bpt.train.state import in_memory
 LOG = logging.getLogger("bpt")
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_POLL_INTERVAL = 0.1  # seconds between two checks of the job
+_POLL_INTERVAL = 0.02  # seconds between two checks of the job, and at most before a signal is passed on
 _LONGEST_PAUSE = 60.0  # seconds before a restart, at most
 
 
