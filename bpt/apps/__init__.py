@@ -1,1 +1,1 @@
-"""What the commands do beyond training, one feature a folder."""
+"""The features of the commands beyond training, one a folder."""

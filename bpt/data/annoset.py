@@ -32,7 +32,7 @@ NO_LABEL = -1
 
 @dataclass(frozen=True)
 class Annotations:
-    """What a line of the list says beside an image, and how.
+    """The kind and the format of a list's entries beside the image.
 
     Attributes:
         kind: "detection": the path of a file of its objects; "classification": a label.

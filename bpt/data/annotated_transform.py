@@ -1,4 +1,4 @@
-"""What is done to images and their objects before a detection net sees them (SSD's Caffe: AnnotatedDataLayer)."""
+"""Transforms of images and their objects for detection nets (SSD's Caffe: AnnotatedDataLayer)."""
 
 from __future__ import annotations
 

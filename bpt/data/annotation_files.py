@@ -161,4 +161,4 @@ def _lines(content: bytes) -> Iterator[_Object]:
 
 
 KINDS: dict[str, Callable[[bytes], _Contents]] = {"xml": _of_xml, "json": _of_json, "txt": _of_text}
-"""How annotations are written."""
+"""The format of annotations."""

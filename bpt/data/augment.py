@@ -32,7 +32,7 @@ _ROUNDS = 64  # of Jöhnk's method: at α = 1 each succeeds with probability 1/2
 
 @dataclass(frozen=True)
 class Augment:
-    """What ``augment_param`` asks for.
+    """The settings of ``augment_param``.
 
     Attributes:
         param: its text.

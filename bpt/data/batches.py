@@ -62,7 +62,7 @@ class Batches(ABC, Generic[S]):
         self.watch = FiniteWatch()
 
     def allocate(self, position: int, runs: Sequence[Run], begun: int = 0) -> None:
-        """See ``AllocatedSampler.allocate``. No batch may be made meanwhile."""
+        """Allocate samples (``AllocatedSampler.allocate``). No batch may be made meanwhile."""
         self.allocated = self.allocated or AllocatedSampler(self.sampler)
         self.allocated.allocate(position, runs, begun)
 
@@ -97,7 +97,7 @@ class Batches(ABC, Generic[S]):
 
     @property
     def path(self) -> str:
-        """Of the source, for messages."""
+        """The path of the source, for messages."""
         return self._source.path
 
     def digest(self) -> str:

@@ -1,4 +1,4 @@
-"""What becomes of objects' boxes when an image is cut, mirrored or resized (SSD's Caffe)."""
+"""Transforms of objects' boxes when an image is cut, mirrored or resized (SSD's Caffe)."""
 
 from __future__ import annotations
 

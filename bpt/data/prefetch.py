@@ -148,7 +148,7 @@ class _Worker(Generic[T]):
 
 
 class _Failure:
-    """What ``load`` raised, on its way to the consumer."""
+    """An exception of ``load`` on its way to the consumer."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error

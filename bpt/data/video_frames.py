@@ -18,7 +18,7 @@ FRAME = "{:06d}.jpg"
 
 
 class Frames(Protocol):
-    """How a video is stored."""
+    """The storage of a video."""
 
     def read(self, path: str, numbers: range, channels: int) -> list[Pixels]:
         """Return the frames of these ascending ``numbers``, (C, H, W) each, of the video at ``path``.

@@ -200,7 +200,7 @@ class VolumeSource:
         return volume
 
     def glance(self) -> Iterator[bytes]:
-        """See ``Comparable``."""
+        """Yield the labels and the ends of a few files, for ``Comparable``."""
         yield np.array([entry.label for entry in self.entries]).tobytes()
         for index in a_few(len(self.entries)):
             yield ends_of(self.entries[index].path)

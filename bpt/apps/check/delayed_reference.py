@@ -1,4 +1,4 @@
-"""What one process makes of ``schedule: DELAYED``: it applies old gradients of the whole net (Hybrid, Eq. 1 and 2).
+"""The reference for ``schedule: DELAYED``: one process applies old gradients of the whole net (Hybrid, Eq. 1 and 2).
 
 The rule is the paper's, not the pipeline's code. The layers form n runs, each of which is on one stage. In iteration t
 run i (from 0) applies the gradient of batch t - (n - 1 - i). That gradient is of the whole net, at the weights that all

@@ -29,13 +29,13 @@ class Prediction(NamedTuple):
     name: str = ""
 
     def __str__(self) -> str:
-        """As people read it."""
+        """Return the text for people."""
         return class_words(self.number, self.name)
 
 
 @dataclass(frozen=True)
 class Classification:
-    """What the net says of a picture: classes from the highest score on."""
+    """The classification of a picture: classes from the highest score down."""
 
     picture: NamedPicture
     best: Sequence[Prediction]

@@ -47,7 +47,7 @@ class LayerArrays:
 
     @property
     def halves(self) -> list[bool]:
-        """Which of the blobs are stored in half precision, where that is asked for."""
+        """Whether each blob is stored in half precision if the user asks for it."""
         return which_fit_half(self.blobs, self.text.type)
 
 

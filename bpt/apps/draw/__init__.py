@@ -1,1 +1,1 @@
-"""What ``bpt draw`` does: the picture of a net."""
+"""The picture of a net: ``bpt draw``."""

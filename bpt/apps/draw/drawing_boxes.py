@@ -1,4 +1,4 @@
-"""What a drawing of a net shows: boxes with their texts and colours, and the blobs between them. No coordinates."""
+"""The content of a drawing: boxes with their texts and colours, and the blobs between them. No coordinates."""
 
 from __future__ import annotations
 

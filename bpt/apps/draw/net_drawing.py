@@ -247,7 +247,7 @@ PHASES = ("TRAIN", "TEST", ALL)
 
 @dataclass(frozen=True)
 class DrawRequest:
-    """What to draw, and how.
+    """The net to draw, and the settings of the drawing.
 
     Attributes:
         model: the network's text file.

@@ -1,4 +1,4 @@
-"""Where the boxes of a layer graph stand: ranks by the longest path, orders with few crossings (Sugiyama's method).
+"""The layout of a layer graph: ranks by the longest path, orders with few crossings (Sugiyama's method).
 
 A drawing that is longer than a page goes on in further columns; ``fold`` says where they begin.
 """

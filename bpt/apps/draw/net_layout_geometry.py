@@ -46,7 +46,7 @@ class Rectangle:
 
 @dataclass(frozen=True)
 class Label:
-    """Where a blob's label stands: at the beginning of its curve."""
+    """The place of a blob's label: at the beginning of its curve."""
 
     box: int
     blob: str

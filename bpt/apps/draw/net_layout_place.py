@@ -1,4 +1,4 @@
-"""Where vertices stand across their ranks: long paths are straight, and everything else as near to them as it can.
+"""Positions of vertices across their ranks: long paths are straight, and everything else is near to them.
 
 The graph is taken apart into paths, the longest first; what a path holds stands in one line, a *block*. Blocks keep
 the order of the ranks and their distances, and move towards the vertices they are joined to. After U. Brandes, B. Köpf,

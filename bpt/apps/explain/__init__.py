@@ -1,1 +1,1 @@
-"""What ``bpt explain`` does: Grad-CAM."""
+"""Grad-CAM: ``bpt explain``."""

@@ -41,7 +41,7 @@ MOST = 5  # classes that are listed, besides the explained one
 
 @dataclass(frozen=True)
 class ExplainRequest:
-    """What the command line asks for; empty and ``None``: the default.
+    """The settings of the command line; empty and ``None`` mean the default.
 
     Attributes:
         model, weights: the network's text and the trained weights.

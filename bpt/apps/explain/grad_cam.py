@@ -29,7 +29,7 @@ _ROUNDING = 1e-3  # voxels; borders of what the net sees of a picture are in sin
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a layer says of one class of one sample.
+    """The Grad-CAM map of a layer for one class of one sample.
 
     Attributes:
         heat: ``ReLU(Σ_k α_k A^k)``, of the layer's spatial shape; at least 0, not normalised.

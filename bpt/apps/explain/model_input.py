@@ -1,4 +1,4 @@
-"""How numbers of a scan or an image become those that the net was trained with, and what is explained as a whole."""
+"""The input of an explained net: a scan or an image, prepared as for training."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _centre(mean: Sample, net: ClassifierNet) -> Sample:
 
 
 class ExplainedSubject(ABC):
-    """What is explained: a scan, or an image.
+    """The subject of an explanation: a scan, or an image.
 
     Attributes:
         sample: as the net gets it, (channels, spatial axes …).

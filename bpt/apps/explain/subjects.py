@@ -1,4 +1,4 @@
-"""What is explained: a scan in a NIfTI file, or an image that Pillow reads; and the figure with the map over it."""
+"""The subject of an explanation: a NIfTI scan, or an image that Pillow reads; and the figure with the map over it."""
 
 from __future__ import annotations
 

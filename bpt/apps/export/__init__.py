@@ -1,1 +1,1 @@
-"""What ``bpt export`` does: a net as a file that runs without bpt, and whether it does what the net does."""
+"""The export of a net to a file that runs without bpt, and its check against the net: ``bpt export``."""

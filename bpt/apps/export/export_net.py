@@ -34,7 +34,7 @@ ONNX, PT2 = ".onnx", ".pt2"
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """What to export, and as what.
+    """The net to export, and the settings of the export.
 
     Attributes:
         model: the network's text file.

@@ -26,7 +26,7 @@ Outputs = tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class Runner:
-    """What runs a file, and its name and version."""
+    """A runtime that runs a file, with its name and version."""
 
     run: Callable[..., Outputs]
     name: str
@@ -34,7 +34,7 @@ class Runner:
 
 @dataclass(frozen=True)
 class OutputDifference:
-    """How far an output of the file is from the net's, on one batch."""
+    """The difference between an output of the file and the net's, on one batch."""
 
     output: str
     shape: tuple[int, ...]

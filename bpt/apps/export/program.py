@@ -23,7 +23,7 @@ from bpt.base.errors import UserError
 from bpt.nn.layers.base import Layer
 
 OPSET = 18
-"""Of ONNX's standard operators, if none is asked for: what runtimes have had since 2023."""
+"""The default version of ONNX's standard operators, which runtimes have had since 2023."""
 OPSETS = range(18, 24)  # that torch's exporter writes
 _ONE_FILE = 3 << 29  # bytes of parameters; a message of protobuf, which an ONNX file is, holds less than 2 GiB
 

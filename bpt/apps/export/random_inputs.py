@@ -38,7 +38,7 @@ class InputReading:
 
 
 Draw = Callable[[Shape, int, InputReading, torch.Generator], Tensor]
-"""Of a blob of this shape, for so many times the samples of the text, as a layer reads it."""
+"""A function that draws a blob: its shape, the factor on the text's samples, and how a layer reads it."""
 
 
 def _numbers(shape: Shape, times: int, reading: InputReading, generator: torch.Generator) -> Tensor:
@@ -165,7 +165,7 @@ class RandomInputs:
 
     @property
     def shapes(self) -> Sequence[Shape]:
-        """As the text says."""
+        """The shapes of the inputs, as the text says."""
         return [edge.shape for edge in self._edges]
 
     def batch(self, times: int) -> tuple[Tensor, ...]:

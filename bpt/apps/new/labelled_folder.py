@@ -38,7 +38,7 @@ class LabelledPicture:
 
 @dataclass
 class DecodedPictures:
-    """What ``decode`` has found.
+    """The result of ``decode``.
 
     Attributes:
         whole: the pictures that can be decoded.

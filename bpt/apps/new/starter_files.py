@@ -34,7 +34,7 @@ _SHOWN = 20  # files that are left out, by name
 
 @dataclass(frozen=True)
 class NewRequest:
-    """What ``bpt new`` is asked for.
+    """The settings of ``bpt new``.
 
     Attributes:
         pictures: the folder with a sub-folder for each class.

@@ -20,7 +20,7 @@ _FEW = 1000  # pictures, up to which narrow layers do
 
 @dataclass(frozen=True)
 class StarterNet:
-    """What the network is made for.
+    """The data that the network is made for.
 
     Attributes:
         kind: a key of SIZES.

@@ -37,7 +37,7 @@ class NetWithInputs:
 
     @property
     def left_out_words(self) -> str:
-        """Which layers are left out, as the end of a message; empty if none is."""
+        """The layers that are left out, as the end of a message; empty if there are none."""
         return f"; left out, as they need more than the input: {', '.join(self.left_out)}" if self.left_out else ""
 
 

@@ -1,4 +1,4 @@
-"""Which pictures are meant: image files, folders of them, and lists, whose lines may end in labels."""
+"""The pictures that a user names: image files, folders of them, and lists, whose lines may end in labels."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What ``bpt plot`` does: logs read, and drawn."""
+"""Reading and drawing of logs: ``bpt plot``."""

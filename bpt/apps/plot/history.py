@@ -1,4 +1,4 @@
-"""What a Solver has told so far, as a log that grows while it trains; ``solver.history`` from Python."""
+"""The history of a Solver, as a log that grows while it trains; ``solver.history`` from Python."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ CHARTS = (
     "Train learning rate vs. Iters", "Train learning rate vs. Seconds", "Train loss vs. Iters",
     "Train loss vs. Seconds",
 )  # fmt: skip
-"""What the chart types 0 ... 7 of Caffe's plot_training_log.py show."""
+"""The axes of the chart types 0 ... 7 of Caffe's plot_training_log.py."""
 _PANEL = 2.1  # inches
 _LEGEND, _LONGEST = 0.85, 56  # the legend's part of the figure's width; letters of a run's name that fit into it
 _DECADES = 30  # the largest loss or rate over the least, from which the axis is logarithmic

@@ -41,7 +41,7 @@ class LogRow:
 
 @dataclass
 class TrainingLog:
-    """What a log tells.
+    """The content of a log.
 
     Attributes:
         name: of the file, without its end.
@@ -77,7 +77,7 @@ def read_log(path: str) -> TrainingLog:
 
 
 def parse_log(lines: Iterable[str], name: str = "log") -> TrainingLog:
-    """As ``read_log``, from the ``lines`` of a log."""
+    """Return the content of a log, as ``read_log`` does, from its ``lines``."""
     log = TrainingLog(name.removesuffix(".log").removesuffix(".txt"))
     clock = _Clock()
     iteration, net, index = -1, 0, -1

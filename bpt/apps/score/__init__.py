@@ -1,1 +1,1 @@
-"""What ``bpt test`` does."""
+"""The scoring of a network: ``bpt test``."""

@@ -1,4 +1,4 @@
-"""What ``bpt test`` reports when asked: top-k, accuracy and AUC of each class, the confusion matrix, also as a file."""
+"""Optional reports of ``bpt test``: top-k, accuracy and AUC of each class, the confusion matrix, also as a file."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ LOG = logging.getLogger("bpt")
 
 @dataclass(frozen=True)
 class Metrics:
-    """What is asked for.
+    """The reports that the user asks for.
 
     Attributes:
         top_k: numbers of best scores, among which the label may be.

@@ -1,4 +1,4 @@
-"""What a Module is pickled as: the text of its net, its parameters, and what has been done to its layers.
+"""The pickled form of a Module: the text of its net, its parameters, and the changes to its layers.
 
 The layers themselves are made anew: they may have files open, and classes that only their text tells how to find.
 """
@@ -27,7 +27,7 @@ Values = dict[tuple[str, int], nn.Parameter]
 
 @dataclass(frozen=True)
 class ModuleState:
-    """What the layers of a net have that is neither in its text nor a parameter.
+    """The state of a net's layers that is neither in its text nor a parameter.
 
     Attributes:
         parts: name of a layer, or of a module in one → those of its attributes that are kept: buffers, ``training``,

@@ -1,4 +1,4 @@
-"""Where nets compute, and which seed they draw from, if neither a call nor a text says so: pycaffe's settings.
+"""pycaffe's settings: the device of nets, and the seed that they draw from, unless a call or a text says otherwise.
 
 They hold for the whole process, as in Caffe, and for nets and solvers that are made from then on.
 """

@@ -78,7 +78,7 @@ class NetStructure:
 
     @property
     def blob_loss_weights(self) -> dict[str, float]:
-        """By how much each blob counts in the loss; 0 for most."""
+        """The weight of each blob in the loss; 0 for most."""
         return {name: edge.loss_weight for name, edge in self._graph.blobs.items()}
 
     @property

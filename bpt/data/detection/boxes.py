@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class BoxCode(enum.Enum):
-    """What tells a box apart from its prior box (SSD: ``code_type``)."""
+    """The code of a box relative to its prior box (SSD: ``code_type``)."""
 
     CORNER = "the differences of the corners"
     CENTER_SIZE = "the difference of the centres in sizes of the prior box, and the logarithms of the ratios of sizes"

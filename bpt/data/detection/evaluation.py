@@ -1,4 +1,4 @@
-"""Which detections are right: one that overlaps an object of its label far enough that no better one has found."""
+"""Evaluation of detections: one is right if it overlaps an object of its label that no better one has found."""
 
 from __future__ import annotations
 

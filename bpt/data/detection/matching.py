@@ -1,4 +1,4 @@
-"""Which prior box, or predicted box, is to find which object (SSD, section 2.2, "matching strategy")."""
+"""Matching of prior boxes, or predicted boxes, to objects (SSD, section 2.2, "matching strategy")."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SOME = 1e-6  # what overlaps less does not overlap
 
 
 class Matches(NamedTuple):
-    """Of each of P boxes: the number of its object, or NOTHING or LEFT_OUT, and how far it overlaps the nearest one."""
+    """The match of each of P boxes: the number of its object, NOTHING or LEFT_OUT, and its largest overlap."""
 
     objects: Tensor
     overlaps: Tensor

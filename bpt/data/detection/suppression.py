@@ -16,7 +16,7 @@ ADAPTS_ABOVE = 0.5
 
 
 class Suppression(NamedTuple):
-    """Of the boxes of one class, which are kept (SSD: ``nms_param``).
+    """The rule that keeps or drops boxes of one class (SSD: ``nms_param``).
 
     Attributes:
         threshold: boxes that overlap a better one by more (Jaccard) are dropped.

@@ -194,7 +194,7 @@ class PrefetchingDataLayer(DataLayer):
 
     @property
     def path(self) -> str:
-        """Where the data set is, as the user wrote it."""
+        """The path of the data set, as the user wrote it."""
         return self._batches.path
 
     def content(self) -> tuple[str, str]:

@@ -1,1 +1,1 @@
-"""How long an iteration of a plan takes on a cluster, what travels and what is held; and which plan takes least."""
+"""The forecast of a plan's iteration on a cluster: time, messages and memory; and the search for the fastest plan."""

@@ -92,7 +92,7 @@ class RankSpeeds:
 
     @property
     def _moved_by_update(self) -> int:
-        """How often an update goes through memory as large as all parameters.
+        """The number of times that an update passes through memory as large as all parameters.
 
         It reads weights, moments and gradients, and writes all of them except the gradients.
         """

@@ -1,1 +1,1 @@
-"""What ``bpt plan`` does."""
+"""The planner: ``bpt plan``."""

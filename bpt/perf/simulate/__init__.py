@@ -1,1 +1,1 @@
-"""What ``bpt simulate`` does."""
+"""The simulation of an outer-layer run: ``bpt simulate``."""

@@ -1,1 +1,1 @@
-"""What ``bpt time`` does."""
+"""The timing of layers and iterations: ``bpt time``."""

@@ -1,4 +1,4 @@
-"""Where a run's nets are cut into segments: between stages, at split layers, and for the exchange of gradients."""
+"""Cuts of a run's nets into segments: between stages, at split layers, and for the exchange of gradients."""
 
 from __future__ import annotations
 

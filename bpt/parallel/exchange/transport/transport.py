@@ -17,7 +17,7 @@ Send = Callable[[Communicator, Buffer], None]
 """A collective call with a message: it goes from all ranks to one, or from one to all, or to all from all."""
 
 SendCoded = Callable[[Communicator, Tensor, Tensor, Code], None]
-"""Of values, what is lost of them, and how to write them as bytes; see ``coded``."""
+"""A function of values: it returns their rounding loss and writes them as bytes; see ``coded``."""
 
 
 @dataclass(frozen=True)

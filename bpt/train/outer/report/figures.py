@@ -213,7 +213,7 @@ def unit_range(values: Sequence[float]) -> tuple[float, float]:
 
 
 Runs = Mapping[str, Sequence[RunRecord]]
-"""By the name of each way to train, its runs, which differ in their seed."""
+"""The runs of each strategy, by its name; they differ in their seed."""
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999)
 SHOWN = 5  # levels in a figure
