@@ -31,7 +31,7 @@ from bpt.train.state import in_memory
 LOG = logging.getLogger("bpt")
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_POLL_INTERVAL = 0.02  # seconds between two checks of the job, and at most before a signal is passed on
+_POLL_INTERVAL = 0.1  # seconds between two checks of the job
 _LONGEST_PAUSE = 60.0  # seconds before a restart, at most
 
 
@@ -63,7 +63,8 @@ class Relaunch:
     limits: RestartLimits = RestartLimits()
     _past: deque[float] = field(default_factory=deque)  # times of the restarts
     _ended_by: signal.Signals | None = None  # the signal that this process received
-    _unsent: deque[int] = field(default_factory=deque)  # signals that the job has not received yet
+    _job: subprocess.Popen[bytes] | None = None  # the job, once it has been started
+    _unsent: deque[int] = field(default_factory=deque)  # signals that came while the job was started
     _before: list[str] | None = None  # the command before the last bpt join
     _asked_rank: bool = False  # whether a rank of the job has received a signal
 
@@ -88,7 +89,7 @@ class Relaunch:
     def _run_job(self, desk: Path) -> int:
         """Run the job once, and return its exit status."""
         started_by_run.forget(desk.parent)
-        self._asked_rank = False
+        self._asked_rank, self._job = False, None
         if self._ended_by and not self._unsent:  # it was for the job before
             self._unsent.append(self._ended_by)
         try:
@@ -101,10 +102,11 @@ class Relaunch:
             )
         except OSError as error:
             raise UsageError(f"{self.argv[0]}: {error.strerror}; name the program that starts the job") from None
+        self._job = job
+        while self._unsent:
+            self._send(job, self._unsent.popleft())
         asked = False
         while True:
-            while self._unsent:
-                self._send(job, self._unsent.popleft())
             with suppress(subprocess.TimeoutExpired):
                 status = job.wait(_POLL_INTERVAL)
                 return 128 - status if status < 0 else status
@@ -156,12 +158,15 @@ class Relaunch:
     def _passing_on(self) -> Iterator[None]:
         """Pass the signals of this process on to the job, which then ends and is not started again.
 
-        The handler only notes a signal. So one that arrives while the job is started goes to a rank, too.
+        A signal that arrives while the job is started waits until it has been started, and then goes to a rank, too.
         """
 
         def handle(number: int, frame: FrameType | None) -> None:
             self._ended_by = signal.Signals(number)
-            self._unsent.append(number)
+            if self._job is None:
+                self._unsent.append(number)
+            else:
+                self._send(self._job, number)
 
         before = {number: signal.signal(number, handle) for number in _PASSED_ON}
         try:
