@@ -1,4 +1,7 @@
-"""Autocast: the layers that compute in half precision, and the blobs that are in it."""
+"""Autocast: the layers that compute in half precision (bf16, fp16), and the blobs that are in it.
+
+``bpt/nn/mixed_precision.py`` applies the choice to a net, and ``Net.bottoms`` casts.
+"""
 
 from __future__ import annotations
 

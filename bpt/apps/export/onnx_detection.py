@@ -59,7 +59,7 @@ class _Suppressions:
         return found
 
     def only_best(self, values: Any, number: int, axis: int) -> Any:
-        """Return all others are LEAST."""
+        """Return ``values`` with all but the ``number`` best along ``axis`` set to LEAST."""
         best, places = self.best(values, number, axis)
         nothing = self.op.Expand(self.floats(LEAST), self.op.Shape(values))
         return self.op.ScatterElements(nothing, places, best, axis=axis)

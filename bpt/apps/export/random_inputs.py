@@ -111,7 +111,7 @@ def _regions(shape: Shape, times: int, reading: InputReading, generator: torch.G
 
 
 def _image_sizes(shape: Shape, times: int, reading: InputReading, generator: torch.Generator) -> Tensor:
-    """Height, width and scales of images with 12 × 16 places for anchors."""
+    """Return the height, width and scales of images with 12 × 16 places for anchors."""
     stride = reading.param.proposal_param.feat_stride
     sizes = torch.tensor([12.0 * stride, 16.0 * stride, 1, 1])
     return sizes[: math.prod(shape) // shape[0]].expand(shape[0], -1).reshape(shape)

@@ -102,7 +102,7 @@ class Gathered:
             self._parts.setdefault(name, []).append(np.atleast_1d(array).copy())
 
     def rows(self, samples: int) -> dict[str, Array]:
-        """Without what the last batch was filled up with, of blobs with a row for each sample of a batch."""
+        """Return the rows of the first ``samples`` samples, without the padding of the last batch."""
         return {name: np.concatenate(parts)[:samples] for name, parts in self._parts.items()}
 
 

@@ -76,7 +76,7 @@ class SolverParam:
 
     @property
     def layer_wise_reduce(self) -> bool:
-        """Without effect; true, as in Caffe."""
+        """True, as in Caffe; the setting has no effect here."""
         return True
 
 
