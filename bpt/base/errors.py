@@ -31,6 +31,11 @@ _COMMON_ENDING = 9  # longest ending that many files share (".txt", ".prototxt")
 _MOST = 10_000  # characters of a message: names in a damaged file may have any length
 
 
+def first_line_of(error: BaseException) -> str:
+    """Return the first line of what an error of a library says, or else its kind."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 class BptError(Exception):
     """Base of all errors that bpt raises on purpose. They can be pickled and sent to other ranks."""
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.base.errors import FileError, UserError, did_you_mean
+from bpt.base.errors import FileError, UserError, did_you_mean, first_line_of
 from bpt.base.native_paths import native_path, windows_hint
 from bpt.base.user_files import refuse_file
 from bpt.system.device import CPU
@@ -48,7 +48,7 @@ def open_nifti(path: str | os.PathLike[str]) -> Any:
         image = nibabel.load(path, mmap=False)  # a map of a file that is cut would end the process
     except (nibabel.filebasedimages.ImageFileError, nibabel.spatialimages.HeaderDataError) as error:
         wanted = "a gzip file" if path.endswith(".gz") else "a NIfTI file"
-        raise refuse_file(path, wanted, f"is not a NIfTI file, or a damaged one: {_line(error)}") from None
+        raise refuse_file(path, wanted, f"is not a NIfTI file, or a damaged one: {first_line_of(error)}") from None
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise FileError(path, _why(error, "is not a NIfTI file, or a damaged one")) from None
     if not isinstance(image, nibabel.Nifti1Pair):  # that of NIfTI-2 is one, too
@@ -124,9 +124,4 @@ def _why(error: Exception, otherwise: str) -> str:
     """Return that the system did not let the file be read, or else ``otherwise`` and what the package says."""
     if isinstance(error, OSError) and error.errno:
         return f"cannot be read: {error.strerror}"
-    return f"{otherwise}: {_line(error)}"
-
-
-def _line(error: Exception) -> str:
-    """Return the first line of what a package says."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    return f"{otherwise}: {first_line_of(error)}"

@@ -10,12 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from bpt.base.errors import BptError
+from bpt.base.errors import BptError, first_line_of
 from bpt.engine.compute import LibraryCompute, Place, Start, Tensors, Update
 from bpt.engine.segment_state import SegmentState
 from bpt.graph.segments import Segment
@@ -111,12 +112,13 @@ class GraphedCompute(LibraryCompute):
             return self._plain(segment, inputs, start)
         return self._capture(segment, inputs, start)
 
-    @property
+    @cached_property
     def _parameters(self) -> list[torch.nn.Parameter]:
+        """The parameters of the net, each once; they are the same objects in all iterations."""
         values = map(self._net.value, self._net.graph.params)
         return list({id(value): value for value in values}.values())
 
-    @property
+    @cached_property
     def _statistics(self) -> list[torch.nn.Parameter]:
         """The parameters that passes change, and no solver."""
         return [self._net.value(param) for param in self._net.graph.params if not param.learnable]
@@ -171,7 +173,7 @@ class GraphedCompute(LibraryCompute):
         except BptError as error:
             self._refuse(str(error))
         except (RuntimeError, AssertionError, AttributeError) as error:
-            self._refuse((str(error).splitlines() or [type(error).__name__])[0])
+            self._refuse(first_line_of(error))
         else:
             self._captured = captured
             self._tell("Forward and backward passes are replayed as one CUDA graph")

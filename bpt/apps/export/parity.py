@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bpt.apps.export.random_inputs import RandomInputs
-from bpt.base.errors import RunError, UserError
+from bpt.base.errors import RunError, UserError, first_line_of
 
 TOLERANCE = 1e-4
 """The largest difference that is let pass, in parts of the largest number of an output, or of 1 if that is larger."""
@@ -75,9 +75,7 @@ def compare(module: nn.Module, runner: Runner, inputs: RandomInputs, times: Sequ
         try:
             got = runner.run(*batch)
         except Exception as error:  # of any kind, by whatever runs it
-            raise RunError(
-                f"{runner.name} cannot run what was written: {(str(error).splitlines() or [type(error).__name__])[0]}"
-            ) from error
+            raise RunError(f"{runner.name} cannot run what was written: {first_line_of(error)}") from error
         for name, one, other in zip(names, got, expected, strict=True):
             if not other.isfinite().all():
                 raise UserError(

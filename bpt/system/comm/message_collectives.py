@@ -5,21 +5,53 @@ Sums are equal bit by bit on all ranks. Their order is that of a ring or a tree.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bpt.base.errors import LostRankError, RunError
+from bpt.system.comm import processes as room
 from bpt.system.comm.base import MAX_TAG, Buffer, Communicator, Counts, Request
 from bpt.system.comm.objects import allgather_objects, bcast_object
 from bpt.system.comm.pieces import flat, runs, transfer
+from bpt.system.comm.processes import Peers, ProcessWindow, Win, identity
 from bpt.system.comm.ring_reduction import ring_allreduce
 from bpt.system.comm.tree_collectives import children_of, tree_bcast, tree_reduce
+from bpt.system.comm.window import Memory, Window, aligned
 
 _OWN_TAG = MAX_TAG + 1  # the tag of messages of this file's collectives
 
 
 class MessageCommunicator(Communicator):
     """A communicator whose collectives consist of ``_Isend`` and ``_Irecv``, except those that a subclass overrides."""
+
+    def Allocate_shared(self, nbytes: int) -> Window:
+        ranks = self.allgather((self.host, identity(), nbytes))
+        assert len({host for host, _, _ in ranks}) == 1, "ranks on several hosts cannot share memory"
+        sizes, place = [size for _, _, size in ranks], room.shared_folder()
+        if lack := self.bcast(room.shortage(sum(sizes), self.host, place)):
+            raise RunError(lack)
+        memory, win = self._shared_memory(sizes, place)
+        if not all(self.allgather(room.reserve(memory[self.rank]))):  # no rank reads another's part before that
+            raise RunError(room.refusal(sum(sizes), self.host, place))
+        parts = [aligned(whole, size) for whole, size in zip(memory, sizes, strict=True)]
+        peers = Peers({rank: process for rank, (_, process, _) in enumerate(ranks) if process != identity()})
+        return ProcessWindow(parts, self._call, win, peers, self._loss_in_window)
+
+    @abstractmethod
+    def _shared_memory(self, sizes: Sequence[int], place: Path | None) -> tuple[Sequence[Memory], Win]:
+        """Return memory that the ranks of this host share, longer by SLACK than ``sizes`` for each, and its window.
+
+        Args:
+            place: the folder of such memory, which has room; ``None`` if it is unknown.
+        """
+
+    @abstractmethod
+    def _loss_in_window(self, gone: Sequence[int]) -> LostRankError | None:
+        """Return why a wait is useless: these ranks are gone, or nobody may wait here any more."""
 
     def _bcast_object(self, value: Any, root: int) -> Any:
         return bcast_object(_FromRoot(self, root), value)

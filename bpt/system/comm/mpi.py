@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -32,8 +33,8 @@ from bpt.system.comm.pieces import (
     pieces,
     runs,
 )
-from bpt.system.comm.processes import Peers, ProcessWindow, identity
-from bpt.system.comm.window import SLACK, Window, aligned
+from bpt.system.comm.processes import Win
+from bpt.system.comm.window import SLACK, Memory
 from bpt.system.events.bus import EventBus
 from bpt.system.events.flight_recorder import FlightRecorder
 
@@ -116,21 +117,7 @@ class MpiCommunicator(MessageCommunicator):
         with self._translated("Split_type"):
             return self._of_same_kind(cast(MPI.Intracomm, self._mpi.Split_type(MPI.COMM_TYPE_SHARED)))
 
-    def Allocate_shared(self, nbytes: int) -> Window:
-        ranks = self.allgather((MPI.COMM_WORLD.Get_rank(), identity(), nbytes))
-        assert len({_hosts[rank] for rank, _, _ in ranks}) <= 1, "ranks on several hosts cannot share memory"
-        sizes = [size for _, _, size in ranks]
-        with self._translated("Allocate_shared"):
-            win = self._allocate(sizes)
-        memory = [np.frombuffer(win.Shared_query(rank)[0].cast("B"), np.uint8) for rank in range(self.size)]
-        if not all(self.allgather(room.reserve(memory[self.rank]))):  # no rank reads another's part before that
-            raise RunError(room.refusal(sum(sizes), self.host, room.shared_folder()))
-        parts = [aligned(whole, size) for whole, size in zip(memory, sizes, strict=True)]
-        peers = Peers({rank: process for rank, (_, process, _) in enumerate(ranks) if process != identity()})
-        return ProcessWindow(parts, self._call, win, peers, self._loss_in_window)
-
     def _loss_in_window(self, gone: Sequence[int]) -> LostRankError | None:
-        """Return why a wait is useless: these ranks are gone, or nobody may wait here any more."""
         return self._loss("wait", gone) if gone else self.loss()
 
     def loss(self) -> LostRankError | None:
@@ -141,15 +128,13 @@ class MpiCommunicator(MessageCommunicator):
                 return self._loss("wait", self._failed()) if _is_loss(error) else None
         return None
 
-    def _allocate(self, sizes: Sequence[int]) -> MPI.Win:
-        """Return a window with this number of bytes, and SLACK, for each rank.
+    def _shared_memory(self, sizes: Sequence[int], place: Path | None) -> tuple[Sequence[Memory], Win]:
+        # Room was checked: where Open MPI has no room, some ranks would hang.
+        with self._translated("Allocate_shared"):
+            win = self._allocate(sizes, place)
+        return [np.frombuffer(win.Shared_query(rank)[0].cast("B"), np.uint8) for rank in range(self.size)], win
 
-        Room is checked first: where Open MPI has no room, some ranks would hang.
-        """
-        place = room.shared_folder()
-        lack = self.bcast(room.shortage(sum(sizes), self.host, place))
-        if lack:
-            raise RunError(lack)
+    def _allocate(self, sizes: Sequence[int], place: Path | None) -> MPI.Win:
         info = MPI.Info.Create({"alloc_shared_noncontig": "true"})  # each part in pages, and memory, near its rank
         try:
             win = MPI.Win.Allocate_shared(sizes[self.rank] + SLACK, 1, info, self._mpi)

@@ -22,15 +22,14 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore, ProcessGroup, ProcessGroupGloo, Store, Work
 from torch.distributed.rendezvous import rendezvous
 
-from bpt.base.errors import BptError, LostRankError, RunError
-from bpt.system.comm import processes as room
+from bpt.base.errors import BptError, LostRankError, RunError, first_line_of
 from bpt.system.comm.base import Buffer, Cartesian, Request
 from bpt.system.comm.connectivity import lost_rank_error, name_of
 from bpt.system.comm.message_collectives import MessageCommunicator
 from bpt.system.comm.objects import DamagedObjectError
 from bpt.system.comm.pieces import flat
-from bpt.system.comm.processes import Peers, ProcessWindow, identity
-from bpt.system.comm.window import SLACK, Window, aligned
+from bpt.system.comm.processes import Win
+from bpt.system.comm.window import SLACK, Memory
 from bpt.system.events.bus import EventBus
 from bpt.system.events.flight_recorder import FlightRecorder
 
@@ -115,19 +114,10 @@ class GlooCommunicator(MessageCommunicator):
         hosts = self.allgather(self.host)
         return self.Split(hosts.index(self.host))
 
-    def Allocate_shared(self, nbytes: int) -> Window:
-        ranks = self.allgather((self.host, identity(), nbytes + SLACK))
-        assert len({host for host, _, _ in ranks}) == 1, "ranks on several hosts cannot share memory"
-        sizes, place = [size for _, _, size in ranks], room.shared_folder()
-        if lack := self.bcast(room.shortage(sum(sizes), self.host, place)):
-            raise RunError(lack)
-        whole = np.frombuffer(self._shared_file(sum(sizes), place), np.uint8)
-        parts = np.split(whole, np.cumsum(sizes)[:-1])
-        if not all(self.allgather(room.reserve(parts[self.rank]))):  # no rank reads another's part before that
-            raise RunError(room.refusal(sum(sizes), self.host, place))
-        peers = Peers({rank: process for rank, (_, process, _) in enumerate(ranks) if process != identity()})
-        used = [aligned(part, size - SLACK) for part, size in zip(parts, sizes, strict=True)]
-        return ProcessWindow(used, self._call, _Fence(), peers, self._loss_in_window)
+    def _shared_memory(self, sizes: Sequence[int], place: Path | None) -> tuple[Sequence[Memory], Win]:
+        wholes = [size + SLACK for size in sizes]
+        whole = np.frombuffer(self._shared_file(sum(wholes), place), np.uint8)
+        return np.split(whole, np.cumsum(wholes)[:-1]), _Fence()
 
     def _shared_file(self, nbytes: int, place: Path | None) -> mmap.mmap:
         """Return a new file in memory, of all ranks; nobody else sees it, and it ends with the last of them."""
@@ -300,7 +290,7 @@ def world() -> GlooCommunicator:
         _hosts[:] = comm.allgather(comm.host)
     except RuntimeError as error:
         raise RunError(
-            f"the ranks that torchrun has started do not reach each other ({_first_line(error)}); open all ports "
+            f"the ranks that torchrun has started do not reach each other ({first_line_of(error)}); open all ports "
             "between the hosts, or name the network that they share: GLOO_SOCKET_IFNAME=eth0 torchrun … "
             "(ip addr shows the names)"
         ) from error
@@ -316,8 +306,4 @@ def explained(method: str, ranks: int, error: RuntimeError) -> BptError:
     """Return what an error of torch.distributed means for a run."""
     if _LOST.search(str(error)):
         return lost_rank_error(method, (), ())
-    return RunError(f"{method} of {ranks} ranks failed: {_first_line(error)}")
-
-
-def _first_line(error: RuntimeError) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
+    return RunError(f"{method} of {ranks} ranks failed: {first_line_of(error)}")

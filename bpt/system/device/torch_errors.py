@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bpt.base.errors import RunError
+from bpt.base.errors import RunError, first_line_of
 
 # The first words of the errors of torch's allocators; the CPU's has no exception type of its own.
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")
@@ -29,5 +29,4 @@ def kernel_error(where: str, error: BaseException, bottoms: Sequence[Tensor] = (
     given = f" (bottoms of shape {', '.join(str(tuple(b.shape)) for b in bottoms)})" if bottoms else ""
     if is_out_of_memory(error):
         return RunError(f"{where}: out of memory{given}; a smaller batch_size needs less")
-    first, *_ = str(error).splitlines() or [type(error).__name__]
-    return RunError(f"{where}: {first}{given}")
+    return RunError(f"{where}: {first_line_of(error)}{given}")
