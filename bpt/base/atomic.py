@@ -86,6 +86,16 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         yield file
 
 
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write ``text`` as UTF-8 to the file at ``path``, completely or not at all.
+
+    Raises:
+        WriteError: it could not be written.
+    """
+    with atomic_file(path) as file:
+        file.write(text.encode())
+
+
 @contextlib.contextmanager
 def atomic_paths(*paths: str) -> Iterator[list[str]]:
     """Yield the names of empty files to write; when the block ends, they become the files at ``paths`` together.

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bpt.base.atomic import atomic_file
+from bpt.base.atomic import write_text
 from bpt.base.errors import FileError, did_you_mean
 from bpt.base.formats import HEAD, JSON, FileFormat, recognise
 from bpt.base.native_paths import native_path, windows_hint
@@ -113,8 +113,7 @@ def write_json(content: object, path: str) -> None:
     Raises:
         WriteError: it could not be written.
     """
-    with atomic_file(path) as file:
-        file.write(f"{json.dumps(content, indent=1, allow_nan=False)}\n".encode())
+    write_text(path, f"{json.dumps(content, indent=1, allow_nan=False)}\n")
 
 
 def read_json(path: str, kind: str, format_number: int | None = None) -> JsonValue:

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 
 from bpt.apps.commands import started_by_run
-from bpt.base.atomic import atomic_file
+from bpt.base.atomic import write_text
 from bpt.base.errors import UsageError, WriteError
 from bpt.base.signals import STOP_SIGNAL
 from bpt.system.comm.launch import die_with_parent
@@ -199,8 +199,7 @@ def join(process: int, argv: list[str]) -> None:
         raise UsageError(f"process {process} is no bpt run of this user that is running on this host")
     if desk.exists():
         raise UsageError(f"process {process} is already about to continue with other ranks")
-    with atomic_file(desk) as file:
-        file.write(json.dumps(argv).encode())
+    write_text(desk, json.dumps(argv))
 
 
 @contextmanager

@@ -60,10 +60,7 @@ def convert(source: str, target: str, raw: str = "", dialect: Dialect | None = N
     rounding = f"equal but for rounding to FLOAT16, by {rounded:.2g} of a blob's largest at most"
     return [
         *(f"{source}: {note}" for note in weights.notes),
-        *(
-            f"{target}: blobs too large or too small for FLOAT16 stay in FLOAT, in layers {kept}"
-            for _ in range(bool(kept))
-        ),
+        *([f"{target}: blobs too large or too small for FLOAT16 stay in FLOAT, in layers {kept}"] if kept else []),
         f"{target}: {len(layers)} layers with {blobs} blobs, {numbers:,} numbers; read back: "
         f"{rounding if rounded else 'all equal'}",
         *filter(None, [carry_preprocessing(source, target)]),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 
 from bpt.apps.doctor.findings import Finding, Ranks, Section, note, ok
-from bpt.base.atomic import atomic_file
+from bpt.base.atomic import write_text
 from bpt.base.log import columns
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
@@ -32,8 +32,7 @@ def describe_cluster(ranks: Ranks, plan: RunPlan, device: torch.device, path: st
 
     def write() -> None:
         head = f"# Measured by bpt doctor on {ranks.world.size} ranks with {plan.path}; speeds are of that net.\n"
-        with atomic_file(path) as file:
-            file.write((head + cluster_text(cluster)).encode())
+        write_text(path, head + cluster_text(cluster))
 
     outcome_of_first(ranks.world, None if ranks.world.rank else write)
     return Section("Cluster", tuple(_findings(cluster, plan, path)), tuple(_table(cluster)))

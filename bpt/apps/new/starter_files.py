@@ -14,7 +14,7 @@ from bpt.apps.new.split_pictures import split_pictures, test_batches
 from bpt.apps.new.starter_net import SIZES, StarterNet, check_size
 from bpt.apps.pictures.class_names import NAMES_FILE
 from bpt.apps.pictures.deploy_text import deploy_text
-from bpt.base.atomic import atomic_file
+from bpt.base.atomic import write_text
 from bpt.base.errors import FileError, WriteError
 from bpt.base.progress import ProgressBar
 from bpt.config.proto import bpt_pb2 as pb
@@ -92,17 +92,17 @@ def make_starter(request: NewRequest) -> Iterator[str]:
     if decoded.pixels > _LARGE:
         train, test = (_smaller(part, request.pictures, folder, net.resized) for part in (train, test))
     for name, part in (("train.txt", train), ("test.txt", test)):
-        _write(folder / name, "".join(f"{picture.path} {picture.label}\n" for picture in part))
-    _write(folder / NAMES_FILE, "".join(f"{name}\n" for name in classes))
-    _write(folder / NET, _NET_HEAD + layout(net.text(folder.name)))
-    _write(folder / DEPLOY, deploy_text(str(folder / NET)))
+        write_text(folder / name, "".join(f"{picture.path} {picture.label}\n" for picture in part))
+    write_text(folder / NAMES_FILE, "".join(f"{name}\n" for name in classes))
+    write_text(folder / NET, _NET_HEAD + layout(net.text(folder.name)))
+    write_text(folder / DEPLOY, deploy_text(str(folder / NET)))
     iterations = max(_ITERATIONS, -(-_EPOCHS * len(train) // net.batches[0]))
-    _write(folder / SOLVER, _SOLVER_HEAD + readable(to_text(_solver(folder, request, iterations, times))))
+    write_text(folder / SOLVER, _SOLVER_HEAD + readable(to_text(_solver(folder, request, iterations, times))))
     commands = _commands(folder, test[0].path)
-    _write(folder / README, _readme(folder, request, classes, train, test, commands))
+    write_text(folder / README, _readme(folder, request, classes, train, test, commands))
     yield from (f"left out: {line}" for line in left_out[:_SHOWN])
     if left_out:
-        _write(folder / LEFT_OUT, "".join(f"{line}\n" for line in left_out))
+        write_text(folder / LEFT_OUT, "".join(f"{line}\n" for line in left_out))
     if len(left_out) > _SHOWN:
         yield f"left out: {len(left_out) - _SHOWN} more; {folder / LEFT_OUT} names all"
     yield f"{len(classes)} classes: {len(train)} pictures to train with, {len(test)} to test with"
@@ -134,11 +134,6 @@ def _smaller(pictures: Sequence[LabelledPicture], root: str, folder: Path, side:
     targets = [str(folder / "pictures" / f"{os.path.relpath(each.path, root)}.png") for each in pictures]
     write_smaller(pictures, targets, side)
     return [LabelledPicture(path, each.label, each.is_test) for path, each in zip(targets, pictures, strict=True)]
-
-
-def _write(path: Path, text: str) -> None:
-    with atomic_file(path) as file:
-        file.write(text.encode())
 
 
 def _solver(folder: Path, request: NewRequest, iterations: int, test_iter: int) -> pb.SolverParameter:

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from bpt.apps.pictures.deploy_net import DeployNet, derive_deploy
-from bpt.base.atomic import atomic_file
+from bpt.base.atomic import write_text
 from bpt.base.errors import UsageError
 from bpt.config.plan.nets import NetPlan, file_plan
 from bpt.config.proto import bpt_pb2 as pb
@@ -79,8 +79,7 @@ def write_deploy(model: str, output: str, text: str) -> None:
     """
     if os.path.realpath(output) == os.path.realpath(model):
         raise UsageError(f'--output: "{output}" is the text itself; give another file')
-    with atomic_file(output) as file:
-        file.write(text.encode())
+    write_text(output, text)
 
 
 def _name_probabilities(param: pb.NetParameter, derived: DeployNet) -> str:

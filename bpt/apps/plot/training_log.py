@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bpt.base.atomic import atomic_file
+from bpt.base.atomic import write_text
 from bpt.base.errors import FileError
 from bpt.base.user_files import UnreadableError, read_bytes
 
@@ -180,7 +180,6 @@ def write_tables(log: TrainingLog, path: str, folder: str, delimiter: str = ",")
         content = io.StringIO()
         csv.writer(content, delimiter=delimiter, lineterminator="\n").writerows(table(rows))
         target = Path(folder) / f"{os.path.basename(path)}.{end}"
-        with atomic_file(target) as file:
-            file.write(content.getvalue().encode())
+        write_text(target, content.getvalue())
         written.append(target)
     return written

@@ -16,7 +16,7 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 
-from bpt.base.atomic import atomic_file, check_place
+from bpt.base.atomic import check_place, write_text
 from bpt.base.errors import FileError, UserError
 from bpt.base.log import columns, number
 from bpt.base.user_files import UnreadableError, read_bytes
@@ -60,8 +60,7 @@ def write_confusion(path: str | os.PathLike[str], matrix: npt.NDArray[np.int64],
     table = csv.writer(text, lineterminator="\n")
     table.writerow(["label", *names])
     table.writerows([name, *row] for name, row in zip(names, matrix.tolist(), strict=True))
-    with atomic_file(path) as file:
-        file.write(text.getvalue().encode())
+    write_text(path, text.getvalue())
 
 
 def _draw(path: str | os.PathLike[str], matrix: npt.NDArray[np.int64], names: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from google.protobuf.message import EncodeError, Message
 
-from bpt.base.atomic import atomic_file, check_place
+from bpt.base.atomic import check_place, write_text
 from bpt.base.errors import BptError, FileError, PrototxtError, RunError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.binary_files import read_content, sniff, write_binary
@@ -90,8 +90,7 @@ def _is_hdf5(path: FilePath) -> bool:
 
 
 def _write_text(message: Message, target: FilePath) -> None:
-    with atomic_file(target) as file:
-        file.write(to_text(message).encode())
+    write_text(target, to_text(message))
 
 
 def report(done: str, source: FilePath, target: FilePath, notes: Sequence[Note]) -> tuple[list[str], int]:

@@ -10,12 +10,13 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 
-from bpt.base.atomic import atomic_file
 from bpt.base.errors import FileError
+from bpt.base.user_files import write_json
 from bpt.base.version import VERSION
 from bpt.config.plan.run_plan import RunPlan
 from bpt.graph.layer_graph import LayerGraph
@@ -123,11 +124,7 @@ class ChoiceFile:
             "lengths": list(lengths),
             "trials": [{"lengths": list(trial.lengths), "seconds": trial.seconds} for trial in trials],
         }
-
-        def write() -> None:
-            with atomic_file(self.path) as file:
-                file.write((json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
-
+        write = partial(write_json, content, self.path)
         outcome_of_first(self._world, None if self._world.rank else write)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from bpt.base.atomic import atomic_file
+from bpt.base.atomic import write_text
 from bpt.base.log import columns
 from bpt.parallel.outer.simulation.outcome import NodeOutcome, SimulationOutcome
 from bpt.perf.simulate.simulation import SimulationResult
@@ -90,8 +90,7 @@ def write_csv(path: str, rows: Iterable[Sequence[object]]) -> None:
     """
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows(rows)
-    with atomic_file(path) as file:
-        file.write(text.getvalue().encode())
+    write_text(path, text.getvalue())
 
 
 def _row(name: str, outcome: SimulationOutcome) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 
-from bpt.base.atomic import atomic_file
+from bpt.base.atomic import write_text
 from bpt.base.errors import FileError
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.text import read_text, to_text
@@ -36,8 +36,8 @@ def write_preprocessing(prefix: str, found: pb.ImagePreprocessing) -> None:
         mean = f"{prefix}_mean.binaryproto"
         write_mean(mean, read_mean(param.mean_file))
         param.mean_file = os.path.basename(mean)
-    with atomic_file(path_of(prefix)) as file:
-        file.write(((_HEAD_OF_SCANS if own.HasField("intensity") else _HEAD) + to_text(own)).encode())
+    head = _HEAD_OF_SCANS if own.HasField("intensity") else _HEAD
+    write_text(path_of(prefix), head + to_text(own))
 
 
 def read_preprocessing(path: str) -> pb.ImagePreprocessing:

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeVar
 
-from bpt.base.atomic import atomic_file
+from bpt.base.atomic import write_text
 from bpt.base.errors import FileError, WriteError
 from bpt.train.outer.report.record import AllocationRow, NodeRow, RunRecord, ServerRow, TestRow, UpdateRow
 
@@ -212,8 +212,7 @@ def _write(path: Path, kind: type[Row], rows: Iterable[Row]) -> None:
     writer.writerow(columns)
     for row in rows:
         writer.writerow(["" if isinstance(cell, float) and math.isnan(cell) else cell for cell in cells_of(row)])
-    with atomic_file(path) as file:
-        file.write(text.getvalue().encode())
+    write_text(path, text.getvalue())
 
 
 def _read(path: Path, kind: type[Row]) -> list[Row]:
