@@ -15,7 +15,7 @@ from bpt.base.user_files import check_exists
 from bpt.data.image import import_pillow
 from bpt.data.image_source import read_image
 from bpt.data.record_survey import survey
-from bpt.data.source import listed_lines, read_list, slash_hint
+from bpt.data.source import first_line, listed_lines, read_list, slash_hint
 from bpt.data.verify import Verified
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".pbm", ".tif", ".tiff", ".webp", ".jp2")
@@ -101,17 +101,16 @@ def pictures_in(folder: str) -> list[ListedPicture]:
 
 def is_window_file(path: str) -> bool:
     """Return whether the text at ``path`` has the form of a window file: the number of an image in its first line."""
-    first = next((line.strip() for line in read_list(path, "that lists files") if line.strip()), "")
-    return re.fullmatch(r"#\s*[0-9]+", first) is not None
+    return re.fullmatch(r"#\s*[0-9]+", first_line(path)) is not None
 
 
 def lists_pictures(path: str) -> bool:
     """Return whether the text at ``path`` lists pictures, judged by the first file's suffix or content."""
-    for line in read_list(path, "that lists files"):
-        if line.strip():
-            names = _names(line.strip(), ("", os.path.dirname(path)))
-            return Path(names[0]).suffix.lower() in ENDINGS or _begins_as_picture(names[0], path)
-    return False
+    line = first_line(path)
+    if not line:
+        return False
+    names = _names(line, ("", os.path.dirname(path)))
+    return Path(names[0]).suffix.lower() in ENDINGS or _begins_as_picture(names[0], path)
 
 
 def _begins_as_picture(name: str, listing: str) -> bool:

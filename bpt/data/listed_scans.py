@@ -11,8 +11,8 @@ from pathlib import Path
 from bpt.base.errors import DataError, FileError
 from bpt.data.clip_source import ClipSource
 from bpt.data.nifti import import_nibabel, read_nifti
-from bpt.data.source import read_list
-from bpt.data.volume_source import volume_entry
+from bpt.data.source import first_line, listed_lines
+from bpt.data.volume_source import WITHOUT_VOLUMES, volume_entry
 
 _ENDINGS = (".nii", ".nii.gz", ".hdr", ".img")
 _CLIP = re.compile(r"\S.*\s[0-9]+\s+[0-9]+", re.ASCII)
@@ -83,11 +83,8 @@ def listed_volumes(path: str, root_folder: str = "") -> Sequence[ListedVolume]:
     """
     import_nibabel()
     folder = Path(root_folder) if root_folder else Path(path).parent
-    lines = [(number, line.strip()) for number, line in enumerate(read_list(path, "that lists volumes"), 1)]
-    found = [ListedVolume(f"{path}:{number}", line, folder) for number, line in lines if line]
-    if not found:
-        raise FileError(path, "lists no volumes; write a line for each: its path, then its label")
-    return found
+    lines = listed_lines(path, "that lists volumes", WITHOUT_VOLUMES)
+    return [ListedVolume(f"{path}:{number}", line, folder) for number, line in lines]
 
 
 def lists_volumes(path: str) -> bool:
@@ -98,8 +95,3 @@ def lists_volumes(path: str) -> bool:
 def lists_clips(path: str) -> bool:
     """Return whether the first line of the text at ``path`` has the form of a clip: a video and two numbers."""
     return _CLIP.fullmatch(first_line(path)) is not None
-
-
-def first_line(path: str) -> str:
-    """Return the first line of the text at ``path`` that is not empty; "": there is none."""
-    return next((line.strip() for line in read_list(path, "that lists files") if line.strip()), "")

@@ -64,6 +64,11 @@ def listed_lines(path: str, what: str, remedy: str) -> Iterator[tuple[int, str]]
         raise FileError(path, remedy)
 
 
+def first_line(path: str) -> str:
+    """Return the first line of the text at ``path`` that is not empty, stripped; "": there is none."""
+    return next((line.strip() for line in read_list(path, "that lists files") if line.strip()), "")
+
+
 class Comparable(Protocol):
     """A source that ranks on different hosts can compare, because each reads its own copy."""
 

@@ -26,6 +26,7 @@ from bpt.graph.layer_spec import Shape
 from bpt.graph.share import Share
 
 Intensity = pb.VolumeDataParameter.Intensity
+WITHOUT_VOLUMES = "lists no volumes; write a line for each: its path, then its label"
 
 
 def resample(volume: Volume, shape: Shape) -> Volume:
@@ -217,8 +218,7 @@ def list_volumes(path: str, root_folder: str = "") -> list[VolumeEntry]:
         FileError: the list or a file is missing, a label is no integer up to 2²⁴, or nothing is listed.
     """
     folder = Path(root_folder) if root_folder else Path(path).parent
-    remedy = "lists no volumes; write a line for each: its path, then its label"
-    lines = listed_lines(path, "that lists volumes, each line a path and a label", remedy)
+    lines = listed_lines(path, "that lists volumes, each line a path and a label", WITHOUT_VOLUMES)
     return [volume_entry(line, folder, f"{path}:{number}") for number, line in lines]
 
 

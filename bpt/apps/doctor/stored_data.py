@@ -26,7 +26,8 @@ from bpt.data.listed_pictures import (
     verify_listed,
     window_file_pictures,
 )
-from bpt.data.listed_scans import ListedClip, first_line, listed_volumes, lists_clips, lists_volumes
+from bpt.data.listed_scans import ListedClip, listed_volumes, lists_clips, lists_volumes
+from bpt.data.source import first_line
 from bpt.data.verify import Verified, size_of, verify_hdf5, verify_lmdb
 from bpt.graph.layer_spec import FileKind, LayerSpec
 from bpt.graph.layer_specs import layer_specs
