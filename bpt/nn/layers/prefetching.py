@@ -6,7 +6,8 @@ import logging
 import os
 import time
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -138,13 +139,19 @@ class PrefetchingDataLayer(DataLayer):
     def _make_prefetcher(self) -> Prefetcher[tuple[Tensor, ...] | DeviceBatch]:
         return Prefetcher(self._on_device or self._batches, self.share.total, self._prefetch)
 
-    def prefetch_to(self, device: torch.device) -> None:
-        """Copy batches to a GPU while it computes; as in Caffe, it holds as many as are read ahead."""
+    @contextmanager
+    def _read_anew(self) -> Iterator[None]:
+        """Drop what was read ahead; after a change of the batches inside, read on from the same position."""
         position = self.position
         self._prefetcher.close()
-        self._on_device = DeviceBatches(self._batches, device)
+        yield
         self._prefetcher = self._make_prefetcher()
         self._prefetcher.position = position
+
+    def prefetch_to(self, device: torch.device) -> None:
+        """Copy batches to a GPU while it computes; as in Caffe, it holds as many as are read ahead."""
+        with self._read_anew():
+            self._on_device = DeviceBatches(self._batches, device)
 
     @classmethod
     def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
@@ -169,11 +176,8 @@ class PrefetchingDataLayer(DataLayer):
 
     def rotate(self, rotation: ShardRotation) -> None:
         if rotation != self._batches.rotation_of_shares:
-            position = self.position
-            self._prefetcher.close()  # what was read ahead had other samples
-            self._batches.rotation_of_shares = rotation
-            self._prefetcher = self._make_prefetcher()
-            self._prefetcher.position = position
+            with self._read_anew():  # what was read ahead had other samples
+                self._batches.rotation_of_shares = rotation
 
     @property
     def share(self) -> Share:
@@ -182,11 +186,8 @@ class PrefetchingDataLayer(DataLayer):
 
     @share.setter
     def share(self, share: Share) -> None:
-        position = self.position
-        self._prefetcher.close()
-        self._batches.share = share
-        self._prefetcher = self._make_prefetcher()
-        self._prefetcher.position = position
+        with self._read_anew():
+            self._batches.share = share
 
     @property
     def epoch(self) -> int:
