@@ -327,6 +327,10 @@ class RunPlan:
         """Whether training ends when tests do not improve."""
         return self.given("early_stopping_param")
 
+    def displays(self, iteration: int) -> bool:
+        """Return whether the loss of an iteration is displayed."""
+        return bool(self.display) and iteration % self.display == 0
+
     @property
     def judged_by(self) -> str:
         """The test output whose best value decides about stopping or the best snapshot; "" if there is none."""

@@ -64,7 +64,7 @@ class Updater:
         self._parallel = parallel
         self._keeps_updates = plan.debug_info or plan.snapshot_diff
         self._stops_at_nan = plan.on_nan == pb.SolverParameter.STOP
-        self._display = plan.display
+        self._is_displayed = plan.displays
         self.rule = rule
         self._status = status
         self.losses, self.rates = SmoothedLoss(plan.average_loss, self._check_late), Rates(plan.optim, plan.display)
@@ -99,8 +99,7 @@ class Updater:
         That lets the host run ahead of a GPU. It is impossible if the iteration is displayed, if a rate or a caller
         depends on its loss, or if there are other ranks.
         """
-        displayed = self._display and iteration % self._display == 0
-        needed = displayed or self.before_update or self.rates.follows_loss
+        needed = self._is_displayed(iteration) or self.before_update or self.rates.follows_loss
         return computes_apart(device) and self._parallel.is_alone and not needed
 
     def _check_late(self, iteration: int, loss: float) -> None:

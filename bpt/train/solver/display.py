@@ -53,16 +53,12 @@ class TrainingDisplay:
         """Measure from now on the speed that the next shown iteration has."""
         self._interval = DisplayInterval(self._runtime.iteration)
 
-    def is_due(self, iteration: int) -> bool:
-        """Return whether an iteration is shown."""
-        return bool(self._plan.display) and iteration % self._plan.display == 0
-
     def debugs(self, iteration: int) -> bool:
         """Return whether an iteration logs all its blobs."""
-        return self._plan.debug_info and self.is_due(iteration)
+        return self._plan.debug_info and self._plan.displays(iteration)
 
     def _show_if_due(self, loss: Loss) -> None:
-        if self.is_due(self._runtime.iteration):
+        if self._plan.displays(self._runtime.iteration):
             with self._runtime.events.during(Activity.DISPLAY):
                 self._show(self._runtime.iteration)
 

@@ -258,7 +258,7 @@ class Solver(Closeable):
             LOG.info("Optimization stopped early.")
             return
         # The loss and scores after the last update, where the display falls on it.
-        if plan.display and self.iter % plan.display == 0:
+        if plan.displays(self.iter):
             # Caffe leaves debug_info as the last iteration had it.
             debug = self._session.display.debugs(self.iter - 1)
             with runtime.events.during(Activity.DISPLAY):
