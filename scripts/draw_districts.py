@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import configparser
 import textwrap
-from collections import Counter
+from collections.abc import Collection
 from html import escape
 from pathlib import Path
 
@@ -34,11 +34,11 @@ def districts() -> list[str]:
     return parser["importlinter:contract:districts"]["layers"].split()
 
 
-def imports() -> Counter[tuple[str, str]]:
-    """Return how many modules of one district import another district, for each pair that does."""
+def imports() -> set[tuple[str, str]]:
+    """Return the pairs of districts of which the first imports the second."""
     graph = grimp.build_graph("bpt")
     known = set(districts())
-    pairs: Counter[tuple[str, str]] = Counter()
+    pairs: set[tuple[str, str]] = set()
     for module in graph.modules:
         importer = {module.partition(".")[2].partition(".")[0]} & known
         imported = {
@@ -56,7 +56,7 @@ def parts(district: str) -> str:
     return textwrap.shorten(", ".join(folders + modules), 80, placeholder=" …")
 
 
-def picture(names: list[str], pairs: Counter[tuple[str, str]]) -> str:
+def picture(names: list[str], pairs: Collection[tuple[str, str]]) -> str:
     """Return the picture as SVG: a box a district, and right of it a row that marks the districts it imports."""
     step, right = CELL + GAP, LEFT + BOX + 24
     width, height = right + step * len(names) + 12, TOP + step * len(names) + 34

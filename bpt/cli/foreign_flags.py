@@ -63,11 +63,16 @@ def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield flag, value if equals or following.startswith("-") else following
 
 
+def _name(flag: str) -> str:
+    """Return a flag as a key of _SPECIAL, without its value."""
+    return flag.partition("=")[0].lstrip("-").lower().replace("-", "_")
+
+
 def _hint(flag: str, value: str, command: Sequence[str]) -> str:
     from bpt.config.proto import bpt_pb2 as pb
     from bpt.config.proto.words import field_of
 
-    name = flag.lstrip("-").lower().replace("-", "_")
+    name = _name(flag)
     special = _SPECIAL.get(name)
     if special:
         return special(value, command)
@@ -144,16 +149,12 @@ def _quiet(value: str, command: Sequence[str]) -> str:
 
 
 def _ranks(value: str, command: Sequence[str]) -> str:
-    kept, skips = [], False
+    kept, value_follows = [], False
     for word in command:
-        name = word.split("=")[0].lstrip("-").lower().replace("-", "_")
-        if word.startswith("-") and _SPECIAL.get(name) is _ranks:
-            skips = "=" not in word
-        elif not (skips and word == value):
+        names_ranks = word.startswith("-") and _SPECIAL.get(_name(word)) is _ranks
+        if not names_ranks and not (value_follows and word == value):
             kept.append(word)
-            skips = False
-        else:
-            skips = False
+        value_follows = names_ranks and "=" not in word
     return f"write mpirun -n {value or 'N'} bpt {shlex.join(kept)}"
 
 

@@ -89,14 +89,9 @@ def cgdp_phase(results: Results, way: str, phase: str) -> Value | None:
     rows = [row for row in results.rows("cgdp", "summary") if row["way"].split()[0] == way]
     if not rows:
         return None
-    [row] = [each for each in rows if each["net"] == _preferred([each["net"] for each in rows])][:1]
+    row = next((each for each in rows if each["net"] == "alexnet"), rows[0])  # the paper's, if it was measured
     remark = f"{row['net']} on {row['ranks']} CPU ranks, {row['batch_per_rank']} images of {row['size']} pixels each"
     return Value(float(row[phase]) / MILLI, MEASURED, remark)
-
-
-def _preferred(nets: Sequence[str]) -> str:
-    """Return the paper's network if it was measured, or else the first."""
-    return "alexnet" if "alexnet" in nets else nets[0]
 
 
 def cgdp_parameters(results: Results, layer: str) -> Value:
@@ -140,30 +135,33 @@ def _seconds(work: Callable[[], object]) -> float:
 # MPI-FC
 
 
+def _by_master(results: Results) -> list[Row]:
+    """Return the cases of layers that are split over master and slaves."""
+    return [row for row in results.rows("mpifc", "layers") if row["scheme"] == "MASTER_SLAVE"]
+
+
+def _farthest_from_1(ratios: Sequence[float]) -> float:
+    return max(ratios, key=lambda ratio: abs(ratio - 1))
+
+
 def mpifc_elements(results: Results, column: str) -> Value | None:
     """Return the elements that master and slaves have sent by Table 1's formula, of all cases the farthest from 1."""
-    rows = [row for row in results.rows("mpifc", "layers") if row["scheme"] == "MASTER_SLAVE"]
-    ratios = [float(row[column]) / float(row["elements_table1"]) for row in rows]
+    ratios = [float(row[column]) / float(row["elements_table1"]) for row in _by_master(results)]
     remark = f"{len(ratios)} cases of B, K and n_t"
-    return Value(max(ratios, key=lambda ratio: abs(ratio - 1)), COUNTED, remark) if ratios else None
+    return Value(_farthest_from_1(ratios), COUNTED, remark) if ratios else None
 
 
 def mpifc_update(results: Results) -> Value | None:
     """Return the elements that the update has sent: those of an iteration that neither direction has sent."""
-    rows = [row for row in results.rows("mpifc", "layers") if row["scheme"] == "MASTER_SLAVE"]
-    rest = [float(row["elements_update"]) for row in rows]
+    rest = [float(row["elements_update"]) for row in _by_master(results)]
     return Value(max(rest), COUNTED, f"{len(rest)} cases of B, K and n_t") if rest else None
 
 
 def mpifc_work(results: Results) -> Value | None:
     """Return the multiply-adds that a slave's forward pass has made by Table 1's formula."""
-    ratios = [
-        float(row["multiply_adds_of_a_rank"]) / float(row["multiply_adds_table1"])
-        for row in results.rows("mpifc", "layers")
-        if row["scheme"] == "MASTER_SLAVE"
-    ]
+    ratios = [float(row["multiply_adds_of_a_rank"]) / float(row["multiply_adds_table1"]) for row in _by_master(results)]
     remark = f"{len(ratios)} cases, counted in torch's matrix products"
-    return Value(max(ratios, key=lambda ratio: abs(ratio - 1)), COUNTED, remark) if ratios else None
+    return Value(_farthest_from_1(ratios), COUNTED, remark) if ratios else None
 
 
 def _mpifc_curve(results: Results, net: str) -> list[Row]:
