@@ -101,9 +101,14 @@ class LayerGraph:
         return {edge.blob: edge for edge in self.edges}
 
     @cached_property
+    def input_edges(self) -> tuple[Edge, ...]:
+        """The blobs that the caller sets: the tops of Input layers."""
+        return tuple(edge for edge in self.edges if self.nodes[edge.producer].type == "Input")
+
+    @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """The names of the blobs that the caller sets: the tops of Input layers."""
-        return tuple(edge.blob for edge in self.edges if self.nodes[edge.producer].type == "Input")
+        """The names of the blobs that the caller sets."""
+        return tuple(edge.blob for edge in self.input_edges)
 
     @cached_property
     def outputs(self) -> tuple[Edge, ...]:

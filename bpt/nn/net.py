@@ -25,6 +25,8 @@ from bpt.nn.parameter_maker import ParameterMaker
 from bpt.nn.pass_context import CurrentPass, PassContext
 from bpt.system.device.torch_errors import kernel_error
 
+_AS_IT_IS = nullcontext()
+
 
 class Net(nn.Module):
     """The layers of a graph with their parameters, ready to run.
@@ -85,6 +87,7 @@ class Net(nn.Module):
                 param = graph.params[index]
                 layer.add_blob(maker.make(param, stated), part.shape_of(param))
             self.layers.append(layer)
+        self._ordered = tuple(layer for layer in self.layers if isinstance(layer, Layer))  # looked up in every pass
         self._values = maker.values
         self._behind_filters = behind_filters(graph)
         self.training = graph.phase == pb.TRAIN  # a layer with a phase of its own keeps that
@@ -124,9 +127,7 @@ class Net(nn.Module):
         }
 
     def layer(self, node: LayerNode) -> Layer:
-        layer = self.layers[node.index]
-        assert isinstance(layer, Layer)
-        return layer
+        return self._ordered[node.index]
 
     @property
     def hidden_states(self) -> tuple[tuple[Tensor, ...], ...]:
@@ -193,7 +194,7 @@ class Net(nn.Module):
         """Return the layers of a ``run`` in the order in which they run, fused where nobody wants the blobs between."""
         if keep is None or self._behind_filters or is_compiling_or_tracing():  # a compiler fuses by itself
             return one_by_one(self.graph, run)
-        return self._plans.steps(self.graph, self.layers, run, keep, self.precision.in_half)
+        return self._plans.steps(self.graph, self._ordered, run, keep, self.precision.in_half)
 
     def fixed_parameters(self) -> AbstractContextManager[None]:
         """Return a scope in which no parameter changes, so that passes without gradients are faster (StepPlans)."""
@@ -201,10 +202,13 @@ class Net(nn.Module):
 
     def bottoms(self, node: LayerNode, values: Mapping[int, Tensor]) -> list[Tensor]:
         """Return what a layer reads, in the numbers that it computes in, so that diffs flow where they are wanted."""
-        bottoms = [
-            values[edge] if wanted else values[edge].detach()
-            for edge, wanted in zip(node.bottoms, node.bottom_needs_diff, strict=True)
-        ]
+        if torch.is_grad_enabled():
+            bottoms = [
+                values[edge] if wanted else values[edge].detach()
+                for edge, wanted in zip(node.bottoms, node.bottom_needs_diff, strict=True)
+            ]
+        else:
+            bottoms = [values[edge] for edge in node.bottoms]
         if not self.precision.casts:
             return bottoms
         return [bottom.to(self.precision.type_of_layer(node)) for bottom in bottoms]
@@ -212,8 +216,8 @@ class Net(nn.Module):
     def _run_as_one(self, step: FusionStep, operation: Operation, values: dict[int, Tensor]) -> bool:
         """Run a step by its operation; return whether the operation could."""
         first, last = step.nodes[0], step.nodes[-1]
-        others = (values[edge].to(self.precision.type_of_layer(last)) for edge in step.others)
-        bottoms = [*self.bottoms(first, values), *others]
+        bottoms = self.bottoms(first, values)
+        bottoms += [values[edge].to(self.precision.type_of_layer(last)) for edge in step.others]
         with _gradients(last):
             try:
                 top = operation(*bottoms)
@@ -254,7 +258,7 @@ class Net(nn.Module):
         return values
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
-        sources = [edge for edge in self.graph.edges if self.graph.nodes[edge.producer].type == "Input"]
+        sources = self.graph.input_edges
         if len(inputs) != len(sources):
             names = ", ".join(self.graph.inputs)
             count = len(sources)
@@ -296,7 +300,7 @@ def _drop(edges: Sequence[int], values: dict[int, Tensor], keep: Collection[int]
 
 def _gradients(node: LayerNode) -> AbstractContextManager[None]:
     """Return a scope without gradients if none are wanted; torch.export cuts a program wherever one is opened."""
-    return nullcontext() if node.needs_backward or not torch.is_grad_enabled() else torch.no_grad()
+    return _AS_IT_IS if node.needs_backward or not torch.is_grad_enabled() else torch.no_grad()
 
 
 def _samples(graph: LayerGraph, node: LayerNode) -> int:

@@ -71,7 +71,7 @@ def grad_cam(net: Net, sample: Tensor, layer: Edge, scores: Edge, chosen: int | 
     classes = count(scores.shape)
     if chosen is not None and not 0 <= chosen < classes:
         raise UserError(f"there is no class {chosen}; the net has {classes}, from 0 to {classes - 1}")
-    source = next(edge for edge in graph.edges if graph.nodes[edge.producer].type == "Input")
+    source = graph.input_edges[0]
     # Read by later layers, or looked at here. Each other edge is dropped when its one reader has read it.
     keep = frozenset((layer.index, scores.index))
     values = {source.index: sample}

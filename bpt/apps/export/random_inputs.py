@@ -160,7 +160,7 @@ class RandomInputs:
 
     def __init__(self, graph: LayerGraph, picture_blob: str = "", pictures: Pictures | None = None) -> None:
         self._picture_blob, self._pictures = picture_blob, pictures
-        self._edges = [edge for edge in graph.edges if graph.nodes[edge.producer].type == "Input"]
+        self._edges = graph.input_edges
         self._readers = [_reader(graph, edge) for edge in self._edges]
 
     @property

@@ -21,8 +21,9 @@ class Fitting:
     def __init__(self, graph: LayerGraph, plan: NetPlan) -> None:
         self._graph = graph
         self._plan = plan
-        self._edges = [edge for edge in graph.edges if graph.nodes[edge.producer].type == "Input"]
-        self._known: set[Shapes] = set()
+        self._edges = graph.input_edges
+        self._known: set[Shapes] = set()  # with axis 0 as in the text
+        self._passed: set[tuple[Shape | None, ...]] = set()  # as they were given
 
     def check(self, inputs: Sequence[object]) -> None:
         """Raise a UserError, which names an input and its shape, unless these are tensors that the net can work on.
@@ -30,9 +31,11 @@ class Fitting:
         Batches of any size fit, if the inputs are in the proportion that the text has them in; other shapes must
         suit the layers.
         """
-        names = ", ".join(edge.blob for edge in self._edges)
+        given = tuple(value.shape if isinstance(value, Tensor) else None for value in inputs)
+        if given in self._passed:
+            return
         if len(inputs) != len(self._edges):
-            count = len(self._edges)
+            names, count = ", ".join(edge.blob for edge in self._edges), len(self._edges)
             raise UserError(f"the net takes {count} input{'s' * (count != 1)} ({names}), given {len(inputs)}")
         shapes = []
         for edge, value in zip(self._edges, inputs, strict=True):
@@ -48,6 +51,7 @@ class Fitting:
         if asked not in self._known:
             self._try(asked, shapes)
             self._known.add(asked)
+        self._passed.add(given)
 
     def explain_dtype(self, inputs: Sequence[Tensor], params: Iterable[Tensor], error: BptError) -> None:
         """After ``error``: raise a UserError if an input is of another type of numbers than the parameters."""

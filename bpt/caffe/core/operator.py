@@ -134,8 +134,9 @@ class BlobOperator(Operator):
             return False
         graph = self.net.graph
         for index in sources(graph):
-            self.forward(index)
-        made = {edge: self.values[edge] for index in sources(graph) for edge in graph.nodes[index].tops}
+            if graph.nodes[index].type != "Input":
+                self._forward(index)
+        made = {edge: self.data(edge) for index in sources(graph) for edge in graph.nodes[index].tops}
         samples = {edge: copied(tensor) for edge, tensor in made.items()}
         tops: dict[int, Tensor] = {}
         if all(tensor.shape == graph.edges[edge].shape for edge, tensor in samples.items()):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Sized
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import takewhile
 
 from torch.nn.modules import module
@@ -51,9 +52,14 @@ class FusionStep:
     @property
     def observed(self) -> bool:
         """Whether a caller has hooks that read blobs which the operation would hide."""
+        return any(self._hooks)
+
+    @cached_property
+    def _hooks(self) -> tuple[Sized, ...]:
+        """Torch's tables of hooks, which fill in place: those of the operation's layers, and of all modules."""
         assert self.operation is not None
-        own = any(any(getattr(layer, kind) for kind in _HOOKS) for layer in self.operation.layers)
-        return own or any(getattr(module, f"_global{kind}") for kind in _HOOKS)
+        own = (getattr(layer, kind) for layer in self.operation.layers for kind in _HOOKS)
+        return (*own, *(getattr(module, f"_global{kind}") for kind in _HOOKS))
 
 
 def one_by_one(graph: LayerGraph, run: range) -> tuple[FusionStep, ...]:

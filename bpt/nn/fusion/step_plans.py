@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
 
 from bpt.graph.autocast import HalfPrecision
 from bpt.graph.layer_graph import LayerGraph
@@ -24,7 +23,7 @@ class StepPlans:
         self._fixed = False
 
     def steps(
-        self, graph: LayerGraph, layers: Iterable[nn.Module], run: range, keep: Collection[int], in_half: HalfPrecision
+        self, graph: LayerGraph, layers: Sequence[Layer], run: range, keep: Collection[int], in_half: HalfPrecision
     ) -> Sequence[FusionStep]:
         """Return the layers of a ``run`` in order, fused where no edge of ``keep`` is between them.
 
@@ -41,8 +40,7 @@ class StepPlans:
         if steps is None:
             if self._fixed:  # what is prepared takes memory: that of one way to run is enough
                 self._drop_prepared()
-            own = [layer for layer in layers if isinstance(layer, Layer)]
-            steps = self._planned[key] = plan_steps(graph, own, run, keep, in_half, grad=grad, fixed=self._fixed)
+            steps = self._planned[key] = plan_steps(graph, layers, run, keep, in_half, grad=grad, fixed=self._fixed)
         return steps
 
     @contextmanager

@@ -57,6 +57,10 @@ class Pooling(Layer):
         self.wants_places = len(spec.tops) == 2
         self.top_is_free = self.method != pb.PoolingParameter.STOCHASTIC
 
+    def set_up(self, bottoms: Sequence[Shape]) -> None:
+        if self.window.kernel:
+            self.window = self.window.expand(bottoms[0][2:])
+
     @classmethod
     def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
         param = layer.pooling_param

@@ -75,6 +75,8 @@ class PoolingWindow:
     def expand(self, sizes: Sequence[int]) -> PoolingWindow:
         """Return the window with one number for each of the spatial axes of these ``sizes``."""
         axes = len(sizes)
+        if len(self.kernel) == len(self.stride) == len(self.pad) == axes:
+            return self
         kernel, stride, pad = (
             values * axes if len(values) == 1 else values for values in (self.kernel, self.stride, self.pad)
         )

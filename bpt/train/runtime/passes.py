@@ -89,7 +89,7 @@ class TrainingPasses:
     def _copy_inputs(self) -> None:
         """Give the usual operator the blobs that a user has set for Input layers."""
         net, seen = self._net, self.observing.operator.values
-        edges = (edge for node in net.graph.nodes if node.type == "Input" for edge in node.tops)
+        edges = (edge.index for edge in net.graph.input_edges)
         self.executor.operator.feed({edge: seen[edge] for edge in edges if edge in seen})
 
     def _replay_forward(self, iteration: int) -> None:
