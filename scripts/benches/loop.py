@@ -4,7 +4,8 @@ eager     as anyone would write it first: contiguous, torch.optim.SGD
 fused     channels-last, torch.optim.SGD(fused=True)
 compiled  that, through torch.compile; needs a C++ compiler
 
-The ratio and the ratio of peak memory are those to the fastest of them.
+The ratio and the ratio of peak memory are those to the fastest of them. A second table says for each net which part of
+the roof an iteration of bpt reaches, and what the rest is made of; see harness/iteration_parts.py.
 
 With --precision BFLOAT16 these run under autocast, and the last column is bpt's time in BFLOAT16 by that in FLOAT32.
 
@@ -30,6 +31,7 @@ from bpt.config.proto.sources import read_solver
 from bpt.config.proto.text import to_text
 from bpt.train.solver.solver import Solver
 from scripts.benches.harness.arguments import explain, some_of
+from scripts.benches.harness.iteration_parts import IterationParts, measure, part_lines
 from scripts.benches.harness.nets import reading_net, solver_param, write_images
 from scripts.benches.harness.sides import PLAIN, RATE, Side, batch_of, bpt_side, plain_side, solver_source
 from scripts.benches.harness.turns import Side as Process
@@ -65,6 +67,7 @@ def run(arguments: argparse.Namespace) -> None:
     by_single = f" {'by FLOAT32':>10}" if half else ""
     sizes = f"{'ratio':>6} {'memory':>7}{by_single}"
     print(f"{'net':<14} {'batch':>5}{columns} {'bpt ms':>10} {sizes}  against, layout chosen")
+    rows = []
     for net in names:
         words = net, BATCHES[net], arguments.threads, arguments.engine
         sides = [Process.alone("loop", kind, *words, arguments.precision) for kind in (*variants, "bpt")]
@@ -81,7 +84,16 @@ def run(arguments: argparse.Namespace) -> None:
             + f"  {variant}, {ours.last['layout']}",
             flush=True,
         )
+        rows.append((net, ours.median, parts_of(*words, arguments.precision)))
+    print("", *part_lines(rows), sep="\n")
     return None
+
+
+def parts_of(*words: object) -> IterationParts:
+    """What an iteration is made of, measured in a process of its own, which ``serve`` is called in with these words."""
+    side = Process.alone("loop", "parts", *words)
+    compete((side,), 1, 1)
+    return IterationParts(**side.last["parts"])
 
 
 def by_python(names: Sequence[str], arguments: argparse.Namespace) -> None:
@@ -111,14 +123,22 @@ def write_solver(net: str, engine: str, folder: Path) -> Path:
 
 
 def serve(kind: str, net: str, batch: str, threads: str, engine: str, precision: str = "FLOAT32") -> None:
-    """A side's process: "bpt" or one of PLAIN; with --python "command" or "python", and ``net`` is a solver's text."""
+    """A side's process: "bpt" or one of PLAIN; with --python "command" or "python", and ``net`` is a solver's text.
+
+    "parts" answers with what an iteration of bpt is made of.
+    """
     torch.set_num_threads(int(threads))
+    if kind == "parts":
+        keep_freed_memory()
+        source = solver_source(net, int(batch), engine, precision)
+        parts, _ = measure(source, *batch_of(net, int(batch)), 5 * ITERATIONS[net])
+        return serve_turns(sys.stdin, lambda: None, lambda: {"parts": parts.facts()})
     step, layout = make_side(kind, net, int(batch), engine, precision)
 
     def facts() -> dict[str, object]:
         return {"peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "layout": layout()}
 
-    serve_turns(sys.stdin, step, facts)
+    return serve_turns(sys.stdin, step, facts)
 
 
 def make_side(kind: str, net: str, batch: int, engine: str, precision: str = "FLOAT32") -> Side:

@@ -36,7 +36,7 @@ def test_the_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
     monkeypatch.setitem(loop.ITERATIONS, "lenet", 3)
     words = "--nets lenet --rounds 1 --threads 1 --engine CONTIGUOUS --plain eager,fused"
     loop.run(arguments(*words.split()))
-    head, lenet = capsys.readouterr().out.splitlines()
+    head, lenet, empty, columns, parts, *_ = capsys.readouterr().out.splitlines()
     assert head.split()[:8] == ["net", "batch", "eager", "ms", "fused", "ms", "bpt", "ms"]
     name, batch, eager, fused, ours, ratio, memory, variant, layout = lenet.split()
     assert (name, batch, layout) == ("lenet", "4", "CONTIGUOUS")
@@ -44,6 +44,12 @@ def test_the_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
     assert variant == ("eager," if float(eager) == best else "fused,")
     assert float(ratio) == pytest.approx(float(ours) / best, rel=0.05)
     assert 0.3 < float(memory) < 3
+    assert not empty
+    assert columns.split()[:3] == ["net", "iteration", "ms"]
+    net, iteration, of_roof, *times = parts.split()
+    assert (net, float(iteration)) == ("lenet", pytest.approx(float(ours)))
+    assert float(of_roof.rstrip("%")) > 0
+    assert sum(map(float, times)) == pytest.approx(float(iteration), abs=0.1)
 
 
 @pytest.fixture

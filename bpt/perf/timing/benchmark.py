@@ -123,7 +123,7 @@ def _log_roofline(
     net: Net, layers: Sequence[LayerTimes], passes: PassTimes, peaks: Peaks, unit: str, picture: str
 ) -> None:
     precision = net.context.precision
-    found = points(net.graph, layers, _itemsizes(net), peaks)
+    found = points(net.graph, layers, itemsizes_of(net), peaks)
     sources = [node.name for node in net.graph.nodes if not node.bottoms]
     log_lines(LOG, roofline_lines(found, peaks, passes, precision.name, unit, sources))
     if picture:
@@ -132,7 +132,8 @@ def _log_roofline(
         LOG.info("For a picture give --roofline a file that ends in .png or .svg.")
 
 
-def _itemsizes(net: Net) -> Itemsizes:
+def itemsizes_of(net: Net) -> Itemsizes:
+    """Return the bytes of the elements of a net's blobs and parameters, in its precision."""
     edges = tuple(net.precision.type_of(edge.index).itemsize for edge in net.graph.edges)
     return Itemsizes(edges, net.context.precision.master.itemsize)
 
