@@ -7,7 +7,7 @@ errors of ranks that are lost later.
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -118,7 +118,7 @@ def _as_hosts(names: Buffer) -> tuple[str, ...]:
     return tuple(name.tobytes().rstrip(b"\0").decode("ascii") for name in names)
 
 
-def lost_rank_error(method: str, ranks: Sequence[int], names: Iterable[str]) -> LostRankError:
+def lost_rank_error(method: str, ranks: Sequence[int], names: Sequence[str]) -> LostRankError:
     """Return the error of a call that can no longer be completed.
 
     Args:
@@ -126,10 +126,11 @@ def lost_rank_error(method: str, ranks: Sequence[int], names: Iterable[str]) -> 
         ranks: the lost ranks of the communicator; empty if unknown.
         names: the names of the ranks.
     """
-    who = ", ".join(names) or "another rank"
+    be, they, their, were = ("are", "they", "their", "were") if len(names) > 1 else ("is", "it", "its", "was")
     return LostRankError(
-        f"{who} is gone (noticed in {method}): it was killed, ran out of memory, or its machine or network failed. "
-        "Start again; --snapshot auto continues from the newest snapshot",
+        f"{' and '.join(names) or 'another rank'} {be} gone (noticed in {method}): {they} {were} killed, ran out of "
+        f"memory, or {their} machine or network failed. Start again; --snapshot auto continues from the newest "
+        "snapshot",
         ranks,
     )
 

@@ -10,10 +10,11 @@ import pytest
 from bpt.base.errors import RunError
 from bpt.system.comm import connectivity
 from bpt.system.comm.base import Buffer, Communicator, Request
-from bpt.system.comm.connectivity import check_connectivity
+from bpt.system.comm.connectivity import check_connectivity, lost_rank_error
 from bpt.system.comm.serial import SerialCommunicator
 from tests.support.doubles.thread_ranks import ThreadCommunicator, run_ranks
 
+ONE, TWO = "rank 1 (host a)", "rank 2 (host b)"
 HOSTS = ("a", "a", "b", "c", "c")
 
 
@@ -89,3 +90,17 @@ def test_two_hosts_that_do_not_reach_each_other(monkeypatch: pytest.MonkeyPatch,
     first, *others = call(monkeypatch, dead)
     assert str(first).startswith("no message passes between the hosts b and c, though all reach host a; ")
     assert others == ["the hosts do not reach each other; rank 0 knows which"] * 4
+
+
+@pytest.mark.parametrize(
+    ("ranks", "names", "start"),
+    [
+        ((), (), "another rank is gone (noticed in Barrier): it was killed"),
+        ((1,), (ONE,), f"{ONE} is gone (noticed in Barrier): it was killed"),
+        ((1, 2), (ONE, TWO), f"{ONE} and {TWO} are gone (noticed in Barrier): they were killed"),
+    ],
+)
+def test_an_error_names_each_lost_rank(ranks: tuple[int, ...], names: tuple[str, ...], start: str) -> None:
+    error = lost_rank_error("Barrier", ranks, names)
+    assert error.ranks == ranks
+    assert str(error).startswith(start)
