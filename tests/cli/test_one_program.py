@@ -122,6 +122,13 @@ def assert_parses(script: ModuleType, words: list[str], monkeypatch: pytest.Monk
             script.main()
 
 
+def test_the_wheel_brings_all_tools() -> None:
+    brought = CONFIG["options"]["scripts"].split()
+    assert brought == sorted(f"tools/{path.name}" for path in (ROOT / "tools").glob("*.py"))
+    # An installer puts its own Python in the place of such a first line.
+    assert all((ROOT / tool).read_text().startswith("#!/usr/bin/env python3\n") for tool in brought)
+
+
 def test_the_wheel_brings_all_networks() -> None:
     brought = {line.strip() for files in CONFIG["options.data_files"].values() for line in files.splitlines()}
     folders = {path.parent.relative_to(ROOT) for path in (ROOT / "prototxt").rglob("*.prototxt")}
