@@ -6,8 +6,10 @@ a row travels from rank to rank, and gets older on its way.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 
 import numpy as np
 
@@ -157,23 +159,29 @@ class RankStatusTable:
         return [*self._behind(), *self._awaited(), *self._together()] or ["no rank holds up another, as far as known"]
 
     def _behind(self) -> Iterator[str]:
-        """Yield the ranks that have not begun what others of their lane wait in, or were silent since then."""
+        """Yield the ranks that were silent since others wait, or have not begun what others of their lane wait in.
+
+        The one that was silent longest comes first, then the one that is farthest behind.
+        """
         heard = [rank for rank in range(len(self._rows)) if self._rows[rank]["beat"]]
         waiting = [rank for rank in heard if self._rows[rank]["waits"] and not self.is_gone(rank)]
+        silent, late = list[tuple[float, str]](), list[tuple[tuple[int, int], str]]()
         for rank in range(len(self._rows)):
             mates = [other for other in waiting if self._lanes[other] == self._lanes[rank]] or waiting
             if not mates:
                 continue
-            row, most = (
-                self._rows[rank],
-                max(mates, key=lambda mate: (self._progress(mate), self._rows[mate]["seconds"])),
-            )
+            row = self._rows[rank]
+            most = max(mates, key=lambda mate: (self._progress(mate), self._rows[mate]["seconds"]))
             name, where = self.names[rank], self.words(most)
             if not row["beat"] or row["age"] > self._rows[most]["seconds"]:
                 last = f"{row['age']:.3g} s ago it was {self._state(rank)}" if row["beat"] else "it never was"
-                yield f"{name} was not heard of since {self.names[most]} waits in {where}: {last}"
+                age = float(row["age"]) if row["beat"] else math.inf
+                silent.append((-age, f"{name} was not heard of since {self.names[most]} waits in {where}: {last}"))
             elif self._lanes[most] == self._lanes[rank] and self._progress(rank) < self._progress(most):
-                yield f"{name} never entered {where}, where {self.names[most]} waits: it is {self._state(rank)}"
+                line = f"{name} never entered {where}, where {self.names[most]} waits: it is {self._state(rank)}"
+                late.append((self._progress(rank), line))
+        yield from (line for _, line in sorted(silent, key=itemgetter(0)))
+        yield from (line for _, line in sorted(late, key=itemgetter(0)))
 
     def _awaited(self) -> Iterator[str]:
         """Yield the ranks that another one waits for by name."""

@@ -64,6 +64,23 @@ def test_what_was_heard_before_the_others_waited_does_not_say_so(clock: list[flo
     ]
 
 
+def test_the_rank_that_was_silent_longest_comes_first(clock: list[float]) -> None:
+    """Rank 0 was heard of 12 s ago, rank 1 20 s; rank 2 is late by one instruction, rank 3 by two."""
+    tables = ranks(5)
+    last = tables[4]
+    for rank, number in ((1, 3), (0, 3), (2, 3), (3, 2)):
+        tables[rank].put(at(number, f"F{rank}", 0.1))
+        last.take(tables[rank].message(), rank)
+        clock.append({1: 8.0, 0: 19.0, 2: 19.5, 3: 20.0}[rank])
+    last.put(waiting(4, "Allreduce", 11.0))
+    assert [found.split()[1:4] for found in last.findings()] == [
+        ["1", "was", "not"],
+        ["0", "was", "not"],
+        ["3", "never", "entered"],
+        ["2", "never", "entered"],
+    ]
+
+
 def test_a_rank_of_which_nothing_was_heard(clock: list[float]) -> None:
     _, second = ranks(2)
     second.put(waiting(4, "Allreduce", 9.0))
