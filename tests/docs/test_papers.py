@@ -145,3 +145,17 @@ def test_every_command_runs(command: Command, tmp_path: Path, brains: Path) -> N
             each.argv(tmp_path), cwd=tmp_path, env=VARIABLES, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
+
+
+def test_the_first_table_names_every_paper_with_its_knob_and_a_command() -> None:
+    """The page begins with it; each command is one that bpt takes, and each paper has a BibTeX entry."""
+    text = PAGE.read_text()
+    table = [line.strip("|").split(" | ") for line in text.partition("## ")[0].splitlines() if line.startswith("|")]
+    assert [cell.strip() for cell in table[0]] == ["paper", "year", "venue", "DOI", "`parallel_param`", "command"]
+    assert len(table[2:]) == len(PAPERS) == len(re.findall(r"^@\w+{", text, re.MULTILINE))
+    for paper, _, _, _, knob, command in table[2:]:
+        assert paper.strip().startswith(tuple(f"**[{name}]" for name in PAPERS))
+        lines = re.findall(r"`([^`]+)`", command)
+        assert re.search(r"`\w+: ", knob) and lines, paper
+        for line in lines:
+            make_parser().parse_args(Command(line).of_program[1:])
