@@ -229,7 +229,7 @@ def report(work: Work, outcomes: results.Outcomes) -> Iterator[str]:
     """The lines about one network."""
     yield f"{work.net}: {work.ranks} ranks, each {work.batch} images of {work.size}x{work.size}, {work.engine}"
     yield from (f"  {line}" for line in results.table(outcomes))
-    yield from (f"  {line}" for line in results.verdicts(outcomes))
+    yield from (f"  {line}" for line in (*results.verdicts(outcomes), results.memory_on_cpu(outcomes)) if line)
 
 
 def measure(name: str, arguments: argparse.Namespace, tables: Tables) -> bool:
