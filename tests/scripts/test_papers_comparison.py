@@ -78,6 +78,16 @@ def test_what_was_measured_along_the_axes_of_fig_13(tmp_path: Path) -> None:
     assert found.remark.endswith("; measured here, digits: 1 nodes 5.0 s, 2 nodes 3.0 s")
 
 
+def test_an_order_that_is_not_the_papers_is_told_with_its_cause(tmp_path: Path) -> None:
+    place = tmp_path / "04_bptcnn_quick"
+    place.mkdir()
+    for best, is_inverted in ((0.9, False), (0.5, True)):
+        (place / "runs.csv").write_text(f"way,windows_accuracy\nAGWU+IDPA,{best}\nASGD+UDPA,0.75\none process,0.93\n")
+        found = SOURCES["bptcnn_accuracy"](Results(tmp_path), "ratio")
+        assert found is not None and found.number == pytest.approx(best / 0.75)
+        assert ("too few passes" in found.remark) == is_inverted
+
+
 def test_forecasts_near_the_papers_numbers(tmp_path: Path) -> None:
     """AlexNet's costs are the paper's own, so its speed-up must come out."""
     results = Results(tmp_path)

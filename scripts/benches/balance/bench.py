@@ -85,6 +85,7 @@ BANDWIDTH = "1gbit"
 FEW = 5  # replicas at most, with --quick
 BATCH_TO_LEARN, SMALL_BATCH, FEW_TESTS = 128, 32, 100  # the others with --quick
 EPOCHS = {"staticlb_mnist": 50, "staticlb_cifar10": 30}  # the paper: 50 and 300
+FEW_EPOCHS = {"staticlb_mnist": 10, "staticlb_cifar10": 5}  # with --quick
 WAYS = {  # balance, and fields of balance_param
     "UNIFORM": ("UNIFORM", ""),
     "STATIC": ("STATIC", ""),
@@ -110,7 +111,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--repetitions", type=at_least(0), default=5, help="of training for accuracy (default %(default)s); 0: none"
     )
     parser.add_argument(
-        "--epochs", type=at_least(1), help="of training for accuracy (default: 50 of MNIST, 30 of CIFAR-10)"
+        "--epochs",
+        type=at_least(1),
+        help="of training for accuracy (default: 50 of MNIST, 30 of CIFAR-10; few with --quick)",
     )
     parser.add_argument("--data", type=Path, default=ROOT / "data", help="folder of data sets (default %(default)s)")
     parser.add_argument(
@@ -200,13 +203,13 @@ def order_of(solvers: Sequence[Path], profile: Path, rounds: int, arguments: arg
 
 
 def iterations_to_learn(name: str, train: int, batch: int, arguments: argparse.Namespace) -> int:
-    """How many iterations a network trains for its accuracy; 0: as few as make a curve.
+    """How many iterations a network trains for its accuracy.
 
     Args:
         train: samples of the training set.
     """
-    epochs = arguments.epochs or (0 if arguments.quick else EPOCHS[name])
-    return int(epochs) * train // batch
+    epochs: int = arguments.epochs or (FEW_EPOCHS if arguments.quick else EPOCHS)[name]
+    return epochs * train // batch
 
 
 def learn(name: str, place: Place, arguments: argparse.Namespace, folder: Path, tables: Tables) -> None:
