@@ -53,7 +53,7 @@ from bpt.parallel.cluster.cluster import Cluster, Node, ServerNode, equal_nodes
 from bpt.parallel.outer.exchanges import make_schedule
 from bpt.parallel.outer.simulation.outcome import SimulationOutcome
 from bpt.parallel.outer.simulation.simulator import SimulatedJob, simulate
-from bpt.parallel.task_dag.replay import replay
+from bpt.parallel.task_dag.dag_replay import replay
 from bpt.parallel.task_dag.segment_plan import make_plan
 from bpt.parallel.task_dag.task_costs import GRAIN
 from bpt.perf.simulate.simulation import PAPER_STRATEGIES, Strategy

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bpt.parallel.task_dag.replay import replay
+from bpt.parallel.task_dag.dag_replay import replay
 from bpt.parallel.task_dag.task_dag import Dispatcher, Task, TaskDag, Timeline
 
 # a (2) ── b (3) ── d (1) ── f (2)
