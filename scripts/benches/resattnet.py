@@ -190,13 +190,13 @@ def train_asynchronously(way: Way, order: Mapping[str, Any], threads: int, timeo
     with tempfile.TemporaryDirectory() as folder:
         try:
             record = asynchronous.train_asynchronously(
-                str(ROOT / order["solver"]), fields, way.ranks, Path(folder), threads, timeout
+                order["solver"], fields, way.ranks, Path(folder), threads, timeout
             )
         except JobError as error:
             print(error, file=sys.stderr)
             return None
     seconds = record.execution_time
-    tests = record.tests_of()
+    tests = [row for row in record.tests_of() if row.iteration]  # one before training is of no epoch
     return Seen(
         name, samples, batch, steps, seconds / last, seconds, [row.accuracy for row in tests], tests[-1].loss
     )  # fmt: skip

@@ -86,7 +86,9 @@ INVERTED = (
 
 
 def _accuracy(results: Results, way: str) -> float | None:
+    """Return the mean accuracy of a way's last weights; of a bench that was stopped, that of the last tests."""
     values = [float(row["windows_accuracy"]) for row in results.rows("bptcnn", "runs") if row["way"] == way]
+    values = values or [float(rows[-1]["accuracy"]) for rows in _tests(results, way.replace(" ", "_")) if rows]
     return fmean(values) if values else None
 
 
