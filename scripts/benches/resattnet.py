@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,12 +23,12 @@ from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto.sources import SolverSource, read_solver
 from bpt.system.comm.base import Communicator
 from bpt.system.comm.serial import SerialCommunicator
-from bpt.train.outer.report import read_csv
 from bpt.train.solver.solver import Solver
+from scripts.benches.harness import asynchronous
 from scripts.benches.harness.arguments import add_output, at_least, explain
 from scripts.benches.harness.curve import accuracy_of
 from scripts.benches.harness.hybrid_forecast import hybrid_speedup
-from scripts.benches.harness.launch import ROOT, JobError, environment, mpirun, run_worker
+from scripts.benches.harness.launch import ROOT, JobError, run_worker
 from scripts.benches.harness.tables import write_rows
 from scripts.benches.harness.turns import in_turn
 from scripts.benches.speedup import Training, epochs_until, terms
@@ -169,7 +168,7 @@ def train(way: Way, arguments: argparse.Namespace, iterations: int = 0) -> Seen 
         "blob": arguments.blob, "epochs": arguments.epochs, "iterations": iterations or arguments.iterations,
     }  # fmt: skip
     if way.is_asynchronous:
-        return train_asynchronously(way, order, arguments.threads)
+        return train_asynchronously(way, order, arguments.threads, arguments.timeout)
     with tempfile.TemporaryDirectory() as folder:
         try:
             seen = run_worker(
@@ -180,29 +179,24 @@ def train(way: Way, arguments: argparse.Namespace, iterations: int = 0) -> Seen 
     return Seen(**seen)
 
 
-def train_asynchronously(way: Way, order: Mapping[str, Any], threads: int) -> Seen | None:
+def train_asynchronously(way: Way, order: Mapping[str, Any], threads: int, timeout: float) -> Seen | None:
     """Train by ``bpt train`` and read its report; ``None`` if it failed, which it has told."""
     source = read_solver(order["solver"], order["set"])
     with Solver(read_solver(order["solver"], [ALONE, QUIET])) as solver:
         name = solver.net.graph.name
         samples, batch, steps = epoch_steps(solver, SerialCommunicator())
     last = order["iterations"] or round(order["epochs"] * steps) or source.param.max_iter
+    fields = [*order["set"], f"max_iter: {last} test_interval: {round(steps)}"]
     with tempfile.TemporaryDirectory() as folder:
-        prefix = Path(folder) / "run"
-        fields = f'max_iter: {last} test_interval: {round(steps)} snapshot: 0 snapshot_prefix: "{prefix}"'
-        words = ["-m", "bpt", "train", "--solver", order["solver"]]
-        for text in (*order["set"], fields):
-            words += ["--set", text]
-        done = subprocess.run(
-            [*mpirun(way.ranks), sys.executable, *words], cwd=ROOT, check=False, capture_output=True, text=True,
-            env=environment() | {"OMP_NUM_THREADS": str(threads)},
-        )  # fmt: skip
-        if done.returncode:
-            print(done.stderr, file=sys.stderr)
+        try:
+            record = asynchronous.train_asynchronously(
+                order["solver"], fields, way.ranks, Path(folder), threads, timeout
+            )
+        except JobError as error:
+            print(error, file=sys.stderr)
             return None
-        record = read_csv(prefix.with_name("run_run"))
     seconds = record.execution_time
-    tests = record.tests_of()
+    tests = [row for row in record.tests_of() if row.iteration]  # one before training is of no epoch
     return Seen(
         name, samples, batch, steps, seconds / last, seconds, [row.accuracy for row in tests], tests[-1].loss
     )  # fmt: skip

@@ -172,6 +172,15 @@ def test_quick_is_small_and_keeps_what_was_asked_for() -> None:
     assert arguments.nets == ["staticlb_mnist", "resnet20"]
 
 
+@pytest.mark.parametrize(
+    ("words", "iterations"),
+    [((), 30 * 4000 // 128), (("--epochs", "300"), 300 * 4000 // 128), (("--quick", "--epochs", "2"), 2 * 4000 // 128)],
+)
+def test_epochs_of_the_net_for_cifar_10(words: tuple[str, ...], iterations: int) -> None:
+    """30 in the full run, for which the paper has 300."""
+    assert bench.iterations_to_learn("staticlb_cifar10", 4000, 128, parsed(*words)) == iterations
+
+
 def test_the_largest_batch_is_profiled() -> None:
     assert nets.sorted_batches([64, 256, 64, 128]) == [256, 128, 64]
 

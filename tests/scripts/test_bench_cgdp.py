@@ -49,6 +49,9 @@ def test_arguments() -> None:
     quick = parse("--quick")
     cgdp.made_quick(quick)
     assert (quick.nets, quick.sizes, quick.scaling[:2]) == (["lenet"], ["1", "2", "search"], [1, 2])
+    search_alone = parse("--quick", "--sizes", "search", "--scaling", "", "--learn", "0")  # Fig. 8
+    cgdp.made_quick(search_alone)
+    assert (search_alone.sizes, search_alone.scaling, search_alone.learn) == (["search"], [], 0)
     assert parse("--nets", "lenet,vgg16", "--sizes", "7,7,model").nets == ["lenet", "vgg16"]
     assert parse("--sizes", "7,7,model").sizes == ["7", "model"]
 

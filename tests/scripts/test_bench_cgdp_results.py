@@ -112,6 +112,11 @@ def test_verdicts() -> None:
     assert list(results.verdicts({SEARCH: OUTCOMES[SEARCH]})) == []
 
 
+def test_the_sign_of_memory_on_a_cpu() -> None:
+    assert results.memory_on_cpu(OUTCOMES).startswith("memory of a rank: -1 MiB with CGDP against OrigDP. On a CPU ")
+    assert results.memory_on_cpu({ORIGINAL: OUTCOMES[ORIGINAL]}) == ""
+
+
 def rows(path: Path) -> list[list[str]]:
     with path.open(newline="") as file:
         return list(csv.reader(file))

@@ -53,6 +53,16 @@ def test_more_nodes_and_threads_are_faster(name: str) -> None:
     assert all(falls(values) for values in times.values())
 
 
+def test_threads_are_those_of_the_inner_layer() -> None:
+    """The task DAG of Fig. 14 (d): the gain is below the number of threads."""
+    seconds = [figures.iteration_seconds(1, threads) for threads in figures.THREADS]
+    gains = [seconds[0] / each for each in seconds]
+    assert all(gain <= threads for gain, threads in zip(gains, figures.THREADS, strict=True))
+    assert gains[0] == 1 and 1.9 < gains[1] < 2 and gains[-1] < 16
+    of_8, of_2 = (figures.cluster(figures.Setting(threads=threads)).nodes[0] for threads in (8, 2))
+    assert of_8.speed / of_2.speed == pytest.approx(seconds[1] / seconds[3])
+
+
 def test_time_is_in_proportion_to_the_data() -> None:
     """Not so in the paper, where 7 times the data take 4.9 times as long."""
     samples, times = curves("fig12a")

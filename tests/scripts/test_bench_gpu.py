@@ -13,9 +13,10 @@ import pytest
 import torch
 
 from scripts.benches.cgdp import gpu
-from scripts.benches.cgdp.gpu import Parts, Seen, copy_rows, fitting, overlap_table
+from scripts.benches.cgdp.gpu import Parts, Seen, copy_rows, overlap_table
 from scripts.benches.cgdp.gpu_trace import Copies, Event, copies_of, covered, merged, name_threads, read_events
 from scripts.benches.cgdp.jobs import Done, Turn, Work
+from scripts.benches.cgdp.largest_batch import fitting, largest
 from scripts.benches.harness.launch import JobError, call
 from tests.support.mpirun import needs_mpi
 from tests.support.paths import ROOT
@@ -129,7 +130,7 @@ def test_the_largest_batch_that_fits(capsys: pytest.CaptureFixture[str]) -> None
         return DONE
 
     work, done = fitting(Work("vgg16", 224, 12, 2), run)
-    assert (tried, work.batch, done) == ([12, 6, 3], 3, DONE)
+    assert (tried, work.batch, done) == ([12, 6, 3, 4], 3, DONE)
     assert "vgg16: 2 ranks of 12 images do not fit" in capsys.readouterr().out
 
     def broken(work: Work) -> Done:
@@ -143,6 +144,20 @@ def test_the_largest_batch_that_fits(capsys: pytest.CaptureFixture[str]) -> None
 
     with pytest.raises(JobError, match="no such layer"):
         fitting(Work("vgg16", 224, 2, 2), wrong)
+
+
+@pytest.mark.parametrize("most", [94, 103, 7])
+def test_the_largest_batch_by_steps_of_one(most: int) -> None:
+    """From the paper's 32 images of VGG-16 to 94 and 103, or down to fewer, as the memory has it."""
+
+    def run(work: Work) -> Done:
+        if work.batch > most:
+            raise JobError("out of memory")
+        return DONE
+
+    work, _ = largest(Work("vgg16", 224, 32, 2), run, 256)
+    assert work.batch == most
+    assert largest(Work("vgg16", 224, 32, 2), run, 50)[0].batch == min(most, 50)
 
 
 def test_a_part_that_fails_says_so(capsys: pytest.CaptureFixture[str]) -> None:

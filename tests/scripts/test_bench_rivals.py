@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import math
 import random
 from pathlib import Path
 
@@ -13,12 +14,15 @@ import torch
 from bpt.config.plan.resolve import read_plan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn.net import Net
+from bpt.train.outer.report import RunRecord, write_csv
+from bpt.train.outer.report import record as record_rows
+from scripts.benches.harness import asynchronous
 from scripts.benches.harness.tables import Tables
 from scripts.benches.hybrid import bench, rival_figures, rivals
 from scripts.benches.hybrid.plain_ranks import Volumes, classifier
 from scripts.benches.hybrid.rival_points import segments
 from scripts.benches.hybrid.rival_results import CURVES, HEAD, Trained, curves, rows, step_of, table
-from scripts.benches.hybrid.rival_ways import NAMES, Rival, rivals_of
+from scripts.benches.hybrid.rival_ways import NAMES, Rival, quick_rivals, rivals_of
 from scripts.make_brains import main as make_brains
 from tests.support.net_cases import graph_in, read_net, with_inputs
 
@@ -75,6 +79,8 @@ def test_volumes_are_read_mirrored_and_moved(tmp_path: Path, monkeypatch: pytest
         (Rival("DDG", 2), 2, "RING", "DELAYED"),
         (Rival("FDG", 4), 4, "RING", "DELAYED"),
         (Rival("HYBRID", 4), 2, "RING", "DELAYED"),
+        (Rival("ASGD", 2), 1, "ASGD", "GPIPE"),
+        (Rival("HYBRID_ASGD", 4), 2, "ASGD", "DELAYED"),
     ],
 )
 def test_what_each_is(rival: Rival, stages: int, exchange: str, schedule: str, tmp_path: Path) -> None:
@@ -92,7 +98,29 @@ def test_who_runs() -> None:
     assert rivals_of(["DP", "ONE"], [1, 2, 4]) == [Rival("ONE", 1), Rival("DP", 2), Rival("DP", 4)]
     assert "no 4 equal parts" in Rival("DDP", 4).why_not
     assert "3 ranks are no pipelines of 2" in Rival("HYBRID", 3).why_not
-    assert not any(Rival(name, 2).why_not for name in NAMES[1:])
+    assert [name for name in NAMES[1:] if Rival(name, 2).why_not] == ["HYBRID_ASGD"]
+    assert not any(rival.why_not for rival in quick_rivals(NAMES))
+    assert {"HYBRID", "HYBRID_ASGD"} == {rival.name for rival in quick_rivals(NAMES) if rival.ranks == 4}
+    assert {"ONE", "DP", "DDP", "ASGD", "DDG", "FDG", "HYBRID"} == {
+        rival.name for rival in quick_rivals(NAMES) if rival.ranks < 4
+    }
+
+
+def test_asynchronous_ones_are_trained_by_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their points are the tests of the run's record, without the one before training."""
+    called: list[list[str]] = []
+
+    def call(words: list[str], ranks: int, threads: int, timeout: float) -> str:
+        called.append([str(ranks), *words])
+        tests = [record_rows.TestRow(second, 5 * second, 1.0, 1, 0, 0.5, 0.75, math.nan) for second in (0, 1, 2)]
+        write_csv(RunRecord(seconds=2.0, tests=tests), words[-1].split('"')[1] + "_run")
+        return ""
+
+    monkeypatch.setattr(asynchronous, "call", call)
+    points = rivals.train(Rival("HYBRID_ASGD", 4), {"solver": "net", "set": ["random_seed: 1"], "every": 5}, tmp_path)
+    assert points == [(5, 1, 0.5, 0.75), (10, 2, 0.5, 0.75)]
+    [words] = called
+    assert words[0] == "4" and "test_interval: 5" in words
 
 
 def test_times() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.benches.cgdp.results import ORIGINAL, fixed
 from scripts.benches.papers import comparison, forecasts
 from scripts.benches.papers.comparison import HEAD, PAPERS, Quantity, number, page, quantities, write_page
 from scripts.benches.papers.found import COUNTED, FORECAST, MEASURED, Results
@@ -33,14 +34,58 @@ def test_a_bench_that_has_left_nothing(tmp_path: Path) -> None:
 def test_values_that_a_bench_has_measured(tmp_path: Path) -> None:
     place = tmp_path / "07_cgdp_quick"
     place.mkdir()
-    (place / "summary.csv").write_text(
-        "net,ranks,size,batch_per_rank,way,forward\nlenet,2,28,16,TREE,0.003\nlenet,2,28,16,CGDP 1,0.004\n"
+    (place / "summary.csv").write_text(  # by the names that the bench itself writes
+        f"net,ranks,size,batch_per_rank,way,forward\nlenet,2,28,16,{ORIGINAL},0.003\nlenet,2,28,16,{fixed(1)},0.004\n"
     )
     results = Results(tmp_path)
     for way, milliseconds in (("TREE", 3), ("CGDP", 4)):
         row = dict(zip(HEAD, quantity(f"cgdp_phase {way} forward").row(results), strict=True))
         assert row["value here"] == pytest.approx(milliseconds) and row["ratio"] == pytest.approx(milliseconds / 2)
         assert row["kind"] == MEASURED and "lenet on 2 CPU ranks" in str(row["remark"])
+
+
+def test_all_that_has_no_result_of_its_own_bench_is_forecast(tmp_path: Path) -> None:
+    """StaticLB's bench wants root and cgroups: where it is left out, no row of it is empty."""
+    rows = [each.row(Results(tmp_path)) for each in quantities() if each.paper == "StaticLB"]
+    assert rows and all(row[5] != "" for row in rows)
+    row = SOURCES["staticlb_accuracy"](Results(tmp_path), "staticlb_cifar10", "UNIFORM", "last")
+    assert row is not None and (row.number, row.kind) == (68.34, FORECAST)  # the paper's of balanced shares
+
+
+def test_images_in_the_memory_that_cgdp_frees(tmp_path: Path) -> None:
+    """The two gradients that the root of a tree holds are nine images: 103 in the place of 94."""
+    place = tmp_path / "07_cgdp_quick"
+    place.mkdir()
+    (place / "summary.csv").write_text(
+        f"net,way,peak_bytes\nlenet,{ORIGINAL},{100 * 2**20}\nlenet,{fixed(2)},{104 * 2**20}\nlenet,{fixed(1)},\n"
+    )
+    ratio = SOURCES["cgdp_images"](Results(tmp_path), "ratio")
+    assert ratio is not None and ratio.number == pytest.approx(103 / 94)
+    assert "+4 MiB a rank with CGDP" in ratio.remark
+
+
+def test_what_was_measured_along_the_axes_of_fig_13(tmp_path: Path) -> None:
+    for name, text in {
+        "03_figures/fig13a.csv": "nodes,AGWU+IDPA\n5,40\n35,10\n",
+        "04_bptcnn_quick/axes.csv": "axis,value,way,seconds_to_level\nnodes,2,AGWU+IDPA,3\nnodes,1,AGWU+IDPA,5\n"
+        "nodes,1,ASGD+UDPA,1\nthreads,1,AGWU+IDPA,7\n",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir()
+        path.write_text(text)
+    found = SOURCES["bptcnn_falls"](Results(tmp_path), "fig13a", "5", "35")
+    assert found is not None and found.number == 1
+    assert found.remark.endswith("; measured here, digits: 1 nodes 5.0 s, 2 nodes 3.0 s")
+
+
+def test_an_order_that_is_not_the_papers_is_told_with_its_cause(tmp_path: Path) -> None:
+    place = tmp_path / "04_bptcnn_quick"
+    place.mkdir()
+    for best, is_inverted in ((0.9, False), (0.5, True)):
+        (place / "runs.csv").write_text(f"way,windows_accuracy\nAGWU+IDPA,{best}\nASGD+UDPA,0.75\none process,0.93\n")
+        found = SOURCES["bptcnn_accuracy"](Results(tmp_path), "ratio")
+        assert found is not None and found.number == pytest.approx(best / 0.75)
+        assert ("too few passes" in found.remark) == is_inverted
 
 
 def test_forecasts_near_the_papers_numbers(tmp_path: Path) -> None:

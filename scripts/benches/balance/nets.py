@@ -47,8 +47,8 @@ NETS = {
     "resnet20": Setting(*CIFAR, (256, 512), (16,)),
     "resnet32": Setting(*CIFAR, (384,), (8,)),
     "resnet44": Setting(*CIFAR, (256,), (8,)),
-    "resnet56": Setting(*CIFAR, (256,), (4,)),
-    "resnet110": Setting(*CIFAR, (192,), (4,)),
+    "resnet56": Setting(*CIFAR, (256,), (8,)),
+    "resnet110": Setting(*CIFAR, (192,), (8,)),
 }
 
 

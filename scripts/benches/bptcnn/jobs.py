@@ -119,38 +119,57 @@ class Jobs:
         folder: for what runs leave.
         servers: parameter servers apart from the main server, on its host.
         bed: whether there is a test bed.
+        agwu: fields of ``agwu_param``, for all but the rival.
     """
 
     def __init__(
-        self, solver: Path, iterations: int, hosts: Sequence[str], folder: Path, servers: int = 0, bed: bool = True
-    ) -> None:
+        self, solver: Path, iterations: int, hosts: Sequence[str], folder: Path, servers: int = 0, bed: bool = True,
+        agwu: str = "",
+    ) -> None:  # fmt: skip
         self._solver = solver
         self._iterations = iterations
-        self._fastest = hosts[1]
-        self._slots = ",".join(f"{host}:{1 if number else 1 + servers}" for number, host in enumerate(hosts))
+        self._hosts = hosts
+        self._slots = self._slots_of(len(hosts) - 1, servers)
         self._servers = servers
-        self._ranks = len(hosts) + servers
+        self._agwu = f" agwu_param {{ {agwu} }}" if agwu else ""
         self._bed = bed
         self._folder = folder
 
-    def train(self, way: Strategy, seed: int) -> Left:
-        """Train one way, on all hosts.
+    @property
+    def nodes(self) -> int:
+        """Computing nodes."""
+        return len(self._hosts) - 1
+
+    def _slots_of(self, nodes: int, servers: int) -> str:
+        """The server's host with its ranks, and so many computing hosts with one each, the fastest first."""
+        used = self._hosts[: 1 + nodes]
+        return ",".join(f"{host}:{1 if number else 1 + servers}" for number, host in enumerate(used))
+
+    def train(self, way: Strategy, seed: int, nodes: int = 0, threads: int = 0) -> Left:
+        """Train one way.
+
+        Args:
+            nodes: computing nodes, the fastest first; 0: all.
+            threads: of the inner layer of each node (``inner_param { engine: TASK_DAG }``); 0: without it.
 
         Raises:
             JobError: it has failed.
         """
         servers = 0 if way == RIVAL else self._servers
         apart = f" servers: {servers}" * (servers > 0)
-        chosen = f"parallel_param {{ exchange: {way.exchange} balance: {way.balance}{apart} }}"
+        inner = f" inner_param {{ engine: TASK_DAG num_threads: {threads} }}" * (threads > 0)
+        more = "" if way == RIVAL else self._agwu
+        chosen = f"parallel_param {{ exchange: {way.exchange} balance: {way.balance}{apart}{inner}{more} }}"
         if way == RIVAL:  # stale gradients with momentum diverge; the steps are as long without it
             param = read_solver(self._solver).param
             chosen += f" momentum: 0 base_lr: {param.base_lr / (1 - param.momentum):g}"
         words = ["train", "--solver", str(self._solver), "--set", chosen, "--set"]
+        name = str(way) + f" {nodes} nodes" * (nodes > 0) + f" {threads} threads" * (threads > 0)
+        used = nodes or self.nodes
         if not self._bed:
-            ranks = self._ranks - self._servers + servers
-            return self._run(str(way), seed, [*mpirun(ranks), sys.executable, "-m", "bpt", *words])
-        slots = self._slots.replace(f":{1 + self._servers},", ":1,", 1) if servers < self._servers else self._slots
-        return self._run(str(way), seed, [str(TESTBED), "run", "--slots", slots, "--", "bpt", *words])
+            return self._run(name, seed, [*mpirun(1 + used + servers), sys.executable, "-m", "bpt", *words])
+        slots = self._slots_of(used, servers)
+        return self._run(name, seed, [str(TESTBED), "run", "--slots", slots, "--", "bpt", *words])
 
     def alone(self, seed: int) -> Left:
         """Train with one process on the fastest host.
@@ -161,7 +180,7 @@ class Jobs:
         single = [str(RANK), "bptcnn.single", str(self._solver)]
         if not self._bed:
             return self._run(ALONE, seed, [sys.executable, *single])
-        return self._run(ALONE, seed, [str(TESTBED), "run", "--on", self._fastest, "--", "python", *single])
+        return self._run(ALONE, seed, [str(TESTBED), "run", "--on", self._hosts[1], "--", "python", *single])
 
     def calibrate(self, seconds: float) -> Path:
         """Train for so many seconds on all hosts at once; returns the file with what was seen.

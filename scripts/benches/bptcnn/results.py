@@ -62,6 +62,34 @@ def seconds_to(runs: Sequence[Run], level: float) -> float:
     return fmean(math.inf if seconds is None else seconds for seconds in times)
 
 
+def passes_to(record: RunRecord, level: float) -> float:
+    """Passes over the data until a test reached an accuracy; infinite: none did."""
+    return next((row.epoch for row in record.tests_of() if row.accuracy >= level), math.inf)
+
+
+LEVELS = (0.65, 0.7, 0.75, 0.8)  # of the paper's Table 1
+PASSES = ("way", "level", "passes", "seconds")
+
+
+def level_rows(runs: Runs) -> Iterator[tuple[str, float, float, float]]:
+    """Table 1: of each way and accuracy the mean passes and seconds until then, in the columns of PASSES.
+
+    Both are infinite unless all runs reached it.
+    """
+    for name, each in runs.items():
+        for level in LEVELS:
+            yield name, level, fmean(passes_to(run.record, level) for run in each), seconds_to(each, level)
+
+
+def level_table(runs: Runs) -> Iterator[str]:
+    """A line for each way: passes until a test reached each of LEVELS."""
+    rows = [("passes to", *(f"{level:g}" for level in LEVELS))]
+    for name, each in runs.items():
+        passes = [fmean(passes_to(run.record, level) for run in each) for level in LEVELS]
+        rows.append((name, *("never" if math.isinf(number) else f"{number:.3g}" for number in passes)))
+    yield from columns(rows, left=1)
+
+
 def points_lost(runs: Sequence[Run], alone: Sequence[Run]) -> float:
     """Points of accuracy by which one process is better in the mean over the seeds."""
     return (fmean(run.accuracy for run in alone) - fmean(run.accuracy for run in runs)) / POINT

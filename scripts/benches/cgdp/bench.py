@@ -47,6 +47,7 @@ from scripts.benches.harness.tables import Tables
 
 HELP = "CGDP with each chunk size against TREE (OrigDP) and ALLREDUCE, on CPU cores"
 SIZES = "1,2,5,10,20,50,search,model"
+FEW_SIZES = ["1", "2", "search"]  # with --quick
 CHOSEN = {"search": SEARCH, "model": MODEL}
 AFTER = 50  # iterations that Fig. 8 shows after a search
 
@@ -92,8 +93,9 @@ def rank_numbers(text: str) -> list[int]:
 
 
 def made_quick(arguments: argparse.Namespace) -> None:
-    """Smaller sizes."""
-    arguments.nets, arguments.sizes, arguments.rounds, arguments.iterations = ["lenet"], ["1", "2", "search"], 1, 5
+    """Smaller sizes, of what was asked for."""
+    arguments.nets, arguments.rounds, arguments.iterations = ["lenet"], 1, 5
+    arguments.sizes = [size for size in arguments.sizes if size in FEW_SIZES] or FEW_SIZES
     arguments.learn = min(arguments.learn, 20)
     arguments.scaling = [ranks for ranks in arguments.scaling if ranks <= 2 or cores_left(ranks) >= 0]
 
@@ -229,7 +231,7 @@ def report(work: Work, outcomes: results.Outcomes) -> Iterator[str]:
     """The lines about one network."""
     yield f"{work.net}: {work.ranks} ranks, each {work.batch} images of {work.size}x{work.size}, {work.engine}"
     yield from (f"  {line}" for line in results.table(outcomes))
-    yield from (f"  {line}" for line in results.verdicts(outcomes))
+    yield from (f"  {line}" for line in (*results.verdicts(outcomes), results.memory_on_cpu(outcomes)) if line)
 
 
 def measure(name: str, arguments: argparse.Namespace, tables: Tables) -> bool:

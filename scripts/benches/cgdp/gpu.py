@@ -4,13 +4,15 @@ For each network, as large as it is and on generated images:
 
 1. Times of an iteration on two ranks that share the GPU, with TREE (the paper's OrigDP), ALLREDUCE and CGDP: layer by
    layer (chunk size 1) and with searched chunks; and without exchange, each rank for itself. The batch of a rank is
-   that of the paper's Table 1, or half of it, a quarter, ... if two ranks do not fit. Phases come from a second turn,
+   that of the paper's Table 1, or the largest that fits if two ranks of it do not. Phases come from a second turn,
    in which each instruction is waited for.
 2. Overlap: torch.profiler traces iterations of the first rank. Printed is how much of the device's time in copies
    between device and host lies under kernels of the computing stream. The traces (chrome://tracing, ui.perfetto.dev)
    stay in the folder of --output.
 3. Equality: ``mpirun -n 2 bpt check`` with CGDP, in double precision.
-4. With several GPUs, Fig. 6 of the paper: on 1, 2, 4, … ranks that have a GPU each, TREE and ALLREDUCE beside CGDP.
+4. Of VGG-16, the largest batch of a rank with TREE and with CGDP, by steps of one image (the paper: 94 and 103), at
+   most --largest images. TREE holds gradients of other ranks on a GPU, and CGDP does not.
+5. With several GPUs, Fig. 6 of the paper: on 1, 2, 4, … ranks that have a GPU each, TREE and ALLREDUCE beside CGDP.
 
 A part that fails says so, the others go on, and the exit status is 1. Meant to take about ten minutes on a
 modern GPU; at its end it tells how long it took.
@@ -35,7 +37,8 @@ from bpt.system.device import describe_devices
 from scripts.benches.cgdp import figures, results
 from scripts.benches.cgdp.bench import ALONE_WAY, EXCHANGES, FIXED, SEARCHING
 from scripts.benches.cgdp.gpu_trace import TRACED, Copies, copies_of, has_kernels, read_events
-from scripts.benches.cgdp.jobs import Done, Way, Work, run_job
+from scripts.benches.cgdp.jobs import Way, Work, run_job
+from scripts.benches.cgdp.largest_batch import fitting, largest
 from scripts.benches.cgdp.nets import NETS, PAPER, TINY, solver_source
 from scripts.benches.cgdp.results import SEARCH, Outcome, Search, fixed
 from scripts.benches.cgdp.scaling import SCALING, Scaling, scaling_rows, scaling_table
@@ -46,6 +49,7 @@ from scripts.benches.harness.tables import Tables
 HELP = "all of CGDP that needs a GPU: full-size networks, overlap by the profiler, two ranks against one process"
 RANKS = 2
 WAYS = (*EXCHANGES, Way(fixed(1), FIXED), SEARCHING[SEARCH])
+LARGEST, TINY_BATCH = "vgg16", 4  # whose largest batch is searched, and up to which batch in a dry run
 CHECKED = 2  # iterations of bpt check
 CHECK_BATCH = 4
 # Clipped, as the deepest networks are unstable at their start: full updates would make errors of roundings.
@@ -61,6 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--iterations", type=at_least(1), default=20, help="of a turn; 2 in a dry run (default %(default)s)"
     )
+    parser.add_argument(
+        "--largest", type=at_least(0), default=256, metavar="N",
+        help=f"images up to which the largest batch of {LARGEST} is searched; 0: not (default %(default)s)",
+    )  # fmt: skip
     add_output(parser, ROOT / "bench" / "gpu", "CSV files and traces")
 
 
@@ -81,22 +89,6 @@ class Parts:
         except (JobError, OSError, ValueError, KeyError, ImportError) as error:
             self.failed[name] = str(error)
             print(f"{name}: FAILED: {error}", flush=True)
-
-
-def fitting(work: Work, run: Callable[[Work], Done]) -> tuple[Work, Done]:
-    """The ``work`` with the largest batch that fits, of its own, half of it, a quarter, ...; and what it gave.
-
-    Raises:
-        JobError: another failure, or not even one image fits.
-    """
-    while True:
-        try:
-            return work, run(work)
-        except JobError as error:
-            if not error.is_memory or work.batch == 1:
-                raise
-            print(f"{work.net}: {work.ranks} ranks of {work.batch} images do not fit", flush=True)
-            work = replace(work, batch=work.batch // 2)
 
 
 @dataclass(frozen=True)
@@ -180,6 +172,18 @@ def gpu_numbers(devices: int) -> tuple[list[int], list[str]]:
     return [2**power for power in range(devices.bit_length())], [str(number) for number in range(devices)]
 
 
+IMAGES = ("net", "ranks", "way", "images", "is_largest")
+
+
+def search_largest(base: Work, most: int, folder: Path, tables: Tables) -> None:
+    """Fig. 6 (b): print the largest batch of a rank that fits, with TREE and with CGDP."""
+    for way in (WAYS[1], WAYS[-2]):
+        work, _ = largest(replace(base, ways=(way,), warm_up=0, iterations=1), lambda work: run_job(work, folder), most)
+        at_most = "" if work.batch < most else ", where the search ends"
+        print(f"  {base.net}, {way.name}: {work.batch} images a rank{at_most}", flush=True)
+        tables.add("largest", IMAGES, [(base.net, base.ranks, way.name, work.batch, work.batch < most)])
+
+
 COPIES = ("net", "way", "direction", "copies", "seconds", "hidden_seconds", "hidden_share")
 
 
@@ -217,6 +221,10 @@ def one_net(name: str, arguments: argparse.Namespace, parts: Parts, tables: Tabl
             tables.add("copies", COPIES, copy_rows(seen))
 
         parts.attempt(f"{name}: times", times)
+
+        if name == LARGEST and arguments.largest:
+            most = min(arguments.largest, TINY_BATCH) if dry else arguments.largest
+            parts.attempt(f"{name}: largest batch", lambda: search_largest(base, most, folder, tables))
 
         def scaling() -> None:
             ranks, devices = ([1, 2], []) if dry else gpu_numbers(torch.cuda.device_count())

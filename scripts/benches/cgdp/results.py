@@ -202,6 +202,22 @@ def verdicts(outcomes: Outcomes) -> Iterator[str]:
             )
 
 
+MEBI = 2**20
+
+
+def memory_on_cpu(outcomes: Outcomes) -> str:
+    """How CGDP's memory compares with OrigDP's on a CPU, which has no memory apart; "": not known."""
+    original = outcomes[ORIGINAL].peak if ORIGINAL in outcomes else 0
+    ours = max((outcome.peak for way, outcome in outcomes.items() if way.startswith("CGDP")), default=0)
+    if not (original and ours):
+        return ""
+    more = (ours - original) / MEBI
+    return (
+        f"memory of a rank: {more:+.0f} MiB with CGDP against OrigDP. On a CPU the areas of gradients lie in the "
+        "memory that ranks compute in; on a GPU they are the host's, and CGDP frees memory"
+    )
+
+
 def _word(reached: bool) -> str:
     return "reached" if reached else "missed"
 

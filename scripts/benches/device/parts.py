@@ -30,6 +30,7 @@ from scripts.benches.cgdp import gpu
 from scripts.benches.cgdp.bench import ALONE_WAY, FIXED
 from scripts.benches.cgdp.gpu_trace import TRACED, copies_of, has_kernels, read_events
 from scripts.benches.cgdp.jobs import Way, Work, run_job
+from scripts.benches.cgdp.largest_batch import fitting
 from scripts.benches.cgdp.nets import PAPER, TINY, solver_source
 from scripts.benches.cgdp.results import fixed
 from scripts.benches.device.place import Findings, Place, compare
@@ -143,7 +144,7 @@ def cgdp(place: Place) -> Findings:
                 net, images.size, images.batch // 2 or 1, ranks, (way,), iterations=iterations, warm_up=warm_up,
                 gpu=place.gpu, threads=threads, trace=str(trace),
             )  # fmt: skip
-            work, done = gpu.fitting(base, lambda work: run_job(work, Path(scratch)))
+            work, done = fitting(base, lambda work: run_job(work, Path(scratch)))
             seconds = done.turns[way.name][0].seconds
             events = read_events(trace)
             if not place.dry and not has_kernels(events):

@@ -11,9 +11,10 @@ from scripts.benches.hybrid.rival_results import Trained
 
 # Distinct for readers with any kind of colour vision, and in grey (Okabe and Ito).
 COLOURS = {
-    "ONE": "#000000", "DP": "#E69F00", "DDP": "#56B4E9", "DDG": "#009E73", "FDG": "#0072B2", "HYBRID": "#D55E00",
+    "ONE": "#000000", "DP": "#E69F00", "DDP": "#56B4E9", "ASGD": "#999999", "DDG": "#009E73", "FDG": "#0072B2",
+    "HYBRID": "#D55E00", "HYBRID_ASGD": "#CC79A7",
 }  # fmt: skip
-MARKS = {"ONE": "s", "DP": "v", "DDP": "^", "DDG": "D", "FDG": "o", "HYBRID": "*"}
+MARKS = {"ONE": "s", "DP": "v", "DDP": "^", "ASGD": "x", "DDG": "D", "FDG": "o", "HYBRID": "*", "HYBRID_ASGD": "P"}
 
 
 def draw(path: Path, found: Sequence[Trained]) -> None:

@@ -8,11 +8,14 @@
             has ended
     FDG     fully decoupled (Zhuang et al. 2021): the same without waiting, schedule: DELAYED; without its shrinking of
             gradients
-    HYBRID  two stages as the net's solver_hybrid places them, and as many pipelines as ranks allow, by RING
+    ASGD    data parallelism by asynchronous SGD: each rank sends its gradients to the server, which is on the first
+    HYBRID  two stages as the net's solver_hybrid places them (GABRA, delayed gradients), and as many pipelines as ranks
+            allow, which go in step by RING
+    HYBRID_ASGD  the same with asynchronous SGD among the pipelines: the hybrid as published
 
 All train the same batches' size with the same rates from the same weights, with one thread a rank. DDG and FDG have the
 same delays, and so curves that differ by rounding alone. Times are those of training, tests left out; a rank more than
-there are cores makes none faster.
+there are cores makes none faster. The losses of ASGD and HYBRID_ASGD are those of tests.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from scripts.benches.harness.asynchronous import train_asynchronously
 from scripts.benches.harness.launch import ROOT, JobError, run_worker
 from scripts.benches.harness.panels import check_matplotlib
 from scripts.benches.harness.tables import Tables
@@ -34,7 +38,7 @@ from scripts.benches.harness.turns import in_turn
 from scripts.benches.hybrid import rival_figures
 from scripts.benches.hybrid.rival_points import RivalPoint
 from scripts.benches.hybrid.rival_results import CURVES, HEAD, Trained, curves, rows, step_of, table
-from scripts.benches.hybrid.rival_ways import STAGES, Rival, rivals_of
+from scripts.benches.hybrid.rival_ways import Rival, quick_rivals, rivals_of
 
 SOLVER = "prototxt/resattnet18_3d/solver_small_hybrid.prototxt"
 QUIET = f"test_interval: {2**31 - 1} test_initialization: false snapshot: 0 snapshot_after_train: false display: 0"
@@ -47,6 +51,10 @@ def train(rival: Rival, order: Mapping[str, Any], folder: Path) -> list[RivalPoi
         JobError: it has failed.
     """
     fields = [*order["set"], rival.fields, QUIET, "engine: CONTIGUOUS"]
+    if rival.is_asynchronous:
+        fields.append(f"test_interval: {order['every']}")
+        record = train_asynchronously(order["solver"], fields, rival.ranks, folder)
+        return [(row.iteration, row.seconds, row.loss, row.accuracy) for row in record.tests_of() if row.iteration]
     own = {**order, "set": fields, "lock": rival.name == "DDG"}
     return [
         (int(iteration), seconds, loss, accuracy)
@@ -56,12 +64,13 @@ def train(rival: Rival, order: Mapping[str, Any], folder: Path) -> list[RivalPoi
 
 def run(arguments: argparse.Namespace) -> None:
     check_matplotlib()
-    iterations, rounds, ranks = arguments.train, arguments.repeats, arguments.ranks
+    iterations, rounds = arguments.train, arguments.repeats
+    chosen = rivals_of(arguments.ways, arguments.ranks)
     if arguments.quick:
-        iterations, rounds, ranks = min(iterations, 10), 1, [STAGES]
+        iterations, rounds, chosen = min(iterations, 10), 1, quick_rivals(arguments.ways)
     arguments.out.mkdir(parents=True, exist_ok=True)
     rivals = []
-    for rival in rivals_of(arguments.ways, ranks):
+    for rival in chosen:
         if rival.why_not:
             print(f"{rival.name} on {rival.ranks} ranks is left out: {rival.why_not}", flush=True)
         else:

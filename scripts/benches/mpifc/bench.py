@@ -53,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     nets = some_of(NETS, "network")
     parser.add_argument("--nets", type=nets, default=",".join(NETS), help="that are trained (default %(default)s)")
     parser.add_argument("--train", type=at_least(1), default=600, help="iterations of these (default %(default)s)")
+    parser.add_argument("--ones", type=at_least(1), help="iterations in passes of one sample (default: as --train)")
     parser.add_argument("--data", type=Path, default=ROOT / "data", help="folder of data sets (default %(default)s)")
     parser.add_argument("--hosts", help="also on a test bed of these, such as a:0.5,b:0.5,c:0.5 (Linux, root)")
     parser.add_argument("--bandwidth", default="1gbit", help="of each host's link (default %(default)s)")
@@ -63,7 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def made_quick(arguments: argparse.Namespace) -> None:
     """Smaller layers and shorter runs; the batch is the paper's (section 4.2: 64 passes of 1)."""
     arguments.slaves, arguments.inputs, arguments.outputs = [1, 2], 512, [256, 1024]
-    arguments.rounds, arguments.iterations, arguments.train = 2, 3, 10
+    arguments.rounds, arguments.iterations = 2, 3
+    arguments.train, arguments.ones = 60, 10
 
 
 def time_layers(arguments: argparse.Namespace, run: Job, note: Callable[[str], None]) -> list[Timed]:
@@ -99,7 +101,8 @@ def train_net(name: str, arguments: argparse.Namespace, folder: Path, note: Call
     for way in ways:
         note(f"{name}: {figures.label(way)}")
         write_solver(name, [way.parallel], data, way.batch, NETS[name], solver, way.passes, "MpiFc")
-        curves[way] = train(solver, arguments.train, way.ranks, folder)
+        iterations = arguments.ones if way.passes > 1 and arguments.ones else arguments.train
+        curves[way] = train(solver, iterations, way.ranks, folder)
     return curves
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bpt.parallel.task_dag.task_dag import Dispatcher, LaneEvent, Task, TaskDag, Timeline
+from bpt.parallel.task_dag.dag_replay import replay
+from bpt.parallel.task_dag.task_dag import Dispatcher, Task, TaskDag, Timeline
 
 # a (2) ── b (3) ── d (1) ── f (2)
 #    └──── c (4) ── e (1) ──┘        g (5) needs nothing, nothing needs it
@@ -25,39 +24,6 @@ DIAMOND = TaskDag(
         Task("g", 5),
     ]
 )
-
-
-def replay(dag: TaskDag, threads: int, seconds: Sequence[float] | None = None) -> Timeline:
-    """Run a DAG on a virtual clock, on equally fast threads.
-
-    Args:
-        seconds: what each task really takes; by default its cost.
-    """
-    times = [task.cost for task in dag.tasks] if seconds is None else list(seconds)
-    assert len(times) == len(dag), (len(times), len(dag))
-    dispatcher = Dispatcher(dag, threads)
-    running: list[tuple[float, int, int, float]] = []  # (end, lane, task, start)
-    idle = set(range(threads + 1))
-    events: list[LaneEvent] = []
-    now = 0.0
-
-    def start(lane: int) -> None:
-        index = dispatcher.next(lane)
-        if index is not None:
-            idle.discard(lane)
-            heapq.heappush(running, (now + times[index], lane, index, now))
-
-    for lane in range(threads + 1):
-        start(lane)
-    while running:
-        now, lane, index, began = heapq.heappop(running)
-        events.append(LaneEvent(index, lane, began, now))
-        dispatcher.complete(lane, index)
-        idle.add(lane)
-        for free in (lane, *sorted(idle - {lane})):
-            start(free)
-    assert not dispatcher.left
-    return Timeline(dag, threads, tuple(events), now)
 
 
 def lanes(timeline: Timeline) -> dict[str, tuple[int, float, float]]:

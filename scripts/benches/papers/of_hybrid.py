@@ -1,0 +1,61 @@
+"""bpt's values of the quantities of the Hybrid paper; see ``sources.py``."""
+
+from __future__ import annotations
+
+from scripts.benches.harness.hybrid_forecast import hybrid_speedup as speedup_of_hybrid
+from scripts.benches.papers.found import FORECAST, MEASURED, Results, Value
+
+ON_V100 = "bpt plan: one pipeline over all GPUs by GABRA, DELAYED"
+LINEAR = "; the paper's is more than linear at 2, which a pipeline of equal GPUs cannot be"
+
+
+def hybrid_speedup(results: Results, depth: str, gpus: str) -> Value:
+    """Return the speed-up on so many GPUs."""
+    number = _forecast_of_hybrid(results, depth, gpus)
+    return Value(number, FORECAST, ON_V100 + (LINEAR if gpus == "2" else "") + _measured_hybrid(results, gpus))
+
+
+def _forecast_of_hybrid(results: Results, depth: str, gpus: str) -> float:
+    """Return the speed-up that ``scripts/bench resattnet`` has forecast, or forecast it now."""
+    for row in results.rows("resattnet", "forecast"):
+        if (row["depth"], row["gpus"]) == (depth, gpus):
+            return float(row["speedup"])
+    return speedup_of_hybrid(int(depth), int(gpus))
+
+
+def _measured_hybrid(results: Results, ranks: str) -> str:
+    """Return what ``scripts/bench resattnet`` has measured on so many ranks, for a remark."""
+    found = [row for row in results.rows("resattnet", "resattnet") if row["ranks"] == ranks]
+    each = "".join(f", {row['way']} {float(row['speedup']):.2f}" for row in found if int(ranks) > 1)
+    return f"; measured here on {ranks} ranks{each}" if each else ""
+
+
+def hybrid_minutes(results: Results, depth: str, gpus: str, alone: str) -> Value:
+    """Return the minutes of training, by the paper's of one GPU and the forecast speed-up."""
+    speedup = _forecast_of_hybrid(results, depth, gpus)
+    return Value(float(alone) / speedup, FORECAST, f"the paper's {alone} min on one GPU by {speedup:.2f}; {ON_V100}")
+
+
+def hybrid_accuracy(results: Results, gpus: str) -> Value | None:
+    """Return the accuracy of the hybrid on as many ranks as there were, at most ``gpus``."""
+    rows = [row for row in results.rows("resattnet", "resattnet") if int(row["ranks"]) <= int(gpus) and row["accuracy"]]
+    if not rows:
+        return None
+    most = max(rows, key=lambda row: (int(row["ranks"]), row["way"].startswith("hybrid")))
+    remark = (
+        f"small 3D-ResAttNet on made-up brains, {most['ranks']} ranks ({most['way']}), {float(most['epochs']):.3g} "
+        "epochs; ADNI's scans are to be asked for"
+    )
+    return Value(float(most["accuracy"]), MEASURED, remark)
+
+
+def hybrid_least(results: Results) -> Value | None:
+    """Return whether the hybrid's training time is the least among the rivals'."""
+    rows = [row for row in results.rows("hybrid", "rivals") if int(row["ranks"]) > 1]
+    if not any(row["way"].startswith("HYBRID") for row in rows):
+        return None
+    times = {f"{row['way']} on {row['ranks']}": float(row["training_seconds"]) for row in rows}
+    least = min(times, key=lambda name: times[name])
+    order = ", ".join(f"{name} {times[name]:.1f} s" for name in sorted(times, key=lambda name: times[name]))
+    why = "" if least.startswith("HYBRID") else "; inverts the paper; the cause has not been measured"
+    return Value(float(least.startswith("HYBRID")), MEASURED, f"{order}{why}")
