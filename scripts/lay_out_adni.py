@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes lists of ADNI's scans, two groups of them, for VolumeData layers: train.txt and test.txt.
+"""Write lists of ADNI's scans, two groups of them, for VolumeData layers: train.txt and test.txt.
 
     scripts/lay_out_adni.py ADNI/ ADNI_8_22_2026.csv --classes CN AD --out data/adni
 
@@ -10,6 +10,17 @@ ADNI_002_S_0295_MR_..._I45108.nii to I45108. No file is copied or changed.
 The first group gets the label 0, the second 1. The split is by subject: all scans of a person are in the same list, so
 that no net is tested on a brain that it has seen. A part of each group's subjects, chosen by --seed, is for testing; a
 subject with scans of both groups counts for the first of them. NC means CN. What is left out is told, with the reason.
+
+scans.csv has a row for each listed scan: its file, list, label, subject and group, and sex, age and MMSE score, as far
+as the table has columns for them. They are printed for each group as in Table 2 of the 3D-ResAttNet paper (Hybrid).
+
+ADNI's table does not tell whose impairment is stable (sMCI) and whose progresses to AD (pMCI): that follows from later
+visits. For this task, give ADNI's table of diagnoses (DXSUM; columns PTID, EXAMDATE and DIAGNOSIS):
+
+    scripts/lay_out_adni.py ADNI/ ADNI_8_22_2026.csv --classes sMCI pMCI --diagnoses DXSUM.csv
+
+A subject of MCI with a diagnosis of AD within --months of the first of MCI is of pMCI. One without any, whose last
+diagnosis is as late as that or later, is of sMCI. Whoever was seen for a shorter time is left out.
 """
 
 from __future__ import annotations
@@ -19,72 +30,30 @@ import csv
 import hashlib
 import os
 import re
+import statistics
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bpt.base.errors import BptError, FileError, UserError, WriteError
+from scripts.adni_tables import (
+    PROGRESSIVE,
+    STABLE,
+    Person,
+    Scan,
+    Tell,
+    counted,
+    follow_up,
+    group_of,
+    read_progress,
+    read_table,
+    tell_of,
+)
 
-COLUMNS = ("Image Data ID", "Subject", "Group")
-SAME = {"NC": "CN"}  # names of one group
 _IN_NAME = re.compile(r"(?:^|_)I(\d+)(?=[_.]|$)", re.IGNORECASE)
-_ID = re.compile(r"I?(\d+)", re.IGNORECASE)
-_EXAMPLES = 3
-
-Tell = Callable[[str], None]
-
-
-class Scan(NamedTuple):
-    """A row of the table: the number of its image ID, whose scan it is, and the group."""
-
-    image: int
-    subject: str
-    group: str
-
-
-def group_of(name: str) -> str:
-    """The name by which a group is known here: as ADNI writes it, but the same whatever the case."""
-    upper = name.strip().upper()
-    return SAME.get(upper, upper)
-
-
-def read_table(path: Path, tell: Tell) -> list[Scan]:
-    """The rows of ADNI's table, each image once.
-
-    Raises:
-        FileError: missing, not a table with these columns, empty, or with an image in two groups or subjects.
-    """
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, skipinitialspace=True)
-            columns = {name.strip().lower(): name for name in reader.fieldnames or () if name}
-            missing = [name for name in COLUMNS if name.lower() not in columns]
-            if missing:
-                raise FileError(path, f'is not ADNI\'s table: it has no column "{missing[0]}"')
-            keys = [columns[name.lower()] for name in COLUMNS]
-            rows = [(reader.line_num, [(row[key] or "").strip() for key in keys]) for row in reader]
-    except OSError as error:
-        raise FileError(path, error.strerror or str(error)) from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise FileError(path, f"is not a table of comma-separated values: {error}") from None
-    scans: dict[int, Scan] = {}
-    incomplete = []
-    for line, (name, subject, group) in rows:
-        image = _ID.fullmatch(name)
-        if not (image and subject and group):
-            incomplete.append(f"line {line}")
-            continue
-        scan = Scan(int(image[1]), subject, group_of(group))
-        if scans.setdefault(scan.image, scan) != scan:
-            before = scans[scan.image]
-            now, then = (f"{one.subject} ({one.group})" for one in (scan, before))
-            raise FileError(f"{path}:{line}", f"image I{scan.image} is of {now}, but further up of {then}")
-    _tell_of(tell, "rows", incomplete, "image ID, subject or group is missing")
-    if not scans:
-        raise FileError(path, "lists no images")
-    return list(scans.values())
 
 
 def find_files(folder: Path, tell: Tell) -> dict[int, Path]:
@@ -105,8 +74,8 @@ def find_files(folder: Path, tell: Tell) -> dict[int, Path]:
             nameless.append(str(path))
         elif found.setdefault(image, path) != path:
             more.append(str(path))
-    _tell_of(tell, "files", nameless, "no image ID, such as I45108, in the name or the folder's")
-    _tell_of(tell, "files", more, "another file has the same image ID")
+    tell_of(tell, "files", nameless, "no image ID, such as I45108, in the name or the folder's")
+    tell_of(tell, "files", more, "another file has the same image ID")
     if not found:
         raise FileError(folder, "holds no NIfTI files with image IDs (*_I45108.nii, I45108/*.nii.gz)")
     return found
@@ -131,14 +100,15 @@ def choose(scans: Iterable[Scan], files: Mapping[int, Path], classes: Sequence[s
     for name in classes:
         if name not in groups:
             known = ", ".join(f"{group} ({count})" for group, count in sorted(groups.items()))
-            raise UserError(f"the table has no group {name}; it has {known}")
+            hint = "; sMCI and pMCI follow from --diagnoses" if name in (STABLE, PROGRESSIVE) else ""
+            raise UserError(f"the table has no group {name}; it has {known}{hint}")
     wanted = [scan for scan in scans if scan.group in classes]
     others = ", ".join(f"{group} ({count})" for group, count in sorted(groups.items()) if group not in classes)
     if others:
-        tell(f"skipped {_number(len(scans) - len(wanted), 'rows')}: other groups: {others}")
-    _tell_of(tell, "rows", [f"I{scan.image}" for scan in wanted if scan.image not in files], "no file")
+        tell(f"skipped {counted(len(scans) - len(wanted), 'rows')}: other groups: {others}")
+    tell_of(tell, "rows", [f"I{scan.image}" for scan in wanted if scan.image not in files], "no file")
     listed = {scan.image for scan in scans}
-    _tell_of(tell, "files", [str(path) for image, path in files.items() if image not in listed], "not in the table")
+    tell_of(tell, "files", [str(path) for image, path in files.items() if image not in listed], "not in the table")
     chosen = [scan for scan in wanted if scan.image in files]
     for name in classes:
         if all(scan.group != name for scan in chosen):
@@ -164,7 +134,7 @@ def split(scans: Sequence[Scan], classes: Sequence[str], part: float, seed: int)
         subjects = [subject for subject, group in group_of_subject.items() if group == name]
         if len(subjects) < 2:
             raise UserError(
-                f"group {name} has {_number(len(subjects), 'subjects')} of its own; to split takes at least 2"
+                f"group {name} has {counted(len(subjects), 'subjects')} of its own; to split takes at least 2"
             )
         subjects.sort(key=lambda subject: hashlib.blake2b(f"{seed} {subject}".encode()).digest())
         chosen.update(subjects[: min(max(round(part * len(subjects)), 1), len(subjects) - 1)])
@@ -183,12 +153,63 @@ def write(out: Path, scans: Sequence[Scan], files: Mapping[int, Path], classes: 
         except OSError as error:
             raise WriteError(target, error.strerror or error) from None
         counts = ", ".join(_count(these, group) for group in classes)
-        print(f"{target}: {_number(len(these), 'volumes')}: {counts}")
+        print(f"{target}: {counted(len(these), 'volumes')}: {counts}")
+
+
+def write_scans(
+    out: Path, scans: Sequence[Scan], files: Mapping[int, Path], people: Mapping[int, Person], labels: Sequence[str],
+    test: set[str],
+) -> None:  # fmt: skip
+    """Write scans.csv: a row for each listed scan.
+
+    Raises:
+        WriteError: it cannot be written.
+    """
+    target = out / "scans.csv"
+    try:
+        with target.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["file", "list", "label", "subject", "group", "sex", "age", "mmse"])
+            for scan in scans:
+                where = "test" if scan.subject in test else "train"
+                person = ["" if value is None else value for value in people[scan.image]]
+                label = labels.index(scan.group)
+                writer.writerow([_path(files[scan.image], out), where, label, scan.subject, scan.group, *person])
+    except OSError as error:
+        raise WriteError(target, error.strerror or error) from None
+
+
+def demographics(scans: Iterable[Scan], people: Mapping[int, Person], classes: Sequence[str]) -> list[str]:
+    """Return a line for each class, as in Table 2 (Hybrid): men and women, mean and deviation of age and MMSE score.
+
+    Each subject counts once, by the first scan in the table that tells something of it. Deviations are those of a
+    sample.
+    """
+    lines = []
+    for name in classes:
+        of_subject: dict[str, list[Person]] = defaultdict(list)
+        for scan in scans:
+            if scan.group == name:
+                of_subject[scan.subject].append(people[scan.image])
+        persons = [next((each for each in all_ if each != Person()), Person()) for all_ in of_subject.values()]
+        sexes = Counter(person.sex for person in persons)
+        gender = f"{sexes['M']}/{sexes['F']}" if sexes["M"] + sexes["F"] else "-"
+        age, mmse = (_mean([getattr(person, key) for person in persons]) for key in ("age", "mmse"))
+        lines.append(f"{name}: {counted(len(persons), 'subjects')}, male/female {gender}, age {age}, MMSE {mmse}")
+    return lines
+
+
+def _mean(values: Iterable[float | None]) -> str:
+    """Return mean/deviation of the known values."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    return f"{statistics.fmean(known):.2f}/{statistics.stdev(known) if len(known) > 1 else 0:.2f}"
 
 
 def _count(scans: Iterable[Scan], group: str) -> str:
     subjects = [scan.subject for scan in scans if scan.group == group]
-    return f"{len(subjects)} {group} of {_number(len(set(subjects)), 'subjects')}"
+    return f"{len(subjects)} {group} of {counted(len(set(subjects)), 'subjects')}"
 
 
 def _path(path: Path, out: Path) -> str:
@@ -196,27 +217,22 @@ def _path(path: Path, out: Path) -> str:
     return str(file.relative_to(folder) if file.is_relative_to(folder) else file)
 
 
-def _tell_of(tell: Tell, what: str, which: Sequence[str], why: str) -> None:
-    if which:
-        rest = len(which) - _EXAMPLES
-        names = ", ".join(which[:_EXAMPLES]) + (f" and {rest} more" if rest > 0 else "")
-        tell(f"skipped {_number(len(which), what)}: {why}: {names}")
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count} {what if count != 1 else what.removesuffix('s')}"
-
-
 def lay_out(args: argparse.Namespace) -> None:
     classes = [group_of(name) for name in args.classes]
     if classes[0] == classes[1]:
         raise UserError(f"--classes needs two groups, not {classes[0]} twice")
-    scans = read_table(args.table, print)
+    scans, people = read_table(args.table, print)
+    if args.diagnoses:
+        scans = follow_up(scans, read_progress(args.diagnoses, args.months, print), print)
     files = find_files(args.folder, print)
     chosen = choose(scans, files, classes, print)
     test = split(chosen, classes, args.test, args.seed)
     print("labels: " + ", ".join(f"{label} is {name}" for label, name in enumerate(classes)))
     write(args.out, chosen, files, classes, test)
+    write_scans(args.out, chosen, files, people, classes, test)
+    if any(person != Person() for person in people.values()):
+        for line in demographics(chosen, people, classes):
+            print(line)
 
 
 def part_of(text: str) -> float:
@@ -233,6 +249,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("table", type=Path, help="ADNI's CSV file")
     parser.add_argument(
         "--classes", nargs=2, default=["CN", "AD"], metavar="GROUP", help="labels 0 and 1 (default: CN AD)"
+    )
+    parser.add_argument("--diagnoses", type=Path, help="ADNI's table of diagnoses (DXSUM), which divides MCI")
+    parser.add_argument(
+        "--months", type=float, default=36, help="after which MCI without AD counts as stable (default: 36)"
     )
     parser.add_argument("--test", type=part_of, default=0.2, help="part of the subjects to test on (default: 0.2)")
     parser.add_argument("--seed", type=int, default=0, help="of the choice of these subjects (default: 0)")

@@ -41,6 +41,25 @@ class AllocatedSampler:
         self._begin = 0  # where that pass would have begun, had it come in one piece
         self._orders: dict[int, Integers] = {}
 
+    def release(self, position: int, runs: Iterable[Run]) -> None:
+        """From ``position`` of the stream on, the samples of ``runs`` do not belong to it any more.
+
+        A pass that has begun, as batches reach over the end of the last one, goes on with what is left of the others.
+        Positions before it cannot be drawn any more.
+
+        Args:
+            runs: as for ``allocate``; all of them allocated before, and not all that are.
+        """
+        if not (runs := tuple(runs)):
+            return
+        self._go_on(position)
+        order = self._sampler.order(0)
+        for start, stop in runs:
+            assert self._mine[order[start:stop]].all(), f"samples of {start, stop} are not all allocated"
+            self._mine[order[start:stop]] = False
+        self._changed()
+        assert self.count, "a stream has samples"
+
     def allocate(self, position: int, runs: Iterable[Run], begun: int = 0) -> None:
         """From ``position`` of the stream on, the samples of ``runs`` belong to it, too.
 
@@ -69,9 +88,7 @@ class AllocatedSampler:
             assert 0 <= start < stop <= self.size, (start, stop, self.size)
             assert not self._mine[order[start:stop]].any(), f"samples of {start, stop} are allocated already"
             self._mine[order[start:stop]] = True
-        self.count = int(np.count_nonzero(self._mine))
-        self._begin = self._since - int(np.count_nonzero(self._mine & self._gone))
-        self._orders.clear()
+        self._changed()
 
     def indices(self, position: int, count: int) -> SampleDraw:
         """Return what stands at ``[position, position + count)`` of the stream; epochs are those of ``sampler``."""
@@ -96,6 +113,12 @@ class AllocatedSampler:
         if not self.count:
             return position
         return position + self.count - (position - self._begin) % self.count
+
+    def _changed(self) -> None:
+        """Count the samples after a change of ``_mine``."""
+        self.count = int(np.count_nonzero(self._mine))
+        self._begin = self._since - int(np.count_nonzero(self._mine & self._gone))
+        self._orders.clear()
 
     def _go_on(self, position: int) -> None:
         """Let ``position`` be that of the last allocation."""

@@ -61,9 +61,13 @@ class Batches(ABC, Generic[S]):
         self.allocated: AllocatedSampler | None = None
         self.watch = FiniteWatch()
 
-    def allocate(self, position: int, runs: Sequence[Run], begun: int = 0) -> None:
-        """Allocate samples (``AllocatedSampler.allocate``). No batch may be made meanwhile."""
+    def allocate(self, position: int, runs: Sequence[Run], begun: int = 0, gives: Sequence[Run] = ()) -> None:
+        """Release the samples of ``gives`` and allocate those of ``runs`` (AllocatedSampler).
+
+        No batch may be made meanwhile.
+        """
         self.allocated = self.allocated or AllocatedSampler(self.sampler)
+        self.allocated.release(position, gives)
         self.allocated.allocate(position, runs, begun)
 
     def rotation(self, position: int) -> float:

@@ -84,6 +84,29 @@ def test_samples_come_and_come_within_one_pass() -> None:
     assert drawn(allocated, 2, 4) == [(0, 0), (0, 5), (0, 9), (1, 0)]
 
 
+def test_samples_that_go_at_the_end_of_a_pass() -> None:
+    allocated = made(Sampler([10]), (0, 5))
+    allocated.release(5, [(1, 3), (4, 5)])
+    assert drawn(allocated, 5, 4) == [(1, 0), (1, 3), (2, 0), (2, 3)]
+    assert (allocated.passes(5), allocated.pass_end(5), allocated.count) == (1, 7, 2)
+
+
+def test_samples_that_go_a_bit_behind_the_end_of_a_pass() -> None:
+    """Batches of 4 have taken samples 5, 6 and 7 of the second pass; 6 and 7 go, and of the two left it has had 5."""
+    allocated = made(Sampler([10]), (5, 9))
+    allocated.release(7, [(6, 8)])
+    assert drawn(allocated, 7, 3) == [(1, 8), (2, 5), (2, 8)]
+    assert (allocated.passes(7), allocated.passes(8)) == (Fraction(3, 2), 2)
+    allocated.allocate(7, [(0, 2)])  # in the same order
+    assert drawn(allocated, 7, 4) == [(1, 0), (1, 1), (1, 8), (2, 0)]
+
+
+def test_what_it_has_not_cannot_go() -> None:
+    allocated = made(Sampler([10]), (5, 9))
+    with pytest.raises(AssertionError, match="are not all allocated"):
+        allocated.release(4, [(4, 6)])
+
+
 def test_nothing_added_changes_nothing() -> None:
     allocated = made(Sampler([10], shuffle=True), (0, 4))
     before = drawn(allocated, 0, 12)

@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -200,3 +201,33 @@ def test_data_that_differ_on_one_worker(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert f"rank 2 on host {socket.gethostname()} differs from rank 0" in error
     assert "(100 samples, not 200 samples)" in error
+
+
+def test_samples_migrate_from_a_worker_that_becomes_slower() -> None:
+    """Worker 1 takes 0.01 s a sample, and from its third pass on 0.04 s (PacedWorker).
+
+    K = 5 and A = 2: K' = 2 + floor(5 - 1.5) = 5 passes, the last four over 100 samples for each worker: 1 s, then 4 s.
+    With migration workers then have 160 and 40 samples: 1.6 s. The server sends the records of what moves.
+    """
+
+    def line(prefix: str, migrate: str = "true", options: str = "") -> str:
+        settings = f"exchange: SGWU balance_param {{ num_batches: 2 migrate: {migrate} }} ship_data: true"
+        return f"""3 {TRAIN}{options} --set 'parallel_param {{ {settings} }} snapshot_prefix: "{prefix}"'"""
+
+    lines = [line("digits"), line("again", options=" --replay=digits_run/replay.jsonl"), line("without", "false")]
+    done = mpirun(3, [sys.executable, "-m", "tests.mpi.paced_ranks", *lines], timeout=120)
+    assert done.returncode == 0, done.stderr
+    seconds = {}
+    for name in ("digits", "again", "without"):
+        passes = read_csv(f"{name}_run").durations()
+        seconds[name] = [max(time for time in times if time is not None) for times in passes][1:]
+    assert seconds["without"] == pytest.approx([1, 4, 4, 4])
+    assert seconds["digits"] == seconds["again"] == pytest.approx([1, 4, 1.6, 1.6])
+
+    record = read_csv("digits_run")
+    assert [(row.giver, row.taker, row.samples) for row in record.migration] == [(1, 0, 60)]
+    assert [node.samples_allocated for node in record.nodes] == [160, 40]
+    moved = [text for text in texts(done.stderr) if text.startswith("Migration: worker 1 (rank 2, host ")]
+    assert len(moved) == 2 and all(" gives 60 samples to worker 0 (rank 1, host " in text for text in moved)
+    for one, other in zip(weights("digits_iter_100.caffemodel"), weights("again_iter_100.caffemodel"), strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -54,7 +54,10 @@ def test_a_layer_sends_what_its_way_says(way: Way) -> None:
     first, *others = run_ranks(way.ranks, lambda comm: work(order, comm))
     (found,) = first
     assert found["elements"] == [way.elements(5, 12)] * 2 + [0]
-    assert found["multiply_adds"] == 6 * 5 * 12 / way.slaves  # Table 1: B n_b n_t / K
+    # Table 1: B n_b n_t / K forward, and n_b n_t / K for the update. Backward has two such products: of the weights'
+    # gradient and of the bottom's diff.
+    forward = 6 * 5 * 12 / way.slaves
+    assert found["multiply_adds"] == [forward, 2 * forward, 5 * 12 / way.slaves]
     assert len(found["laps"]) == 2
     assert all(0 < lap["forward"] + lap["backward"] < lap["total"] for lap in found["laps"])
     assert [other[0]["elements"] for other in others] == [found["elements"]] * (way.ranks - 1)
@@ -82,7 +85,7 @@ def test_accuracy_is_the_same_in_all_ways(tmp_path: Path) -> None:
 
 def timed(scheme: str, k: int, *elements: float, batch: int = 4, factor: float = 1.0) -> Timed:
     lap = {name: seconds * factor for name, seconds in LAP.items()}
-    return Timed(Way(scheme, k, batch, 4 // batch), 6, [lap, lap], (elements[0], elements[1], 0.0), 36.0)
+    return Timed(Way(scheme, k, batch, 4 // batch), 6, [lap, lap], (elements[0], elements[1], 0.0), (36, 72, 9))
 
 
 LAYERS = [timed(WHOLE, 1, 0, 0), timed(MASTER_SLAVE, 2, 48, 48, factor=2), timed(PEER, 2, 24, 24, factor=0.5)]
@@ -91,7 +94,7 @@ LAYERS = [timed(WHOLE, 1, 0, 0), timed(MASTER_SLAVE, 2, 48, 48, factor=2), timed
 def test_rows() -> None:
     rows = list(layer_rows("here", 3, LAYERS))
     assert rows[1] == (
-        "here", MASTER_SLAVE, 2, 4, 1, 3, 6, 0.004, 0.006, 0.002, 0.014, 0.5, 48, 48, 0.0, 48, 36.0, 36.0,
+        "here", MASTER_SLAVE, 2, 4, 1, 3, 6, 0.004, 0.006, 0.002, 0.014, 0.5, 48, 48, 0.0, 48, 36, 36.0, 72, 9, 9.0,
     )  # fmt: skip
     assert [row[11] for row in rows] == [1, 0.5, 2]
     assert differing(rows) == []

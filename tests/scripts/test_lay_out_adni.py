@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import shutil
 import subprocess
 import sys
@@ -82,6 +83,8 @@ def test_the_split_is_by_subject(run: Run, adni: Path) -> None:
         "labels: 0 is AD, 1 is CN",
         f"{adni}/out/train.txt: 40 volumes: 16 AD of 8 subjects, 24 CN of 12 subjects",
         f"{adni}/out/test.txt: 10 volumes: 4 AD of 2 subjects, 6 CN of 3 subjects",
+        "AD: 10 subjects, male/female 10/0, age 84.00/0.00, MMSE -",
+        "CN: 15 subjects, male/female 15/0, age 84.00/0.00, MMSE -",
     ]
 
 
@@ -203,6 +206,83 @@ def test_a_table_as_spreadsheets_write_it(run: Run, adni: Path) -> None:
     (adni / "adni.csv").write_bytes(b"\xef\xbb\xbf" + text.replace("\r\nI", "\r\n").encode())  # and without the I
     assert run()[0] == 0
     assert len(listed(adni / "out/train.txt")) == 40
+
+
+PEOPLE = """\
+Image Data ID,Subject,Group,Gender,Age,MMSE Total Score
+I1011,a,MCI,M,70,26
+I1012,a,MCI,M,71,25
+I1021,b,MCI,Female,80,28
+I1031,c,LMCI,F,75.5,
+I1041,d,MCI,x,60,30
+I1051,e,MCI,M,,27
+I1061,f,MCI,M,90,24
+I1071,g,CN,M,65,30
+"""
+DIAGNOSES = """\
+PTID,EXAMDATE,DIAGNOSIS
+a,2006-01-01,2
+a,2007-01-01,3
+b,1/1/2006,MCI
+b,1/15/2009,2.0
+c,2006-01-01,2
+c,2008-12-31,3
+d,2006-01-01,1
+d,2007-01-01,2
+d,2010-01-01,2
+e,2006-01-01,2
+e,2008-01-01,2
+f,2006-01-01,2
+f,2010-01-01,Dementia
+g,2006-01-01,1
+"""
+
+
+def test_stable_and_progressive_impairment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Within 36 months a and c get AD; b and d do not, and were seen so long.
+
+    e was not seen long enough, and f got AD later. Of the two scans of a, the first counts; d's sex is none.
+    """
+    for number in range(1, 8):
+        for visit in (1, 2):
+            add(tmp_path / "ADNI", f"I{1000 + 10 * number + visit}.nii")
+    (tmp_path / "adni.csv").write_text(PEOPLE)
+    (tmp_path / "dxsum.csv").write_text(DIAGNOSES)
+    words = [str(tmp_path / "ADNI"), str(tmp_path / "adni.csv"), "--out", str(tmp_path / "out"), "--classes", "sMCI"]
+    words += ["pMCI", "--test", "0.5", "--diagnoses", str(tmp_path / "dxsum.csv")]
+    assert lay_out_adni.main(words) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert "skipped 1 personal fact: a sex, an age or an MMSE score that is none: line 6" in told
+    assert "skipped 2 rows: of MCI, which the diagnoses do not tell to be stable or progressive: I1051, I1061" in told
+    assert told[-2:] == [
+        # b: F, 80, 28; of d the sex is none, and so nothing is taken from its row
+        "SMCI: 2 subjects, male/female 0/1, age 80.00/0.00, MMSE 28.00/0.00",
+        # a: M, 70, 26; c: F, 75.5; mean 72.75, deviation 5.5 / √2
+        "PMCI: 2 subjects, male/female 1/1, age 72.75/3.89, MMSE 26.00/0.00",
+    ]
+    with (tmp_path / "out/scans.csv").open(newline="") as file:
+        rows = {row["file"].split("/")[-1]: row for row in csv.DictReader(file)}
+    assert list(rows) == ["I1011.nii", "I1012.nii", "I1021.nii", "I1031.nii", "I1041.nii"]
+    assert [row["label"] for row in rows.values()] == ["1", "1", "0", "1", "0"]
+    assert [rows["I1012.nii"][name] for name in ("subject", "group", "sex", "age", "mmse")] == [
+        "a", "PMCI", "M", "71.0", "25.0",
+    ]  # fmt: skip
+    assert rows["I1031.nii"]["mmse"] == rows["I1041.nii"]["sex"] == ""
+    lists = {name: (tmp_path / "out" / f"{name}.txt").read_text() for name in ("train", "test")}
+    assert all(f"{row['file']} {row['label']}" in lists[row["list"]] for row in rows.values())
+    assert {row["list"] for row in rows.values()} == {"train", "test"}
+
+    assert lay_out_adni.main([*words, "--months", "60"]) == 2  # nobody was seen so long without AD
+    assert "the table has no group SMCI" in capsys.readouterr().err
+    assert lay_out_adni.main(words[:-2]) == 2
+    assert "sMCI and pMCI follow from --diagnoses" in capsys.readouterr().err
+
+
+def test_a_table_that_is_none_of_diagnoses(run: Run, adni: Path) -> None:
+    status, _, errors = run("--diagnoses", str(adni / "adni.csv"))
+    assert (status, errors) == (
+        2, f'error: {adni}/adni.csv: is not ADNI\'s table of diagnoses: it has no column "PTID"\n'
+    )  # fmt: skip
 
 
 def write_table(text: str) -> Callable[[Path], object]:

@@ -66,6 +66,7 @@ class BalanceSpec:
     rule: int = SCHEMA
     normalizer: int = SCHEMA
     finish: int = SCHEMA
+    migrate: bool = SCHEMA
 
 
 @dataclass(frozen=True)

@@ -210,17 +210,20 @@ class PrefetchingDataLayer(DataLayer):
     def position(self, samples: int) -> None:
         self._prefetcher.position = samples
 
-    def allocate(self, runs: Sequence[Run], begun: int = 0) -> None:
+    def allocate(self, runs: Sequence[Run], begun: int = 0, gives: Sequence[Run] = ()) -> None:
         """From the next batch on, hand out these samples, too; and of all others only those allocated before.
+
+        Those of ``gives`` are not handed out any more.
 
         At the end of a pass (when the last batch of it has been handed out) the next one has them all. So has a pass
         of which the last batch took the first samples: it goes on with what is left, and has each sample once. What
-        was read ahead is dropped, unless ``runs`` is empty. With the same calls at the same positions a resumed run
-        goes on as it would have.
+        was read ahead is dropped, unless ``runs`` and ``gives`` are empty. With the same calls at the same positions a
+        resumed run goes on as it would have.
 
         Args:
             runs: positions in the order of epoch 0, without ``rand_skip``; none of them allocated before.
             begun: passes that count as done by a node that joins later than others. Only with the first samples.
+            gives: positions as ``runs``, all of them allocated before; some others must stay.
 
         Raises:
             LayerError: the data set has fewer samples.
@@ -231,9 +234,9 @@ class PrefetchingDataLayer(DataLayer):
                 f"its data set has {self.epoch} samples, but others of this net have {last} or more; with SGWU, AGWU "
                 "or ASGD all need as many"
             )
-        if runs or self._batches.allocated is None:
+        if runs or gives or self._batches.allocated is None:
             self._prefetcher.close()
-            self._batches.allocate(self.position, runs, begun)
+            self._batches.allocate(self.position, runs, begun, gives)
 
     def replaced(self, position: int) -> list[int]:
         """Return which samples of the whole batch at ``position`` stand in the places of skipped ones."""

@@ -20,6 +20,12 @@ BALANCE, PARAM = (PARALLEL, "balance"), "balance_param"
 def violations(plan: RunPlan) -> Iterator[Violation]:
     """Yield why ``plan`` cannot balance as it says."""
     parallel = plan.parallel_param
+    if parallel.balance_param.migrate and parallel.balance != IDPA:
+        yield Violation(
+            (PARALLEL, PARAM, "migrate"),
+            f"migrate: true moves samples that IDPA has divided, and balance is {_Balance.Name(parallel.balance)}",
+            "use balance: IDPA with exchange: SGWU, AGWU or ASGD, or leave migrate out",
+        )
     if plan.is_outer:
         if parallel.balance in (STATIC, DYNAMIC):
             yield Violation(

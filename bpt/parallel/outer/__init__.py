@@ -10,8 +10,8 @@ Read the files in this order:
 1. ``outer_rules.py``: what combines with the outer layer.
 2. ``idpa.py``: the samples of each node.
 3. ``update_factors.py`` and ``global_versions.py``: factors and versions of the global weights.
-4. ``outer_instructions.py``, ``base.py`` and ``finish.py``: OuterSchedule; ``sgwu.py``, ``agwu.py``, ``asgd.py``: its
-   strategies.
+4. ``outer_instructions.py``, ``base.py``, ``finish.py`` and ``migration.py``: OuterSchedule; ``sgwu.py``,
+   ``agwu.py``, ``asgd.py``: its strategies.
 5. ``exchanges.py``: the schedule that a solver asks for.
 6. ``replay.py``, ``quantities.py`` and ``simulation``: replays, reported quantities, and a virtual clock.
 

@@ -36,8 +36,9 @@ class Agwu(OuterSchedule):
         normalizer: Normalizer = Normalizer.OTHERS,
         by_samples: bool = False,
         together: bool = False,
+        migrate: bool = False,
     ) -> None:
-        super().__init__(idpa, passes, local_epochs, together)
+        super().__init__(idpa, passes, local_epochs, together, migrate)
         self._by_samples = by_samples
         self.versions = Versions(idpa.nodes, max_staleness, normalizer)
         for worker in range(idpa.nodes):
@@ -59,13 +60,11 @@ class Agwu(OuterSchedule):
     def _serve(self, report: SubmissionReport) -> list[Instruction]:
         worker = report.worker
         if not report.samples:  # earlier iterations ran past the end of this pass
-            if self._needs_batch(self.nodes[worker].passes):
-                self._hand_out()
+            self._divide(worker)
             return [self._send(worker, self.versions.fetch(worker))]
         share = self.table.share(worker) if self._by_samples else 1.0
         merge = Merge(self.versions.submit(worker, report.accuracy, share=share))
-        if self._needs_batch(self.nodes[worker].passes):
-            self._hand_out()
+        self._divide(worker)
         return [merge, self._send(worker, self.versions.newest)]
 
     def _without(self, lost: Sequence[int]) -> list[Instruction]:

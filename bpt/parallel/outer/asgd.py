@@ -32,8 +32,9 @@ class Asgd(Agwu):
         fetch: int = 1,
         max_staleness: int = 0,
         together: bool = False,
+        migrate: bool = False,
     ) -> None:
-        super().__init__(idpa, passes, max_staleness=max_staleness, together=together)
+        super().__init__(idpa, passes, max_staleness=max_staleness, together=together, migrate=migrate)
         self._period = push
         self._fetch = fetch
         self._unfetched = [0] * idpa.nodes  # iterations since each has taken the weights
@@ -47,8 +48,7 @@ class Asgd(Agwu):
         if report.iterations:
             return super()._exchange(report)
         # An iteration of the pass before has trained this one to its end: there is no gradient.
-        if self._needs_batch(report.passes):
-            self._hand_out()
+        self._divide(report.worker)
         return [self._send(report.worker, self.versions.newest, weights=False)]
 
     def _serve(self, report: SubmissionReport) -> list[Instruction]:
@@ -58,6 +58,5 @@ class Asgd(Agwu):
         if fetches:
             self._unfetched[worker] = 0
         update = self.versions.submit(worker, fetches=fetches)
-        if self._needs_batch(self.nodes[worker].passes):
-            self._hand_out()
+        self._divide(worker)
         return [ApplyGradient(update, self._before), self._send(worker, self.versions.newest, fetches)]

@@ -14,7 +14,16 @@ from fractions import Fraction
 from bpt.data.sample_partition import Allocation, Run, size
 from bpt.parallel.outer.finish import Finish
 from bpt.parallel.outer.idpa import Idpa, total_iterations
-from bpt.parallel.outer.outer_instructions import CutShort, Instruction, Lost, Order, SendOrder, SubmissionReport
+from bpt.parallel.outer.migration import Migration, PlannedMove
+from bpt.parallel.outer.outer_instructions import (
+    CutShort,
+    Instruction,
+    Lost,
+    Migrated,
+    Order,
+    SendOrder,
+    SubmissionReport,
+)
 from bpt.parallel.outer.worker_table import WorkerState, WorkerTable
 
 
@@ -31,6 +40,7 @@ class OuterSchedule(ABC):
         passes: K, how often the samples are trained; need not be whole.
         local_epochs: passes before a worker submits.
         together: whether workers end at the same time; then some do more passes than others, as Finish says.
+        migrate: whether samples change hands between workers whose speed has changed, as Migration says.
 
     Attributes:
         table: the workers.
@@ -40,7 +50,9 @@ class OuterSchedule(ABC):
 
     _period = 0  # iterations after which a worker submits even within a pass; 0: never
 
-    def __init__(self, idpa: Idpa, passes: Fraction, local_epochs: int = 1, together: bool = False) -> None:
+    def __init__(
+        self, idpa: Idpa, passes: Fraction, local_epochs: int = 1, together: bool = False, migrate: bool = False
+    ) -> None:
         whole = passes.numerator // passes.denominator
         self.idpa = idpa
         self.total = passes if idpa.batches == 1 else total_iterations(whole, idpa.batches) + passes - whole
@@ -48,6 +60,8 @@ class OuterSchedule(ABC):
         self.nodes = self.table.records
         self._local_epochs = local_epochs
         self._finish = Finish() if together else None
+        self._migration = Migration(idpa) if migrate else None
+        self._migrated: list[Instruction] = []  # since the last instructions
         self._stopping = False
         self._ended = 0  # workers whose end is settled
         self._given = False  # whether samples have been handed out since workers were last woken
@@ -76,15 +90,18 @@ class OuterSchedule(ABC):
         self.table.update(report.worker)
         self._note(report.worker)
         self.table.set_state(report.worker, WorkerState.SUBMITTED)
-        return [*self._cut(report), *self._exchange(report), *self._wake()]
+        return [*self._cut(report), *self._with_moves(self._exchange(report)), *self._wake()]
 
     def progressed(self, worker: int, samples: int, seconds: float) -> None:
         """Note the samples and the seconds of a worker since its last order."""
         self.nodes[worker].reported = seconds, samples
 
     def hands_out(self, worker: int) -> bool:
-        """Return whether a submission of ``worker`` that ends its pass would hand out the next batch."""
-        return self._needs_batch(self.nodes[worker].passes // 1 + 1)
+        """Return whether a submission of ``worker`` that ends its pass may divide samples.
+
+        It hands out the next batch, or samples may migrate: both go by the progress of the others.
+        """
+        return self._needs_batch(self.nodes[worker].passes // 1 + 1) or (self._migration is not None and self.idpa.done)
 
     def lost(self, *workers: int) -> list[Instruction]:
         """Return what follows from the loss of workers: the others that still train get their samples.
@@ -99,12 +116,14 @@ class OuterSchedule(ABC):
         for worker in workers:
             node = self.nodes[worker]
             self.table.set_state(worker, WorkerState.LOST)
-            node.pending, node.samples = [], 0
+            node.pending, node.gives, node.samples = [], [], 0
             self.table.update(worker)
             if self._finish is not None:
                 self._finish.forget(worker)
         if not lost:
             return []
+        if self._migration is not None:
+            self._migration.clear()  # their samples are divided by the newest times
         heirs = set(self.idpa.present) - set(lost)
         if heirs or not self.table.count(WorkerState.STOPPED, WorkerState.TRAINING, WorkerState.SUBMITTED):
             for worker in self.table.workers(WorkerState.PARKED):  # they continue where the lost workers were
@@ -112,7 +131,7 @@ class OuterSchedule(ABC):
                 node.passes = max(node.passes, reached)
             times = [node.seconds_per_sample() for node in self.nodes]
             self._give(self.idpa.leave(*lost, seconds_per_sample=times))
-        return [Lost(lost, bool(heirs)), *self._without(lost), *self._wake()]
+        return [Lost(lost, bool(heirs)), *self._with_moves(self._without(lost)), *self._wake()]
 
     def stop(self) -> None:
         """Stop every worker when it submits, even if passes are left."""
@@ -147,6 +166,51 @@ class OuterSchedule(ABC):
     def _needs_batch(self, passes: Fraction | int) -> bool:
         """Return whether a worker that has done ``passes`` needs another batch."""
         return not self.idpa.done and not self._stopping and passes >= self.idpa.batch
+
+    def _divide(self, *workers: int) -> None:
+        """Hand out the next batch, if ``workers``, which are about to get orders, need it.
+
+        If all samples are handed out, they may migrate.
+        """
+        if self._needs_batch(max(self.nodes[worker].passes for worker in workers)):
+            self._hand_out()
+        elif self._migration is not None and self.idpa.done and not self._stopping:
+            self._migrate(self._migration, workers)
+
+    def _migrate(self, migration: Migration, workers: Sequence[int]) -> None:
+        """Let samples migrate if the speed of one of ``workers`` has changed; each gives what it is to give by now."""
+        changed = any(migration.has_changed(worker, self.nodes[worker].time) for worker in workers)
+        if changed and not migration and not self._undelivered():
+            migration.plan([node.seconds_per_sample() for node in self.nodes])
+        for worker in workers:
+            if self.nodes[worker].passes.denominator == 1:
+                for move in migration.pop(worker):
+                    self._move(move)
+
+    def _undelivered(self) -> bool:
+        """Return whether samples are on their way to a worker."""
+        return any(self.nodes[worker].pending for worker in self.idpa.present)
+
+    def _move(self, move: PlannedMove) -> None:
+        """Let samples change hands: the giver has ended its pass, and the taker gets them with its next one."""
+        giver, taker = self.nodes[move.giver], self.nodes[move.taker]
+        runs = self.idpa.move(move.giver, move.taker, move.samples)
+        giver.gives += runs
+        giver.samples -= move.samples
+        taker.pending += runs
+        if self._finish is not None:
+            trains = taker.order if taker.state is WorkerState.TRAINING else None
+            begin = trains.until if trains else Fraction(math.ceil(taker.passes))
+            self._finish.owe(float((begin - giver.passes) * move.samples))
+        for worker in (move.giver, move.taker):
+            self.table.update(worker)
+            self._note(worker)
+        self._migrated.append(Migrated(move.giver, move.taker, move.samples, move.times, move.longest))
+
+    def _with_moves(self, instructions: list[Instruction]) -> list[Instruction]:
+        """Return the moves that were decided with ``instructions``, and then these."""
+        moves, self._migrated = self._migrated, []
+        return [*moves, *instructions]
 
     def _hand_out(self) -> None:
         """Hand out the next batch."""
@@ -219,16 +283,19 @@ class OuterSchedule(ABC):
             until = max(node.passes, self.total) if ended else node.passes  # so that a replay distinguishes them
             return SendOrder(Order(worker, version, until, node.passes, weights=False, stop=True))
         runs: tuple[Run, ...] = ()
+        gives: tuple[Run, ...] = ()
         if node.passes == begun:  # within a pass its samples do not change
-            runs = tuple(node.pending)
+            runs, gives = tuple(node.pending), tuple(node.gives)
             node.pending.clear()
+            node.gives.clear()
             node.samples += size(runs)
         self.table.set_state(worker, WorkerState.TRAINING)
         if node.end is not None:
             until = node.end
             if self.idpa.has(worker):  # samples of lost workers could not reach it any more
                 self.idpa.retire(worker)
-        node.order = Order(worker, version, until, node.passes, runs, self._period, weights, batch=self.idpa.batch)
+        batch = self.idpa.batch
+        node.order = Order(worker, version, until, node.passes, runs, self._period, weights, batch=batch, gives=gives)
         return SendOrder(node.order)
 
     def _cut(self, report: SubmissionReport) -> list[Instruction]:

@@ -47,6 +47,7 @@ def make_schedule(plan: RunPlan, samples: int, workers: int, passes: Fraction, g
     param = plan.parallel_param
     balance, outer = param.balance_param, param.agwu_param
     idpa: Idpa = Udpa(samples, workers, grain=grain)
+    migrate = balance.migrate
     together = param.balance == pb.ParallelParameter.IDPA and balance.finish == pb.BalanceParameter.TOGETHER
     if param.balance == pb.ParallelParameter.IDPA:
         rule = DivisionRule[pb.BalanceParameter.Rule.Name(balance.rule)]
@@ -54,11 +55,18 @@ def make_schedule(plan: RunPlan, samples: int, workers: int, passes: Fraction, g
     normalizer = Normalizer[pb.AgwuParameter.Normalizer.Name(outer.normalizer)]
     match param.exchange:
         case pb.ParallelParameter.SGWU:
-            return Sgwu(idpa, passes, outer.local_epochs, outer.weigh_by_samples)
+            return Sgwu(idpa, passes, outer.local_epochs, outer.weigh_by_samples, migrate)
         case pb.ParallelParameter.AGWU:
             return Agwu(
-                idpa, passes, outer.local_epochs, outer.max_staleness, normalizer, outer.weigh_by_samples, together
+                idpa,
+                passes,
+                outer.local_epochs,
+                outer.max_staleness,
+                normalizer,
+                outer.weigh_by_samples,
+                together,
+                migrate,
             )
         case _:
             assert param.exchange == pb.ParallelParameter.ASGD, param.exchange
-            return Asgd(idpa, passes, outer.push, outer.fetch, outer.max_staleness, together)
+            return Asgd(idpa, passes, outer.push, outer.fetch, outer.max_staleness, together, migrate)

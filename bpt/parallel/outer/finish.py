@@ -53,6 +53,10 @@ class Finish:
         moment = (left + self._owed + clocks) / speed
         return max(0.0, math.fsum([moment * rate, -at]))
 
+    def owe(self, samples: float) -> None:
+        """Add ``samples`` that nobody would train otherwise; if negative, they are trained already."""
+        self._owed += samples
+
     def settle(self, node: int, samples: float) -> None:
         """Let the node train ``samples`` from its clock on, and then end."""
         self._owed += self._terms[node][2] - samples

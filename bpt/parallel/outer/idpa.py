@@ -32,6 +32,8 @@ class DivisionRule(Enum):
 class Idpa:
     """Incremental data partitioning and allocation: every sample goes to one node, once, and stays there.
 
+    Unless nodes leave, or ``move`` is called, as Migration does.
+
     Fed with what was measured; it neither measures nor sends. ::
 
         idpa = Idpa(60_000, nodes=3, batches=4)
@@ -102,7 +104,7 @@ class Idpa:
         self._frequencies = [mean if frequency is None else frequency for frequency in frequencies]
         if self.rule is DivisionRule.PAPER:
             return self._hand_out(by_frequency, self._frequencies)
-        return self._hand_out(harmonic, self._seconds())
+        return self._hand_out(harmonic, self._seconds(self._times))
 
     def next(self, seconds_per_sample: Sequence[float | None]) -> Allocation:
         """Hand out the next batch, by the time t̄_j that each node took for a sample in its last iteration (Eq. 3 to 5).
@@ -116,8 +118,8 @@ class Idpa:
             the samples of the batch, without those of earlier ones.
         """
         assert 0 < self.batch < self.batches, f"{self.batch} of {self.batches} batches have been handed out"
-        self._note(seconds_per_sample)
-        return self._hand_out(self._rule, self._seconds())
+        self.note(seconds_per_sample)
+        return self._hand_out(self._rule, self._seconds(self._times))
 
     def leave(self, *nodes: int, seconds_per_sample: Sequence[float | None] | None = None) -> Allocation:
         """Remove ``nodes``; the others get their samples at once, by the rule and the latest times.
@@ -133,14 +135,43 @@ class Idpa:
             RunError: no node is left.
         """
         assert set(nodes) <= self._present.keys() | self._retired, (nodes, self._present)
-        self._note(seconds_per_sample or [None] * self.nodes)
+        self.note(seconds_per_sample or [None] * self.nodes)
         self._drop(nodes)
         if not self._present:
             raise RunError(f"the last computing node has left; nobody can train the {self.samples} samples")
         self._retired -= set(nodes)
         freed = [run for node in sorted(set(nodes)) for run in self.allocated.runs[node]]
         self.allocated = self.allocated.without(nodes)
-        return self._allocate(freed, self._rule, self._seconds())
+        return self._allocate(freed, self._rule, self._seconds(self._times))
+
+    def redivided(self, seconds_per_sample: Sequence[float | None]) -> tuple[list[int], list[int], list[int]]:
+        """Return how the rule would divide what the nodes have, if each of them had but ``grain`` yet (Eq. 3 and 4).
+
+        Args:
+            seconds_per_sample: as for ``next``.
+
+        Returns:
+            the present nodes that have samples, the number that each has, and the number that it would have.
+        """
+        counts, grain = self.allocated.counts, self.grain
+        nodes = [node for node in self._present if counts[node]]
+        have, times = [counts[node] for node in nodes], self.seconds(seconds_per_sample)
+        least, total = [1] * len(nodes), sum(have) // grain
+        wanted = self._rule(total, least, [times[node] for node in nodes]) if nodes else []
+        return nodes, have, [count * grain for count in wanted]
+
+    def move(self, giver: int, taker: int, samples: int) -> tuple[Run, ...]:
+        """Move the samples that ``giver`` got last to ``taker``; return them.
+
+        Args:
+            samples: a multiple of ``grain``; fewer than ``giver`` has.
+        """
+        assert samples % self.grain == 0 and 0 < samples < self.allocated.counts[giver], (giver, samples)
+        kept, moved = deal(self.allocated.runs[giver], (self.allocated.counts[giver] - samples, samples)).runs
+        change = {giver: kept, taker: moved}
+        given = Allocation(tuple(change.get(node, ()) for node in range(self.nodes)))
+        self.allocated = self.allocated.without([giver]).plus(given)
+        return moved
 
     def retire(self, *nodes: int) -> None:
         """Give ``nodes`` no more samples; they keep what they have."""
@@ -152,7 +183,18 @@ class Idpa:
         for node in nodes:
             self._present.pop(node, None)
 
-    def _note(self, seconds_per_sample: Sequence[float | None]) -> None:
+    def measured(self, node: int) -> float | None:
+        """Return the time for a sample by which the samples were divided; ``None``: none was measured."""
+        return self._times[node]
+
+    def seconds(self, seconds_per_sample: Sequence[float | None]) -> list[float]:
+        """Return t̄_j of each node as ``next`` would take it, without noting it; arguments as there."""
+        return self._seconds(
+            [old if new is None else new for new, old in zip(seconds_per_sample, self._times, strict=True)]
+        )
+
+    def note(self, seconds_per_sample: Sequence[float | None]) -> None:
+        """Note the times by which the samples are divided; arguments as for ``next``."""
         assert len(seconds_per_sample) == self.nodes, (seconds_per_sample, self.nodes)
         for node in self._present:
             time = seconds_per_sample[node]
@@ -190,16 +232,16 @@ class Idpa:
         self.allocated = self.allocated.plus(new)
         return new
 
-    def _seconds(self) -> list[float]:
-        """Return t̄_j of each node: the latest measured one, else the one that its frequency predicts."""
-        measured = [(node, time) for node in self._present if (time := self._times[node]) is not None]
+    def _seconds(self, times: Sequence[float | None]) -> list[float]:
+        """Return t̄_j of each node: the measured one of ``times``, else the one that its frequency predicts."""
+        measured = [(node, time) for node in self._present if (time := times[node]) is not None]
         per_hertz = 1.0  # speed for each unit of frequency
         if measured:
             speed = math.fsum(1 / time for _, time in measured)
             per_hertz = speed / math.fsum(self._frequencies[node] for node, _ in measured)
         return [
             1 / (per_hertz * frequency) if time is None else time
-            for time, frequency in zip(self._times, self._frequencies, strict=True)
+            for time, frequency in zip(times, self._frequencies, strict=True)
         ]
 
 
@@ -218,7 +260,7 @@ class Udpa(Idpa):
         """Hand out the first batch, in equal parts."""
         return super().first([None] * len(frequencies))
 
-    def _note(self, seconds_per_sample: Sequence[float | None]) -> None:
+    def note(self, seconds_per_sample: Sequence[float | None]) -> None:
         """Ignore the times."""
 
 

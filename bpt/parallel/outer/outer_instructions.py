@@ -57,6 +57,7 @@ class Order:
         weights: whether the global weights come with the order; otherwise the worker continues with its own.
         stop: there is nothing more to train.
         batch: a, the newest batch of samples that has been handed out; for reports.
+        gives: samples that it has no more from this pass on.
     """
 
     worker: int
@@ -68,11 +69,14 @@ class Order:
     weights: bool = True
     stop: bool = False
     batch: int = 0
+    gives: tuple[Run, ...] = ()
 
     def __str__(self) -> str:
         if self.stop:
             return f"stop {self.worker}"
-        return f"worker {self.worker}: version {self.version}, to pass {float(self.until):g}, runs {list(self.runs)}"
+        gives = f", gives {list(self.gives)}" if self.gives else ""
+        runs = f"runs {list(self.runs)}{gives}"
+        return f"worker {self.worker}: version {self.version}, to pass {float(self.until):g}, {runs}"
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,25 @@ class Lost:
 
 
 @dataclass(frozen=True)
+class Migrated:
+    """Samples that change hands between two workers that are alive; the orders that tell them follow.
+
+    Attributes:
+        giver, taker: the workers.
+        samples: how many.
+        times: seconds of a sample when the samples were divided last, and now: of the giver, then of the taker.
+            0: none was measured.
+        longest: seconds of the longest pass of all workers: if no samples had moved, and as it is expected to become.
+    """
+
+    giver: int
+    taker: int
+    samples: int
+    times: tuple[float, float, float, float]
+    longest: tuple[float, float]
+
+
+@dataclass(frozen=True)
 class CutShort:
     """The early submission of a worker, since the run is being stopped.
 
@@ -160,7 +183,7 @@ class Settled:
     inner: int
 
 
-Instruction: TypeAlias = Merge | AverageSubmitted | ApplyGradient | SendOrder | Lost | CutShort | Settled
+Instruction: TypeAlias = Merge | AverageSubmitted | ApplyGradient | SendOrder | Lost | Migrated | CutShort | Settled
 
 
 Fields = Mapping[str, Any]
@@ -173,9 +196,11 @@ _NAMES_IN_LOGS: dict[type[Instruction], str] = {
 
 
 def to_line(instruction: Instruction) -> str:
-    """Return one line of JSON; numbers are exact."""
-    kind = type(instruction)
-    return json.dumps({_NAMES_IN_LOGS.get(kind, kind.__name__): asdict(instruction)}, default=str)
+    """Return one line of JSON; numbers are exact. An order that gives no samples has no field ``gives``."""
+    kind, fields = type(instruction), asdict(instruction)
+    if isinstance(instruction, SendOrder) and not instruction.order.gives:
+        del fields["order"]["gives"]
+    return json.dumps({_NAMES_IN_LOGS.get(kind, kind.__name__): fields}, default=str)
 
 
 def from_line(line: str) -> Instruction:
@@ -192,9 +217,12 @@ def from_line(line: str) -> Instruction:
 
 
 def _order(fields: Fields) -> Order:
-    runs = tuple((int(start), int(stop)) for start, stop in fields["runs"])
+    runs, gives = (
+        tuple((int(start), int(stop)) for start, stop in fields_of)
+        for fields_of in (fields["runs"], fields.get("gives", ()))
+    )
     passes = {name: Fraction(fields[name]) for name in ("until", "passes")}
-    return Order(**{**fields, **passes, "runs": runs})
+    return Order(**{**fields, **passes, "runs": runs, "gives": gives})
 
 
 _MAKERS: dict[str, Callable[[Fields], Instruction]] = {
@@ -204,5 +232,8 @@ _MAKERS: dict[str, Callable[[Fields], Instruction]] = {
     "Send": lambda fields: SendOrder(_order(fields["order"])),
     "Cut": lambda fields: CutShort(fields["worker"], Fraction(fields["passes"]), fields["iterations"]),
     "Settled": lambda fields: Settled(**fields),
+    "Migrated": lambda fields: Migrated(
+        **{**fields, "times": tuple(fields["times"]), "longest": tuple(fields["longest"])}
+    ),
     "Lost": lambda fields: Lost(tuple(fields["workers"]), fields["taken_over"]),
 }

@@ -148,7 +148,7 @@ class Replay:
                 return set()
 
     def _sent(self, order: Order) -> None:
-        self._samples[order.worker] += size(order.runs)
+        self._samples[order.worker] += size(order.runs) - size(order.gives)
         self._submitted.discard(order.worker)
         self._waiting.discard(order.worker)
         if order.stop:

@@ -24,8 +24,10 @@ class Sgwu(OuterSchedule):
     See OuterSchedule for the other arguments.
     """
 
-    def __init__(self, idpa: Idpa, passes: Fraction, local_epochs: int = 1, by_samples: bool = False) -> None:
-        super().__init__(idpa, passes, local_epochs)
+    def __init__(
+        self, idpa: Idpa, passes: Fraction, local_epochs: int = 1, by_samples: bool = False, migrate: bool = False
+    ) -> None:
+        super().__init__(idpa, passes, local_epochs, migrate=migrate)
         self._by_samples = by_samples
         self._version = 0
         self._reports: dict[int, SubmissionReport] = {}
@@ -51,8 +53,7 @@ class Sgwu(OuterSchedule):
             self._version += 1
             averages.append(AverageSubmitted(trained, factors, self._version))
         self._reports.clear()
-        if self._needs_batch(max(self.nodes[worker].passes for worker in workers)):
-            self._hand_out()
+        self._divide(*workers)
         sends = [self._send(worker, self._version) for worker in workers]
         return [*averages, *sends]
 

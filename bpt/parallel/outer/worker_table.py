@@ -30,7 +30,8 @@ class WorkerRecord:
     Attributes:
         passes: passes that it has done.
         pending: samples that it will get with its next order.
-        samples: samples that it has, without the pending ones.
+        gives: samples that it loses with its next order.
+        samples: samples that it has, without the pending ones and those that it gives.
         submitted: seconds and samples of its present pass that it has submitted.
         time: seconds of a sample in the last pass that it has finished; ``None``: it has not finished any.
         order: its last order.
@@ -43,6 +44,7 @@ class WorkerRecord:
     state: WorkerState = WorkerState.PARKED
     passes: Fraction = Fraction(0)
     pending: list[Run] = field(default_factory=list)
+    gives: list[Run] = field(default_factory=list)
     samples: int = 0
     submitted: tuple[float, int] = (0.0, 0)
     time: float | None = None

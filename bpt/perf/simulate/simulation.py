@@ -142,8 +142,13 @@ def _check(plan: RunPlan, strategy: Strategy) -> None:
 
 
 def _chosen(plan: RunPlan, strategy: Strategy) -> RunPlan:
-    """Return the plan with the strategy's exchange and balance."""
-    return plan.with_parallel(exchange=_EXCHANGE.Value(strategy.exchange), balance=_BALANCE.Value(strategy.balance))
+    """Return the plan with the strategy's exchange and balance; samples migrate with IDPA only."""
+    param = plan.parallel_param.balance_param
+    return plan.with_parallel(
+        exchange=_EXCHANGE.Value(strategy.exchange),
+        balance=_BALANCE.Value(strategy.balance),
+        balance_param=replace(param, migrate=param.migrate and strategy.balance == "IDPA"),
+    )
 
 
 def _ignored_settings(plans: Sequence[RunPlan]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from bpt.parallel.outer.outer_instructions import Order, Settled, SubmissionRepo
 from bpt.system.comm.base import Buffer
 from bpt.train.solver.solver import RunOutcome
 
+_GIVES = 10  # place of the number of runs that an order gives
 LENGTH = 16  # of a head; float64, exact for whole numbers up to 2^53
 _ACTIONS = tuple(SignalAction)
 
@@ -74,7 +75,7 @@ _FIELDS: Mapping[type[Message], tuple[MessageKind, Mapping[str, type]]] = {
         MessageKind.ORDER,
         {
             "runs": tuple, "version": int, "until": Fraction, "passes": Fraction, "iterations": int,
-            "weights": bool, "stop": bool,
+            "weights": bool, "stop": bool, "gives": tuple,
         },
     ),
     RunOutcome: (MessageKind.FINISHED, {"iterations": int, "terminated": bool, "short": bool}),
@@ -113,7 +114,7 @@ def read_head(kind: type[M], numbers: Buffer, **others: Any) -> M:
     """Return the message that ``write_head`` has written.
 
     Args:
-        others: the fields that are not in the head: ``worker``, and the ``runs`` of an order.
+        others: the fields that are not in the head: ``worker``, and the samples of an order.
     """
     rest = iter(numbers[1:].tolist())
     fields: dict[str, Any] = {name: _READERS[form](rest) for name, form in _FIELDS[kind][1].items()}
@@ -131,15 +132,17 @@ def kind_of(numbers: Buffer) -> MessageKind:
 
 
 def write_runs(order: Order) -> Buffer:
-    """Return the samples of an order as (runs, 2)."""
-    return np.array(order.runs, np.int64).reshape(-1, 2)
+    """Return the samples of an order as (runs, 2): those that the worker gets, then those that it gives."""
+    return np.array(order.runs + order.gives, np.int64).reshape(-1, 2)
 
 
 def empty_runs(numbers: Buffer) -> Buffer:
     """Return memory for the samples that an order's head announces."""
-    return np.empty((int(numbers[1]), 2), np.int64)
+    return np.empty((int(numbers[1]) + int(numbers[_GIVES]), 2), np.int64)
 
 
 def read_order(numbers: Buffer, worker: int, runs: Buffer) -> Order:
     """Return the order of a head and of what ``write_runs`` has written."""
-    return read_head(Order, numbers, worker=worker, runs=tuple((start, end) for start, end in runs.tolist()))
+    samples = tuple((start, end) for start, end in runs.tolist())
+    gets = int(numbers[1])
+    return read_head(Order, numbers, worker=worker, runs=samples[:gets], gives=samples[gets:])

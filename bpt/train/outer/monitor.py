@@ -13,9 +13,9 @@ from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.data.sample_partition import size
 from bpt.engine.optim import lr_policy
-from bpt.parallel.outer.outer_instructions import AverageSubmitted, Order, Settled, SubmissionReport
+from bpt.parallel.outer.outer_instructions import AverageSubmitted, Migrated, Order, Settled, SubmissionReport
 from bpt.parallel.outer.update_factors import AgwuUpdate
-from bpt.train.outer.report import AllocationRow, NodeRow, RunRecord, UpdateRow
+from bpt.train.outer.report import AllocationRow, MigrationRow, NodeRow, RunRecord, UpdateRow
 from bpt.train.solver.display import DisplayInterval, display_line
 
 LOG = logging.getLogger("bpt")
@@ -99,6 +99,7 @@ class Monitor:
     def sent(self, order: Order) -> None:
         """Record the samples that a worker gets with an order."""
         more = size(order.runs)
+        self._samples[order.worker] -= size(order.gives)
         if not more:
             return
         worker = order.worker
@@ -106,6 +107,21 @@ class Monitor:
         row = AllocationRow(order.batch, self.seconds, worker, more, self._samples[worker])
         self.record.allocation.append(row)
         LOG.info("Batch %d: %s gets %d samples, has %d", order.batch, self._names[worker], more, row.total)
+
+    def migrated(self, move: Migrated) -> None:
+        """Record samples that change hands: from whom, to whom, and why."""
+        giver_before, giver_now, taker_before, taker_now = (time or math.nan for time in move.times)
+        row = MigrationRow(
+            self.seconds, move.giver, move.taker, move.samples, giver_before, giver_now, taker_before, taker_now,
+            *move.longest,
+        )  # fmt: skip
+        self.record.migration.append(row)
+        LOG.info(
+            "Migration: %s gives %d samples to %s: a sample takes %s there and %s here; the longest pass is expected "
+            "to take %.3g s, not %.3g s",
+            self._names[move.giver], move.samples, self._names[move.taker], _pace(giver_before, giver_now),
+            _pace(taker_before, taker_now), row.longest_after, row.longest_before,
+        )  # fmt: skip
 
     def record_lost(self, worker: int, taken_over: bool) -> None:
         """Record the loss of a worker; ``taken_over``: others get its samples."""
@@ -170,6 +186,11 @@ class Monitor:
             float(report.passes), report.samples, report.seconds, report.waited, report.loss, moved,
         )  # fmt: skip
         self.record.updates.append(row)
+
+
+def _pace(before: float, now: float) -> str:
+    """Return a worker's seconds of a sample, now and when the samples were divided."""
+    return f"{now:.3g} s" + ("" if math.isnan(before) else f" ({before:.3g} s when the samples were divided)")
 
 
 def _trained(report: SubmissionReport) -> str:

@@ -90,8 +90,9 @@ class RemoteWorker:
             return
         try:
             self._send(Activity.CONTROL, wire.write_head(order), _HEAD)
-            if order.runs:
+            if order.runs or order.gives:
                 self._send(Activity.CONTROL, wire.write_runs(order), _RUNS)
+            if order.runs:
                 self._records.begin(order.runs)
             if weights is not None:
                 self._send(Activity.WEIGHTS, weights, _WEIGHTS)

@@ -17,6 +17,7 @@ from bpt.parallel.outer.outer_instructions import (
     Instruction,
     Lost,
     Merge,
+    Migrated,
     SendOrder,
     Settled,
 )
@@ -168,6 +169,8 @@ class MainServer:
                         self._weights.newest = self._server_update.apply(self._weights.newest, gradients, iteration)
                     self.version = update.version
                     self._monitor.merged(update, self._moved(update.worker))
+                case Migrated():
+                    self._monitor.migrated(instruction)
                 case SendOrder(order):
                     weights = self._weights.fetch(order.worker) if order.weights else None
                     self._links[order.worker].send(order, weights)

@@ -46,10 +46,10 @@ class Trainer:
         """The memory layout and the inner engine that are used from now on."""
         return self._runtime.tuner.engines
 
-    def allocate(self, runs: Sequence[Run], begun: int) -> None:
-        """Add these samples to the training data from the next batch on (PrefetchingDataLayer)."""
+    def allocate(self, runs: Sequence[Run], begun: int, gives: Sequence[Run] = ()) -> None:
+        """Add samples to the training data from the next batch on, and remove ``gives`` (PrefetchingDataLayer)."""
         for layer in self.layers:
-            layer.allocate(runs, begun)
+            layer.allocate(runs, begun, gives)
 
     def load(self, weights: Buffer) -> None:
         """Continue from these weights; the history (momentum) stays."""

@@ -73,9 +73,9 @@ class Worker:
         return outcome
 
     def _allocate(self, order: Order) -> None:
-        """Take the samples of an order."""
+        """Take the samples of an order, and give up those that it gives to others."""
         begun = 0 if self._allocated else int(order.passes)  # it may have got its first samples later than others
-        self._trainer.allocate(order.runs, begun)
+        self._trainer.allocate(order.runs, begun, order.gives)
         if not self._allocated:
             self._warm_up()
         self._allocated = True

@@ -89,10 +89,11 @@ class WorkerRanks(Trainer):
         self._command(Command.RECORDS, layer)
         self._store(layer, chunk)
 
-    def allocate(self, runs: Sequence[Run], begun: int) -> None:
-        if runs or not self._allocated:  # nothing has to be told of an order without samples, as ASGD has many
+    def allocate(self, runs: Sequence[Run], begun: int, gives: Sequence[Run] = ()) -> None:
+        # Nothing has to be told of an order without samples, as ASGD has many.
+        if runs or gives or not self._allocated:
             self._command(Command.ALLOCATE, begun)
-            self._allocate(runs, begun)
+            self._allocate(runs, begun, gives)
 
     def load(self, weights: Buffer) -> None:
         self._command(Command.LOAD)
@@ -161,9 +162,10 @@ class WorkerRanks(Trainer):
         if self.layers:
             self._caches[layer].append(chunk)
 
-    def _allocate(self, runs: Sequence[Run], begun: int) -> None:
+    def _allocate(self, runs: Sequence[Run], begun: int, gives: Sequence[Run] = ()) -> None:
         """Give each rank with data its share of each batch of the same stream."""
-        super().allocate(self._ranks.bcast(tuple(runs)), begun)
+        runs, gives = self._ranks.bcast((tuple(runs), tuple(gives)))
+        super().allocate(runs, begun, gives)
         self._allocated = True
 
     def _tally(self) -> CorrectCount:

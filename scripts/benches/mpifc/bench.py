@@ -80,8 +80,8 @@ def time_layers(arguments: argparse.Namespace, run: Job, note: Callable[[str], N
         }  # fmt: skip
         for case in run(order, ranks):
             forward, backward, update = case["elements"]
-            sent, made = (forward, backward, update), case["multiply_adds"]
-            found.append(Timed(Way(**case["way"]), case["outputs"], case["laps"], sent, made))
+            sent, (first, second, third) = (forward, backward, update), case["multiply_adds"]
+            found.append(Timed(Way(**case["way"]), case["outputs"], case["laps"], sent, (first, second, third)))
     place = {way: number for number, way in enumerate(ways)}
     return sorted(found, key=lambda timed: (timed.outputs, place[timed.way]))
 

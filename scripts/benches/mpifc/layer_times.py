@@ -17,14 +17,14 @@ class Timed:
     Attributes:
         laps: seconds of each phase of each iteration.
         elements: sent by all ranks in an iteration: forward, backward and for the update.
-        multiply_adds: that the busiest rank made in a forward pass, counted.
+        multiply_adds: that the busiest rank made in an iteration, counted: forward, backward and for the update.
     """
 
     way: Way
     outputs: int
     laps: Sequence[Mapping[str, float]]
     elements: tuple[float, float, float]
-    multiply_adds: float
+    multiply_adds: tuple[float, float, float]
 
     def phase(self, name: str) -> float:
         """Of an iteration."""
@@ -39,7 +39,8 @@ class Timed:
 LAYERS = (
     "hosts", "scheme", "K", "batch", "passes", "n_b", "n_t", "forward", "backward", "update", "total", "speedup",
     "elements_forward", "elements_backward", "elements_update", "elements_table1", "multiply_adds_of_a_rank",
-    "multiply_adds_table1",
+    "multiply_adds_table1", "multiply_adds_backward_of_a_rank", "multiply_adds_update_of_a_rank",
+    "multiply_adds_update_table1",
 )  # fmt: skip
 
 
@@ -47,13 +48,14 @@ def layer_rows(hosts: str, inputs: int, layers: Sequence[Timed]) -> Iterator[tup
     """A row for each way and size, in the columns of LAYERS; seconds of an iteration."""
     whole = {(t.outputs, t.way.batch): t.seconds for t in layers if t.way.scheme == WHOLE}
     for timed in layers:
-        way = timed.way
+        way, (forward, backward, update) = timed.way, timed.multiply_adds
+        slice_ = inputs * timed.outputs / way.slaves
         yield (
             hosts, way.scheme, way.slaves, way.batch, way.passes, inputs, timed.outputs,
             *(timed.phase(name) for name in ("forward", "backward", "update", "total")),
             whole[timed.outputs, way.batch] / timed.seconds,
-            *timed.elements, way.elements(inputs, timed.outputs), timed.multiply_adds,
-            way.batch * way.passes * inputs * timed.outputs / way.slaves,
+            *timed.elements, way.elements(inputs, timed.outputs), forward,
+            way.batch * way.passes * slice_, backward, update, slice_,
         )  # fmt: skip
 
 

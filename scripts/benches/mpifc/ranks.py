@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -35,7 +35,7 @@ def work(order: dict[str, Any], world: Communicator) -> list[dict[str, Any]]:
     Returns:
         For each way and size: "laps", seconds of each phase of each iteration, on the rank that waits for all; and
         "elements", that all ranks have sent in an iteration: forward, backward and for the update; and "multiply_adds",
-        the most that a rank has made in a forward pass, counted in its matrix products.
+        the most that a rank has made in an iteration: forward, backward and for the update, counted in its operations.
     """
     cases = [(Way(**way), outputs) for outputs in order["outputs"] for way in order["ways"]]
     solvers = [layer_runner(way, order["inputs"], outputs, world) for way, outputs in cases]
@@ -47,7 +47,8 @@ def work(order: dict[str, Any], world: Communicator) -> list[dict[str, Any]]:
         found[number]["laps"] += laps
         found[number]["elements"] = [sum(direction) / FLOAT for direction in zip(*world.allgather(sent), strict=True)]
     for number, solver in enumerate(solvers):
-        found[number]["multiply_adds"] = max(world.allgather(count_forward(solver)))
+        of_ranks = world.allgather(count_operations(solver))
+        found[number]["multiply_adds"] = [max(counts) for counts in zip(*of_ranks, strict=True)]
         solver.close()
     return found
 
@@ -79,32 +80,51 @@ def turn(solver: Solver, world: Communicator, iterations: int) -> tuple[Laps, li
     return [max(of_all, key=lambda lap: lap["total"]) for of_all in zip(*ranks, strict=True)], sent
 
 
-class ForwardProducts(TorchDispatchMode):
-    """Counts the multiply-adds of the matrix products in its scope that no backward pass makes.
+class Operations(TorchDispatchMode):
+    """Counts the multiply-adds of an iteration, in the operations that torch executes.
 
     Attributes:
-        multiply_adds: so far.
+        forward, backward: in matrix products, outside of backward passes and in them.
+        update: elements of ``weights`` that are written, outside of backward passes; each takes one multiply-add.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, weights: Iterable[torch.Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's has no annotations
-        self.multiply_adds: int = 0
+        self.forward: int = 0
+        self.backward: int = 0
+        self.update: int = 0
+        self._weights = {weight.data_ptr() for weight in weights}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        if torch._C._current_autograd_node() is None:  # torch has no public name for it
-            product = flop_registry.get(func._overloadpacket)
-            if product is not None:
-                self.multiply_adds += product(*args, **(kwargs or {}), out_val=result) // FLOPS
-            elif func._overloadpacket.__name__ == PACKED:
-                self.multiply_adds += result.numel() * args[0].shape[-1]
+        made = self._product(func, args, kwargs or {}, result)
+        if torch._C._current_autograd_node() is not None:  # torch has no public name for it
+            self.backward += made
+            return result
+        self.forward += made
+        if func._schema.is_mutable and args:
+            written = args[0] if isinstance(args[0], (list, tuple)) else (args[0],)
+            self.update += sum(each.numel() for each in written if each.data_ptr() in self._weights)
         return result
 
+    @staticmethod
+    def _product(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int:
+        """Return the multiply-adds of a matrix product; 0 for all other operations."""
+        flops = flop_registry.get(func._overloadpacket)
+        if flops is not None:
+            return int(flops(*args, **kwargs, out_val=result)) // FLOPS
+        if func._overloadpacket.__name__ == PACKED:
+            return int(result.numel() * args[0].shape[-1])
+        return 0
 
-def count_forward(solver: Solver) -> int:
-    """Train an iteration; returns the multiply-adds of its forward pass on this rank."""
-    with ForwardProducts() as products:
+
+def count_operations(solver: Solver) -> tuple[int, int, int]:
+    """Train an iteration; returns this rank's multiply-adds: forward, backward and in the update of weights.
+
+    Biases do not count, as in Table 1.
+    """
+    with Operations(weight for weight in solver.net.parameters() if weight.dim() > 1) as operations:
         solver.step(1)
-    return int(products.multiply_adds)
+    return operations.forward, operations.backward, operations.update

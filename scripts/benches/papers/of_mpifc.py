@@ -32,10 +32,15 @@ def mpifc_update(results: Results) -> Value | None:
     return Value(max(rest), COUNTED, f"{len(rest)} cases of B, K and n_t") if rest else None
 
 
-def mpifc_work(results: Results) -> Value | None:
-    """Return the multiply-adds that a slave's forward pass has made by Table 1's formula."""
-    ratios = [float(row["multiply_adds_of_a_rank"]) / float(row["multiply_adds_table1"]) for row in _by_master(results)]
-    remark = f"{len(ratios)} cases, counted in torch's matrix products"
+def mpifc_work(results: Results, phase: str) -> Value | None:
+    """Return the multiply-adds that a slave has made in a phase by Table 1's formula."""
+    column, formula = {
+        "forward": ("multiply_adds_of_a_rank", "multiply_adds_table1"),
+        "backward": ("multiply_adds_backward_of_a_rank", "multiply_adds_table1"),
+        "update": ("multiply_adds_update_of_a_rank", "multiply_adds_update_table1"),
+    }[phase]
+    ratios = [float(row[column]) / float(row[formula]) for row in _by_master(results)]
+    remark = f"{len(ratios)} cases, counted in torch's operations"
     return Value(_farthest_from_1(ratios), COUNTED, remark) if ratios else None
 
 

@@ -75,6 +75,9 @@ def test_local_epochs_and_more_samples(reader: Make, images: str) -> None:
     assert train(2) == [0, 1, 6, 7, 0, 1]
     layer.allocate([])
     assert train(Fraction(7, 2)) == [4, 5, 6, 7, 0, 1, 4, 5, 6]
+    layer.allocate([(8, 9)], gives=[(5, 7)])  # of samples 0, 1, 4, 7 and 8 this pass has had three
+    assert (layer.passes, layer.pass_end) == (Fraction(18, 5), 23)
+    assert train(4) == [7, 8, 0]
 
 
 @pytest.mark.parametrize("counts", [(3, 1), (2, 0, 2)])

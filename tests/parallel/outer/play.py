@@ -112,7 +112,8 @@ class Play:
             player.passes = player.missed = order.passes
         assert order.passes == player.passes <= order.until, (order, player)
         assert not order.runs or player.passes.denominator == 1, "samples change within a pass"
-        player.runs += order.runs
+        assert not order.gives or player.passes.denominator == 1, "samples change within a pass"
+        player.runs = _without(player.runs, order.gives) + list(order.runs)
         player.order, player.began = order, self.now
         player.orders += 1
         seconds = player.goal()[1] / self._speeds[order.worker]
@@ -148,6 +149,14 @@ class Play:
                 done = BATCH * (1 + int((self.now - player.began) * self._speeds[worker] / BATCH))
                 goal = player.goal()
                 self._hand_in(worker, *(player.after(done) if done < goal[1] else goal))
+
+
+def _without(runs: Iterable[Run], gone: Iterable[Run]) -> list[Run]:
+    """``runs`` without the samples of ``gone``, all of which they have."""
+    left = {sample for start, stop in runs for sample in range(start, stop)}
+    lost = {sample for start, stop in gone for sample in range(start, stop)}
+    assert lost <= left, (runs, gone)
+    return [(sample, sample + 1) for sample in sorted(left - lost)] if lost else list(runs)
 
 
 def conserved(play: Play) -> None:

@@ -18,6 +18,7 @@ from bpt.parallel.outer.outer_instructions import (
     Instruction,
     Lost,
     Merge,
+    Migrated,
     Order,
     SendOrder,
     Settled,
@@ -67,6 +68,16 @@ def test_there_and_back(instruction: Instruction) -> None:
             SendOrder(Order(1, 5, Fraction(3), Fraction(5, 2), ((0, 4), (9, 12)), 2, batch=3)),
             '{"Send": {"order": {"worker": 1, "version": 5, "until": "3", "passes": "5/2", "runs": [[0, 4], [9, 12]], '
             '"iterations": 2, "weights": true, "stop": false, "batch": 3}}}',
+        ),
+        (
+            SendOrder(Order(1, 5, Fraction(3), Fraction(2), gives=((4, 6),))),
+            '{"Send": {"order": {"worker": 1, "version": 5, "until": "3", "passes": "2", "runs": [], "iterations": 0, '
+            '"weights": true, "stop": false, "batch": 0, "gives": [[4, 6]]}}}',
+        ),
+        (
+            Migrated(2, 0, 14, (0.1, 0.4, 0.0, 0.1), (16.0, 5.5)),
+            '{"Migrated": {"giver": 2, "taker": 0, "samples": 14, "times": [0.1, 0.4, 0.0, 0.1], '
+            '"longest": [16.0, 5.5]}}',
         ),
     ],
 )

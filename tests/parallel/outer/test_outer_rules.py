@@ -95,6 +95,10 @@ def test_what_can_be_run_passes(exchange: str, text: str, tmp_path: Path) -> Non
         ("agwu_param { push: 0 }", 14, "agwu_param: push is 0; it must be at least 1"),
         ("agwu_param { fetch: -3 }", 14, "agwu_param: fetch is -3; it must be at least 1"),
         ("balance_param { num_batches: 0 }", 17, "balance_param: num_batches is 0; it must be at least 1"),
+        (
+            "balance_param { migrate: true }", 17, "balance_param: migrate: true moves samples that IDPA has divided, "
+            "and balance is UNIFORM; use balance: IDPA with exchange: SGWU, AGWU or ASGD, or leave migrate out"
+        ),
     ],
 )  # fmt: skip
 def test_what_cannot_is_refused(text: str, column: int, message: str, tmp_path: Path) -> None:

@@ -72,6 +72,23 @@ def test_strategies_are_compared_whatever_the_solver_says(tmp_path: Path) -> Non
     assert samples["SGWU+IDPA"] == [32, 32, 16]
 
 
+def test_samples_migrate_only_with_idpa(tmp_path: Path) -> None:
+    """Two nodes of the three become slower after 20 s; UDPA, which samples cannot leave, is compared as it is."""
+    slower = "node { samples_per_second: 10 count: 2 change { at: 20 factor: 0.25 } } node { samples_per_second: 10 }"
+
+    def seconds(migrate: str) -> dict[str, float]:
+        source = small_solver(
+            tmp_path, f"max_iter: 100 parallel_param {{ balance: IDPA balance_param {{ {migrate} }} }}"
+        )
+        (tmp_path / "s.prototxt").write_text(slower)
+        outcomes = simulate_solver(source, str(tmp_path / "s.prototxt"), strategies_of("all"), samples=80).outcomes
+        return {str(strategy): outcome.seconds for strategy, outcome in outcomes.items()}
+
+    without, with_ = seconds(""), seconds("migrate: true")
+    assert without["SGWU+UDPA"] == with_["SGWU+UDPA"] and without["AGWU+UDPA"] == with_["AGWU+UDPA"]
+    assert with_["SGWU+IDPA"] < 0.85 * without["SGWU+IDPA"] and with_["AGWU+IDPA"] < without["AGWU+IDPA"]
+
+
 @pytest.mark.parametrize(
     ("text", "strategies"),
     [

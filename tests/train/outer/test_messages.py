@@ -22,7 +22,7 @@ whole = st.integers(0, 2**53)
 parts = st.fractions(0, 1000, max_denominator=2**40)
 numbers = st.floats(allow_nan=False)
 runs = st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)), max_size=4).map(tuple)
-orders = st.builds(Order, whole, whole, parts, parts, runs, whole, st.booleans(), st.booleans(), st.just(0))
+orders = st.builds(Order, whole, whole, parts, parts, runs, whole, st.booleans(), st.booleans(), st.just(0), runs)
 reports = st.builds(SubmissionReport, whole, parts, whole, whole, numbers, numbers, numbers, numbers)
 words = st.builds(WorkerProgress, whole, whole, numbers, numbers, st.sampled_from(SignalAction), st.booleans())
 EXAMPLES = settings(max_examples=100, deadline=None, derandomize=True)
@@ -55,6 +55,10 @@ def test_orders(order: Order) -> None:
         (
             Order(3, 9, Fraction(5, 2), Fraction(1, 3), ((0, 10), (20, 30)), 6, False, True, 8),
             [3, 2, 9, 5, 2, 1, 3, 6, 0, 1],
+        ),
+        (
+            Order(3, 9, Fraction(5, 2), Fraction(1, 3), ((0, 10),), 6, False, True, 8, ((20, 30), (40, 50))),
+            [3, 1, 9, 5, 2, 1, 3, 6, 0, 1, 2],
         ),
         (Settled(3, 2, 1), [5, 2, 1]),
         (RunOutcome(100, True, False), [6, 100, 1, 0]),

@@ -67,6 +67,11 @@ class SamplePosition:
         """The samples trained, if it had had all its samples from the start."""
         return self.passes * self.samples + self.of_next
 
+    def change(self, samples: int) -> None:
+        """Add samples, or remove some if ``samples`` is negative; of these, those trained already go last."""
+        self.samples += samples
+        self.of_next = min(self.of_next, self.samples)
+
     def advance(self, trained: int, until: Fraction) -> Fraction:
         """Add trained samples; return the passes that are done, at most ``until``."""
         if not self.samples:
@@ -170,7 +175,7 @@ class SimulatedWorker(Process):
         self.is_training = True
         if not self.samples:  # it may have got its first samples later than others
             self._position = SamplePosition(passes=order.passes.numerator // order.passes.denominator)
-        self._position.samples += size(order.runs)
+        self._position.change(size(order.runs) - size(order.gives))
         iterations = self._position.iterations(order, self._batch)
         samples = iterations * self._batch
         work = samples / self.node.speed

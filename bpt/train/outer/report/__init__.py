@@ -5,13 +5,14 @@ behind ``figures.py`` (one run) and ``comparison.py`` (several) draw it; these i
 """
 
 from bpt.train.outer.report.figures import draw
-from bpt.train.outer.report.record import AllocationRow, NodeRow, RunRecord, ServerRow, TestRow, UpdateRow
+from bpt.train.outer.report.record import AllocationRow, MigrationRow, NodeRow, RunRecord, ServerRow, TestRow, UpdateRow
 from bpt.train.outer.report.run_comparison import compare, draw_lines
 from bpt.train.outer.report.style import check_matplotlib
 from bpt.train.outer.report.tables import Quantity, quantities, read_csv, summary_lines, write_csv
 
 __all__ = [
     "AllocationRow",
+    "MigrationRow",
     "NodeRow",
     "Quantity",
     "RunRecord",

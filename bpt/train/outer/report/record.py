@@ -1,4 +1,4 @@
-"""The record of a run of the outer layer: a row for each update, node, test and allocation."""
+"""The record of a run of the outer layer: a row for each update, node, test, allocation and migration."""
 
 from __future__ import annotations
 
@@ -138,6 +138,32 @@ class AllocationRow:
     total: int
 
 
+@dataclass(frozen=True)
+class MigrationRow:
+    """Samples that moved from a worker to another one that was alive (section 3.2.2).
+
+    Attributes:
+        seconds: since the start of the run.
+        giver, taker: the workers.
+        samples: that moved.
+        giver_before, giver_now, taker_before, taker_now: seconds of a sample when the samples were divided last, and
+            now; NaN: none was measured.
+        longest_before, longest_after: seconds of the longest pass of all workers, without the moves and with them, by
+            these times.
+    """
+
+    seconds: float
+    giver: int
+    taker: int
+    samples: int
+    giver_before: float
+    giver_now: float
+    taker_before: float
+    taker_now: float
+    longest_before: float
+    longest_after: float
+
+
 @dataclass
 class RunRecord:
     """The record of a run up to now.
@@ -160,6 +186,7 @@ class RunRecord:
     tests: list[TestRow] = field(default_factory=list)
     allocation: list[AllocationRow] = field(default_factory=list)
     servers: list[ServerRow] = field(default_factory=list)
+    migration: list[MigrationRow] = field(default_factory=list)
 
     @property
     def execution_time(self) -> float:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from bpt.base.atomic import write_text
 from bpt.base.errors import FileError, WriteError
-from bpt.train.outer.report.record import AllocationRow, NodeRow, RunRecord, ServerRow, TestRow, UpdateRow
+from bpt.train.outer.report.record import AllocationRow, MigrationRow, NodeRow, RunRecord, ServerRow, TestRow, UpdateRow
 
 SHOWN = 16  # nodes that get a log line each; of more, a line tells the range
 SETTING = "setting"  # the unit of what is no quantity
@@ -76,6 +76,9 @@ def summary_lines(record: RunRecord) -> Iterator[str]:
             f"received, working {row.merging_seconds:.4g} s, waiting {row.waiting_seconds:.4g} s "
             f"({_part(row.waiting_seconds, record)})"
         )
+    if record.migration:
+        moved = sum(row.samples for row in record.migration)
+        yield f"Report: {_many(moved, 'sample')} migrated between workers, in {_many(len(record.migration), 'move')}"
     yield (
         f"Report: waiting time by Eq. 8 {record.waiting_time():.4g} s (if all wait for the slowest in each pass), "
         f"balance index {record.balance_index():.4f}"
@@ -138,13 +141,13 @@ def _many(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-Row = TypeVar("Row", UpdateRow, NodeRow, TestRow, AllocationRow, ServerRow, Quantity)
+Row = TypeVar("Row", UpdateRow, NodeRow, TestRow, AllocationRow, ServerRow, MigrationRow, Quantity)
 
 
 def write_csv(record: RunRecord, folder: str | os.PathLike[str]) -> None:
     """Write updates.csv, nodes.csv, tests.csv, allocation.csv and summary.csv (name, value, unit).
 
-    And servers.csv, if there are parameter servers apart from the main server.
+    And servers.csv, if there are parameter servers apart from the main server, and migration.csv, if samples migrated.
 
     The columns are the attributes of the rows, and numbers have all their digits; NaN is an empty cell. Each file is
     there whole or not at all, and takes the place of an older one. The folder is made if there is none.
@@ -159,6 +162,8 @@ def write_csv(record: RunRecord, folder: str | os.PathLike[str]) -> None:
     _write(place / "allocation.csv", AllocationRow, record.allocation)
     if record.servers or (place / "servers.csv").exists():  # of an earlier run
         _write(place / "servers.csv", ServerRow, record.servers)
+    if record.migration or (place / "migration.csv").exists():
+        _write(place / "migration.csv", MigrationRow, record.migration)
     _write(place / "summary.csv", Quantity, quantities(record))
 
 
@@ -186,7 +191,8 @@ def read_csv(folder: str | os.PathLike[str]) -> RunRecord:
         nodes=_read(place / "nodes.csv", NodeRow),
         tests=_read(place / "tests.csv", TestRow),
         allocation=_read(place / "allocation.csv", AllocationRow),
-        servers=_read(place / "servers.csv", ServerRow) if (place / "servers.csv").exists() else [],
+        servers=_read_if_there(place / "servers.csv", ServerRow),
+        migration=_read_if_there(place / "migration.csv", MigrationRow),
     )
 
 
@@ -213,6 +219,10 @@ def _write(path: Path, kind: type[Row], rows: Iterable[Row]) -> None:
     for row in rows:
         writer.writerow(["" if isinstance(cell, float) and math.isnan(cell) else cell for cell in cells_of(row)])
     write_text(path, text.getvalue())
+
+
+def _read_if_there(path: Path, kind: type[Row]) -> list[Row]:
+    return _read(path, kind) if path.exists() else []
 
 
 def _read(path: Path, kind: type[Row]) -> list[Row]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bpt.base.errors import FileError, WriteError
-from bpt.train.outer.report import NodeRow, RunRecord, quantities, read_csv, summary_lines, write_csv
+from bpt.train.outer.report import MigrationRow, NodeRow, RunRecord, quantities, read_csv, summary_lines, write_csv
 from tests.train.outer.report.runs import KIB, scored, small_run
 
 LINES = """\
@@ -126,6 +126,23 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     record.facts["weights"] = "a setting called like a quantity"
     write_csv(record, tmp_path)
     assert read_csv(tmp_path) == record
+
+
+def test_moves_of_samples_have_a_table_of_their_own(tmp_path: Path) -> None:
+    """Also behind an older run in the same folder that had some."""
+    moves = [
+        MigrationRow(1.5, 2, 0, 14, 0.1, 0.4, 0.2, 0.1, 16.0, 5.5),
+        MigrationRow(1.5, 2, 1, 13, 0.1, 0.4, 0.1, 0.1, 16, 5.5),
+    ]
+    write_csv(replace(small_run(), migration=moves), tmp_path)
+    assert (tmp_path / "migration.csv").read_text().splitlines()[:2] == [
+        "seconds,giver,taker,samples,giver_before,giver_now,taker_before,taker_now,longest_before,longest_after",
+        "1.5,2,0,14,0.1,0.4,0.2,0.1,16.0,5.5",
+    ]
+    assert read_csv(tmp_path).migration == moves
+    assert "Report: 27 samples migrated between workers, in 2 moves" in summary_lines(read_csv(tmp_path))
+    write_csv(small_run(), tmp_path)
+    assert read_csv(tmp_path).migration == []
 
 
 def test_nan_is_an_empty_cell(tmp_path: Path) -> None:
