@@ -144,6 +144,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     from bpt.apps.check.comparison import compare, result_lines
     from bpt.apps.check.faults import check
     from bpt.apps.commands.choosing import choose
+    from bpt.base.log import plural
     from bpt.config.precision import FLOAT32, FLOAT64
 
     plan = plan_of(arguments)
@@ -165,5 +166,5 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
             LOG.info("That was one process against itself; mpirun -n 2 bpt check … compares two ranks with one process")
     else:
         names = ", ".join(wrong[:5]) + (f" and {len(wrong) - 5} more" if len(wrong) > 5 else "")
-        ranks = f"{job.world.size} rank{'s' * (job.world.size > 1)}"
+        ranks = plural(job.world.size, "rank")
         raise RunError(f"{ranks} and one process differ by more than {arguments.tolerance:g} (relative) in {names}")

@@ -78,6 +78,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 
     # Imported here so that --help does not wait for torch.
     from bpt.apps.doctor.examine import ExaminationRequest, examine
+    from bpt.base.log import plural
 
     if arguments.cluster:
         from bpt.base.atomic import check_place
@@ -91,4 +92,4 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     if report.wrong is not None:
         raise report.wrong
     if report.problems:
-        raise RunError(f"{report.problems} problem{'s' * (report.problems > 1)} found: see PROBLEM above")
+        raise RunError(f"{plural(report.problems, 'problem')} found: see PROBLEM above")

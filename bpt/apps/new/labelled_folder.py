@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpt.base.errors import DataError, FileError
+from bpt.base.log import plural
 from bpt.data.image import Pixels, import_pillow, resize
 from bpt.data.image_source import read_image
 from bpt.data.listed_pictures import ENDINGS, pictures_in
@@ -161,7 +162,7 @@ def _usable(folder: Path) -> tuple[list[str], list[str]]:
             left_out.append(f"{path!a}: a list in UTF-8 cannot contain this name; rename the file or its folder")
     files = sum(path.is_file() and not path.name.startswith(".") for path in folder.rglob("*"))
     if others := files - len(usable) - len(left_out):
-        left_out.append(f"{folder}: {others} file{'s' * (others != 1)} without the ending of a picture")
+        left_out.append(f"{folder}: {plural(others, 'file')} without the ending of a picture")
     return usable, left_out
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from torch import Tensor
 
 from bpt.base.errors import BptError, UserError
+from bpt.base.log import plural
 from bpt.config.plan.nets import NetPlan
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import Shape
@@ -32,8 +33,7 @@ class Fitting:
         """
         names = ", ".join(edge.blob for edge in self._edges)
         if len(inputs) != len(self._edges):
-            count = len(self._edges)
-            raise UserError(f"the net takes {count} input{'s' * (count != 1)} ({names}), given {len(inputs)}")
+            raise UserError(f"the net takes {plural(len(self._edges), 'input')} ({names}), given {len(inputs)}")
         shapes = []
         for edge, value in zip(self._edges, inputs, strict=True):
             if not isinstance(value, Tensor):
