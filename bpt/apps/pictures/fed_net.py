@@ -38,7 +38,7 @@ class NetWithInputs:
     @property
     def left_out_words(self) -> str:
         """The layers that are left out, as the end of a message; "" if there are none."""
-        return f"; left out, as they need more than the input: {', '.join(self.left_out)}" if self.left_out else ""
+        return f"; left out, because they need more than the input: {', '.join(self.left_out)}" if self.left_out else ""
 
 
 def fed_net(plan: NetPlan, batch: int = 1, *, force_backward: bool = False) -> NetWithInputs:

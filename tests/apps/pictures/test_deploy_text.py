@@ -125,7 +125,7 @@ def test_a_module_of_a_train_text() -> None:
 def test_an_export_of_a_train_text(bpt: Bpt) -> None:
     outcome = bpt("export", "--model=train.prototxt", "--output=net.pt2")
     assert outcome.status == 0, outcome.err
-    assert "train.prototxt: a text for training; what bpt deploy makes of it is exported\n" in outcome.out
+    assert "train.prototxt: a train text; bpt exports the deploy text that bpt deploy derives from it\n" in outcome.out
     assert re.search(r"all within", outcome.out)
     assert torch.export.load("net.pt2").module()(torch.ones(2, 3)).shape == (2, 4)
 
