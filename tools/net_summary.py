@@ -19,21 +19,15 @@ import sys
 from collections.abc import Sequence
 
 from bpt.cli import summary
-from bpt.cli.options import Parser, add_state, positive, shape
+from bpt.cli.options import Parser
 from bpt.cli.tool import run_tool
 
 
 def make_parser() -> Parser:
     parser = Parser(prog="net_summary.py", description=__doc__)
     parser.add_argument("net", metavar="NET_PROTO", help="the network's text")
-    help = "the phase of the network: TRAIN or TEST; default TRAIN"
-    parser.flag("phase", help, choices=("TRAIN", "TEST"), default="TRAIN", metavar="PHASE")
-    parser.flag("batch_size", "samples of a batch; default: what the text says", metavar="N", type=positive, default=0)
-    parser.flag(
-        "shape", "shape of a sample (3x224x224), to do without the data set", metavar="CxHxW", type=shape, default=()
-    )
+    summary.add_table(parser)
     parser.switch("csv", "write CSV")
-    add_state(parser)
     return parser
 
 

@@ -33,7 +33,7 @@ class Named(dict[str, T]):
 
     Args:
         entries: the entries.
-        what: the begin of the message, such as "the net has no blob".
+        what: the beginning of the message, such as "the net has no blob".
     """
 
     def __init__(self, entries: dict[str, T], what: str) -> None:
@@ -85,7 +85,7 @@ def checked_device(device: torch.device | str) -> torch.device:
 
 
 def checked_whole(given: object, what: str) -> int:
-    """Return ``given`` as an int; raise a UserError about ``what`` if it is no whole number of 32 bits."""
+    """Return ``given`` as an int; raise a UserError about ``what`` if it is no whole number that 32 bits hold."""
     if isinstance(given, int) and not isinstance(given, bool) and abs(given) <= _LARGEST:
         return given
     raise UserError(f"{what} must be a whole number, not {shown(given)}")

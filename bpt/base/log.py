@@ -157,6 +157,11 @@ def number(value: float) -> str:
     return f"{value:g}"
 
 
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun: ``1 rank``, ``2 ranks``."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
 def columns(rows: Sequence[Sequence[str]], left: int) -> Iterator[str]:
     """Yield the ``rows`` as lines with aligned cells; the first row is the head.
 

@@ -9,6 +9,8 @@ import codecs
 import json
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -40,6 +42,15 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         raise UnreadableError("is not a file name") from None  # the name contains a null character
 
 
+@contextmanager
+def file_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn an UnreadableError of the context into a FileError that names ``path``."""
+    try:
+        yield
+    except UnreadableError as error:
+        raise FileError(path, str(error)) from None
+
+
 def format_of(path: str | os.PathLike[str]) -> FileFormat | None:
     """Return the format of the file at ``path`` by its first bytes; None if it is unknown or unreadable."""
     try:
@@ -66,10 +77,8 @@ def check_exists(path: str) -> None:
     """Raise the FileError of a reader unless there is a file at ``path``."""
     path = native_path(path)
     if not os.path.exists(path) or os.path.isdir(path):
-        try:
+        with file_errors(path):
             read_bytes(path)
-        except UnreadableError as error:
-            raise FileError(path, str(error)) from None
 
 
 def read_lines(path: str | os.PathLike[str], what: str) -> list[str]:

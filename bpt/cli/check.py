@@ -30,7 +30,7 @@ exchange: LOCAL is compared with one process that trains all replicas in turn an
   mpirun -n 3 bpt check --solver S --set 'parallel_param { num_shards: 3 fc_param { scheme: MASTER_SLAVE } }'
 
 With fault tolerance, the command can kill ranks when they reach an instruction. An instruction is a letter of a
-trace, such as F, B2, X or U; the default is the begin of the iteration. The other ranks continue, and must reach the
+trace, such as F, B2, X or U; the default is the start of the iteration. The other ranks continue, and must reach the
 same weights.
 
   mpirun --with-ft ulfm -n 4 bpt check --solver S --kill 2@5 --kill 0@7:W
@@ -73,7 +73,7 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.flag(
         "stop",
-        "the same, but stop the rank (SIGSTOP); fault_param { timeout } detects that",
+        "stop this rank (SIGSTOP) in the same way, instead of killing it; fault_param { timeout } detects that",
         metavar="RANK@ITERATION[:INSTRUCTION]",
         type=stop_fault,
         action="append",
@@ -81,7 +81,7 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.flag(
         "slow",
-        "slow this rank down to this fraction of its speed from this iteration on; 0.25 is four times as long",
+        "slow this rank down to this fraction of its speed from this iteration on: 0.25 means four times as slow",
         metavar="RANK=FACTOR@ITERATION",
         type=slow_fault,
         action="append",
@@ -144,6 +144,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     from bpt.apps.check.comparison import compare, result_lines
     from bpt.apps.check.faults import check
     from bpt.apps.commands.choosing import choose
+    from bpt.base.log import plural
     from bpt.config.precision import FLOAT32, FLOAT64
 
     plan = plan_of(arguments)
@@ -165,5 +166,5 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
             LOG.info("That was one process against itself; mpirun -n 2 bpt check … compares two ranks with one process")
     else:
         names = ", ".join(wrong[:5]) + (f" and {len(wrong) - 5} more" if len(wrong) > 5 else "")
-        ranks = f"{job.world.size} rank{'s' * (job.world.size > 1)}"
+        ranks = plural(job.world.size, "rank")
         raise RunError(f"{ranks} and one process differ by more than {arguments.tolerance:g} (relative) in {names}")

@@ -37,7 +37,7 @@ complete -o filenames -F _bpt bpt
 
 def add_arguments(parser: Parser) -> None:
     """Add the flags of ``bpt completion``."""
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), metavar="bash|zsh|fish", help="which shell")
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), metavar="bash|zsh|fish", help="the shell")
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
@@ -52,7 +52,7 @@ def script(shell: str, known: Mapping[str, Sequence[str]], helps: Mapping[str, s
 
     Args:
         shell: bash, zsh or fish.
-        known: command → its flags, and its own commands.
+        known: command → its flags and sub-commands.
         helps: command → its short help.
     """
     if shell == "fish":

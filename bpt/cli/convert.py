@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bpt.base.errors import RunError, UsageError
 from bpt.cli.converters import CONVERTERS
-from bpt.cli.options import Parser, need
+from bpt.cli.options import Parser, need, need_one_process
 
 if TYPE_CHECKING:
     from bpt.apps.commands.job import Job
@@ -66,8 +66,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
     """Run ``bpt convert``: convert weights to another format, or make an LMDB of a data set."""
-    if job.world.size > 1:
-        raise UsageError("bpt convert runs on one process; leave mpirun out")
+    need_one_process(arguments, job)
     if arguments.data:
         for flag in ("weights", "output", "raw", "dialect"):
             if getattr(arguments, flag):

@@ -14,7 +14,7 @@ from bpt.cli.options import Parser, check_backend, whole
 if TYPE_CHECKING:
     from bpt.data.imageset import ImageConversion
 
-_OF_IMAGES = """\
+_IMAGES_EXIT_STATUS = """\
 Exit status: 0 done; 1 failed, or images were left out; 2 the command line or LISTFILE is wrong, no image is readable,
 or DB_NAME exists."""
 
@@ -125,7 +125,7 @@ The program reports an unreadable image and leaves it out. It writes the LMDB, a
 missing folders of DB_NAME. It does not write LevelDB: an LMDB holds the same records, and the network says
 backend: LMDB.
 
-{_OF_IMAGES}
+{_IMAGES_EXIT_STATUS}
 """,
     lambda parser: _add_images(parser, "path and label"),
     _imageset,
@@ -177,7 +177,7 @@ the LMDB holds.
 The program reports an image that it cannot read, or whose annotation it cannot read, and leaves it out. It stops at a
 class that the label map does not name. Everything else is as in "bpt convert imageset".
 
-{_OF_IMAGES}
+{_IMAGES_EXIT_STATUS}
 """,
     _add_annoset,
     _annoset,

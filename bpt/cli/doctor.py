@@ -74,10 +74,11 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         raise UsageError("--snapshot resumes a run, --weights starts a new one from a model: give one of them")
     if arguments.data == [] and not arguments.solver:
         raise UsageError("--data goes with --solver, or with what to verify: --data train_lmdb")
-    weights_of(arguments)  # which refuses a flag that names no file
+    weights_of(arguments)  # refuses --weights if it names no file
 
     # Imported here so that --help does not wait for torch.
     from bpt.apps.doctor.examine import ExaminationRequest, examine
+    from bpt.base.log import plural
 
     if arguments.cluster:
         from bpt.base.atomic import check_place
@@ -91,4 +92,4 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     if report.wrong is not None:
         raise report.wrong
     if report.problems:
-        raise RunError(f"{report.problems} problem{'s' * (report.problems > 1)} found: see PROBLEM above")
+        raise RunError(f"{plural(report.problems, 'problem')} found: see PROBLEM above")

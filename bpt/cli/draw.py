@@ -5,17 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from bpt.base.errors import UsageError
-from bpt.cli.options import Parser, add_model, add_state, need, positive, shape, words
+from bpt.cli.options import Parser, add_model, add_shape, add_state, need, need_one_process, positive, words
 
 if TYPE_CHECKING:
     from bpt.apps.commands.job import Job
 
 HELP = "draw a network"
 DESCRIPTION = """\
-Draws a network as SVG, PNG or PDF. Each layer is a box in the colour of its kind, with its settings and the layers that
-work in place on its top. Each blob is an arrow, with its shape without the batch. A long network continues in further
-columns.
+Draws a network as SVG, PNG or PDF. Each layer is a box in the colour of its kind. The box also shows the layer's
+settings and the layers that work in place on its top. Each blob is an arrow, with its shape without the batch. A long
+network continues in further columns.
 
   bpt draw --model prototxt/lenet/train_val.prototxt --output lenet.svg
   bpt draw --model prototxt/resnet20/train_val.prototxt --output resnet20.pdf --phase TEST
@@ -55,9 +54,7 @@ def add_drawing(parser: Parser, direction: str, phase: str) -> None:
         type=positive,
         default=0,
     )
-    parser.flag(
-        "shape", "shape of a sample (3x224x224), instead of the data set's", metavar="CxHxW", type=shape, default=()
-    )
+    add_shape(parser)
     parser.add_argument(
         "-display_lrm",
         "--display_lrm",
@@ -71,8 +68,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     """Run ``bpt draw``: draw a network."""
     need(arguments, "model", "the network to draw")
     need(arguments, "output", "the picture to write")
-    if job.world.size > 1:
-        raise UsageError("bpt draw runs on one process; leave mpirun out")
+    need_one_process(arguments, job)
     draw(arguments, arguments.model, arguments.output, arguments.level, words(arguments.stage))
 
 

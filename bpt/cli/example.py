@@ -24,7 +24,7 @@ The network goes to prototxt/<name>/, scripts go to scripts/. The command never 
 
 def add_arguments(parser: Parser) -> None:
     """Add the flags of ``bpt example``."""
-    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="which network")
+    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="the network to copy; default: list all")
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:

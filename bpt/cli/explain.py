@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from bpt.base.errors import UsageError
 from bpt.cli.options import (
     Parser,
     add_gpu,
@@ -13,8 +12,10 @@ from bpt.cli.options import (
     add_model,
     add_state,
     add_weights,
+    count,
     missing_weights_of,
     need,
+    need_one_process,
     real,
     weights_of,
     words,
@@ -53,10 +54,10 @@ def add_arguments(parser: Parser) -> None:
         default="",
     )
     help = "the class that is explained, from 0; default: the predicted one"
-    parser.flag("class", help, metavar="N", type=number, dest="chosen")
+    parser.flag("class", help, metavar="N", type=count, dest="chosen")
     parser.flag(
         "output",
-        "the begin of the written files' names; default: the input's name and _cam, in this folder",
+        "the beginning of the written files' names; default: the input's name and _cam, in this folder",
         metavar="PREFIX",
         default="",
     )
@@ -87,13 +88,6 @@ def add_arguments(parser: Parser) -> None:
     add_state(parser)
 
 
-def number(text: str) -> int:
-    """Return a whole number of at least 0, for argparse."""
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f'takes a whole number of at least 0, found "{text}"')
-    return int(text)
-
-
 def numbers(text: str) -> tuple[float, ...]:
     """Return numbers separated by commas, for argparse."""
     return tuple(map(real, text.split(",")))
@@ -105,8 +99,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     need(arguments, "weights", "the trained model")
     need(arguments, "input", "the scan or the image")
     weights = weights_of(arguments)
-    if job.world.size > 1:
-        raise UsageError("bpt explain runs on one process; leave mpirun out")
+    need_one_process(arguments, job)
 
     # Imported here so that --help does not wait for torch.
     from bpt.apps.explain.explain_inputs import ExplainRequest, explain

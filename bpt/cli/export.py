@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from bpt.base.errors import UsageError
 from bpt.cli.options import (
     Parser,
     add_missing_weights,
@@ -14,6 +13,7 @@ from bpt.cli.options import (
     add_weights,
     missing_weights_of,
     need,
+    need_one_process,
     positive,
     weights_of,
     words,
@@ -52,8 +52,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     """Run ``bpt export``: write a net as an ONNX model or as a program of torch."""
     need(arguments, "model", "the network to export")
     need(arguments, "output", "the file to write")
-    if job.world.size > 1:
-        raise UsageError("bpt export runs on one process; leave mpirun out")
+    need_one_process(arguments, job)
 
     # Imported here so that --help does not wait for torch.
     from bpt.apps.export.export_net import ExportRequest, export_net

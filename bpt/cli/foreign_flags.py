@@ -1,4 +1,4 @@
-"""Flags of other programs, given to ``bpt train``: what to write here in their place."""
+"""Hints for flags of other training programs, such as ``--epochs``: what to write for ``bpt train`` instead."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class TrainData:
 
     Attributes:
         layer: the first data layer of the phase TRAIN.
-        field: of the layer, with its settings.
+        field: the layer's field that contains its settings, such as ``data_param``.
         batch: samples of a batch.
         iter_size: batches of an iteration.
-        samples: of the data set.
+        samples: samples of the data set.
     """
 
     layer: LayerSpec
@@ -37,16 +37,17 @@ class TrainData:
     samples: int
 
     def place(self, setting: str) -> str:
-        """Return where a setting of the data layer stands, as the end of a sentence."""
+        """Return where the text sets a field of the data layer, as the end of a sentence."""
         origin = self.layer.origin(self.field, setting)
         return f"{setting} of layer {self.layer.name!r}" + (f", {origin}" if origin else "")
 
 
 def hint_for(unknown: Sequence[str], command: Sequence[str]) -> str:
-    """Return what to write in place of the ``unknown`` words of a command line, as the end of a message; "": unknown.
+    """Return what to write instead of the ``unknown`` words, as the end of a message; "" if there is no hint.
 
     Args:
-        command: all words of the command line behind ``bpt``.
+        unknown: the words that the command does not know.
+        command: all words of the command line after ``bpt``.
     """
     found = [(flag, hint) for flag, value in _flags(unknown) if (hint := _hint(flag, value, command))]
     if len(found) == 1:
@@ -167,11 +168,11 @@ _SPECIAL: dict[str, Callable[[str, Sequence[str]], str]] = {
     **dict.fromkeys(("quiet", "q", "silent"), _quiet),
     **dict.fromkeys(("nproc", "nproc_per_node", "np", "n", "nprocs", "num_procs", "world_size", "ranks"), _ranks),
 }
-"""Flags whose place here is no field of the solver → what to write."""
+"""Flags that no solver field replaces → the function that returns what to write, from the value and the command."""
 
 
 def _train_data(command: Sequence[str]) -> TrainData | None:
-    """Return what the network of the command line is trained on; ``None`` if no solver is given, or it is wrong."""
+    """Return the training data of the network; ``None`` if the command line has no solver, or the solver is wrong."""
     named = [value for flag, value in _flags(command) if _SOLVER.fullmatch(flag)]
     if not named:
         return None

@@ -21,7 +21,7 @@ Explains a command, as "bpt <command> --help" does. Without a command it lists a
 
 def add_arguments(parser: Parser) -> None:
     """Add the flags of ``bpt help``."""
-    parser.add_argument("about", nargs="*", metavar="COMMAND", help="which command")
+    parser.add_argument("about", nargs="*", metavar="COMMAND", help="the command to explain; default: list all")
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:

@@ -90,7 +90,7 @@ BUILD_NETS = (
 DESCRIPTION = """\
 Trains and tests convolutional networks described in Caffe's prototxt.
 
-  bpt new photos/                                        make a network for your own pictures, a sub-folder a class
+  bpt new photos/                                        make a network for your own pictures, sorted by class
   bpt train --solver prototxt/lenet/solver.prototxt      train, with snapshots and log as Caffe's
   bpt train --solver S --snapshot auto                   resume from the newest snapshot
   bpt train --solver S --weights W.caffemodel            fine-tune
@@ -105,7 +105,7 @@ Trains and tests convolutional networks described in Caffe's prototxt.
   bpt classify --model M --weights W cat.jpg             classify pictures
   bpt detect --model M --weights W street.jpg            find objects in pictures
   bpt explain --model M --weights W --input scan.nii.gz  show which regions of an input support a class
-  bpt deploy --model M --output deploy.prototxt          write the text of a network for use, from its train text
+  bpt deploy --model M --output deploy.prototxt          write a network's deploy text from its train text
   bpt export --model M --weights W --output net.onnx     write a net as ONNX, and check it
   bpt simulate --solver S --cluster C                    predict a run with SGWU, AGWU or ASGD on a cluster
   bpt plan --solver S --devices D                        place layers on the devices of a pipeline
@@ -164,7 +164,7 @@ def _main(argv: Sequence[str] | None) -> int:
         if arguments.command in ABOUT_JOBS:
             return int(ABOUT_JOBS[arguments.command].run(arguments))
     except BptError as error:
-        from bpt.system.comm.rank_failure import report_before_start  # only now, for the same reason as in _run
+        from bpt.system.comm.rank_failure import report_before_start  # only now: it imports numpy
 
         return report_before_start(error)
     if arguments.command is None:

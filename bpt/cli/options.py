@@ -14,6 +14,7 @@ from bpt.base.glog import take_flags
 from bpt.cli import foreign_flags
 
 if TYPE_CHECKING:
+    from bpt.apps.commands.job import Job
     from bpt.config.plan.run_plan import RunPlan
     from bpt.train.state import MissingWeights
 
@@ -95,7 +96,7 @@ class Parser(argparse.ArgumentParser):
         return "takes true or false" if has_values else "takes no value"
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        # Unknown flags of a sub-command reach the outer parser; answer with the sub-command's own.
+        # Unknown flags of a sub-command reach the outer parser; the error must name the sub-command's flags.
         arguments, unknown = self.parse_known_args(args, namespace)
         if unknown:
             inner = self._innermost(arguments)
@@ -177,6 +178,12 @@ def need(arguments: argparse.Namespace, flag: str, what: str) -> None:
         raise UsageError(f"bpt {arguments.command} needs --{flag}: {what}")
 
 
+def need_one_process(arguments: argparse.Namespace, job: Job) -> None:
+    """Raise a UsageError if the command runs on several ranks."""
+    if job.world.size > 1:
+        raise UsageError(f"bpt {arguments.command} runs on one process; leave mpirun out")
+
+
 def add_solver(parser: Parser) -> None:
     """Add ``--solver`` and ``--set``."""
     parser.flag("solver", "the solver's text file", metavar="FILE", default="")
@@ -203,6 +210,12 @@ def add_no_python_layers(parser: Parser) -> None:
 def add_model(parser: Parser) -> None:
     """Add ``--model``."""
     parser.flag("model", "the network's text file", metavar="FILE", default="")
+
+
+def add_shape(parser: Parser, hint: str = "") -> None:
+    """Add ``--shape``; ``hint`` is appended to the help."""
+    help = f"shape of a sample (3x224x224), instead of the data set's{hint}"
+    parser.flag("shape", help, metavar="CxHxW", type=shape, default=())
 
 
 def add_state(parser: Parser) -> None:
@@ -304,7 +317,7 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def positive(text: str) -> int:
-    """Return a number of at least 1, for argparse."""
+    """Return a whole number of at least 1, for argparse."""
     try:
         value = int(text)
     except ValueError:
@@ -312,6 +325,13 @@ def positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f'takes a whole number of at least 1, found "{text}"')
     return value
+
+
+def count(text: str) -> int:
+    """Return a whole number of at least 0, for argparse."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f'takes a whole number of at least 0, found "{text}"')
+    return int(text)
 
 
 def whole(text: str) -> int:

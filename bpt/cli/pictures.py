@@ -39,7 +39,7 @@ def add_network(parser: Parser, pictures: str) -> None:
 
 
 def add_how(parser: Parser) -> None:
-    """Add the flags of preparation, device and output."""
+    """Add the flags that say how pictures are prepared, where the net runs, and how results are printed."""
     parser.flag("json", "print a line of JSON for each picture", action="store_true")
     parser.flag("preprocessing", "a text that says how pictures are prepared; see above", metavar="FILE", default="")
     add_gpu(parser, default="the CPU")

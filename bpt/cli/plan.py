@@ -7,7 +7,17 @@ import sys
 from typing import TYPE_CHECKING
 
 from bpt.base.errors import UsageError
-from bpt.cli.options import Parser, add_gpu, add_solver, add_state, need, plan_of, positive, shape
+from bpt.cli.options import (
+    Parser,
+    add_gpu,
+    add_shape,
+    add_solver,
+    add_state,
+    need,
+    need_one_process,
+    plan_of,
+    positive,
+)
 
 if TYPE_CHECKING:
     from bpt.apps.commands.job import Job
@@ -58,13 +68,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="FILE|N",
         default="",
     )
-    parser.flag(
-        "shape",
-        "shape of a sample (3x224x224), instead of the data set's",
-        metavar="CxHxW",
-        type=shape,
-        default=(),
-    )
+    add_shape(parser)
     parser.flag(
         "figure",
         "draw the layers by stage, and a timeline of each device, to this file (.png or .svg)",
@@ -160,8 +164,7 @@ def _search(arguments: argparse.Namespace) -> None:
 def _check(arguments: argparse.Namespace, job: Job) -> None:
     """Refuse flags that contradict each other, and files that cannot be written."""
     need(arguments, "solver", "what to train")
-    if job.world.size > 1:
-        raise UsageError("bpt plan runs on one process; leave mpirun out")
+    need_one_process(arguments, job)
     if arguments.measure and arguments.shape:
         raise UsageError("--measure trains on the data set, --shape replaces the data set: leave one of them out")
     if arguments.auto and arguments.dry_run:

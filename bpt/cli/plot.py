@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from bpt.base.errors import UsageError
-from bpt.cli.options import Parser, need
+from bpt.cli.options import Parser, need, need_one_process
 
 if TYPE_CHECKING:
     from bpt.apps.commands.job import Job
@@ -43,8 +42,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     """Run ``bpt plot``: plot curves of training runs from their logs."""
     need(arguments, "output", "the figure to write")
     need(arguments, "log", "what a run wrote to stderr")
-    if job.world.size > 1:
-        raise UsageError("bpt plot runs on one process; leave mpirun out")
+    need_one_process(arguments, job)
 
     # Imported here so that --help does not wait for torch.
     from bpt.apps.plot.log_figure import plot_logs

@@ -6,7 +6,7 @@ import argparse
 import math
 
 from bpt.base.errors import UsageError
-from bpt.cli.options import Parser
+from bpt.cli.options import Parser, count
 
 HELP = "start a job, and start it again when it fails"
 DESCRIPTION = """\
@@ -36,7 +36,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def add_job(parser: Parser) -> None:
-    """Add the words of the command that starts a job, behind ``--``."""
+    """Add the argument ``-- COMMAND``, the command that starts a job."""
     parser.add_argument("job", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command that starts the job")
 
 
@@ -54,13 +54,6 @@ def job_of(arguments: argparse.Namespace) -> list[str]:
             "--snapshot auto"
         )
     return job
-
-
-def count(text: str) -> int:
-    """Return a number of 0 or more, for argparse."""
-    if not text.isascii() or not text.isdigit():
-        raise argparse.ArgumentTypeError(f'takes a whole number of at least 0, found "{text}"')
-    return int(text)
 
 
 def seconds(text: str) -> float:

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from bpt.base.errors import UsageError
-from bpt.cli.options import Parser, add_solver, add_state, need, plan_of, positive, shape
+from bpt.cli.options import Parser, add_shape, add_solver, add_state, need, need_one_process, plan_of, positive
 
 if TYPE_CHECKING:
     from bpt.apps.commands.job import Job
@@ -40,13 +40,7 @@ def add_arguments(parser: Parser) -> None:
     add_solver(parser)
     parser.flag("cluster", "the cluster's text file", metavar="FILE", default="")
     parser.flag("samples", "training samples; default: those of the data set", metavar="N", type=positive, default=0)
-    parser.flag(
-        "shape",
-        "shape of a sample (3x224x224), instead of the data set's; needs --samples",
-        metavar="CxHxW",
-        type=shape,
-        default=(),
-    )
+    add_shape(parser, "; needs --samples")
     parser.flag(
         "strategies",
         "compare these instead of what the solver says: SGWU+UDPA, AGWU+IDPA, ASGD+UDPA, ...; all: SGWU and AGWU with "
@@ -65,8 +59,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     need(arguments, "solver", "what to train")
     if not arguments.cluster:
         raise UsageError("bpt simulate needs --cluster FILE: a text with the nodes; prototxt/clusters has examples")
-    if job.world.size > 1:
-        raise UsageError("bpt simulate runs on one process; leave mpirun out")
+    need_one_process(arguments, job)
     if arguments.shape and not arguments.samples:
         raise UsageError("--shape replaces the data set, so it needs --samples: the number of training samples")
 

@@ -8,9 +8,9 @@ from bpt.cli.options import Parser, add_solver, need
 
 HELP = "let a run write a snapshot and stop"
 DESCRIPTION = """\
-Asks the run of a solver on this host to write a snapshot and to stop after the current iteration. It waits until the
-run has ended. It works however the run was started, and whatever --sigint_effect says. It is the safe way to end a run
-if mpirun is the main process of a container or a batch job.
+Asks the run of a solver on this host to write a snapshot and to stop after the current iteration, and waits until the
+run has ended. It does not matter how the run was started, or what --sigint_effect says. This is the safe way to end a
+run if mpirun is the main process of a container or a batch job.
 
   bpt stop --solver solver.prototxt
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from bpt.cli.options import Parser, add_model, add_state, need, positive, shape, words
+from bpt.cli.options import Parser, add_model, add_shape, add_state, need, positive, words
 
 if TYPE_CHECKING:
     from bpt.apps.commands.job import Job
@@ -28,13 +28,16 @@ does not need the data; without them, shapes follow from the text or from --shap
 def add_arguments(parser: Parser) -> None:
     """Add the flags of ``bpt summary``."""
     add_model(parser)
+    add_table(parser)
+    parser.flag("csv", "print CSV", action="store_true")
+
+
+def add_table(parser: Parser) -> None:
+    """Add the flags that say what the table shows."""
     help = "the phase of the network: TRAIN or TEST; default TRAIN"
     parser.flag("phase", help, choices=("TRAIN", "TEST"), default="TRAIN", metavar="PHASE")
     parser.flag("batch_size", "samples of a batch; default: as in the text", metavar="N", type=positive, default=0)
-    parser.flag(
-        "shape", "shape of a sample (3x224x224), instead of the data set's", metavar="CxHxW", type=shape, default=()
-    )
-    parser.flag("csv", "print CSV", action="store_true")
+    add_shape(parser)
     add_state(parser)
 
 

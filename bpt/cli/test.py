@@ -31,7 +31,7 @@ batch; if a net cannot divide its samples, each rank runs whole batches.
 
   bpt test --model prototxt/lenet/train_val.prototxt --weights snapshots/lenet/lenet_iter_1000.caffemodel
 
-Further scores can be asked for; they are computed from its SoftmaxWithLoss layer, or else its Accuracy layer:
+Flags add further scores. They are computed from the SoftmaxWithLoss layer, or without one from the Accuracy layer:
 
   bpt test ... --top_k 1,5 --per_class --auc --confusion confusion.png
 

@@ -19,13 +19,13 @@ of medians ± half the distance of the quartiles, parameters and work. With --so
 nothing and writes nothing.
 
 Under mpirun, --solver times training itself: the phases of an iteration on each rank (broadcast, forward, backward,
-exchange, update), and the bytes that each layer sent and the time of that. With exchange: CGDP, a cost model also
-predicts the time of backward and exchange in chunks of several sizes, beside the measured time. --profile measures the
-speeds of the ranks.
+exchange, update), and for each layer the bytes that it sent and how long that took. With exchange: CGDP, a cost model
+also predicts the time of backward and exchange in chunks of several sizes, beside the measured time. --profile measures
+the speeds of the ranks.
 
---roofline also measures how fast this machine multiplies matrices and moves memory, by as many threads and in the same
-precision. It compares each layer with the time that these speeds allow, the slowest in relation first. With a file's
-name it also draws a picture (the extra plot).
+--roofline also measures how fast this machine multiplies matrices and moves memory, with as many threads and in the
+same precision. It compares each layer with the time that these speeds allow, and lists the layer that is farthest from
+it first. With a file's name it also draws a picture (the extra plot).
 
 With inner_param { engine: TASK_DAG } (or AUTO) it times both inner engines in turn: forward and backward by LIBRARY and
 by TASK_DAG, the critical path of the tasks, and how the threads share the work and wait.

@@ -90,7 +90,7 @@ def test_the_other_class_and_names(bpt: Bpt, folder: Path) -> None:
 def test_nothing_speaks_for_a_class(bpt: Bpt) -> None:
     outcome = bpt(*WORDS, "--class=0", "--mean=-100")
     assert outcome.status == 0
-    assert "Nothing that the layer has found speaks for class 0: the map is 0 everywhere" in outcome.out
+    assert "The layer finds no evidence for class 0: the map is 0 everywhere" in outcome.out
     assert not nibabel.Nifti1Image.from_filename("scan_cam.nii.gz").get_fdata().any()
 
 
@@ -204,7 +204,7 @@ def test_layers_without_weights_are_named(bpt: Bpt) -> None:
         ([*WORDS[1:], "--mean=1,2"], "2 means for the 1 channels of scan.nii.gz; give one, or one each"),
         (
             [*WORDS[1:], "--preprocessing=p", "--scale=2"],
-            "--preprocessing says what --intensity, --mean and --scale say",
+            "--preprocessing contradicts --intensity, --mean and --scale",
         ),
         ([*WORDS[1:], "--preprocessing=p.prototxt"], "p.prototxt: no such file"),
         ([*WORDS[1:], "--output=scan"], '--output: "scan.nii.gz" is the input itself; give another prefix'),

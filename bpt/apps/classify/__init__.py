@@ -1,1 +1,1 @@
-"""``bpt classify``: what a trained net says of pictures, which are prepared as those that it was trained with."""
+"""``bpt classify``: classify pictures by a trained net, prepared in the same way as the pictures of its training."""

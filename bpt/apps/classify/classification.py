@@ -1,4 +1,4 @@
-"""Classifies pictures: which classes a net gives most to, and how often that is what a list says."""
+"""Classify pictures: list the classes with the highest scores, and compute the accuracy if a list has labels."""
 
 from __future__ import annotations
 
@@ -22,20 +22,30 @@ from bpt.train.state import MissingWeights
 
 
 class Prediction(NamedTuple):
-    """A class, its probability or, of a net without a softmax, its score, and its name, if there is a list of names."""
+    """A class that a net predicts.
+
+    Attributes:
+        number: the class, from 0.
+        value: its probability; its score if the net has no softmax.
+        name: its name; "" if it has none.
+    """
 
     number: int
     value: float
     name: str = ""
 
     def __str__(self) -> str:
-        """Return the text for people."""
         return class_words(self.number, self.name)
 
 
 @dataclass(frozen=True)
 class Classification:
-    """The classification of a picture: classes from the highest score down."""
+    """The classification of a picture.
+
+    Attributes:
+        picture: the picture.
+        best: the best classes, from the highest score down.
+    """
 
     picture: NamedPicture
     best: Sequence[Prediction]
@@ -46,7 +56,7 @@ class Classification:
 
 @dataclass(frozen=True)
 class PictureClassifier:
-    """A trained net with all that it takes to ask it about pictures; ``of`` makes it."""
+    """A trained net that classifies pictures, with the names of its classes; ``of`` makes it."""
 
     net: ClassifierNet
     pictures: PictureNet
@@ -69,12 +79,14 @@ class PictureClassifier:
         """Return the net of ``plan`` with the trained ``weights``.
 
         Args:
-            batch: pictures that go through it at once.
-            labels: see class_names; "": classes.txt beside the net's text, if it names as many classes as the net has.
-            weights, preprocessing, missing, shared, context: see PictureNet.of.
+            plan: the net's text.
+            batch: number of pictures that the net runs on at once.
+            labels: the file of the class names; see class_names. "": classes.txt beside the net's text, if it names as
+                many classes as the net has.
+            weights, device, preprocessing, missing, shared, context: see PictureNet.of.
 
         Raises:
-            UserError: the text, the weights or a file is wrong, or nothing says how pictures are to be prepared.
+            UserError: the text, the weights or a file is wrong, or nothing says how pictures are prepared.
         """
         net = classifier_net(plan, batch)
         pictures = PictureNet.of(
@@ -84,7 +96,7 @@ class PictureClassifier:
         return cls(net, pictures, class_names(labels, net.classes))
 
     def scores(self, prepared: Prepared) -> Tensor:
-        """Return probabilities or scores (N, classes) of at most as many pictures as the batch has."""
+        """Return the probabilities or scores (N, classes) of at most as many pictures as the batch has."""
         made = self.pictures.run(prepared, self.net.scores)
         scores = made.flatten(1)[: len(prepared.input)].double()
         return scores.softmax(1) if self.net.by_softmax else scores
@@ -92,9 +104,9 @@ class PictureClassifier:
     def answers(
         self, asked: Sequence[NamedPicture], top: int, damaged: DamagedPictures | None = None
     ) -> Iterator[Classification]:
-        """Yield what the net says of each picture, in order: its ``top`` best classes.
+        """Yield the ``top`` best classes of each picture, in order.
 
-        For ``damaged`` see PictureNet.
+        For ``damaged`` see PictureNet.batches.
         """
         for part, prepared in self.pictures.batches(asked, damaged):
             for picture, row in zip(part, self.scores(prepared), strict=True):
@@ -102,6 +114,7 @@ class PictureClassifier:
                 yield Classification(picture, [self.guess(int(each), float(row[each])) for each in order])
 
     def guess(self, number: int, value: float = 1.0) -> Prediction:
+        """Return the prediction of class ``number`` with the probability or score ``value``."""
         return Prediction(number, value, self.names[number])
 
 
@@ -112,9 +125,13 @@ def report_lines(
     as_json: bool,
     damaged: DamagedPictures | None = None,
 ) -> Iterator[str]:
-    """Lines that tell what the net says of pictures and, if all are labelled, how often it is right.
+    """Yield the lines of ``bpt classify``: the classes of each picture and, if all have labels, the accuracy.
 
     Args:
+        classifier: the net.
+        asked: the pictures.
+        top: the number of classes to list for each picture.
+        as_json: yield a line of JSON for each picture.
         damaged: see PictureNet.batches; the accuracy is that of the other pictures.
     """
     if not as_json:

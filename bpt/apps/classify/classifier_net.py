@@ -1,4 +1,4 @@
-"""A net of images or scans that classifies: one input, and class scores."""
+"""A net that classifies images or scans: one input, and class scores."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bpt.graph.layer_spec import count
 
 @dataclass(frozen=True)
 class ClassifierNet(NetWithInputs):
-    """A net from its input to its class scores, in which every layer between these hands a gradient back.
+    """A net from its input to its class scores; all layers between them can compute gradients.
 
     Attributes:
-        scores: edge of shape (N, classes), perhaps with further axes of length 1.
-        found: how the scores were found, in words.
+        scores: the edge of the scores, of shape (N, classes), perhaps with further axes of length 1.
+        found: words that say which blob the scores are, and why.
         by_softmax: whether a softmax over the scores gives probabilities.
     """
 
@@ -31,14 +31,14 @@ class ClassifierNet(NetWithInputs):
 
 
 def classifier_net(plan: NetPlan, batch: int = 1) -> ClassifierNet:
-    """Return the net of ``plan``, in the phase TEST, as it classifies; see fed_net.
+    """Return the net of ``plan``, in the phase TEST, with its class scores; see fed_net.
 
     The scores are the bottom of the last Softmax whose top no other layer reads; without one they are the net's only
     output.
 
     Raises:
-        PrototxtError: the text is wrong; says where.
-        UserError: the input, its shape or the scores cannot be told.
+        PrototxtError: the text is wrong; the error says where.
+        UserError: the input, its shape or the scores cannot be determined.
     """
     net = fed_net(plan, batch, force_backward=True)
     scores, found, by_softmax = _find_scores(net)

@@ -37,7 +37,12 @@ SHOWN = 8  # nodes in a log line
 
 @dataclass(frozen=True)
 class Choice:
-    """The plan to train by. ``basis``, on the first rank only, is what it was chosen by, if ranks were measured."""
+    """The plan to train by.
+
+    Attributes:
+        plan: the plan.
+        basis: the measurements that the plan was chosen by, on the first rank; ``None`` if nothing was measured.
+    """
 
     plan: RunPlan
     basis: PlanAssumptions | None = None

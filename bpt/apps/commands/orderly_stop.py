@@ -1,4 +1,4 @@
-"""OrderlyStop: the time that a rank has to stop after SIGTERM, although its launcher has ended."""
+"""OrderlyStop: decides how long a rank may take to stop after SIGTERM, when its launcher has ended."""
 
 from __future__ import annotations
 

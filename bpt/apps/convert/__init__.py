@@ -1,1 +1,1 @@
-"""``bpt convert``: weights from one format to another; and the mean of a data set."""
+"""``bpt convert``: convert weights from one format to another, and compute the mean of a data set."""

@@ -1,4 +1,4 @@
-"""Converts a file of weights, and compares what was written with what was read: numbers, and what layers say."""
+"""Convert a file of weights, and compare the written numbers and layers with those that were read."""
 
 from __future__ import annotations
 
@@ -22,27 +22,29 @@ from bpt.train.state.weights import kind_of_file
 
 
 def convert(source: str, target: str, raw: str = "", dialect: Dialect | None = None) -> list[str]:
-    """Write the weights at ``source`` to ``target``; what there is to say about it.
+    """Write the weights at ``source`` to ``target``, and return lines that report on the conversion.
 
     Args:
-        raw: see write_weights.
-        dialect: the Caffe that wrote ``source``; ``None``: the file must tell.
+        source: the file to read.
+        target: the file to write; its suffix chooses the format.
+        raw: how numbers are stored; see write_weights.
+        dialect: the Caffe that wrote ``source``; ``None``: find out from the file.
 
     Raises:
-        UserError: a file that cannot be read, or a format that there is not.
+        UserError: a file cannot be read, or has an unknown format.
         WriteError: the target, or the record of its preprocessing, could not be written.
-        RunError: what was read back is not what was to be written.
+        RunError: the numbers that were read back differ from the source's; the target is not written.
     """
     check_target(target, raw)
     check_place(target)
     content = _caffemodel(source)
     if dialect is not None and content is None:
         raise UsageError(
-            f"--dialect {dialect.name}: {source} is no caffemodel; only these have numbers of a Caffe's own"
+            f"--dialect {dialect.name}: {source} is no caffemodel; in other formats, every Caffe numbers fields alike"
         )
     weights = read_weights(source, dialect)
     half = raw == "FLOAT16"
-    with atomic_path(target) as temporary:  # a file that is not what it seems is worse than none
+    with atomic_path(target) as temporary:  # a wrong file is worse than none, so it is compared before it has its name
         try:
             write_weights(weights, os.fspath(temporary), raw)
             numbers, rounded = _compare(weights, read_weights(os.fspath(temporary), Dialect.BPT), target, half)
@@ -57,7 +59,7 @@ def convert(source: str, target: str, raw: str = "", dialect: Dialect | None = N
     kept = ", ".join(f'"{layer.name}"' for layer in weights.layers if half and not all(layer.halves))
     layers = [layer for layer in weights.layers if layer.blobs]
     blobs = sum(len(layer.blobs) for layer in layers)
-    rounding = f"equal but for rounding to FLOAT16, by {rounded:.2g} of a blob's largest at most"
+    rounding = f"equal except for rounding to FLOAT16, by at most {rounded:.2g} of a blob's largest number"
     return [
         *(f"{source}: {note}" for note in weights.notes),
         *([f"{target}: blobs too large or too small for FLOAT16 stay in FLOAT, in layers {kept}"] if kept else []),
@@ -68,7 +70,7 @@ def convert(source: str, target: str, raw: str = "", dialect: Dialect | None = N
 
 
 def _compare(written: WeightsFile, read: WeightsFile, path: str, half: bool) -> tuple[int, float]:
-    """Return how many numbers there are, and the largest rounding, by the largest number of its blob."""
+    """Return the count of numbers, and the largest rounding error relative to the largest number of its blob."""
     pairs = _pairs(written, read, by_place=path.endswith(".caffemodel"))
     numbers, largest = 0, 0.0
     for layer, found in pairs:
@@ -86,10 +88,12 @@ def _compare(written: WeightsFile, read: WeightsFile, path: str, half: bool) -> 
 
 
 def _pairs(written: WeightsFile, read: WeightsFile, by_place: bool) -> list[tuple[LayerArrays, tuple[FloatArray, ...]]]:
-    """Return each layer with blobs that was written, and its blobs as read back.
+    """Return each layer with blobs that was written, and its blobs as they were read back.
 
     Args:
-        by_place: the file keeps the order of the layers; else their names are unique.
+        written: the layers that were written.
+        read: the layers that were read back.
+        by_place: match layers by their order; otherwise by their names, which are unique.
     """
     one, other = ([layer for layer in each.layers if layer.blobs] for each in (written, read))
     if not by_place:
@@ -100,14 +104,14 @@ def _pairs(written: WeightsFile, read: WeightsFile, by_place: bool) -> list[tupl
 
 
 def _caffemodel(path: str) -> bytes | None:
-    """Return the content of the file at ``path`` if it is a caffemodel."""
+    """Return the content of the file at ``path``; ``None`` if it is no caffemodel."""
     if path.endswith(".safetensors") or format_of(path) == SAFETENSORS or kind_of_file(path) == "hdf5":
         return None
     return read_content(path, pb.NetParameter)
 
 
 def _compare_with_bytes(weights: WeightsFile, source: bytes, target: Path) -> None:
-    """Compare what was read, and what was written, with the bytes of the ``source`` by BVLC's schema alone."""
+    """Compare the weights and the target with the bytes of the ``source``, which is read by BVLC's schema alone."""
     net = pb.NetParameter(layer=[layer.text for layer in weights.layers])
     plain = plain_net(source)
     for index, place in aligned(plain, net, weights.changed):

@@ -1,4 +1,4 @@
-"""The mean image of a database, with the lines of Caffe's compute_image_mean."""
+"""Compute the mean image of a database, with the output of Caffe's compute_image_mean."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from bpt.data.lmdb_file import LmdbSource
 from bpt.data.source import Image
 from bpt.data.transform import mean_image, write_mean
 
-_SHOWN = 10000  # images, after which progress is told
+_SHOWN = 10000  # images between two reports of progress
 
 
 def compute_image_mean(
     path: str, output: str = "", tell: Callable[[str], None] = lambda line: None
 ) -> NDArray[np.float32]:
-    """Return the mean (C, H, W) of the images in the LMDB ``path``.
+    """Return the mean (C, H, W) of the images in the LMDB ``path``, and write it to ``output``, if that is given.
 
-    The mean is also written to the file ``output``, if one is given.
+    Args:
+        path: the LMDB.
+        output: the file to write; "": none.
+        tell: takes the lines that Caffe's program prints.
 
     Raises:
-        FileError: it is no LMDB; or there is no folder for ``output``.
-        DataError: a record is no image, or not of the shape of the first one.
+        FileError: ``path`` is no LMDB, or the folder of ``output`` is missing.
+        DataError: a record is no image, or has another shape than the first one.
         WriteError: ``output`` could not be written.
     """
     if output:
@@ -51,8 +54,8 @@ def _images(source: LmdbSource, tell: Callable[[str], None]) -> Iterator[Image]:
         shape = shape or image.shape
         if image.shape != shape:
             raise DataError(
-                f'{source.path}: record "{key}" has the shape {image.shape}, the first one {shape}; images of one '
-                "mean have one size (convert_imageset: --resize_height, --resize_width)"
+                f'{source.path}: record "{key}" has the shape {image.shape}, but the first one has {shape}; a mean '
+                "needs images of one size (bpt convert imageset: --resize_height, --resize_width)"
             )
         yield image
         if (number + 1) % _SHOWN == 0 or number + 1 == len(source):

@@ -1,4 +1,4 @@
-"""The layers of a file of weights, with their blobs as arrays; the formats that they are read from and written to."""
+"""Read and write files of weights in all formats, as layers whose blobs are arrays."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class LayerArrays:
     """A layer of a file of weights.
 
     Attributes:
-        text: what a caffemodel tells of it, without blobs; of other files its name.
-        blobs: its parameters, float32.
+        text: the layer's message in a caffemodel, without blobs; in other formats only its name.
+        blobs: its parameters, in float32.
     """
 
     text: pb.LayerParameter
@@ -47,18 +47,19 @@ class LayerArrays:
 
     @property
     def halves(self) -> list[bool]:
-        """Whether each blob is stored in half precision if the user asks for it."""
+        """For each blob, whether it is stored in half precision if the user asks for that."""
         return which_fit_half(self.blobs, self.text.type)
 
 
 @dataclass(frozen=True)
 class WeightsFile:
-    """A file of weights.
+    """The content of a file of weights.
 
     Attributes:
-        notes: what was read in another way than it is written today.
-        changed: of layers, name and field of BVLC's schema that means another thing in the fork.
-        settings: what a caffemodel says beside its layers.
+        layers: the layers.
+        notes: remarks about what was converted from an older format or a fork.
+        changed: (name of a layer, field of BVLC's schema) for fields that have another meaning in the fork.
+        settings: the fields of a caffemodel other than its layers.
     """
 
     layers: tuple[LayerArrays, ...]
@@ -70,14 +71,15 @@ class WeightsFile:
 def read_weights(path: str, dialect: Dialect | None = None) -> WeightsFile:
     """Return the weights at ``path``: a caffemodel of any Caffe, HDF5, or safetensors, by content or name.
 
-    Layers of V0 and V1 become today's, fields of forks get the numbers of bpt's schema, and blobs of the time when all
-    had four axes the axes that they have today.
+    Layers in the formats V0 and V1 are upgraded. Fields of forks get the numbers of bpt's schema. Blobs of old files,
+    which all have four axes, get the axes of today's blobs.
 
     Args:
-        dialect: the Caffe that wrote a caffemodel; ``None``: the file must tell.
+        path: the file.
+        dialect: the Caffe that wrote a caffemodel; ``None``: find out from the file.
 
     Raises:
-        FileError: it is missing, damaged or something else.
+        FileError: the file is missing, damaged or no file of weights.
     """
     if path.endswith(".safetensors") or format_of(path) == SAFETENSORS:
         return WeightsFile(_named(safetensors_file.read_arrays(path)))
@@ -114,7 +116,7 @@ def _of_message(path: str, dialect: Dialect | None) -> WeightsFile:
 
 
 def _todays(layer: pb.LayerParameter, index: int, blob: pb.BlobProto) -> FloatArray:
-    """Return a blob's values in today's shape: old files have ones before it, up to four axes."""
+    """Return a blob's values in today's shape, without the axes of length 1 that old files put before it."""
     values = blob_to_array(blob)
     if not is_legacy(blob) or (layer.type in ("Convolution", "Deconvolution") and index == 0):
         return values
@@ -126,14 +128,17 @@ def _todays(layer: pb.LayerParameter, index: int, blob: pb.BlobProto) -> FloatAr
 
 
 def write_weights(weights: WeightsFile, path: str, raw: str = "") -> None:
-    """Write ``weights`` in the format that the end of ``path`` says, all of them or nothing.
+    """Write ``weights`` in the format that the suffix of ``path`` names, completely or not at all.
 
     Args:
-        raw: of a caffemodel FLOAT or FLOAT16, as NVIDIA's Caffe stores numbers; of safetensors FLOAT16, half precision.
-            A blob with numbers beyond FLOAT16, such as the sums of a BatchNorm, stays in FLOAT: a type is a blob's own.
+        weights: the weights.
+        path: the file to write.
+        raw: FLOAT or FLOAT16 in a caffemodel: store numbers as NVIDIA's Caffe does. FLOAT16 in safetensors: store them
+            in half precision. Each blob has a type of its own: one with numbers outside the range of FLOAT16, such as
+            the sums of a BatchNorm, stays in FLOAT. "": as Caffe stores them.
 
     Raises:
-        UsageError: no such format, or it cannot hold that.
+        UsageError: the format is unknown, or cannot store the weights in that way.
         WriteError: the file could not be written.
     """
     check_target(path, raw)
@@ -158,13 +163,13 @@ def write_weights(weights: WeightsFile, path: str, raw: str = "") -> None:
 
 
 def check_target(path: str, raw: str = "") -> None:
-    """Raise a UsageError if nothing can be written to a file of that name; better before the work than after it."""
+    """Raise a UsageError if weights cannot be written to ``path`` in this way, before the work is done."""
     if not path.endswith(ENDINGS):
         raise UsageError(f"{path}: weights are written to files that end in {', '.join(ENDINGS)}")
     if raw and path.endswith(".h5"):
-        raise UsageError(f"--raw {raw}: HDF5 files of Caffe have no such numbers; give a .caffemodel")
+        raise UsageError(f"--raw {raw}: Caffe's HDF5 files cannot store numbers in this way; give a .caffemodel")
     if raw == "FLOAT" and path.endswith(".safetensors"):
-        raise UsageError("--raw FLOAT is of caffemodels; safetensors hold single precision without it")
+        raise UsageError("--raw FLOAT is for caffemodels; safetensors hold single precision without it")
     if os.path.basename(path) in ENDINGS:
         raise UsageError(f"{path}: needs a name before its ending")
 
@@ -172,7 +177,7 @@ def check_target(path: str, raw: str = "") -> None:
 def _message(weights: WeightsFile, raw: str) -> pb.NetParameter:
     net = pb.NetParameter()
     for setting, value in weights.settings.ListFields():
-        if not is_own(setting):  # how a fork computed has no effect here, and its numbers would need its dialect again
+        if not is_own(setting):  # a fork's settings have no effect here, and only its dialect could read them again
             if is_message(setting):
                 getattr(net, setting.name).CopyFrom(value)
             else:

@@ -1,4 +1,4 @@
-"""Weights in safetensors: a tensor for each blob, called ``<layer>/<number>``, by the package of that name."""
+"""Read and write weights in safetensors: one tensor for each blob, called ``<layer>/<number of the blob>``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from bpt.base.atomic import atomic_path
 from bpt.base.errors import FileError
 from bpt.base.formats import SAFETENSORS
-from bpt.base.user_files import UnreadableError, read_bytes, refuse_file
+from bpt.base.user_files import file_errors, read_bytes, refuse_file
 from bpt.config.proto.blobs import FloatArray
 
 
@@ -19,20 +19,20 @@ def read_arrays(path: str) -> dict[str, tuple[FloatArray, ...]]:
     """Return the blobs of each layer at ``path``, in single precision.
 
     Raises:
-        FileError: it cannot be read, or its tensors are not called as :func:`write_arrays` calls them.
+        FileError: the file cannot be read, or its tensors have other names than :func:`write_arrays` gives them.
     """
     library = _library(path)
+    with file_errors(path):
+        content = read_bytes(path)
     try:
-        tensors = library.load(read_bytes(path))
-    except UnreadableError as error:
-        raise FileError(path, str(error)) from None
-    except Exception as error:  # the package has an error of its own, and numpy others: of types that it does not have
+        tensors = library.load(content)
+    except Exception as error:  # the package's own error, or numpy's for a type that numpy does not have
         raise refuse_file(path, SAFETENSORS.what, f"is not safetensors that can be read: {error}") from None
     found: dict[str, dict[int, FloatArray]] = {}
     for key, values in tensors.items():
         layer, slash, number = key.rpartition("/")
         if not slash or not number.isdecimal() or values.dtype.kind not in "fiub":
-            raise FileError(path, f'has "{key}", {values.dtype}; it must be called <layer>/<number of the blob>')
+            raise FileError(path, f'has "{key}", {values.dtype}; a tensor must be called <layer>/<number of the blob>')
         found.setdefault(layer, {})[int(number)] = values.astype(np.float32)
     for layer, blobs in found.items():
         if sorted(blobs) != list(range(len(blobs))):
@@ -41,7 +41,7 @@ def read_arrays(path: str) -> dict[str, tuple[FloatArray, ...]]:
 
 
 def write_arrays(layers: Mapping[str, Sequence[FloatArray]], path: str, halves: Mapping[str, Sequence[bool]]) -> None:
-    """Write the blobs of each layer; those that ``halves`` marks, in half precision.
+    """Write the blobs of each layer; those that ``halves`` marks are stored in half precision.
 
     Raises:
         WriteError: the file could not be written.

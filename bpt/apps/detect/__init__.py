@@ -1,1 +1,1 @@
-"""``bpt detect``: which objects a trained net finds in pictures, and where."""
+"""``bpt detect``: find objects in pictures by a trained net."""

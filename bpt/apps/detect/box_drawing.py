@@ -13,8 +13,8 @@ from bpt.data.image import import_pillow
 from bpt.data.image_source import read_image
 from bpt.train.outer.report.style import COLOURS
 
-_THICK = 300  # pixels of the shorter side for each pixel of a line
-_SMALLEST = 12  # pixels that letters are high
+_THICK = 300  # a line is one pixel wider for each of these pixels of the shorter side
+_SMALLEST = 12  # smallest height of letters, in pixels
 
 
 class BoxDrawing(NamedTuple):
@@ -28,7 +28,7 @@ class BoxDrawing(NamedTuple):
 def unique_outputs(folder: str, pictures: Sequence[str]) -> list[str]:
     """Return the path of a PNG file in ``folder`` for each of ``pictures``, and make the folder.
 
-    A file has the name of its picture. Of pictures with equal names, the later ones get numbers.
+    A file has the name of its picture. If several pictures have the same name, the later ones get numbers.
 
     Raises:
         FileError: the folder cannot be made.
@@ -55,10 +55,10 @@ def unique_outputs(folder: str, pictures: Sequence[str]) -> list[str]:
 
 
 def draw(picture: str, output: str, drawings: Sequence[BoxDrawing]) -> None:
-    """Write the image file ``picture`` to ``output``, a PNG file, with boxes; the first ones on top.
+    """Write the image file ``picture`` with boxes to ``output``, a PNG file; the first boxes are on top.
 
     Raises:
-        DataError: it cannot be read.
+        DataError: the picture cannot be read.
         WriteError: the file could not be written.
     """
     pillow = import_pillow()

@@ -1,4 +1,4 @@
-"""Detects objects in pictures: what they are, how sure the net is, and where they are, in pixels of the picture."""
+"""Detect objects in pictures: their classes, their scores, and their boxes in pixels of the picture."""
 
 from __future__ import annotations
 
@@ -31,7 +31,13 @@ class Detection(NamedTuple):
 
 
 class Detections(NamedTuple):
-    """The objects of a picture of that size (height, width), the surest first."""
+    """The objects of a picture.
+
+    Attributes:
+        picture: the picture.
+        size: its height and width, in pixels.
+        found: the objects, by descending score.
+    """
 
     picture: NamedPicture
     size: Shape
@@ -40,7 +46,7 @@ class Detections(NamedTuple):
 
 @dataclass(frozen=True)
 class Detector:
-    """A trained net with all that it takes to find objects in pictures; ``of`` makes it."""
+    """A trained net that finds objects in pictures, with the names of its classes; ``of`` makes it."""
 
     net: DetectorNet
     pictures: PictureNet
@@ -61,9 +67,10 @@ class Detector:
         """Return the net of ``plan`` with the trained ``weights``.
 
         Args:
-            batch: pictures that go through it at once.
-            labels: see class_names.
-            weights, preprocessing, missing: see PictureNet.of.
+            plan: the net's text.
+            batch: number of pictures that the net runs on at once.
+            labels: the file of the class names; see class_names.
+            weights, device, preprocessing, missing: see PictureNet.of.
 
         Raises:
             UserError: the text, the weights or a file is wrong, or nothing says how pictures are to be prepared.
@@ -75,7 +82,10 @@ class Detector:
     def detections(
         self, asked: Sequence[NamedPicture], threshold: float, damaged: DamagedPictures | None = None
     ) -> Iterator[Detections]:
-        """Yield the objects in each picture, in order, of a score of at least ``threshold``; see PictureNet.batches."""
+        """Yield the objects with a score of at least ``threshold`` in each picture, in order.
+
+        For ``damaged`` see PictureNet.batches.
+        """
         for part, prepared in self.pictures.batches(asked, damaged):
             made = self.pictures.run(prepared, self.net.found)
             rows = made.reshape(-1, made.shape[-1])
@@ -87,7 +97,7 @@ class Detector:
 
 
 def _in_pixels(rows: Tensor, part: Box, size: Shape) -> list[Detection]:
-    """Return the objects of one picture, the surest first. ``part``: what the net has seen of it."""
+    """Return the objects of one picture, by descending score; ``part`` is the part of the picture that the net saw."""
     rows = rows[rows[:, 2].argsort(descending=True, stable=True)]
     height, width = size
     boxes = around(rows[:, 3:].numpy(), part).clip(0, 1) * (width, height, width, height)
@@ -105,10 +115,14 @@ def report_lines(
     folder: str = "",
     damaged: DamagedPictures | None = None,
 ) -> Iterator[str]:
-    """Lines that tell what is found in pictures.
+    """Yield the lines of ``bpt detect``.
 
     Args:
-        folder: where pictures with the boxes in them are written; "": nowhere.
+        detector: the net.
+        asked: the pictures.
+        threshold: the lowest score to report.
+        as_json: yield a line of JSON for each picture.
+        folder: the folder for pictures with their boxes; "": none are written.
         damaged: see PictureNet.batches.
     """
     if not as_json:

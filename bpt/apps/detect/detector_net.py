@@ -1,4 +1,4 @@
-"""A net of images that detects objects: one input, and the rows of a DetectionOutput layer."""
+"""A net that detects objects in images: one input, and the rows of a DetectionOutput layer."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class DetectorNet(NetWithInputs):
     """A net from its input to the objects that it finds.
 
     Attributes:
-        found: edge of the rows (image, label, score, xmin, ymin, xmax, ymax), (1, 1, number, 7).
-        classes: how many, with the background.
+        found: the edge of the rows (image, label, score, xmin, ymin, xmax, ymax), of shape (1, 1, number, 7).
+        classes: the number of classes, with the background.
     """
 
     found: Edge
@@ -29,8 +29,8 @@ def detector_net(plan: NetPlan, batch: int = 1) -> DetectorNet:
     """Return the net of ``plan``, in the phase TEST, up to its DetectionOutput layer; see fed_net.
 
     Raises:
-        PrototxtError: the text is wrong; says where.
-        UserError: the input or its shape cannot be told, or there is not one such layer.
+        PrototxtError: the text is wrong; the error says where.
+        UserError: the input or its shape cannot be determined, or the net has no DetectionOutput layer, or several.
     """
     net = fed_net(plan, batch)
     ends = [node for node in net.graph.nodes if node.type == OUTPUT]
@@ -38,7 +38,7 @@ def detector_net(plan: NetPlan, batch: int = 1) -> DetectorNet:
         have = f"{len(ends)} layers ({', '.join(node.name for node in ends)})" if ends else "no layer"
         remedy = "" if ends else "; if the net gives scores to classes, ask bpt classify"
         raise UserError(
-            f"{net.model}: in phase TEST it has {have} of type {OUTPUT}, and objects are found by one"
+            f"{net.model}: in phase TEST it has {have} of type {OUTPUT}, but one must find the objects"
             f"{net.left_out_words}{remedy}"
         )
     end = ends[0]

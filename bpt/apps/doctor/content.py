@@ -10,6 +10,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from bpt.base.errors import DataError, FileError, UserError
+from bpt.base.log import plural
 from bpt.data.hdf5_file import Hdf5Source
 from bpt.data.image_source import ImageSource
 from bpt.data.lmdb_file import open_lmdb
@@ -56,8 +57,7 @@ def lmdb_content(path: str) -> Content:
         raise FileError(path, f"is a damaged LMDB: {error}; copy or make it again") from None
     finally:
         file.close()
-    entries = file.meta.entries
-    return Content(f"{entries} record{'s' * (entries != 1)}", content.hexdigest())
+    return Content(plural(file.meta.entries, "record"), content.hexdigest())
 
 
 def lmdb_bytes(path: str) -> int:
@@ -99,8 +99,8 @@ def hdf5_content(path: str, datasets: Sequence[str], allow_external: bool = Fals
                         _add(content, file[name][row].astype("<f4").tobytes())
         except OSError as error:
             raise FileError(source.paths[index], f"is a damaged HDF5 file: {error}; copy or make it again") from None
-    files = len(source.file_sizes)
-    return Content(f"{sum(source.file_sizes)} rows in {files} file{'s' * (files != 1)}", content.hexdigest())
+    amount = f"{sum(source.file_sizes)} rows in {plural(len(source.file_sizes), 'file')}"
+    return Content(amount, content.hexdigest())
 
 
 def volume_content(path: str, root_folder: str) -> Content:
@@ -124,9 +124,8 @@ def volume_content(path: str, root_folder: str) -> Content:
             _add(content, file_content(str(entry.path)).digest.encode())
         except FileError as error:
             raise FileError(entry.place, str(error)) from None
-    labels = len({entry.label for entry in entries})
-    volumes = f"{len(entries)} volume{'s' * (len(entries) != 1)}"
-    return Content(f"{volumes} with {labels} label{'s' * (labels != 1)}", content.hexdigest())
+    labels = {entry.label for entry in entries}
+    return Content(f"{plural(len(entries), 'volume')} with {plural(len(labels), 'label')}", content.hexdigest())
 
 
 def image_content(path: str, root_folder: str) -> Content:
@@ -146,14 +145,14 @@ def image_content(path: str, root_folder: str) -> Content:
             _add(content, source.read(index).image.tobytes())
         except DataError as error:
             raise UserError(str(error)) from None
-    return Content(f"{len(source)} image{'s' * (len(source) != 1)}", content.hexdigest())
+    return Content(plural(len(source), "image"), content.hexdigest())
 
 
 def mean_content(path: str) -> Content:
     """Return the content of the mean image in the file at ``path``.
 
     Raises:
-        FileError: it is missing or no mean image.
+        FileError: the file is missing or no mean image.
     """
     mean = read_mean(path)
     content = hashlib.blake2b(mean.astype("<f4").tobytes(), digest_size=8)
@@ -164,7 +163,7 @@ def file_content(path: str) -> Content:
     """Return the content of a file: its size, and all bytes of a small file or pieces of a large one.
 
     Raises:
-        FileError: it is missing or cannot be read.
+        FileError: the file is missing or cannot be read.
     """
     content = hashlib.blake2b(digest_size=8)
     try:

@@ -27,7 +27,13 @@ class Severity(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of a check, and its remedy (empty: none is needed)."""
+    """A result of a check.
+
+    Attributes:
+        kind: its severity.
+        text: the result.
+        remedy: what the user should do; "": nothing.
+    """
 
     kind: Severity
     text: str
@@ -56,7 +62,13 @@ def problem(text: str, remedy: str = "") -> Finding:
 
 @dataclass(frozen=True)
 class Section:
-    """The findings of one check; ``table`` has lines that are shown before them."""
+    """The findings of one check.
+
+    Attributes:
+        title: the name of the check.
+        findings: the findings.
+        table: lines that are shown before them.
+    """
 
     title: str
     findings: tuple[Finding, ...]
@@ -93,6 +105,12 @@ def summary(sections: Iterable[Section]) -> str:
 
 def _number(count: int, word: str) -> str:
     return f"{count or 'no'} {word}{'s' * (count != 1)}"
+
+
+def bytes_text(nbytes: int) -> str:
+    """Return a number of bytes as text: ``1.5 MiB``."""
+    power, unit = next((p, u) for p, u in ((30, "GiB"), (20, "MiB"), (10, "KiB")) if nbytes >= 2**p or p == 10)
+    return f"{nbytes / 2**power:.1f} {unit}"
 
 
 T = TypeVar("T")
@@ -169,7 +187,7 @@ class Attempt(Generic[T]):
 
 
 def attempt(function: Callable[[], T]) -> Attempt[T]:
-    """Call ``function``, and catch errors that only one rank may have (a missing file), so that no rank waits."""
+    """Call ``function`` and catch the errors that one rank alone may have, so that the others do not wait for it."""
     try:
         return Attempt(function(), None)
     except (BptError, OSError) as error:
@@ -182,6 +200,6 @@ def reads_all(plan: RunPlan, rank: int) -> bool:
 
 
 def nets_with_data(plans: Mapping[str, NetPlan], plan: RunPlan, rank: int) -> dict[str, NetPlan]:
-    """Return those of a rank's nets whose data it reads itself."""
+    """Return the nets whose data a rank reads itself."""
     shipped = plan.parallel_param.ship_data and not reads_all(plan, rank)
     return {} if shipped else dict(plans)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from bpt.apps.doctor.findings import Attempt, Finding, Ranks, Section, grouped, note, ok, problem, spans, warning
-from bpt.base.log import columns
+from bpt.base.log import columns, plural
 from bpt.system.comm.cores import allowed_cpus, cpu_time, physical_cores
 from bpt.system.comm.launch import launched
 from bpt.system.comm.neighbours import HostLoad, MachineLoad, host_loads
@@ -35,7 +35,7 @@ class RankPlace:
     Attributes:
         cpus: the logical CPUs on which it may run.
         launcher_cpus: the logical CPUs of its launcher, which may have given the rank fewer.
-        cpus_a_core: the number of logical CPUs of a core.
+        cpus_a_core: the number of logical CPUs per core.
         quota: the CPU time that its control groups grant, in CPUs; infinite without a limit.
         threads: its number of threads.
         memory: the bytes of main memory of the host.
@@ -44,7 +44,7 @@ class RankPlace:
         device_error: why it has no device.
         gpus: the models of the CUDA devices that it sees.
         folder: its working directory.
-        is_launched: whether a launcher such as mpirun or srun has started it.
+        is_launched: whether a launcher such as mpirun or srun has started the rank.
     """
 
     cpus: frozenset[int]
@@ -150,7 +150,7 @@ def _cores_of(ranks: Ranks, host: str, members: list[int], here: list[RankPlace]
     if narrow:
         fewest = min(place.cores for place in here)
         yield warning(
-            f"{ranks.named(narrow)}: bound to {_count(fewest, 'core')} by the launcher, although {fair} are available",
+            f"{ranks.named(narrow)}: bound to {plural(fewest, 'core')} by the launcher, although {fair} are available",
             "mpirun --bind-to none …, or --map-by slot:PE=N for N cores a rank (srun: --cpu-bind=none)",
         )
     elif crowded:
@@ -164,7 +164,7 @@ def _cores_of(ranks: Ranks, host: str, members: list[int], here: list[RankPlace]
         if max(place.threads for place in here) > 1:
             remedy = f"give each rank fewer threads: {_with_threads(here, fair)}"
         else:
-            remedy = f"start at most {_count(max(1, int(cores)), 'rank')} on this host"
+            remedy = f"start at most {plural(max(1, int(cores)), 'rank')} on this host"
         yield warning(f"host {host}: {_busy(here)} for {_cores_text(cores)}: they will hinder each other", remedy)
     elif not narrow and not crowded:
         yield ok(f"host {host}: {_busy(here)} for {_cores_text(cores)}")
@@ -206,11 +206,11 @@ def _devices_of(ranks: Ranks, host: str, members: list[int], here: list[RankPlac
         if device.startswith("cuda") and len(at) > 1:
             yield warning(
                 f"{ranks.named([members[index] for index in at])} share the one device {device}",
-                f"start as many ranks on a host as it has devices: {_count(len(here[0].gpus), 'rank')} on {host}",
+                f"start as many ranks on a host as it has devices: {plural(len(here[0].gpus), 'rank')} on {host}",
             )
     if here[0].gpus and all(place.device == "cpu" for place in here):
         yield note(
-            f"host {host} has {_count(len(here[0].gpus), 'CUDA device')}, but its ranks compute on the CPU",
+            f"host {host} has {plural(len(here[0].gpus), 'CUDA device')}, but its ranks compute on the CPU",
             "--gpu all or solver_mode: GPU, with as many ranks on a host as it has devices",
         )
 
@@ -238,7 +238,7 @@ def _device_text(place: RankPlace) -> str:
 
 def _busy(here: list[RankPlace]) -> str:
     threads = sum(place.threads for place in here)
-    return f"{_count(len(here), 'rank')} with {_count(threads, 'thread')}" + (" in all" if len(here) > 1 else "")
+    return f"{plural(len(here), 'rank')} with {plural(threads, 'thread')}" + (" in all" if len(here) > 1 else "")
 
 
 def _launcher_cpus() -> frozenset[int]:
@@ -251,10 +251,6 @@ def _launcher_cpus() -> frozenset[int]:
 
 def _cores_text(cores: float) -> str:
     return f"{cores:.3g} core{'s' * (cores != 1)}"
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'s' * (number != 1)}"
 
 
 def _gib(size: int) -> str:

@@ -31,9 +31,9 @@ _SEGMENT = re.compile(r"(?:sm_segment|vader_segment|osc_sm|osc_rdma)\.(?P<host>.
 _SESSION = re.compile(r"(?:ompi|prte)\.(?P<process>\d+)")
 _MEAN = re.compile(r"bpt_mean_\w+")
 YOUNG = 60.0  # seconds during which a new file may not be mapped yet
-DAY = 86400.0  # seconds during which a snapshot in memory may still be resumed
+DAY = 86400.0  # seconds during which a run may still resume from a snapshot in memory
 MEMORY = Path("/dev/shm")
-_SHOWN = 5
+_SHOWN = 5  # largest number of leftovers that a finding names
 
 Place = tuple[int, int]  # device and number of a file
 

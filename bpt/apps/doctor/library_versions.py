@@ -46,9 +46,8 @@ def versions_here() -> dict[str, str]:
 def source_digest() -> str:
     """Return 8 hexadecimal digits that identify the Python files of this bpt."""
     content = hashlib.blake2b(digest_size=4)
-    root = PACKAGE
-    for path in sorted(root.rglob("*.py")):
-        content.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    for path in sorted(PACKAGE.rglob("*.py")):
+        content.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
     return content.hexdigest()
 
 

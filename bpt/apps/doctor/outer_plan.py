@@ -7,8 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-from bpt.apps.doctor.findings import Finding, Ranks, Section, attempt, nets_with_data, note, ok, spans, warning
-from bpt.apps.doctor.outer_work import OuterWork, bytes_text, check_disk, check_memory, sends_gradients, work_of
+from bpt.apps.doctor.findings import (
+    Finding,
+    Ranks,
+    Section,
+    attempt,
+    bytes_text,
+    nets_with_data,
+    note,
+    ok,
+    spans,
+    warning,
+)
+from bpt.apps.doctor.outer_work import OuterWork, check_disk, check_memory, sends_gradients, work_of
 from bpt.apps.doctor.parallel_plan import CheckedPlan
 from bpt.apps.doctor.texts import build_graphs, errors_of
 from bpt.apps.doctor.wraparound_check import check_tests
@@ -26,7 +37,7 @@ from bpt.train.outer.node_solvers import node_lines
 from bpt.train.outer.roles import SERVER, Roles, combined_power
 from bpt.train.rules.violations import ignored_settings, violations_of_ranks
 
-_SHOWN = 16  # workers that have a line each
+_SHOWN = 16  # largest number of workers that the table lists
 
 _Exchange, _Balance = pb.ParallelParameter.Exchange, pb.ParallelParameter.Balance
 
@@ -125,7 +136,7 @@ def _momentum(plan: RunPlan, roles: Roles) -> Iterator[Finding]:
 def _amounts(
     plan: RunPlan, roles: Roles, work: OuterWork, ranks: Ranks, power: Sequence[float | None]
 ) -> Iterator[Finding]:
-    """Yield K and K', and the first samples of each worker."""
+    """Yield the passes over all samples (K) and over a worker's own (K'), and the first samples of each worker."""
     if not work.total:
         yield note(f"nothing to train: the snapshot is at max_iter {plan.max_iter} already", "set a larger max_iter")
         return

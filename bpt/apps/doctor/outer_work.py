@@ -12,7 +12,7 @@ from fractions import Fraction
 import torch
 
 from bpt.apps.doctor.content import lmdb_bytes
-from bpt.apps.doctor.findings import Finding, Ranks, attempt, ok, problem
+from bpt.apps.doctor.findings import Finding, Ranks, attempt, bytes_text, ok, problem
 from bpt.apps.doctor.texts import errors_of
 from bpt.config.plan.run_plan import ParallelSpec, RunPlan
 from bpt.config.proto import bpt_pb2 as pb
@@ -32,21 +32,21 @@ from bpt.system.device.memory_use import Memory
 from bpt.train.outer.data_set import samples_of
 from bpt.train.outer.roles import Roles
 
-# Messages with a field "shuffle".
 _SHUFFLED = ("data_param", "hdf5_data_param", "image_data_param", "volume_data_param")
+"""The messages that have a field "shuffle"."""
 
 
 @dataclass(frozen=True)
 class OuterWork:
-    """The amounts of work and data of a run.
+    """The amounts of work and data of a run; letters are those of BPT-CNN.
 
     Attributes:
-        samples: N.
+        samples: the number of training samples, N.
         batch: the number of samples of an iteration.
         iterations: the remaining iterations, counted as for one process.
-        passes: K.
-        total: K'; 0: nothing remains to train.
-        batches: A.
+        passes: the passes over all samples, K.
+        total: the passes of a worker over its own samples, K'; 0: nothing remains to train.
+        batches: the number of batches in which IDPA hands out the samples, A.
         first: the number of samples that each worker gets first.
         elements: the number of weights.
         weights: the bytes of the weights in memory and in messages.
@@ -109,7 +109,7 @@ def work_of(plan: RunPlan, graph: LayerGraph, start: int, powers: Sequence[float
 
 
 def _samples(parallel: ParallelSpec, graph: LayerGraph, nodes: Sequence[LayerNode]) -> int:
-    """Return N, from the net's data layers; other layers are not made."""
+    """Return the number of training samples; only the net's data layers are made."""
     net = Net(graph, part=Part(frozenset(node.index for node in nodes)))
     try:
         if parallel.ship_data:
@@ -246,12 +246,6 @@ def _place() -> tuple[str, int, int]:
     """Return the folder for temporary files, its file system, and the bytes that are free there."""
     folder = tempfile.gettempdir()
     return folder, os.stat(folder).st_dev, shutil.disk_usage(folder).free
-
-
-def bytes_text(nbytes: int) -> str:
-    """Return a number of bytes as text: ``1.5 MiB``."""
-    power, unit = next((p, u) for p, u in ((30, "GiB"), (20, "MiB"), (10, "KiB")) if nbytes >= 2**p or p == 10)
-    return f"{nbytes / 2**power:.1f} {unit}"
 
 
 def sends_gradients(plan: RunPlan) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from bpt.apps.doctor.codec_advice import codec_advice
-from bpt.apps.doctor.findings import Finding, Ranks, Section, attempt, note, ok, problem, spans, warning
+from bpt.apps.doctor.findings import Finding, Ranks, Section, attempt, bytes_text, note, ok, problem, spans, warning
 from bpt.apps.doctor.texts import build_graphs, errors_of
 from bpt.apps.doctor.wraparound_check import check_tests
 from bpt.config.plan.nets import NetPlan
@@ -37,7 +37,7 @@ class CheckedPlan:
 
     Attributes:
         section: the findings.
-        wrong: the error if no rank can make the nets, unless files are missing.
+        wrong: the error that keeps all ranks from making the nets; ``None`` if there is none, or files are missing.
         snapshot: the bytes of a snapshot; ``None``: unknown.
     """
 
@@ -89,6 +89,7 @@ def check_plan(
 
 
 def _open(plan: RunPlan, ranks: int) -> Iterator[Finding]:
+    """Yield a note if training will choose another plan."""
     if plan.parallel_param.auto and ranks > 1:
         yield note(
             "auto: true: training measures the ranks and chooses the fastest plan; this is the solver's own plan",
@@ -122,7 +123,7 @@ def _shares(graphs: Mapping[str, LayerGraph], parallel: Parallel) -> Iterator[Fi
             continue  # a net without data
         whole_batches = not is_dividable(graph)
         if graph.phase == pb.TEST and whole_batches:
-            yield ok(f"{name}: a batch of {batch.value} samples, which stays whole: all of it for each rank")
+            yield ok(f"{name}: a batch of {batch.value} samples, which cannot be divided: each rank runs all of it")
             continue
         shares = parallel.batches.shares(batch.value, graph.phase)
         whole = sum(share.count for share in shares)
@@ -144,7 +145,7 @@ def _divided(name: str, shares: Sequence[Share], parallel: Parallel, whole_batch
         return ok(text)
     sharers = "pipelines" if parallel.staging else "ranks"
     if len(set(counts)) == 1:
-        kept = ", which stay whole" if whole_batches else ""
+        kept = "; batches of this net cannot be divided" if whole_batches else ""
         return ok(f"{text}, {counts[0]} for each of {len(counts)} {sharers}{kept}")
     text += f", {min(counts)} to {max(counts)} for each of {len(counts)} {sharers}"
     if parallel.param.balance != pb.ParallelParameter.UNIFORM:
@@ -190,14 +191,14 @@ def _memory(ranks: Ranks, plan: RunPlan, graph: LayerGraph, part: Part, device: 
     if short:
         need, room = needs[short[0]]
         yield problem(
-            f"{ranks.named(short)}: parameters, gradients and history take {_size(need)} a rank, of {_size(room)} that "
-            "are free for it",
+            f"{ranks.named(short)}: parameters, gradients and history take {bytes_text(need)} for each rank, of "
+            f"{bytes_text(room)} that are free for it",
             "start fewer ranks on a host, or split fully connected layers: parallel_param { num_shards: 2 }, or cut "
             "the net into stages: parallel_param { num_stages: 2 }",
         )
     else:
         most = max(need for need, _ in needs)
-        yield ok(f"parameters, gradients and history take {_size(most)} on a rank; blobs need further memory")
+        yield ok(f"parameters, gradients and history take {bytes_text(most)} on a rank; blobs need further memory")
 
 
 def _exchange(
@@ -209,17 +210,15 @@ def _exchange(
         took = f"about {measured.allreduce * nbytes * 1e3:.2g} ms by the Allreduce above"
         local = plan.parallel_param.local_param
         if plan.parallel_param.exchange == pb.ParallelParameter.LOCAL:
-            yield ok(f"every {local.steps} iterations average {_size(nbytes)} of weights over the replicas: {took}")
+            yield ok(
+                f"every {local.steps} iterations average {bytes_text(nbytes)} of weights over the replicas: {took}"
+            )
             return
         hidden = ", of which computing hides a part"
-        yield ok(f"each iteration sums {_size(nbytes)} of gradients over the ranks: {took}{hidden}")
+        yield ok(f"each iteration sums {bytes_text(nbytes)} of gradients over the ranks: {took}{hidden}")
         yield from codec_advice(plan.parallel_param.compression_param, nbytes, ranks.hosts, measured.links)
 
 
 def _num_parameters(graph: LayerGraph, part: Part) -> int:
     """Return the number of parameters that a rank holds."""
     return sum(count(part.shape_of(param)) for param in graph.learnable if part.holds(param))
-
-
-def _size(nbytes: int) -> str:
-    return f"{nbytes / 2**30:.1f} GiB" if nbytes >= 2**30 else f"{nbytes / 2**20:.1f} MiB"

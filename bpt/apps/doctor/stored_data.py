@@ -170,7 +170,7 @@ def _size_of_pictures(find: Callable[[], Sequence[ListedFile]]) -> int:
         return 0
 
 
-Seen = list[tuple[str, Verified]]  # kind and what was found
+Seen = list[tuple[str, Verified]]  # kinds of data sets, and the results of their verification
 
 
 def verify(world: Communicator, stored: Sequence[Stored]) -> Seen:

@@ -18,7 +18,7 @@ from bpt.nn.net_graph import build_graph_of
 from bpt.train.rules.violations import violations, violations_here
 from bpt.train.runtime.run_facts import facts_of
 
-_SHOWN = 3  # lines that differ
+_SHOWN = 3  # largest number of differing lines that a finding shows
 _REMEDY = "copy the same file to all hosts, or put it in a folder that they share, and give all ranks the same flags"
 
 
@@ -132,7 +132,7 @@ class Graphs:
     Attributes:
         by_name: this rank's graphs, the training net first.
         findings: the problems; if there are any, there is no plan.
-        wrong: the error if no rank can make the nets, unless files are missing.
+        wrong: the error that keeps all ranks from making the nets; ``None`` if there is none, or files are missing.
     """
 
     by_name: Mapping[str, LayerGraph] = field(default_factory=dict)

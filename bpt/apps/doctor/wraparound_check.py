@@ -15,7 +15,7 @@ from bpt.train.runtime.test_wraparound import wraparound_of_test_set
 
 
 def check_tests(ranks: Ranks, plan: RunPlan, graphs: Mapping[str, LayerGraph]) -> list[Finding]:
-    """Return the findings of rank 0, which has all nets; a collective call."""
+    """Return warnings about tests that use samples more than once; rank 0 checks all nets; a collective call."""
     found = attempt(lambda: list(_wraparounds(plan, graphs))).value if ranks.world.rank == 0 else None
     return ranks.world.bcast(found) or []
 

@@ -17,18 +17,20 @@ COLOURS = dict(
         strict=True,
     )
 )
-"""Kind of layer → colour; after Okabe and Ito, for readers with any kind of colour vision."""
+"""Kind of layer → colour, from the palette of Okabe and Ito, which colour-blind readers can distinguish."""
 
 
 def kind_of(type_name: str) -> str:
-    """One of KINDS, for the colour of a layer."""
+    """Return the kind of a layer, one of KINDS, which chooses its colour."""
     return (LAYERS[type_name].family if type_name in LAYERS else Family.OTHER).value
 
 
 def detail_of(spec: LayerSpec, axes: int = 2) -> str:
-    """Return the layer's type and its main parameters, such as ``Convolution 5×5, 64, stride 2``.
+    """Return the layer's type and its main settings, such as ``Convolution 5×5, 64, stride 2``.
 
-    ``axes`` is the number of spatial axes of its top.
+    Args:
+        spec: the layer.
+        axes: the number of spatial axes of its top.
     """
     words = LAYERS[spec.type].in_words(spec.param, axes) if spec.type in LAYERS else ()
     return " ".join(filter(None, (spec.type, ", ".join(filter(None, words)))))
@@ -39,7 +41,12 @@ SHARES = "weights of"
 
 @dataclass(frozen=True)
 class InPlaceRow:
-    """A layer that works in place on what its box makes."""
+    """A layer that works in place on the top of its box.
+
+    Attributes:
+        text: the layer's type and settings.
+        kind: one of KINDS.
+    """
 
     text: str
     kind: str
@@ -47,7 +54,14 @@ class InPlaceRow:
 
 @dataclass(frozen=True)
 class Box:
-    """A layer, and those that work in place on its top."""
+    """A layer, and the layers that work in place on its top.
+
+    Attributes:
+        name: the layer's name.
+        detail: its type and settings.
+        kind: one of KINDS.
+        rows: the layers in place.
+    """
 
     name: str
     detail: str
@@ -57,7 +71,14 @@ class Box:
 
 @dataclass(frozen=True)
 class Arrow:
-    """``blob`` on its way from a box to another; ``target`` is ``None`` if no layer reads it."""
+    """A blob from the box that makes it to a box that reads it.
+
+    Attributes:
+        source: the number of the first box.
+        target: the number of the second box; ``None`` if no layer reads the blob.
+        blob: the blob's name.
+        label: the text at the arrow.
+    """
 
     source: int
     target: int | None
@@ -80,7 +101,7 @@ class PhaseDrawing:
     Attributes:
         phase: ``"TRAIN"`` or ``"TEST"``.
         layers: the layers with their numbers in the text.
-        shapes: (a layer's number, a top's) → the top's shape, where it is known.
+        shapes: (number of a layer, number of its top) → the top's shape, if it is known.
     """
 
     phase: str
@@ -91,10 +112,11 @@ class PhaseDrawing:
 def drawing_of(parts: Sequence[PhaseDrawing], rates: bool = False) -> NetDrawing:
     """Return the drawing of a net in one phase, or of several phases over each other.
 
-    Layers that work in place are rows of the box that made their blob. Layers of one phase only say so.
+    A layer that works in place is a row in the box that made its blob. A layer of one phase names the phase.
 
     Args:
-        rates: show the learning rates' multipliers of each layer's parameters.
+        parts: the phases.
+        rates: show the multipliers of the learning rates of each layer's parameters.
     """
     phases: dict[int, list[str]] = {}
     texts: dict[int, LayerSpec] = {}
@@ -131,7 +153,7 @@ def in_place(spec: LayerSpec) -> bool:
 
 
 def _hosts(part: PhaseDrawing) -> dict[int, int]:
-    """Layer → the layer whose box it is in: itself, or the one whose top it changes."""
+    """Return for each layer the layer whose box it is in: itself, or the one whose top it changes in place."""
     hosts: dict[int, int] = {}
     maker: dict[str, int] = {}
     for number, spec in part.layers:
@@ -165,14 +187,14 @@ def _arrows(part: PhaseDrawing, hosts: Mapping[int, int], box_of: Mapping[int, i
 
 
 def label_of(blob: str, shape: Shape | None) -> str:
-    """Return the shape without the batch; the blob's name, if it is one number a sample; "" if nothing is known."""
+    """Return the shape without the batch, or the blob's name if a sample has one number; "" without a shape."""
     if shape is None:
         return ""
     return "×".join(map(str, shape[1:])) if len(shape) > 1 else blob
 
 
 def _shared(texts: Mapping[int, LayerSpec]) -> Iterator[tuple[int, str]]:
-    """Layers whose weights are those of an earlier one, with its name."""
+    """Yield each layer that shares an earlier layer's weights, and the name of that layer."""
     owners: dict[str, str] = {}
     for number in sorted(texts):
         for param in texts[number].param.param:

@@ -18,15 +18,17 @@ _MIB = 2**20
 
 @dataclass(frozen=True)
 class Line:
-    """A layer.
+    """A layer's line of the table.
 
     Attributes:
-        tops: shapes.
-        parameters: elements, of those that no earlier layer has.
-        shared: elements that belong to an earlier layer.
+        name: the layer's name.
+        type: the layer's type.
+        tops: the shapes of its tops.
+        parameters: the number of elements of its parameters, without shared ones.
+        shared: the number of elements of parameters that it shares with an earlier layer.
         flops: floating-point operations of a forward pass of the batch; a multiply-add counts as two.
         activations: bytes of its tops; 0 if it works in place, or its tops are views of its bottom.
-        memory: bytes of the parameters.
+        memory: bytes of the parameters, without shared ones.
     """
 
     name: str
@@ -41,7 +43,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Summary:
-    """A net's layers but for automatic Splits, and totals."""
+    """A net's layers, without the Splits that bpt inserts, and their totals."""
 
     name: str
     phase: str
@@ -73,7 +75,7 @@ def summary_of(graph: LayerGraph, types: Mapping[str, str] | None = None) -> Sum
 
 
 def _is_automatic(graph: LayerGraph, node: LayerNode) -> bool:
-    """Return whether ``insert_splits`` made it, which names it after what it copies."""
+    """Return whether ``insert_splits`` made the layer: it names a Split after the blob that the Split copies."""
     if node.type != "Split":
         return False
     copied = graph.edges[node.bottoms[0]]
@@ -116,8 +118,8 @@ def text_lines(summary: Summary) -> Iterator[str]:
     yield "-" * max(map(len, shown))
     yield shown[-1]
     yield ""
-    yield "FLOP: of a forward pass of the batch, a multiply-add counted as two. Blobs: tops, in float32. In training"
-    yield "diffs of blobs and of parameters take as much again, and so does each history that the solver keeps."
+    yield "FLOP: of a forward pass of the batch; a multiply-add counts as two. Blobs: tops, in float32. Training needs"
+    yield "as much again for the gradients of blobs and parameters, and the parameters' size for each solver history."
 
 
 def csv_text(summary: Summary) -> str:

@@ -22,18 +22,19 @@ if TYPE_CHECKING:
 
 
 FORMATS = (".svg", ".png", ".pdf")
-DOTS = 200  # an inch, in PNGs; fewer if the picture is huge
-_MOST = 12000  # dots along a side
-_PAGE = 700.0  # points: longer drawings are folded
+# Lengths and font sizes are in points, 1/72 inch.
+DOTS = 200  # dots per inch of a PNG; fewer if the picture is huge
+_MOST = 12000  # largest number of dots along a side
+_PAGE = 700.0  # longer drawings are folded into columns
 _MARGIN = 14.0
-_NAME, _DETAIL, _ROW, _LABEL, _TITLE = 7.0, 6.0, 5.6, 5.6, 9.0  # sizes of letters
-_NAME_LINE, _DETAIL_LINE, _ROW_LINE = 9.0, 8.0, 8.6
-_WIDEST = 150.0  # of a box's text
+_NAME, _DETAIL, _ROW, _LABEL, _TITLE = 7.0, 6.0, 5.6, 5.6, 9.0  # font sizes
+_NAME_LINE, _DETAIL_LINE, _ROW_LINE = 9.0, 8.0, 8.6  # heights of lines
+_WIDEST = 150.0  # largest width of a box's text
 _INK, _GREY, _WIRE = "#222222", "#666666", "#777777"
 
 
 def check_drawing(path: str) -> None:
-    """Raise a UserError if no such figure can be written to ``path``; better before the work than after it."""
+    """Raise a UserError if no drawing can be written to ``path``, before the work is done."""
     check_picture(path, FORMATS, f"{path}: drawings are written to files that end in {', '.join(FORMATS)}")
     check_place(path)
 
@@ -42,12 +43,15 @@ def check_drawing(path: str) -> None:
 def draw(
     drawing: NetDrawing, path: str, title: str = "", note: str = "", direction: str = "TB", columns: int = 0
 ) -> None:
-    """Write the picture of ``drawing``; the end of ``path`` says in which format.
+    """Write the picture of ``drawing``; the suffix of ``path`` chooses the format.
 
     Args:
-        title, note: over the picture, large and small.
-        direction: of the blobs: ``TB`` downwards, ``BT`` upwards, ``LR`` from left to right.
-        columns: that a long drawing is folded to; 0: as many as make a page.
+        drawing: the boxes and arrows.
+        path: the file to write.
+        title: a large text above the picture.
+        note: a small text below the title.
+        direction: the direction of the arrows: ``TB`` downwards, ``BT`` upwards, ``LR`` from left to right.
+        columns: the number of columns that a long drawing is folded into; 0: as many as fill a page.
 
     Raises:
         WriteError: the file could not be written.
@@ -77,7 +81,7 @@ def draw(
 
 
 class _Picture:
-    """An empty page of the right size, and how to draw on it."""
+    """A page of the right size, with methods that draw on it."""
 
     def __init__(self, found: Geometry, direction: str, title: str, note: str, kinds: list[str]) -> None:
         from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  an extra, and slow to import
@@ -125,7 +129,7 @@ class _Picture:
 
         content = io.BytesIO()
         kind = Path(path).suffix.lower()[1:]
-        dated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # the same net, the same file
+        dated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # a date would make equal drawings differ
         with rc_context({"svg.hashsalt": "bpt"}):
             self.figure.savefig(content, format=kind, metadata=dated.get(kind))
         with atomic_file(path) as file:
@@ -138,7 +142,7 @@ class _Picture:
         return self.left + across, self.top - (self.found.length - along if self.direction == "BT" else along)
 
     def _placed(self, box: Rectangle) -> tuple[Point, Point]:
-        """Return the lower left corner, and width and height."""
+        """Return the lower left corner of a box, and its width and height."""
         one = self._at((box.along, box.across))
         other = self._at((box.along + box.length, box.across + box.width))
         corner = min(one[0], other[0]), min(one[1], other[1])
@@ -205,7 +209,7 @@ def _box_height(box: Box) -> float:
 
 
 def _legend(kinds: list[str], width: float) -> list[tuple[str, float, int]]:
-    """Return each kind with its place in a row, and the row's number."""
+    """Return for each kind its name, its x within a row, and the row's number."""
     found: list[tuple[str, float, int]] = []
     x, row = 0.0, 0
     for kind in kinds:
@@ -236,7 +240,7 @@ def _width(text: str, size: float, bold: bool = False) -> float:
 
 
 def _tint(colour: str, strength: float) -> str:
-    """``colour`` on white paper."""
+    """Return ``colour`` with an opacity of ``strength`` on white."""
     parts = [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
     return "#" + "".join(f"{round(255 - strength * (255 - part)):02x}" for part in parts)
 
@@ -251,13 +255,14 @@ class DrawRequest:
 
     Attributes:
         model: the network's text file.
-        output: .svg, .png or .pdf.
+        output: the file to write: .svg, .png or .pdf.
         phase: one of PHASES; ``ALL`` draws both over each other.
         direction: TB, LR or BT.
-        columns: that a long drawing is folded to; 0: as many as make a page.
+        columns: the number of columns that a long drawing is folded into; 0: as many as fill a page.
         rates: show the multipliers of learning rates.
-        shape: of a sample, to do without the data; ().
-        level, stages: of the net.
+        shape: the shape of a sample, instead of the data set's; (): the data set's.
+        level: the network's level.
+        stages: the network's stages.
     """
 
     model: str
@@ -272,11 +277,11 @@ class DrawRequest:
 
 
 def draw_net(request: DrawRequest) -> list[str]:
-    """Write the picture; what there is to say about it.
+    """Write the picture, and return remarks about it.
 
     Raises:
-        UserError: there is no matplotlib; the text is wrong.
-        UsageError: pictures are not written to files of that kind.
+        UserError: matplotlib is missing, or the text is wrong.
+        UsageError: the file's suffix is none of FORMATS.
         WriteError: the file could not be written.
     """
     check_drawing(request.output)
@@ -297,7 +302,7 @@ def draw_net(request: DrawRequest) -> list[str]:
 
 
 def _note(request: DrawRequest, net: NetFile) -> str:
-    """Phase, if that makes a difference, batch and parameters."""
+    """Return the phase, if the layers depend on it, the batch and the number of parameters, as the picture's note."""
     words = []
     if net.has_phases:
         words.append("training and test nets" if request.phase == ALL else f"{request.phase} net")

@@ -1,6 +1,6 @@
-"""The layout of a layer graph: ranks by the longest path, orders with few crossings (Sugiyama's method).
+"""The layout of a layer graph by Sugiyama's method: ranks by the longest path, and orders with few crossings.
 
-A drawing that is longer than a page goes on in further columns; ``fold`` says where they begin.
+A drawing that is longer than a page continues in further columns; ``fold`` chooses where they begin.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SWEEPS = 12
 
 @dataclass(frozen=True)
 class LayoutLink:
-    """``blob`` goes from box ``source`` to box ``target``."""
+    """A link: ``blob`` goes from box ``source`` to box ``target``."""
 
     source: int
     target: int
@@ -24,7 +24,7 @@ class LayoutLink:
 
 @dataclass(frozen=True)
 class LinkSegment:
-    """A piece of links, from a vertex to one of the next rank. ``first``: it starts at the box that made the blob."""
+    """The part of a blob's links between a vertex and a vertex of the next rank."""
 
     upper: int
     lower: int
@@ -33,14 +33,15 @@ class LinkSegment:
 
 @dataclass
 class Layers:
-    """The vertices, rank by rank.
+    """The vertices, rank by rank: boxes, and dummies where a link passes a rank.
 
     Attributes:
-        boxes: their number; vertices from there on are dummies.
+        boxes: the number of boxes; vertices with this number or a higher one are dummies.
         ranks: the vertices of each rank, from left to right.
         rank_of: vertex → rank.
-        segments: all of them.
-        above, below: vertex → the vertices that segments join it to, in the rank before and behind.
+        segments: the segments of all links.
+        above: vertex → the vertices of the rank before that segments join it to.
+        below: vertex → the vertices of the rank after that segments join it to.
     """
 
     boxes: int
@@ -55,7 +56,7 @@ class Layers:
 
 
 def layers_of(boxes: int, links: Sequence[LayoutLink]) -> Layers:
-    """Ranks and orders of ``boxes``; each link goes from a lower to a higher number."""
+    """Return the ranks of ``boxes`` and their orders; each link goes from a lower to a higher number."""
     ranks = longest_paths(boxes, links)
     layers = _with_dummies(boxes, links, ranks)
     order(layers)
@@ -65,7 +66,7 @@ def layers_of(boxes: int, links: Sequence[LayoutLink]) -> Layers:
 def longest_paths(boxes: int, links: Iterable[LayoutLink]) -> list[int]:
     """Return the rank of each box: the number of boxes on the longest path to it.
 
-    A source has the rank right before that of its first reader.
+    A source has the rank just before that of its first reader.
     """
     readers: dict[int, list[int]] = defaultdict(list)
     makers: dict[int, list[int]] = defaultdict(list)
@@ -105,9 +106,9 @@ def _with_dummies(boxes: int, links: Sequence[LayoutLink], box_ranks: Sequence[i
 
 
 def _by_depth(layers: Layers) -> list[int]:
-    """Return all vertices, those that follow a vertex right behind it.
+    """Return all vertices in depth-first order.
 
-    Long links last, so that they start at the right.
+    The dummies of long links come last, so that these links start at the right.
     """
     seen: set[int] = set()
     found: list[int] = []
@@ -124,7 +125,7 @@ def _by_depth(layers: Layers) -> list[int]:
 
 
 def order(layers: Layers) -> None:
-    """Order each rank by barycentres, down and up in turn, then by swaps of neighbours; the best order stays."""
+    """Order each rank by barycentres, down and up in turn, then by swaps of neighbours; keep the best order."""
     best, fewest = [list(rank) for rank in layers.ranks], crossings(layers)
     for sweep in range(SWEEPS):
         down = sweep % 2 == 0
@@ -139,7 +140,7 @@ def order(layers: Layers) -> None:
 
 
 def crossings(layers: Layers) -> int:
-    """Pairs of segments that cross."""
+    """Return the number of pairs of segments that cross."""
     place = places(layers)
     total = 0
     for number in range(len(layers.ranks) - 1):
@@ -149,7 +150,7 @@ def crossings(layers: Layers) -> int:
 
 
 def places(layers: Layers) -> dict[int, int]:
-    """Vertex → its place in its rank."""
+    """Return the place of each vertex in its rank."""
     return {vertex: place for rank in layers.ranks for place, vertex in enumerate(rank)}
 
 
@@ -189,11 +190,18 @@ def _swap(layers: Layers) -> None:
             return
 
 
-SLACK = 0.15  # of a column's length, by which it may differ from an even part
+SLACK = 0.15  # part of an even column's length by which a column may be longer or shorter
 
 
 def columns_needed(length: float, width: float, page: float, aspect: float) -> int:
-    """So many columns of ``width`` that the whole is about ``aspect`` times as long as wide; 1 if it fits on a page."""
+    """Return the number of columns with which the drawing is about ``aspect`` times as long as wide.
+
+    Args:
+        length: of the drawing in one column.
+        width: of a column.
+        page: the length up to which one column is enough.
+        aspect: the wanted length, relative to the width.
+    """
     if length <= page:
         return 1
     return min(max(2, round(math.sqrt(length / (width * aspect)))), math.ceil(length / page))
@@ -202,9 +210,12 @@ def columns_needed(length: float, width: float, page: float, aspect: float) -> i
 def fold(layers: Layers, lengths: Sequence[float], columns: int) -> list[int]:
     """Return the first rank of each column; the first is 0.
 
+    A cut is near the end of an even part, at the rank that the fewest blobs cross.
+
     Args:
-        lengths: of each rank, with the gap behind it.
-        columns: at most. Each cut is near an even part, where the fewest blobs cross it.
+        layers: the vertices.
+        lengths: the length of each rank, with the gap behind it.
+        columns: the largest number of columns.
     """
     ends = [sum(lengths[: number + 1]) for number in range(len(lengths))]
     part = ends[-1] / columns if ends else 0.0
@@ -219,5 +230,5 @@ def fold(layers: Layers, lengths: Sequence[float], columns: int) -> list[int]:
 
 
 def crossing(layers: Layers, rank: int) -> int:
-    """Blobs that go from the rank before to ``rank``."""
+    """Return the number of blobs that go from the rank before to ``rank``."""
     return len({(segment.upper, segment.blob) for segment in layers.segments if layers.rank_of[segment.lower] == rank})

@@ -1,6 +1,6 @@
-"""From ranks and orders to rectangles and curves.
+"""Rectangles and curves of a drawing, from the ranks and orders of its layout.
 
-Coordinates are (along, across) the direction in which the blobs go, in points. A drawing turns them into x and y.
+Coordinates are in points, along and across the direction of the arrows. ``net_drawing`` turns them into x and y.
 """
 
 from __future__ import annotations
@@ -16,17 +16,25 @@ Point = tuple[float, float]
 Path = list[tuple[int, Point]]
 MOVE, LINE, QUADRATIC, CUBIC = 1, 2, 3, 4  # matplotlib's codes
 
-_APART, _PAST, _TRUNKS = 20.0, 16.0, 9.0  # across: between boxes, between a box and a trunk, between trunks
-_WIRES = 7.0  # between wires from one column to the next
-_TURN = 5.0  # radius of their corners
-_GUTTER = 26.0  # at both sides of the wires between columns
-_PORTS = 11.0  # between the arrows into a box
-_STRAIGHT = 6.5  # the end of an arrow
+# Distances across: between boxes, between a box and a link that passes it, between such links.
+_APART, _PAST, _TRUNKS = 20.0, 16.0, 9.0
+_WIRES = 7.0  # distance between wires, the links from one column to the next
+_TURN = 5.0  # radius of the wires' corners
+_GUTTER = 26.0  # space at both sides of the wires between two columns
+_PORTS = 11.0  # distance between the arrows into a box
+_STRAIGHT = 6.5  # length of the straight end of an arrow
 
 
 @dataclass(frozen=True)
 class Style:
-    """Lengths in points: behind each rank, of the straight beginning of a curve, of a page; and length over width."""
+    """The measures of a drawing, in points.
+
+    Attributes:
+        gap: the space behind each rank.
+        stem: the length of the straight beginning of a curve.
+        page: the length of a page.
+        aspect: the wanted length of a folded drawing, relative to its width.
+    """
 
     gap: float
     stem: float
@@ -36,7 +44,7 @@ class Style:
 
 @dataclass(frozen=True)
 class Rectangle:
-    """A box: its corner nearest to the origin, and its sizes."""
+    """The place of a box: its corner nearest to the origin, and its sizes."""
 
     along: float
     across: float
@@ -46,7 +54,7 @@ class Rectangle:
 
 @dataclass(frozen=True)
 class Label:
-    """The place of a blob's label: at the beginning of its curve."""
+    """The place of a blob's label, at the beginning of its curve."""
 
     box: int
     blob: str
@@ -55,7 +63,16 @@ class Label:
 
 @dataclass(frozen=True)
 class Geometry:
-    """All that is drawn: ``rectangles`` by box; curves; where arrows end; labels of blobs; the whole size."""
+    """The shapes to draw.
+
+    Attributes:
+        rectangles: the place of each box.
+        curves: the lines of the links.
+        heads: the points of the arrows.
+        labels: the places of the blobs' labels.
+        length: the drawing's size along the arrows.
+        width: the drawing's size across the arrows.
+    """
 
     rectangles: list[Rectangle]
     curves: list[Path]
@@ -66,18 +83,21 @@ class Geometry:
 
 
 def geometry(sizes: Sequence[Point], links: Sequence[LayoutLink], style: Style, columns: int = 0) -> Geometry:
-    """Lay boxes out.
+    """Return the places of boxes, and the curves of the links between them.
 
     Args:
-        sizes: of each box, along and across.
-        links: from boxes with lower to boxes with higher numbers.
-        columns: at most so many; 0: as many as make a page.
+        sizes: the size of each box, along and across.
+        links: links from boxes with lower numbers to boxes with higher ones.
+        style: the measures.
+        columns: the largest number of columns; 0: as many as fill a page.
     """
     layers = layers_of(len(sizes), links)
     return _Plan(layers, sizes, style, columns).geometry()
 
 
 class _Plan:
+    """The places of all vertices, from which ``geometry`` makes the shapes."""
+
     def __init__(self, layers: Layers, sizes: Sequence[Point], style: Style, columns: int) -> None:
         self.layers, self.sizes, self.style = layers, sizes, style
         across = place(layers, self._distance)
@@ -91,7 +111,7 @@ class _Plan:
         most = max(self.wires.values(), default=0)
         self.top = _TURN + _WIRES * (most + 1) if most else 0.0
         self.start = self._starts(lengths)
-        self.left: list[float] = []  # of each column's lane of wires, its first wire
+        self.left: list[float] = []  # place of the first wire that comes to each column
         self.across = self._shifted(across)
         self.width = max((self.across[v] + self._size(v)[1] / 2 for rank in layers.ranks for v in rank), default=0.0)
         ends = [start + depth for start, depth in zip(self.start, self.depth, strict=True)]
@@ -119,7 +139,7 @@ class _Plan:
         return starts
 
     def _shifted(self, across: Sequence[float]) -> list[float]:
-        """Columns beside each other, each with a lane for the wires that come to it."""
+        """Return the places of all vertices, with columns beside each other and room for wires between them."""
         shifted = list(across)
         edge = 0.0
         for column in range(len(self.first)):
@@ -137,7 +157,7 @@ class _Plan:
         return shifted
 
     def _out_ports(self) -> dict[tuple[int, str], float]:
-        """Return where each blob leaves its box: at its targets' side, but that of a straight curve in the middle."""
+        """Return where each blob leaves its box: in the middle if its curve is straight, else towards its targets."""
         targets: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         for segment in self.layers.segments:
             if not self.layers.is_dummy(segment.upper):
@@ -159,7 +179,7 @@ class _Plan:
         return ports
 
     def _in_ports(self) -> dict[LinkSegment, float]:
-        """Return where each arrow reaches its box, in the order in which they come."""
+        """Return where each arrow reaches its box, in the order of the places that the arrows come from."""
         arrows: dict[int, list[LinkSegment]] = defaultdict(list)
         for segment in self.layers.segments:
             if not self.layers.is_dummy(segment.lower):
@@ -211,7 +231,10 @@ class _Plan:
         return box.along + box.length, self.out[segment.upper, segment.blob]
 
     def _curve(self, segment: LinkSegment, rectangles: Sequence[Rectangle], entry: Point | None) -> tuple[Path, Point]:
-        """From the vertex before, or from where its wire comes in, to the next vertex; through it if it is a dummy."""
+        """Return the curve of a segment, and its end; it also passes the segment's lower vertex if that is a dummy.
+
+        The curve begins at ``entry``, where a wire enters the column, or without one at the upper vertex.
+        """
         begin = entry or self._begin(segment, rectangles)
         rank = self.layers.rank_of[segment.lower]
         dummy = self.layers.is_dummy(segment.lower)
@@ -232,7 +255,7 @@ class _Plan:
         return path, end
 
     def _wires(self, rectangles: Sequence[Rectangle], curves: list[Path]) -> dict[tuple[int, str], Point]:
-        """Draw the blobs' ways to the next column; where each of them comes in there."""
+        """Add the wires from each column to the next to ``curves``, and return where each blob enters its column."""
         targets: dict[int, dict[tuple[int, str], list[LinkSegment]]] = defaultdict(lambda: defaultdict(list))
         for segment in self.layers.segments:
             if self._folds(segment):
@@ -240,7 +263,7 @@ class _Plan:
                 targets[column][segment.upper, segment.blob].append(segment)
         entries: dict[tuple[int, str], Point] = {}
         for column, wires in targets.items():
-            # The rightmost turns first and comes in at the right, so that none crosses another.
+            # The rightmost wire turns first and enters at the right, so that no wire crosses another.
             keys = sorted(wires, key=lambda key: self._begin(wires[key][0], rectangles)[1], reverse=True)
             for number, key in enumerate(keys):
                 begin = self._begin(wires[key][0], rectangles)
@@ -255,7 +278,7 @@ class _Plan:
 
 
 def _rounded(points: Sequence[Point]) -> Path:
-    """Return a line through ``points`` along the axes, with round corners."""
+    """Return a line through ``points``, which runs along the axes, with round corners."""
     path: Path = [(MOVE, points[0])]
     for before, corner, after in zip(points, points[1:], points[2:], strict=False):
         path += [(LINE, _towards(corner, before)), (QUADRATIC, corner), (QUADRATIC, _towards(corner, after))]
@@ -269,7 +292,7 @@ def _towards(corner: Point, other: Point) -> Point:
 
 
 def _spread(count: int) -> list[float]:
-    """Places of ``count`` ports between the middle and the end of a box's side, in widths of the box."""
+    """Return the distances of ``count`` ports from the middle of a box's side, relative to the box's width."""
     if count == 1:
         return [0.36]
     return [0.25 + 0.2 * number / (count - 1) for number in range(count)]

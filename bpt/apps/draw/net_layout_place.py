@@ -1,8 +1,8 @@
-"""Positions of vertices across their ranks: long paths are straight, and everything else is near to them.
+"""Positions of vertices across their ranks, such that long paths are straight and the other vertices are near them.
 
-The graph is taken apart into paths, the longest first; what a path holds stands in one line, a *block*. Blocks keep
-the order of the ranks and their distances, and move towards the vertices they are joined to. After U. Brandes, B. Köpf,
-"Fast and simple horizontal coordinate assignment", 2001, with paths in place of their medians.
+The graph is divided into paths, the longest first. The vertices of a path are in one line, a *block*. Blocks keep the
+order of the ranks and the distances, and move towards the blocks that they are joined to. This follows U. Brandes and
+B. Köpf, "Fast and simple horizontal coordinate assignment", 2001, but with paths instead of medians.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
+from statistics import median
 
 from bpt.apps.draw.net_layout import Layers, places
 
@@ -18,16 +19,17 @@ _PAIR = 2
 
 
 def place(layers: Layers, distance: Callable[[int, int], float]) -> list[float]:
-    """Return the place of each vertex across its rank; the least is 0.
+    """Return the place of each vertex across its rank; the smallest is 0.
 
     Args:
-        distance: of the middles of two vertices that stand beside each other, at least.
+        layers: the vertices.
+        distance: returns the least distance between the middles of two neighbours in a rank.
     """
     block_of = blocks(layers)
     members: dict[int, list[int]] = defaultdict(list)
     for vertex, block in enumerate(block_of):
         members[block].append(vertex)
-    left: dict[int, dict[int, float]] = defaultdict(dict)  # block → blocks at its left, with the least distance
+    left: dict[int, dict[int, float]] = defaultdict(dict)  # block → block at its left → least distance
     right: dict[int, dict[int, float]] = defaultdict(dict)
     for rank in layers.ranks:
         for a, b in pairwise(rank):
@@ -43,7 +45,7 @@ def place(layers: Layers, distance: Callable[[int, int], float]) -> list[float]:
         before = dict(at)
         for block in sequence if number % 2 else reversed(sequence):
             if block in pulls:
-                wanted = _median([at[other] for other in pulls[block]])
+                wanted = median([at[other] for other in pulls[block]])
                 least = max((at[beside] + gap for beside, gap in left[block].items()), default=float("-inf"))
                 most = min((at[beside] - gap for beside, gap in right[block].items()), default=float("inf"))
                 at[block] = max(least, min(most, wanted))
@@ -54,7 +56,7 @@ def place(layers: Layers, distance: Callable[[int, int], float]) -> list[float]:
 
 
 def blocks(layers: Layers) -> list[int]:
-    """Return the block of each vertex, named after one of its vertices."""
+    """Return the block of each vertex; a block has the number of one of its vertices."""
     block_of = list(range(len(layers.rank_of)))
     where = places(layers)
     straight: dict[int, list[tuple[int, int]]] = defaultdict(list)  # rank → places of the ends of straight segments
@@ -68,7 +70,10 @@ def blocks(layers: Layers) -> list[int]:
 
 
 def _pulls(layers: Layers, block_of: list[int]) -> dict[int, list[int]]:
-    """Block → the blocks it is joined to, once a segment: those of boxes count, or else those of dummies."""
+    """Return the blocks that each block is joined to, once for each segment.
+
+    Segments between boxes count; a block that has none counts its segments with dummies.
+    """
     of_boxes: dict[int, list[int]] = defaultdict(list)
     of_all: dict[int, list[int]] = defaultdict(list)
     for segment in layers.segments:
@@ -82,9 +87,10 @@ def _pulls(layers: Layers, block_of: list[int]) -> dict[int, list[int]]:
 
 
 def _paths(layers: Layers) -> Iterator[list[int]]:
-    """Yield all vertices as paths: first those with the most boxes, then the longest of what is left, and so on.
+    """Yield paths that contain each vertex once: the path with the most boxes, then the longest of the rest, and so on.
 
-    Where two paths with the most boxes part or meet, they end; what is before or behind stands between them.
+    The first path is cut where two paths with the most boxes part or meet, so that the other parts are placed between
+    the two.
     """
     free = set(range(len(layers.rank_of)))
     sequence = [vertex for rank in layers.ranks for vertex in rank]
@@ -101,7 +107,7 @@ def _paths(layers: Layers) -> Iterator[list[int]]:
 
 
 def _longest(layers: Layers, sequence: list[int], free: set[int], counts: Callable[[int], bool]) -> list[int]:
-    """Return the path of ``free`` vertices with the most of those that count; of equal ones the one in the middle."""
+    """Return the path of ``free`` vertices with the most vertices that ``counts``; of equal paths the middle one."""
     length: dict[int, int] = {}
     before: dict[int, int] = {}
     for vertex in sequence:
@@ -132,7 +138,7 @@ def _on_longest(layers: Layers, sequence: list[int]) -> set[int]:
 
 
 def _pieces(layers: Layers, path: list[int], most: set[int]) -> Iterator[list[int]]:
-    """``path``, cut where one other path of ``most`` parts from it or meets it."""
+    """Yield the pieces of ``path``, cut where exactly one other path through ``most`` parts from it or meets it."""
     piece = path[:1]
     for upper, lower in pairwise(path):
         parting = most.intersection(layers.below[upper])
@@ -145,7 +151,7 @@ def _pieces(layers: Layers, path: list[int], most: set[int]) -> Iterator[list[in
 
 
 def _from_left(members: Iterable[int], left: dict[int, dict[int, float]]) -> list[int]:
-    """Return the blocks, each behind those at its left."""
+    """Return the blocks in an order in which each follows all blocks at its left."""
     done: dict[int, None] = {}
 
     def visit(first: int) -> None:
@@ -161,10 +167,3 @@ def _from_left(members: Iterable[int], left: dict[int, dict[int, float]]) -> lis
         if block not in done:
             visit(block)
     return list(done)
-
-
-def _median(values: list[float]) -> float:
-    """Return the median; between two middle ones, their mean."""
-    values.sort()
-    half = len(values) // 2
-    return values[half] if len(values) % 2 else (values[half - 1] + values[half]) / 2

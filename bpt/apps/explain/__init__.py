@@ -1,1 +1,1 @@
-"""Grad-CAM: ``bpt explain``."""
+"""``bpt explain``: show by Grad-CAM which regions of an input support a class."""

@@ -1,4 +1,4 @@
-"""``bpt explain``: what in a scan or an image has made a net decide for a class."""
+"""Explain a class of a scan or an image: run the net, compute the Grad-CAM map, and write it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from bpt.train.state.weights import check_weights
 
 LOG = logging.getLogger("bpt")
 VOLUMES = (".nii", ".nii.gz")
-MOST = 5  # classes that are listed, besides the explained one
+MOST = 5  # number of classes that are listed, in addition to the explained one
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,17 @@ class ExplainRequest:
     """The settings of the command line; empty and ``None`` mean the default.
 
     Attributes:
-        model, weights: the network's text and the trained weights.
+        model: the network's text.
+        weights: the files of the trained weights.
         input: a NIfTI or an image file.
-        layer: whose maps; by the name of the layer or of its top.
-        chosen: which class, from 0.
-        output: how the written files' names begin.
-        intensity, mean, scale: what is done to the input's numbers; see ``preprocessing_of``.
+        layer: the explained layer, by its name or its top's.
+        chosen: the explained class, from 0.
+        output: the beginning of the written files' names.
+        intensity, mean, scale: the transformation of the input's numbers; see ``preprocessing_of``.
         preprocessing: a record of how images are prepared; see ``image_input``.
-        missing: what is done about layers that the scores depend on and that are in none of the weights.
+        missing: how to treat layers that the scores depend on and that no file of weights has.
+        level: the network's level.
+        stages: the network's stages.
     """
 
     model: str
@@ -70,11 +73,11 @@ class ExplainRequest:
 
 
 def explain(request: ExplainRequest, device: torch.device) -> Iterator[str]:
-    """Explain a class, write the map and its picture, and yield lines that tell what was found.
+    """Explain a class, write the map and its picture, and yield the lines of ``bpt explain``.
 
     Raises:
-        UserError: what the user gave is wrong; the message says what and where.
-        RunError: numbers that are not finite, too little memory, or a file could not be written.
+        UserError: a file or a setting is wrong; the message says what and where.
+        RunError: numbers are not finite, memory is too small, or a file could not be written.
     """
     check_matplotlib()
     explained = classifier_net(file_plan(request.model, pb.TEST, request.level, request.stages))
@@ -93,7 +96,7 @@ def explain(request: ExplainRequest, device: torch.device) -> Iterator[str]:
     yield subject.description
     yield f'Class scores: blob "{explained.scores.blob}", {explained.found}'
     if explained.left_out:
-        yield f"Left out, as they need more than the input: {', '.join(explained.left_out)}"
+        yield f"Left out, because they need more than the input: {', '.join(explained.left_out)}"
     yield _about(explained, layer, request.layer)
     yield ""
     yield from _table(found, probabilities)
@@ -102,7 +105,7 @@ def explain(request: ExplainRequest, device: torch.device) -> Iterator[str]:
     heat = spread(found.heat, explained.input.shape[2:], subject.positions)
     place = peak(heat)
     if not heat.any():
-        yield f"Nothing that the layer has found speaks for class {found.chosen}: the map is 0 everywhere"
+        yield f"The layer finds no evidence for class {found.chosen}: the map is 0 everywhere"
     else:
         yield f"The map of class {found.chosen} is largest at {subject.where(place)}"
     title = (
@@ -117,7 +120,7 @@ def _read(request: ExplainRequest, net: ClassifierNet) -> ExplainedSubject:
     if net.axes not in (2, 3):
         raise UserError(
             f'the net\'s input "{net.input.blob}" {net.input.shape} has {net.axes} spatial axes; '
-            "explained are nets for images (2) and for scans (3)"
+            "bpt explain takes nets for images (2) and for scans (3)"
         )
     if os.path.isfile(path) and path.lower().endswith(VOLUMES) != (net.axes == 3):
         wanted = "an image" if net.axes == 2 else f"a volume ({' or '.join(VOLUMES)})"
@@ -125,18 +128,18 @@ def _read(request: ExplainRequest, net: ClassifierNet) -> ExplainedSubject:
     shape = net.input.shape[1:]
     by_flags = bool(request.intensity or request.mean or request.scale is not None)
     if request.preprocessing and by_flags:
-        raise UsageError("--preprocessing says what --intensity, --mean and --scale say; give it, or these")
+        raise UsageError("--preprocessing contradicts --intensity, --mean and --scale; give the file or the others")
     if not by_flags and (recorded := _recorded(net, weight_files(request.weights), request.preprocessing)):
         return recorded(path)
     if net.axes == 2 and not by_flags and net.data.type == "Input":
         check_weights(weight_files(request.weights))
-        LOG.warning("%s, so its own Z_SCORE is taken of the whole image; %s", NOBODY_SAYS, how_to_say())
+        LOG.warning("%s, so the whole image is normalised by its Z_SCORE; %s", NOBODY_SAYS, how_to_say())
     preprocessing = preprocessing_of(net, request.intensity, request.mean, request.scale)
     return (ExplainedPicture if net.axes == 2 else Scan)(path, shape, preprocessing)
 
 
 def _recorded(net: ClassifierNet, weights: Sequence[str], given: str) -> Callable[[str], ExplainedSubject] | None:
-    """Return what reads the input as the record or the net's data layer says; ``None``: neither says it."""
+    """Return a reader that prepares the input as the record or the net's data layer says; ``None`` without these."""
     shape = net.input.shape[1:]
     if net.axes == 2:
         prepare = recorded_input(net, weights, given)
@@ -166,7 +169,7 @@ def _table(found: Explanation, probabilities: Tensor | None) -> Iterator[str]:
 
 
 def _title_words(found: Explanation, probabilities: Tensor | None) -> str:
-    """Return the predicted class, how sure the net is, and, if it is another one, the class that is explained."""
+    """Return the predicted class, its probability and, if it is another class, the explained one, as a title."""
     sure = "" if probabilities is None else f" (probability {probabilities[found.best].item():.3f})"
     other = "" if found.chosen == found.best else f", explained: class {found.chosen}"
     return f"predicted class {found.best}{sure}{other}"

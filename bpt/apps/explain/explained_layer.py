@@ -1,4 +1,4 @@
-"""The layer whose maps ``bpt explain`` weighs: the named one, or the last with places before the class scores."""
+"""Find the layer that ``bpt explain`` explains: the named one, or the last one with spatial axes before the scores."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from bpt.graph.layer_spec import count
 
 
 def find_layer(net: ClassifierNet, name: str = "") -> Edge:
-    """Return the edge that ``name`` means: what the layer of that name makes, or else the last version of the blob.
+    """Return the edge that ``name`` means: the top of the layer of that name, or else the last version of the blob.
 
-    Without a name: what the last layer makes that has the input's number of spatial axes, not all of length 1, and
-    that the scores depend on; in a classifier that ends in a global pooling, the layer before this.
+    Without a name, it is the last top that the scores depend on and that has as many spatial axes as the input, not all
+    of length 1. In a classifier that ends in a global pooling, this is the top of the layer before it.
 
     Raises:
-        UserError: there is none of that name (names near it are listed), or it cannot be explained.
+        UserError: no layer or blob has the name (the error lists similar names), or it cannot be explained.
     """
     graph = net.graph
     before = _ancestors(graph, net.scores)
@@ -26,7 +26,7 @@ def find_layer(net: ClassifierNet, name: str = "") -> Edge:
         places = [edge for edge in graph.edges if edge.index in before and not _why_not(net, edge)]
         maps = [edge for edge in places if count(edge.shape[2:]) > 1 and edge.index != net.input.index]
         if not maps:
-            raise UserError(f"no layer before the scores has {net.axes} spatial axes as the input has; see --layer")
+            raise UserError(f"no layer before the scores has {net.axes} spatial axes like the input; see --layer")
         return maps[-1]
     edge = _named(net, name)
     if reason := _why_not(net, edge):
@@ -60,7 +60,7 @@ def _named(net: ClassifierNet, name: str) -> Edge:
 
 
 def _near(name: str, known: Sequence[str]) -> str:
-    """Return the known names nearest to ``name``, or all of them if none is near."""
+    """Return the end of a message: the known names similar to ``name``, or all of them if none is similar."""
     lowered = {word.lower(): word for word in known}
     near = difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.5)
     if near:
@@ -69,7 +69,7 @@ def _near(name: str, known: Sequence[str]) -> str:
 
 
 def _why_not(net: ClassifierNet, edge: Edge) -> str:
-    """Return why the maps of ``edge`` cannot be weighed; empty if they can."""
+    """Return why ``edge`` cannot be explained; "" if it can."""
     axes = max(len(edge.shape) - 2, 0)
     if axes != net.axes or not count(edge.shape):
         return f"its shape {edge.shape} has {axes} spatial axes, that of the input {net.input.shape} has {net.axes}"
@@ -77,7 +77,7 @@ def _why_not(net: ClassifierNet, edge: Edge) -> str:
 
 
 def _ancestors(graph: LayerGraph, edge: Edge) -> set[int]:
-    """Return the edges that ``edge`` is computed from, without Splits' copies and itself."""
+    """Return the edges that ``edge`` is computed from, without itself and without the copies of Splits."""
     seen: set[int] = set()
     waiting = [edge.producer]
     while waiting:

@@ -1,4 +1,4 @@
-"""Grad-CAM: where in its maps a layer has found what speaks for a class.
+"""Grad-CAM: compute where in its maps a layer finds evidence for a class.
 
 Selvaraju et al., *Grad-CAM: Visual Explanations from Deep Networks via Gradient-based Localization* (2017), Eq. 1
 and 2, for maps with any number of spatial axes. With three it is the explainable block of 3D-ResAttNet (Akintoye et
@@ -24,7 +24,7 @@ from bpt.system.device.torch_errors import kernel_error
 
 Array: TypeAlias = NDArray[np.floating[Any]]
 
-_ROUNDING = 1e-3  # voxels; borders of what the net sees of a picture are in single precision
+_ROUNDING = 1e-3  # voxels; the borders of the box that the net sees are in single precision
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Explanation:
     """The Grad-CAM map of a layer for one class of one sample.
 
     Attributes:
-        heat: ``ReLU(Σ_k α_k A^k)``, of the layer's spatial shape; at least 0, not normalised.
+        heat: the map ``ReLU(Σ_k α_k A^k)``, of the layer's spatial shape; at least 0, not normalised.
         alpha: the weight of each of the layer's channels.
-        scores: of all classes, (classes,), before any softmax.
-        chosen: the class that is explained.
+        scores: the scores of all classes, (classes,), before any softmax.
+        chosen: the explained class.
     """
 
     heat: Tensor
@@ -54,14 +54,14 @@ def grad_cam(net: Net, sample: Tensor, layer: Edge, scores: Edge, chosen: int | 
 
         α_k = mean over places of d y^c / d A^k_place,    heat = ReLU(Σ_k α_k A^k)
 
-    A is ``layer``, y^c the score of the class; gradients of everything else are not computed.
+    A is ``layer``, and y^c is the score of the class. No other gradients are computed.
 
     Args:
-        net: with one input, of a graph built with ``force_backward``, in its TEST phase.
+        net: a net with one input, in its TEST phase; its graph is built with ``force_backward``.
         sample: the input, (1, channels, spatial axes …).
         layer: an edge of shape (1, K, spatial axes …) that ``scores`` is computed from.
         scores: an edge with one number for each class.
-        chosen: counted from 0; ``None``: the class with the highest score.
+        chosen: the class, from 0; ``None``: the class with the highest score.
 
     Raises:
         UserError: there is no such class.
@@ -72,7 +72,7 @@ def grad_cam(net: Net, sample: Tensor, layer: Edge, scores: Edge, chosen: int | 
     if chosen is not None and not 0 <= chosen < classes:
         raise UserError(f"there is no class {chosen}; the net has {classes}, from 0 to {classes - 1}")
     source = graph.input_edges[0]
-    # Read by later layers, or looked at here. Each other edge is dropped when its one reader has read it.
+    # The net drops each other edge when its reader has read it.
     keep = frozenset((layer.index, scores.index))
     values = {source.index: sample}
     with torch.no_grad():
@@ -108,16 +108,17 @@ def _differentiate(y: Tensor, maps: Tensor) -> tuple[Tensor | None, ...]:
 
 
 def spread(heat: Tensor, box: Sequence[int], positions: Sequence[Array]) -> Array:
-    """``heat`` on another grid by linear interpolation along each axis, then over its maximum: in [0, 1].
+    """Return ``heat`` on another grid, by linear interpolation along each axis, divided by its maximum: in [0, 1].
 
     The map's cells divide the box that the net sees evenly: cell i of k has its centre at (i + 1/2) n / k - 1/2, in
-    the net's own voxels (of which there are n, with their centres at 0 … n - 1). Outside the outermost centres the
-    value is theirs, and outside the box, which the net has not seen, it is 0. All zeros stay so.
+    the net's own voxels (there are n, with their centres at 0 … n - 1). Between the outermost centres and the border of
+    the box, the value is that of the outermost cell. Outside the box, which the net does not see, it is 0. A map of
+    zeros stays 0.
 
     Args:
-        heat: with any number of axes, at least 0.
-        box: n of each axis, the spatial shape of the net's input.
-        positions: for each axis where the places of the new grid lie, in the net's voxels.
+        heat: the map, at least 0, with any number of axes.
+        box: the spatial shape of the net's input (n of each axis).
+        positions: for each axis, the places of the new grid's points, in the net's voxels.
 
     Returns:
         float32, of shape (len(positions[0]), …).

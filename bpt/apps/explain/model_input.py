@@ -25,11 +25,13 @@ Sample = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """``(normalise(x) - mean) · scale``: an ``Intensity`` of the sample by itself, then a fixed transformation.
+    """The transformation ``(normalise(x) - mean) · scale`` of a sample.
 
     Attributes:
-        mean: nothing, one number, one a channel, or an array that a sample's shape can be subtracted from.
-        source: who says so, in words.
+        intensity: the ``Intensity`` by which the sample is normalised.
+        mean: one number, one number for each channel, or an array of a sample's shape; ``None``: no mean.
+        scale: the factor after the mean is subtracted.
+        source: words for where the settings come from, for messages.
     """
 
     intensity: int
@@ -38,11 +40,11 @@ class Preprocessing:
     source: str = ""
 
     def __call__(self, sample: Sample, path: object) -> Sample:
-        """Change ``sample`` (channels, spatial axes …), which was read from ``path``.
+        """Return ``sample`` (channels, spatial axes …), which was read from ``path``, transformed.
 
         Raises:
-            FileError: all its numbers are equal, and the intensity divides by how they vary.
-            UsageError: there are not as many means as channels.
+            FileError: all its numbers are equal, and the intensity divides by their deviation or range.
+            UsageError: the number of means is neither 1 nor the number of channels.
         """
         try:
             sample = normalise(sample, self.intensity)
@@ -69,14 +71,17 @@ class Preprocessing:
 def preprocessing_of(
     net: ClassifierNet, intensity: str = "", mean: Sequence[float] = (), scale: float | None = None
 ) -> Preprocessing:
-    """Return what flags say; without any the net's data layer; and Z_SCORE for a net with an Input layer.
+    """Return the preprocessing by the flags, else by the net's data layer; Z_SCORE if the net has an Input layer.
 
     Args:
-        intensity: the name of a ``VolumeDataParameter.Intensity``, or empty: RAW if ``mean`` or ``scale`` is given.
+        net: the net.
+        intensity: the name of a ``VolumeDataParameter.Intensity``; "": RAW if ``mean`` or ``scale`` is given.
+        mean: the numbers to subtract; (): none.
+        scale: the factor; ``None``: none.
 
     Raises:
         FileError: the data layer's mean file cannot be used.
-        LayerError: it does not fit the input.
+        LayerError: the mean file does not fit the input.
     """
     if intensity or mean or scale is not None:
         means = np.asarray(mean, np.float32) if mean else None
@@ -96,11 +101,11 @@ def preprocessing_of(
 
 
 def recorded_volume(path: str) -> Preprocessing:
-    """Return what the record at ``path`` says of scans: an intensity (by default RAW), then a mean and a scale.
+    """Return the preprocessing of scans by the record at ``path``: intensity (by default RAW), mean and scale.
 
     Raises:
-        PrototxtError: the file is missing, or is no such text.
-        FileError: it says what is done to images only.
+        PrototxtError: the file is missing, or is no record.
+        FileError: the record has settings for images.
     """
     record = read_preprocessing(path)
     known = ("channels", "intensity", "transform_param"), ("mean_value", "scale")
@@ -120,7 +125,7 @@ def recorded_volume(path: str) -> Preprocessing:
 
 
 def _centre(mean: Sample, net: ClassifierNet) -> Sample:
-    """Return the mean image's part in the middle that is as large as the net's input."""
+    """Return the centre of the mean image, in the size of the net's input."""
     wanted = net.input.shape[1:]
     starts = [(have - want) // 2 for have, want in zip(mean.shape, wanted, strict=False)]
     if len(mean.shape) != len(wanted) or mean.shape[0] != wanted[0] or min(starts) < 0:
@@ -133,9 +138,9 @@ class ExplainedSubject(ABC):
     """The subject of an explanation: a scan, or an image.
 
     Attributes:
-        sample: as the net gets it, (channels, spatial axes …).
-        positions: for each axis of its own grid, where the places of this lie in the net's voxels.
-        description: what it is and what was done to it, in words.
+        sample: the net's input, (channels, spatial axes …).
+        positions: for each axis, the places of the points of the subject's own grid, in the net's voxels.
+        description: a line about the file and its preprocessing.
     """
 
     sample: Sample
@@ -160,7 +165,7 @@ class ExplainedSubject(ABC):
 
 
 def peak(heat: Array) -> tuple[int, ...]:
-    """Return where ``heat`` is largest; of several places the one nearest to their middle (borders are flat)."""
+    """Return the place of the maximum of ``heat``; of several such places, the one nearest to their middle."""
     places = np.argwhere(heat >= heat.max() * (1 - 1e-6))
     middle = places.mean(0)
     nearest = places[np.square(places - middle).sum(1).argmin()]
@@ -178,7 +183,7 @@ def prefix_of(output: str, path: str) -> str:
 
 
 def check_outputs(outputs: Sequence[Path], path: str) -> None:
-    """Raise a UsageError if a file could not be written, or would replace the input: before the work, not after it."""
+    """Raise a UsageError if a file cannot be written or would replace the input, before the work is done."""
     for output in outputs:
         if not output.parent.is_dir():
             raise UsageError(f'--output: there is no folder "{output.parent}"')

@@ -1,4 +1,4 @@
-"""The subject of an explanation: a NIfTI scan, or an image that Pillow reads; and the figure with the map over it."""
+"""The subjects of an explanation: NIfTI scans and images, and the figure that shows the map over them."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from bpt.graph.layer_spec import Shape
 from bpt.train.outer.report.style import MEDIUM, SKY, new_figure, save
 
 COLOURS = "inferno"
-STRONGEST = 0.7  # how much of what lies below the map hides where it is 1
-SEVERAL, ONE = (8.8, 3.2), (5.6, 4.6)  # inches of several panels beside each other, and of one
+STRONGEST = 0.7  # opacity of the map where it is 1
+SEVERAL, ONE = (8.8, 3.2), (5.6, 4.6)  # size in inches of a figure with several panels, and with one
 
 
 @dataclass(frozen=True)
 class PlanePanel:
-    """A plane.
+    """A plane of a figure.
 
     Attributes:
-        title: over the plane.
-        back: what lies below the map: (rows, columns) in grey, or (rows, columns, 3) with red, green and blue.
-        heat: (rows, columns), from 0 to 1.
-        extent: what the left, right, bottom and top edge are called.
-        labels: of the horizontal and the vertical axis.
-        mark: where the map is largest, in the axes' units.
-        grey: what is black and what is white; ``None``: the lowest and the highest of ``back``.
-        origin: whether row 0 is the "upper" or the "lower" one.
+        title: the title.
+        back: the picture below the map: (rows, columns) in grey, or (rows, columns, 3) with red, green and blue.
+        heat: the map (rows, columns), from 0 to 1.
+        extent: the coordinates of the left, right, bottom and top edge.
+        labels: the labels of the horizontal and the vertical axis.
+        mark: the place of the map's maximum, in coordinates.
+        grey: the values that are black and white; ``None``: the lowest and the highest of ``back``.
+        origin: the position of row 0, "upper" or "lower".
     """
 
     title: str
@@ -57,10 +57,10 @@ class PlanePanel:
 def draw(path: str | os.PathLike[str], title: str, panels: Sequence[PlanePanel]) -> None:
     """Write a PNG file with the panels beside each other.
 
-    The stronger the map, the less of what lies below is seen; where it is 0, all of it.
+    The larger the map, the more it hides the picture below; where it is 0, it hides nothing.
 
     Raises:
-        UserError: there is no matplotlib.
+        UserError: matplotlib is missing.
         WriteError: the file could not be written.
     """
     figure, places = new_figure(title, len(panels), beside=True)
@@ -89,23 +89,23 @@ def draw(path: str | os.PathLike[str], title: str, panels: Sequence[PlanePanel])
 
 CANONICAL = np.array([[0, 1], [1, 1], [2, 1]])  # axis and direction of RAS+, as nibabel writes orientations
 SIDES = ("left → right", "posterior → anterior", "inferior → superior")
-# Planes across axis 0, 1 and 2, each with the axes that run to the right and up in it.
+# The planes across axis 0, 1 and 2, each with the axes that point to the right and up.
 PLANES = (("sagittal", 1, 2), ("coronal", 0, 2), ("axial", 0, 1))
 
 
 class Scan(ExplainedSubject):
     """The NIfTI file at ``path``, read and resampled as VolumeData does.
 
-    ``positions``, and arrays handed to ``write``, are on the scan's grid in canonical axes (RAS+); the file that is
-    written has the axes of the scan's file.
+    ``positions`` and the arrays that ``write`` takes are on the scan's grid in canonical axes (RAS+). The written file
+    has the axes of the scan's file.
 
     Args:
         path: the file.
-        shape: the net's input, (channels, D, H, W).
-        preprocessing: what is done to intensities.
+        shape: the shape of the net's input, (channels, D, H, W).
+        preprocessing: the transformation of intensities.
 
     Raises:
-        UserError: the net takes more than one channel; nibabel is missing.
+        UserError: the net takes more than one channel, or nibabel is missing.
         FileError: the file cannot be used.
     """
 
@@ -142,17 +142,17 @@ class Scan(ExplainedSubject):
         nifti, own = import_nibabel(), self._in_own_axes(heat)
         kind = nifti.Nifti2Image if isinstance(self._image.header, nifti.Nifti2Header) else nifti.Nifti1Image
         header = self._image.header.copy()
-        header.extensions.clear()  # they tell of the patient, not of the grid
+        header.extensions.clear()  # they describe the patient, not the grid
         image = kind(own, self._image.affine, header)
         image.set_data_dtype(np.float32)
-        image.header["cal_min"], image.header["cal_max"] = 0, 1  # what viewers begin and end their colours with
+        image.header["cal_min"], image.header["cal_max"] = 0, 1  # the range of viewers' colours
         image.header["descrip"] = b"Grad-CAM"
         with atomic_file(volume) as file:
             file.write(gzip.compress(image.to_bytes(), mtime=0))
         draw(picture, title, self._panels(heat, place))
 
     def _panels(self, heat: Sample, place: Sequence[int]) -> list[PlanePanel]:
-        """Return the planes through ``place``, each seen with its first axis to the right and its second one up."""
+        """Return the planes through ``place``, each with its first axis to the right and its second one up."""
         panels = []
         low, high = (float(x) for x in np.percentile(self._voxels, (0.5, 99.5)))
         for across, (name, right, up) in enumerate(PLANES):
@@ -171,7 +171,7 @@ class Scan(ExplainedSubject):
         return panels
 
     def _edges(self, axis: int, place: Sequence[int]) -> tuple[float, float]:
-        """Return where the grid begins and ends along the canonical ``axis`` through ``place``, in mm of that axis."""
+        """Return the first and the last edge of the grid along the canonical ``axis`` through ``place``, in mm."""
         ends = []
         for index in (-0.5, self._voxels.shape[axis] - 0.5):
             at: list[float] = list(place)
@@ -180,18 +180,18 @@ class Scan(ExplainedSubject):
         return ends[0], ends[1]
 
     def _mm(self, place: Sequence[float]) -> list[float]:
-        """Return a place in canonical axes, in mm of the scan's space: to the right, to the front, up."""
+        """Return the mm in the scan's space (to the right, to the front, up) of a place in canonical axes."""
         back = self._orientations.inv_ornt_aff(self._orientation, self._image.shape[:3])
         found: list[float] = (self._image.affine @ back @ np.array([*place, 1.0]))[:3].tolist()
         return found
 
     def _own_place(self, place: Sequence[int]) -> tuple[int, ...]:
-        """Return a place in canonical axes as an index into the file's own."""
+        """Return the index in the file's own axes of a place in canonical axes."""
         back = self._orientations.inv_ornt_aff(self._orientation, self._image.shape[:3])
         return tuple(round(x) for x in (back @ np.array([*place, 1.0]))[:3].tolist())
 
     def _in_own_axes(self, heat: Sample) -> Sample:
-        """Return the inverse of what read_nifti does to axes."""
+        """Return ``heat`` in the file's own axes; this inverts the reorientation of read_nifti."""
         turn = self._orientations.ornt_transform(CANONICAL, self._orientation)
         return np.ascontiguousarray(self._orientations.apply_orientation(heat, turn), np.float32)
 
@@ -200,16 +200,16 @@ CHANNELS = (1, 3)
 
 
 class ExplainedPicture(ExplainedSubject):
-    """The image file at ``path``, as grey or colour (blue, green, red: Caffe's order), prepared as the net's input.
+    """The image file at ``path``, in grey or colour (blue, green, red: Caffe's order), prepared as the net's input.
 
     Args:
         path: the file.
-        shape: the net's input, (channels, H, W).
-        preprocessing: how images are prepared; or what is done to the pixels' values, 0 … 255, of the whole image,
+        shape: the shape of the net's input, (channels, H, W).
+        preprocessing: the preparation of images; or the transformation of pixels (0 … 255), if the whole image is
             resized to the net's input.
 
     Raises:
-        UserError: the net takes neither 1 nor 3 channels; Pillow is missing.
+        UserError: the net takes neither 1 nor 3 channels, or Pillow is missing.
         FileError: the file cannot be used.
     """
 
@@ -219,9 +219,7 @@ class ExplainedPicture(ExplainedSubject):
             raise UserError(f"the net's input has {channels} channels; an image has 1 (grey) or 3 (colour)")
         try:
             pixels = decode_image(read_bytes(path), channels)
-        except UnreadableError as error:
-            raise FileError(path, str(error)) from None
-        except DataError as error:
+        except (UnreadableError, DataError) as error:
             raise FileError(path, str(error)) from None
         self._pixels = pixels
         if isinstance(preprocessing, ImageInput):
@@ -232,7 +230,7 @@ class ExplainedPicture(ExplainedSubject):
             self.sample = preprocessing(prepared.input[0], path)
         height, width = pixels.shape[1:]
         xmin, ymin, xmax, ymax = prepared.parts[0].tolist()
-        # The inverse: the grid of the net's pixels covers this part of the image.
+        # The grid of the net's pixels covers this part of the image; this is the inverse mapping.
         self.positions = tuple(
             ((np.arange(m) + 0.5) / m - low) / (high - low) * n - 0.5
             for m, n, low, high in zip((height, width), box, (ymin, xmin), (ymax, xmax), strict=True)

@@ -1,1 +1,1 @@
-"""The export of a net to a file that runs without bpt, and its check against the net: ``bpt export``."""
+"""``bpt export``: write a net as a file that runs without bpt, and check the file against the net."""

@@ -1,4 +1,4 @@
-"""Exports a net: writes the file, runs it beside the net, and puts it in its place if both agree."""
+"""Export a net: write a temporary file, compare it with the net, and give it its name if both agree."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ class ExportRequest:
 
     Attributes:
         model: the network's text file.
-        output: ``.onnx``, or ``.pt2``, which torch loads.
-        weights: files of weights; none: as the text's fillers draw them.
-        opset: of ONNX's operators.
-        level, stages: of the net.
-        missing: what is done about layers that are in none of the weights, if weights are given.
+        output: the file to write: ``.onnx``, or ``.pt2``, which torch loads.
+        weights: the files of weights; (): the text's fillers draw them.
+        opset: the version of ONNX's operators.
+        level: the network's level.
+        stages: the network's stages.
+        missing: how to treat layers that no file of weights has.
     """
 
     model: str
@@ -55,11 +56,11 @@ class ExportRequest:
 
 
 def export_net(request: ExportRequest) -> Iterator[str]:
-    """Write the file; yields what there is to say about it.
+    """Write the file, and yield the lines of ``bpt export``.
 
     Raises:
-        UserError: the net has no inputs, or cannot be written as such a file.
-        RunError: what was written does not do what the net does; then nothing is left behind.
+        UserError: the net has no inputs, or cannot be written in this format.
+        RunError: the outputs of the file differ from the net's; no file is left behind.
     """
     path = Path(request.output)
     if path.suffix not in (ONNX, PT2):
@@ -70,16 +71,16 @@ def export_net(request: ExportRequest) -> Iterator[str]:
     plan = file_plan(request.model, pb.TEST, request.level, request.stages)
     if reads_own_data(plan):
         plan = for_use(plan)
-        yield f"{request.model}: a text for training; what bpt deploy makes of it is exported"
+        yield f"{request.model}: a train text; bpt exports the deploy text that bpt deploy derives from it"
     graph = build_graph_of(plan)
     if not graph.inputs:
         others = ", ".join(f'"{node.name}" ({node.type})' for node in graph.nodes if not node.bottoms) or "none"
         raise UserError(
-            f"{request.model}: an exported net works on what is handed to it; this one has other sources: {others}; "
-            "give the text for use (deploy.prototxt), whose input is a layer of type Input"
+            f"{request.model}: the caller sets the inputs of an exported net, but this net has other sources: "
+            f"{others}; give the deploy text (deploy.prototxt), whose input is a layer of type Input"
         )
     if not graph.outputs:
-        raise UserError(f"{request.model}: the net has no outputs to export: each blob is read by a layer")
+        raise UserError(f"{request.model}: the net has no outputs to export: a layer reads each blob")
     module = module_of(plan, request.weights, missing=request.missing, remedy=REMEDIES[request.missing])
     pictures = _recorded_pictures(plan, request.weights)
     inputs = RandomInputs(graph, *((pictures[0], pictures[1].random) if pictures else ()))
@@ -89,7 +90,7 @@ def export_net(request: ExportRequest) -> Iterator[str]:
     if path.suffix == ONNX:
         for name, called in zip(program.outputs, program.onnx_outputs, strict=True):
             if name != called:
-                yield f'the output "{name}" is called "{called}": an input has its name'
+                yield f'the output "{name}" is called "{called}", because an input has its name'
     if program.fixed:
         yield f"for batches of {inputs.shapes[0][0] if inputs.shapes[0] else 1} only ({program.fixed})"
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
@@ -103,10 +104,7 @@ def export_net(request: ExportRequest) -> Iterator[str]:
 
 
 def _recorded_pictures(plan: NetPlan, weights: Sequence[str]) -> tuple[str, ImageInput] | None:
-    """Return the input that takes pictures, and how they are prepared.
-
-    ``None``: no record beside the weights says it.
-    """
+    """Return the input that takes pictures and their preparation; ``None`` if nothing records the preparation."""
     try:
         net = fed_net(plan)
         recorded = recorded_input(net, weights)
@@ -121,7 +119,7 @@ def _recorded_pictures(plan: NetPlan, weights: Sequence[str]) -> tuple[str, Imag
 
 
 def write(program: Program, path: Path, opset: int = OPSET) -> Runner:
-    """Write the program to ``path``, as what its end says; returns what runs it."""
+    """Write the program to ``path`` in the format that its suffix names, and return a runner of the file."""
     if path.suffix == ONNX:
         write_onnx(program, path, opset)
         return runner_of_onnx(path, program.inputs)
@@ -130,10 +128,10 @@ def write(program: Program, path: Path, opset: int = OPSET) -> Runner:
 
 
 def check(module: nn.Module, runner: Runner, inputs: RandomInputs, times: tuple[int, ...]) -> Iterator[str]:
-    """Run both on random inputs; yields how far their outputs are apart.
+    """Run the net and the file on random inputs, and yield the differences of their outputs.
 
     Raises:
-        RunError: further than rounding explains.
+        RunError: a difference is larger than rounding explains.
     """
     differences = compare(module, runner, inputs, times)
     yield from map(str, differences)

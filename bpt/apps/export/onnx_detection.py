@@ -1,6 +1,6 @@
-"""The operators of ``bpt.nn.layers.detection_operators`` in ONNX: NonMaxSuppression, and what is around it.
+"""Translate the operators of ``bpt.nn.layers.detection_operators`` to ONNX, by NonMaxSuppression and TopK.
 
-Batches stay open. Which of a row are the best is told by TopK, of equal numbers the first, and marked by ones.
+The translations work for batches of any size. TopK selects the best numbers of a row, of equal numbers the first.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ LEAST = torch.finfo(torch.float32).min
 
 
 def translations() -> Table:
-    """Return what the exporter is to make of them, where a net has brought them along."""
+    """Return the translations for torch's exporter; none if no net has imported the operators."""
     if "bpt.nn.layers.detection_operators" not in sys.modules:
         return {}
     import onnxscript  # noqa: PLC0415  an extra
 
     made = _Suppressions(onnxscript.opset18)
 
-    # Functions, since the exporter writes notes of its own to what it is given, which methods do not take.
+    # Functions and not methods, because the exporter sets attributes of these objects.
     def detect(boxes: Any, scores: Any, background: int, least: float, threshold: float, top_k: int, keep: int) -> Any:
         return made.detect(boxes, scores, background, least, threshold, top_k, keep)
 
@@ -34,7 +34,7 @@ def translations() -> Table:
 
 
 class _Suppressions:
-    """Writes the operators down with those of an opset, ``op``."""
+    """Builds the operators from those of an opset, ``op``."""
 
     def __init__(self, op: Any) -> None:
         self.op = op
@@ -46,14 +46,14 @@ class _Suppressions:
         return self.op.Constant(value_floats=list(map(float, values)))
 
     def length(self, values: Any, axis: int) -> Any:
-        """Return the length of an axis, (1,)."""
+        """Return the length of an axis, of shape (1,)."""
         return self.op.Slice(self.op.Shape(values), self.numbers(axis), self.numbers(axis + 1), self.numbers(0))
 
     def columns(self, table: Any, first: int, last: int) -> Any:
         return self.op.Slice(table, self.numbers(first), self.numbers(last), self.numbers(1))
 
     def best(self, values: Any, number: int, axis: int) -> tuple[Any, Any]:
-        """Return the ``number`` best ones along the last ``axis``, or all, and their places."""
+        """Return the ``number`` best values along the last ``axis``, or all if there are fewer, and their places."""
         limit = self.op.Min(self.length(values, axis), self.numbers(number))
         found: tuple[Any, Any] = self.op.TopK(values, limit, axis=axis)
         return found
@@ -65,20 +65,27 @@ class _Suppressions:
         return self.op.ScatterElements(nothing, places, best, axis=axis)
 
     def suppressed(self, boxes: Any, scores: Any, most: Any, threshold: float, least: float) -> Any:
-        """Return rows (image, class, box) of boxes (N, P, 4) by falling scores (N, classes, P): (found, 3)."""
+        """Return the boxes that remain after suppression, by descending score.
+
+        Args:
+            boxes: boxes, (N, P, 4).
+            scores: scores, (N, classes, P).
+            most: the largest number of boxes of each class.
+            threshold: the overlap above which a box suppresses another.
+            least: the score that a box must exceed.
+
+        Returns:
+            Rows (image, class, box), (found, 3).
+        """
         return self.op.NonMaxSuppression(boxes, scores, most, self.floats(threshold), self.floats(least))
 
     def propose(self, boxes: Any, scores: Any, before: int, overlap: float, most: int) -> Any:
         op = self.op
-        flipped = (
-            self.numbers(-1),
-            self.numbers(-(2**62)),
-            self.numbers(1),
-            self.numbers(-1),
-        )  # of equals the last first
+        # Reversed, because Proposal takes the last of equal scores first.
+        flipped = tuple(self.numbers(number) for number in (-1, -(2**62), 1, -1))
         order = op.Slice(scores, *flipped)
         chosen = self.suppressed(
-            op.Slice(op.Add(boxes, self.floats(0, 0, 1, 1)), *flipped),  # the pixels of both corners are in
+            op.Slice(op.Add(boxes, self.floats(0, 0, 1, 1)), *flipped),  # a box includes the pixels of both corners
             op.Unsqueeze(self.only_best(order, before, 1), self.numbers(1)),
             self.numbers(most),
             overlap,
@@ -103,7 +110,7 @@ class _Suppressions:
         if len(boxes.shape) == 3:
             rows = self.suppressed(boxes, by_class, priors, threshold, least)
             corners = op.GatherND(boxes, op.Gather(rows, self.numbers(0, 2), axis=1))
-        else:  # each class has boxes of its own, and so is an image of its own to NonMaxSuppression
+        else:  # each class has its own boxes, so each (image, class) becomes an image for NonMaxSuppression
             own = op.Reshape(
                 op.Transpose(boxes, perm=[0, 2, 1, 3]), op.Concat(self.numbers(-1), priors, self.numbers(4), axis=0)
             )
@@ -127,7 +134,7 @@ class _Suppressions:
         return op.Unsqueeze(table, self.numbers(0, 1))
 
     def _keep_best(self, by_class: Any, rows: Any, score: Any, keep: int) -> Any:
-        """Return which rows are among the best of their image, over all classes."""
+        """Return whether each row is among the ``keep`` best of its image, over all classes."""
         op = self.op
         nothing = op.Expand(self.floats(LEAST), op.Shape(by_class))
         found = op.ScatterND(nothing, rows, op.Squeeze(score, self.numbers(1)))

@@ -1,4 +1,4 @@
-"""The operators of ``bpt.nn.layers.region_operators`` in ONNX, which has the same: MaxRoiPool, and RoiAlign."""
+"""Translate the operators of ``bpt.nn.layers.region_operators`` to ONNX's MaxRoiPool and RoiAlign."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Table = dict[Callable[..., Any], Callable[..., Any]]
 
 
 def translations() -> Table:
-    """Return what the exporter is to make of them, where a net has brought them along."""
+    """Return the translations for torch's exporter; none if no net has imported the operators."""
     if "bpt.nn.layers.region_operators" not in sys.modules:
         return {}
     import onnxscript  # noqa: PLC0415  an extra

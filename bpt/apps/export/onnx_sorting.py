@@ -1,4 +1,4 @@
-"""Stable sorting in ONNX: TopK of all elements, which puts equal ones in the order of their indices."""
+"""Translate a stable sort to ONNX: TopK of all elements, which orders equal elements by their indices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Table = dict[Callable[..., Any], Callable[..., Any]]
 
 
 def translations() -> Table:
-    """Return what torch's exporter makes of a stable sort, for which it has nothing of its own."""
+    """Return the translation of a stable sort, which torch's exporter lacks."""
     import onnxscript  # noqa: PLC0415  an extra
 
     op: Any = onnxscript.opset18

@@ -1,4 +1,4 @@
-"""Whether an exported file does what the net does: both are run on random inputs."""
+"""Compare an exported file with its net, on random inputs."""
 
 from __future__ import annotations
 
@@ -16,17 +16,25 @@ from bpt.apps.export.random_inputs import RandomInputs
 from bpt.base.errors import RunError, UserError, first_line_of
 
 TOLERANCE = 1e-4
-"""The largest difference that is let pass, in parts of the largest number of an output, or of 1 if that is larger."""
+"""The largest difference that passes, relative to the largest number of an output, or to 1 if that is larger."""
 
 AS_ROUNDING = 4
-"""So many times what rounding does to the net itself is let pass, too: which of two equal numbers wins is chance."""
+"""A difference also passes if it is at most this multiple of the net's own rounding error.
+
+A layer such as a max pooling chooses between nearly equal numbers by chance, which changes whole regions of an output.
+"""
 
 Outputs = tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
 class Runner:
-    """A runtime that runs a file, with its name and version."""
+    """A runtime with a loaded file.
+
+    Attributes:
+        run: runs the file on a batch, and returns the outputs.
+        name: the runtime's name and version.
+    """
 
     run: Callable[..., Outputs]
     name: str
@@ -34,21 +42,30 @@ class Runner:
 
 @dataclass(frozen=True)
 class OutputDifference:
-    """The difference between an output of the file and the net's, on one batch."""
+    """The difference between an output of the file and the net's, on one batch.
+
+    Attributes:
+        output: the output's name.
+        shape: its shape.
+        largest: the largest difference.
+        among: the largest number of the net's output.
+        rounding: the largest difference between the net in single and in double precision; 0: not computed.
+    """
 
     output: str
     shape: tuple[int, ...]
     largest: float
-    among: float  # the largest number there
-    rounding: float = 0.0  # how far the net in double precision is from itself; 0: that was not asked
+    among: float
+    rounding: float = 0.0
 
     @property
     def passes(self) -> bool:
+        """Whether rounding explains the difference."""
         return self.is_small or self.largest <= AS_ROUNDING * self.rounding
 
     @property
     def is_small(self) -> bool:
-        """Whether it is within TOLERANCE."""
+        """Whether the difference is within TOLERANCE."""
         return self.largest <= TOLERANCE * max(1.0, self.among)
 
     def __str__(self) -> str:
@@ -57,13 +74,18 @@ class OutputDifference:
 
 
 def compare(module: nn.Module, runner: Runner, inputs: RandomInputs, times: Sequence[int]) -> list[OutputDifference]:
-    """Return the differences of all outputs, on batches of so many times the samples that the text says.
+    """Return the differences of all outputs, on several batches.
 
-    Where one is not small, the net's own rounding counts: of nearly equal numbers a max pooling with a mask takes one
-    or the other, and a whole region of the output changes.
+    If a difference is not small, the function also computes the rounding error of the net itself; see AS_ROUNDING.
+
+    Args:
+        module: the net.
+        runner: runs the file.
+        inputs: makes the batches.
+        times: the size of each batch, as a multiple of the text's batch.
 
     Raises:
-        UserError: the net itself gives numbers that are not finite.
+        UserError: the net itself computes numbers that are not finite.
         RunError: the file cannot be run, or gives outputs of other shapes.
     """
     names: Sequence[str] = module.outputs  # type: ignore[assignment]  # of a Module of load_module
@@ -74,13 +96,13 @@ def compare(module: nn.Module, runner: Runner, inputs: RandomInputs, times: Sequ
             expected = as_tuple(module(*batch))
         try:
             got = runner.run(*batch)
-        except Exception as error:  # of any kind, by whatever runs it
+        except Exception as error:  # a runtime may raise any kind of error
             raise RunError(f"{runner.name} cannot run what was written: {first_line_of(error)}") from error
         for name, one, other in zip(names, got, expected, strict=True):
             if not other.isfinite().all():
                 raise UserError(
-                    f'the net itself makes of random inputs numbers in "{name}" that are not finite, so nothing can be '
-                    "compared; give the weights of a trained net (--weights)"
+                    f'for random inputs the net itself computes numbers in "{name}" that are not finite, so nothing '
+                    "can be compared; give the weights of a trained net (--weights)"
                 )
             if one.shape != other.shape:
                 raise RunError(
@@ -98,27 +120,27 @@ def compare(module: nn.Module, runner: Runner, inputs: RandomInputs, times: Sequ
 
 
 def rounding(module: nn.Module, batch: Sequence[Tensor], outputs: Outputs) -> list[float]:
-    """Return how far each of the ``outputs`` for ``batch`` is from that of the same net in double precision.
+    """Return the largest difference of each of the ``outputs`` for ``batch`` from the net's in double precision.
 
-    The distances are 0 where the net cannot run in double precision.
+    The differences are 0 if the net cannot run in double precision.
     """
     try:
         with torch.no_grad():
             wide = (each.double() if each.is_floating_point() else each for each in batch)
             exact = as_tuple(deepcopy(module).double()(*wide))
-    except Exception:  # something there is for single precision only; a Python layer's error may be of any kind
+    except Exception:  # a layer may support single precision only, and a Python layer may raise any kind of error
         return [0.0] * len(outputs)
     gaps = ((one - other).abs() for one, other in zip(exact, outputs, strict=True))
     return [float(gap.nan_to_num(nan=0.0).max()) if gap.numel() else 0.0 for gap in gaps]
 
 
 def as_tuple(result: object) -> Outputs:
-    """Return outputs as a module returns them: one alone, or several."""
+    """Return the result of a module, one tensor or several, as a tuple."""
     return (result,) if isinstance(result, Tensor) else tuple(result)  # type: ignore[arg-type]
 
 
 def runner_of_pt2(path: Path) -> Runner:
-    """Torch runs a ``.pt2``."""
+    """Return a runner of a ``.pt2`` file, by torch."""
     program: Any = torch.export.load(path).module()
 
     def run(*batch: Tensor) -> Outputs:
@@ -129,7 +151,7 @@ def runner_of_pt2(path: Path) -> Runner:
 
 
 def runner_of_onnx(path: Path, names: Sequence[str]) -> Runner:
-    """Onnxruntime runs an ONNX model; without it, what the package onnx has to evaluate one, slowly."""
+    """Return a runner of an ONNX model, by onnxruntime or, if that is not installed, by onnx's slow evaluator."""
     session: Any
     try:
         import onnxruntime  # noqa: PLC0415  an extra

@@ -1,4 +1,4 @@
-"""A net as a program of tensor operations, by ``torch.export``, and as an ONNX model."""
+"""Convert a net to a program of tensor operations, by ``torch.export``, and to an ONNX model."""
 
 from __future__ import annotations
 
@@ -24,17 +24,20 @@ from bpt.nn.layers.base import Layer
 
 OPSET = 18
 """The default version of ONNX's standard operators, which runtimes have had since 2023."""
-OPSETS = range(18, 24)  # that torch's exporter writes
-_ONE_FILE = 3 << 29  # bytes of parameters; a message of protobuf, which an ONNX file is, holds less than 2 GiB
+OPSETS = range(18, 24)
+"""The versions that torch's exporter writes."""
+_ONE_FILE = 3 << 29  # bytes of parameters up to which one file has them: a protobuf message holds less than 2 GiB
 
 
 @dataclass(frozen=True)
 class Program:
-    """A net as torch has written it down.
+    """A net as a program of torch.
 
     Attributes:
-        inputs, outputs: their names, those of the net's blobs.
-        fixed: why it takes batches of one size only; "": it takes any number of samples.
+        exported: the program.
+        inputs: the names of the inputs, which are those of the net's blobs.
+        outputs: the names of the outputs, likewise.
+        fixed: why the program takes batches of one size only; "": it takes batches of any size.
         layers: the layers by the names of their modules.
     """
 
@@ -48,7 +51,7 @@ class Program:
     def onnx_outputs(self) -> tuple[str, ...]:
         """The names of the outputs in an ONNX model.
 
-        Names are unique there. An input keeps its name, and the output of the same name gets ``_output`` at its end.
+        ONNX needs unique names. An input keeps its name, and an output of the same name gets the suffix ``_output``.
         """
         taken, names = {*self.inputs, *self.outputs}, []
         for name in self.outputs:
@@ -62,14 +65,15 @@ class Program:
 
 
 def program_of(module: nn.Module, inputs: RandomInputs, names: tuple[Sequence[str], Sequence[str]]) -> Program:
-    """Return the program of a module, with the number of samples left open where that can be.
+    """Return the program of a module; it takes batches of any size, if the layers allow that.
 
     Args:
-        inputs: what it is called with.
-        names: of its inputs and its outputs.
+        module: the module.
+        inputs: example inputs.
+        names: the names of its inputs and of its outputs.
 
     Raises:
-        UserError: a layer of it cannot be written down.
+        UserError: a layer cannot be exported.
     """
     given, made = map(tuple, names)
     _rename_unreadable(module)
@@ -87,9 +91,9 @@ def program_of(module: nn.Module, inputs: RandomInputs, names: tuple[Sequence[st
 
 
 def _rename_unreadable(module: nn.Module) -> None:
-    """Rename the children that the code which torch makes of a program cannot name: Python's words, control characters.
+    """Rename children whose names torch's generated code cannot use: Python's keywords, and control characters.
 
-    Parameters have other names after that. The caller owns the module.
+    This also renames their parameters. The caller owns the module.
     """
     for name, child in list(module.named_children()):
         new = re.sub(r"[\x00-\x1f]", "_", name)
@@ -103,7 +107,7 @@ def _rename_unreadable(module: nn.Module) -> None:
 
 
 def _open_batches(inputs: RandomInputs) -> tuple[tuple[dict[int, object], ...]]:
-    """Axis 0 of each input may be any multiple of what the text says."""
+    """Return the dynamic shapes: axis 0 of each input may be any multiple of the text's, the same for all inputs."""
     batch = Dim("batch", min=1)
     return (tuple({0: batch if shape[0] == 1 else shape[0] * batch} if shape else {} for shape in inputs.shapes),)
 
@@ -112,7 +116,7 @@ def write_pt2(program: Program, path: Path) -> None:
     """Write the program as torch reads it (``torch.export.load``)."""
     for node in program.exported.graph.nodes:
         stack = node.meta.get("nn_module_stack")
-        if stack:  # torch joins these by "," and ";", and cannot read names that have them
+        if stack:  # torch joins these names by "," and ";", so names must not contain them
             node.meta["nn_module_stack"] = {
                 _without_separators(key): (_without_separators(path), kind) for key, (path, kind) in stack.items()
             }
@@ -121,10 +125,10 @@ def write_pt2(program: Program, path: Path) -> None:
 
 
 def write_onnx(program: Program, path: Path, opset: int = OPSET) -> None:
-    """Write the program as an ONNX model of standard operators; large parameters into a file beside it.
+    """Write the program as an ONNX model of standard operators. Large parameters go to a file beside it.
 
     Raises:
-        UserError: packages are missing, or there is no standard operator for something that the net does.
+        UserError: packages are missing, or the net has an operation that ONNX's operators cannot express.
     """
     try:
         import onnx  # noqa: F401, PLC0415  an extra, as the next one
@@ -159,9 +163,9 @@ def write_onnx(program: Program, path: Path, opset: int = OPSET) -> None:
 
 
 def _name_outputs(model: Any, program: Program) -> None:
-    """Give each output a value and a name of its own.
+    """Give each output its own value and name.
 
-    Where a layer does nothing in the phase TEST, an output is an input, another output or a constant: an Identity
+    If a layer does nothing in the phase TEST, an output may be an input, another output or a constant. An Identity then
     copies it.
     """
     import onnx_ir  # noqa: PLC0415  comes with onnxscript
@@ -192,7 +196,7 @@ def _free_name(name: str, taken: set[str]) -> str:
 
 
 def _untranslated(error: BaseException, program: Program) -> tuple[Layer | None, str]:
-    """Return the layer and the operator that torch's exporter names in its error, as far as it names them."""
+    """Return the layer and the operator that an error of torch's exporter names; ``None`` and "" if it does not."""
     for each in _causes(error):
         found = re.search(r"translating node %(\w+) : .*?target=([\w.]+)", str(each))
         if not found:
@@ -219,7 +223,7 @@ def _layer_at(error: BaseException) -> Layer | None:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield the error, and what it was raised from or in the handling of."""
+    """Yield the error, and the chain of errors that caused it or were being handled."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
@@ -234,7 +238,7 @@ def _without_separators(text: str) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return what an error says first, and of what kind it is."""
+    """Return the type of an error and the first line of its message."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # colours for a terminal
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
@@ -242,7 +246,7 @@ def _first_line(error: BaseException) -> str:
 
 @contextmanager
 def _without_torchs_words() -> Iterator[None]:
-    """Leave out what torch's exporters warn of themselves, and of operators of torchvision that are not there."""
+    """Silence the warnings of torch's exporters about themselves, and about missing operators of torchvision."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

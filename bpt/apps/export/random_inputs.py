@@ -1,4 +1,4 @@
-"""Random inputs that a net makes sense of: most are numbers, some are labels, boxes, or where sequences begin."""
+"""Random inputs that suit a net: numbers, labels, boxes, or markers of the beginnings of sequences."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from bpt.graph.layer_spec import Shape, count
 from bpt.nn.layers.labels import are_distributions
 
 Pictures = Callable[[int, np.random.Generator], NDArray[np.float32]]
-"""Makes so many prepared pictures, (N, channels, height, width)."""
+"""A function that makes the given number of random prepared pictures, (N, channels, height, width)."""
 
 
 @dataclass(frozen=True)
 class InputReading:
-    """A layer that reads an input, perhaps in another shape, and as which of its bottoms.
+    """A layer that reads an input, perhaps in another shape.
 
     Attributes:
-        shapes: those of all bottoms of the layer, as the text says.
+        reader: the layer.
+        place: the number of the bottom that is the input.
+        shapes: the shapes of all bottoms of the layer, as in the text.
     """
 
     reader: LayerNode
@@ -38,7 +40,7 @@ class InputReading:
 
 
 Draw = Callable[[Shape, int, InputReading, torch.Generator], Tensor]
-"""A function that draws a blob: its shape, the factor on the text's samples, and how a layer reads it."""
+"""A function that draws a blob, from its shape, the multiple of the text's batch, its reader, and a generator."""
 
 
 def _numbers(shape: Shape, times: int, reading: InputReading, generator: torch.Generator) -> Tensor:
@@ -46,13 +48,13 @@ def _numbers(shape: Shape, times: int, reading: InputReading, generator: torch.G
 
 
 def _markers(shape: Shape, times: int, reading: InputReading, generator: torch.Generator) -> Tensor:
-    """0 where a sequence begins, else 1: all sequences begin with the first steps."""
+    """Return markers: 0 where a sequence begins, else 1. All sequences begin at the first step."""
     steps = torch.ones(shape)
     return steps.index_fill(0, torch.arange(times if len(shape) == 1 else 1), 0.0)
 
 
 def _below(number: Callable[[InputReading], int]) -> Draw:
-    """Whole numbers below what the layer says."""
+    """Return a function that draws whole numbers below ``number``."""
 
     def draw(shape: Shape, times: int, reading: InputReading, generator: torch.Generator) -> Tensor:
         return torch.randint(max(number(reading), 1), shape, generator=generator).float()
@@ -61,9 +63,9 @@ def _below(number: Callable[[InputReading], int]) -> Draw:
 
 
 def _labels(axis: Callable[[InputReading], int]) -> Draw:
-    """Whole numbers below the number of classes, which lie along an axis of the first bottom.
+    """Return a function that draws labels below the number of classes, which is the length of ``axis`` of bottom 0.
 
-    Each fifth one is ``ignore_label``, where the layer has one. Labels in the shape of scores are distributions.
+    Every fifth label is ``ignore_label``, if the layer has one. Labels in the shape of scores are distributions.
     """
 
     def draw(shape: Shape, times: int, reading: InputReading, generator: torch.Generator) -> Tensor:
@@ -80,7 +82,7 @@ def _labels(axis: Callable[[InputReading], int]) -> Draw:
 
 
 def _targets(shape: Shape, times: int, reading: InputReading, generator: torch.Generator) -> Tensor:
-    """0 or 1, and ``ignore_label`` for each fifth, where the layer has one."""
+    """Return targets of 0 or 1. Every fifth target is ``ignore_label``, if the layer has one."""
     targets = torch.randint(2, shape, generator=generator).float()
     if reading.param.loss_param.HasField("ignore_label"):
         targets.view(-1)[::5] = reading.param.loss_param.ignore_label
@@ -104,29 +106,29 @@ def _features(reading: InputReading) -> int:
 
 
 def _regions(shape: Shape, times: int, reading: InputReading, generator: torch.Generator) -> Tensor:
-    """Return regions of the first image, some beyond its borders; at most 16 cells wide in ``spatial_scale``."""
+    """Return regions of the first image, at most 16 cells of the feature map wide; some extend beyond its borders."""
     ends = torch.rand((math.prod(shape) // 5, 2, 2), generator=generator) * 16 / _scale_of(reading)
     corners = torch.cat((ends.amin(1), ends.amax(1)), 1)
     return torch.cat((torch.zeros(len(corners), 1), corners), 1).reshape(shape)
 
 
 def _image_sizes(shape: Shape, times: int, reading: InputReading, generator: torch.Generator) -> Tensor:
-    """Return the height, width and scales of images with 12 × 16 places for anchors."""
+    """Return the heights, widths and scales of images with 12 × 16 positions of anchors."""
     stride = reading.param.proposal_param.feat_stride
     sizes = torch.tensor([12.0 * stride, 16.0 * stride, 1, 1])
     return sizes[: math.prod(shape) // shape[0]].expand(shape[0], -1).reshape(shape)
 
 
 def _scale_of(reading: InputReading) -> float:
-    """``spatial_scale`` of a layer that looks at regions."""
+    """Return ``spatial_scale`` of a layer that pools regions."""
     name = {"ROIPooling": "roi_pooling_param", "PSROIPooling": "psroi_pooling_param", "ROIAlign": "roi_align_param"}
     return float(getattr(reading.param, name[reading.reader.type]).spatial_scale) or 1.0
 
 
 _IGNORING = {"Accuracy": "accuracy_param"}
-"""The message with ``ignore_label`` where it is not ``loss_param``."""
+"""Type of a layer → its message with ``ignore_label``, if that is not ``loss_param``."""
 
-# By a layer's type and which of its bottoms it is.
+# (type of the layer, number of its bottom) → how to draw the bottom; -1 is the last one.
 _DRAWS: Mapping[tuple[str, int], Draw] = {
     ("LSTM", 1): _markers,
     ("RNN", 1): _markers,
@@ -150,12 +152,12 @@ _DRAWS: Mapping[tuple[str, int], Draw] = {
 
 
 class RandomInputs:
-    """Inputs of a net, the same ones for the same number of batches.
+    """Random inputs of a net; batches of the same size are equal.
 
     Args:
-        graph: of the net.
-        picture_blob: the input that is given pictures, prepared as those of the training; "": none is.
-        pictures: makes so many of them.
+        graph: the net.
+        picture_blob: the input that takes pictures, prepared in the same way as in training; "": none does.
+        pictures: makes these pictures.
     """
 
     def __init__(self, graph: LayerGraph, picture_blob: str = "", pictures: Pictures | None = None) -> None:
@@ -165,11 +167,11 @@ class RandomInputs:
 
     @property
     def shapes(self) -> Sequence[Shape]:
-        """The shapes of the inputs, as the text says."""
+        """The shapes of the inputs, as in the text."""
         return [edge.shape for edge in self._edges]
 
     def batch(self, times: int) -> tuple[Tensor, ...]:
-        """So many times the samples that the text says."""
+        """Return inputs with ``times`` the number of samples in the text."""
         generator = torch.Generator().manual_seed(times)
         made = []
         for edge, reading in zip(self._edges, self._readers, strict=True):
@@ -184,7 +186,7 @@ class RandomInputs:
 
 
 def _reader(graph: LayerGraph, edge: Edge) -> InputReading | None:
-    """Return the first layer that takes an input for more than numbers, or else the first one that reads it.
+    """Return the first layer that needs special values of an input, or else the first layer that reads it.
 
     Returns:
         ``None`` if no layer reads the input.
@@ -194,7 +196,7 @@ def _reader(graph: LayerGraph, edge: Edge) -> InputReading | None:
 
 
 def _readings(graph: LayerGraph, edge: Edge) -> Iterator[InputReading]:
-    """Yield the layers that read an input, seen through those that copy it, cut it or give it another shape."""
+    """Yield the layers that read an input, directly or after layers that only copy, slice or reshape it."""
     if edge.consumer is None:
         return
     node = graph.nodes[edge.consumer]

@@ -1,4 +1,4 @@
-"""A folder of pictures with one sub-folder a class: which pictures there are, and which of them can be decoded."""
+"""Find the pictures in a folder with a sub-folder for each class, and the pictures that can be decoded."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpt.base.errors import DataError, FileError
+from bpt.base.log import plural
 from bpt.data.image import Pixels, import_pillow, resize
 from bpt.data.image_source import read_image
 from bpt.data.listed_pictures import ENDINGS, pictures_in
@@ -26,9 +27,9 @@ class LabelledPicture:
     """A picture of a class.
 
     Attributes:
-        path: of the file.
-        label: number of its class.
-        is_test: whether its folder says that it is for tests; ``None``: the folder does not say.
+        path: the file.
+        label: the number of its class.
+        is_test: whether the folder is for tests; ``None``: the folder does not say.
     """
 
     path: str
@@ -43,8 +44,8 @@ class DecodedPictures:
     Attributes:
         whole: the pictures that can be decoded.
         left_out: a line for each file that cannot be used, with the reason.
-        mean: of the pixels, blue, green, red.
-        pixels: of a picture, in the mean.
+        mean: the mean of the pixels: blue, green, red.
+        pixels: the mean number of pixels of a picture.
     """
 
     whole: list[LabelledPicture] = field(default_factory=list)
@@ -54,12 +55,12 @@ class DecodedPictures:
 
 
 def find_pictures(folder: str) -> tuple[list[str], list[LabelledPicture], list[str]]:
-    """Return the classes in ``folder`` by name, their pictures, and a line for each file that is left out.
+    """Return the sorted names of the classes in ``folder``, their pictures, and a line for each file that is left out.
 
-    A folder that holds ``train`` and ``test`` (or ``val``) with the classes in them is divided already.
+    A folder may hold ``train`` and ``test`` (or ``val``) with the classes in them; its pictures are already divided.
 
     Raises:
-        FileError: it is no folder, or has fewer than two sub-folders with pictures.
+        FileError: ``folder`` is no folder, or has fewer than two sub-folders with pictures.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -87,18 +88,19 @@ def decode(pictures: Sequence[LabelledPicture], tell: Callable[[], None] = lambd
     """Decode all ``pictures``, in threads.
 
     Args:
-        tell: is called for each.
+        pictures: the pictures.
+        tell: called after each picture.
     """
     import_pillow()
     means: NDArray[np.float64] = np.zeros((len(pictures), _COLOUR))
     sizes = np.zeros(len(pictures))
 
-    def look(index: int) -> None:
+    def measure(index: int) -> None:
         pixels = read_image(pictures[index].path, _COLOUR)
         means[index] = pixels.mean((1, 2), np.float64)
         sizes[index] = pixels.shape[1] * pixels.shape[2]
 
-    found = survey(len(pictures), look, lambda index: tell())
+    found = survey(len(pictures), measure, lambda index: tell())
     damaged = dict(found.errors)
     whole = [index for index in range(len(pictures)) if index not in damaged]
     mean = tuple(round(float(value), 1) for value in means[whole].mean(0)) if whole else (0.0, 0.0, 0.0)
@@ -131,7 +133,7 @@ def write_smaller(pictures: Sequence[LabelledPicture], targets: Sequence[str], s
 
 
 def _parts(root: Path) -> list[tuple[Path, bool | None]]:
-    """Return the folders that hold classes, and whether they are for tests; ``None``: nobody says."""
+    """Return the folders that hold classes, and whether each is for tests; ``None``: the names do not say."""
     inner = _sub_folders(root)
     train = [each for each in inner if each.name.lower() in _TRAIN]
     test = [each for each in inner if each.name.lower() in _TEST]
@@ -148,7 +150,7 @@ def _sub_folders(folder: Path) -> list[Path]:
 
 
 def _usable(folder: Path) -> tuple[list[str], list[str]]:
-    """Return the pictures in a class's folder whose names can stand in a list, and lines about the others."""
+    """Return the pictures in a class's folder whose names a list can contain, and lines about the other files."""
     usable, left_out = [], []
     for picture in pictures_in(str(folder)):
         path = picture.file
@@ -157,10 +159,10 @@ def _usable(folder: Path) -> tuple[list[str], list[str]]:
         if _can_be_listed(path):
             usable.append(path)
         else:
-            left_out.append(f"{path!a}: this name cannot stand in a list of UTF-8; rename the file or its folder")
+            left_out.append(f"{path!a}: a list in UTF-8 cannot contain this name; rename the file or its folder")
     files = sum(path.is_file() and not path.name.startswith(".") for path in folder.rglob("*"))
     if others := files - len(usable) - len(left_out):
-        left_out.append(f"{folder}: {others} file{'s' * (others != 1)} without the ending of a picture")
+        left_out.append(f"{folder}: {plural(others, 'file')} without the ending of a picture")
     return usable, left_out
 
 

@@ -1,4 +1,4 @@
-"""Divides pictures into those that a network learns from and those that it is tested with."""
+"""Divide pictures into those to train with and those to test with."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import numpy as np
 
 from bpt.apps.new.labelled_folder import LabelledPicture
 
-_PART = 5  # one picture in so many is for tests
-_LARGEST, _SMALLEST = 50, 16  # samples of a batch of the test
+_PART = 5  # one of this many pictures is for tests
+_LARGEST, _SMALLEST = 50, 16  # samples of a test batch
 
 
 def split_pictures(
     pictures: Sequence[LabelledPicture], seed: int
 ) -> tuple[list[LabelledPicture], list[LabelledPicture]]:
-    """Return the pictures to train and to test with: where folders do not say it, a fifth of each class for tests.
+    """Return the pictures to train with and those to test with.
 
-    A class of one picture is trained only. The same ``seed`` gives the same division.
+    If the folders do not say it, a fifth of each class is for tests. A class with one picture is only trained. The same
+    ``seed`` gives the same division.
     """
     train = [each for each in pictures if each.is_test is False]
     test = [each for each in pictures if each.is_test]
@@ -34,7 +35,7 @@ def split_pictures(
 
 
 def test_batches(count: int) -> tuple[int, int]:
-    """Return the size and the number of batches whose product is ``count`` or, if no size fits, a little less."""
+    """Return a batch size and a number of batches whose product is ``count`` or, if no size fits, a little less."""
     if count <= _LARGEST:
         return count, 1
     size = min(range(_SMALLEST, _LARGEST + 1), key=lambda size: (count % size, -size))

@@ -1,4 +1,4 @@
-"""The files that ``bpt new`` writes: lists, class names, network, solver, deploy text, and a page of next commands."""
+"""Write the files of ``bpt new``: lists, class names, network, solver, deploy text, and a README with next commands."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from bpt.config.proto.text import to_text
 NET, SOLVER, DEPLOY, README = "train_val.prototxt", "solver.prototxt", "deploy.prototxt", "README.md"
 LEFT_OUT = "left_out.txt"
 _BATCH = 32
-_EPOCHS = 30  # that many samples are seen at least …
-_ITERATIONS = 300  # … and this many iterations are run at least
-_TESTS = 10  # in a run
-_DISPLAYS = 30
-_LARGE = 2**18  # pixels of a picture, in the mean, above which smaller copies save time in each epoch
-_SHOWN = 20  # files that are left out, by name
+_EPOCHS = 30  # fewest epochs of a run
+_ITERATIONS = 300  # fewest iterations of a run
+_TESTS = 10  # tests of a run
+_DISPLAYS = 30  # displayed iterations of a run
+_LARGE = 2**18  # mean pixels of a picture above which smaller copies save time in each epoch
+_SHOWN = 20  # largest number of left-out files that the terminal lists
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class NewRequest:
 
     Attributes:
         pictures: the folder with a sub-folder for each class.
-        output: the folder to write; "": named after ``pictures``, in the current folder.
+        output: the folder to write; "": the name of ``pictures`` with ``_net``, in the current folder.
         net: a key of SIZES.
-        size: side of the network's input, in pixels; 0: that of the network.
-        seed: of the division into pictures to train and to test with, and of the run.
+        size: the side of the network's input, in pixels; 0: the network's default.
+        seed: the random seed of the division of the pictures and of the run.
     """
 
     pictures: str
@@ -52,11 +52,11 @@ class NewRequest:
 
 
 def make_starter(request: NewRequest) -> Iterator[str]:
-    """Write the folder; yields what there is to say about it.
+    """Write the files, and yield the lines of ``bpt new``.
 
     Raises:
-        UsageError: the network cannot work on pictures of this size.
-        FileError: the pictures cannot be used, or files are in the folder already.
+        UsageError: the network cannot take pictures of this size.
+        FileError: the pictures cannot be used, or a file exists already.
         WriteError: a file could not be written.
     """
     size = request.size or SIZES[request.net]
@@ -65,7 +65,7 @@ def make_starter(request: NewRequest) -> Iterator[str]:
     names = (NET, SOLVER, DEPLOY, README, NAMES_FILE, "train.txt", "test.txt")
     for name in names:
         if (folder / name).exists():
-            raise FileError(folder / name, "is there already; remove it, or name another folder by --output")
+            raise FileError(folder / name, "exists already; remove it, or name another folder with --output")
     classes, found, left_out = find_pictures(request.pictures)
     with ProgressBar(len(found), label="pictures") as bar:
         decoded = decode(found, bar.advance)
@@ -114,7 +114,10 @@ def make_starter(request: NewRequest) -> Iterator[str]:
 def _without_empty(
     classes: Sequence[str], whole: Sequence[LabelledPicture], folder: str, left_out: list[str]
 ) -> tuple[list[str], list[LabelledPicture]]:
-    """Leave out classes of which no picture can be decoded, and number the others."""
+    """Return the classes that have a picture that can be decoded, and the pictures with the numbers of these classes.
+
+    The function appends a line to ``left_out`` for each other class.
+    """
     counts = Counter(picture.label for picture in whole)
     kept = [label for label in range(len(classes)) if counts[label]]
     left_out += [
@@ -130,7 +133,7 @@ def _without_empty(
 
 
 def _smaller(pictures: Sequence[LabelledPicture], root: str, folder: Path, side: int) -> list[LabelledPicture]:
-    """Write copies of the size that training resizes pictures to, and return them."""
+    """Write copies in the size to which training resizes pictures, and return them."""
     targets = [str(folder / "pictures" / f"{os.path.relpath(each.path, root)}.png") for each in pictures]
     write_smaller(pictures, targets, side)
     return [LabelledPicture(path, each.label, each.is_test) for path, each in zip(targets, pictures, strict=True)]
@@ -183,14 +186,14 @@ def _readme(
 
 
 _NET_HEAD = """\
-# Written by bpt new. What is done to a picture stands in the data layers: it is resized, a window of it is cropped
-# (in training at a random place, and half of them mirrored), the mean is subtracted, and numbers are scaled.
-# Take "mirror: true" out if left and right differ in meaning, as for letters.
+# Written by bpt new. The data layers say how a picture is prepared: it is resized, a window of it is cropped, the mean
+# is subtracted, and the numbers are scaled. In training the window is at a random place, and half of the windows are
+# mirrored. Remove "mirror: true" if left and right differ in meaning, as in letters.
 """
 
 _SOLVER_HEAD = """\
-# Written by bpt new. The rate falls from base_lr to 0 at max_iter. Each test takes all pictures of test.txt, and the
-# weights of the best one become snapshots/net_best.caffemodel. Paths start where bpt new was run.
+# Written by bpt new. The learning rate falls from base_lr to 0 at max_iter. Each test takes all pictures of test.txt,
+# and the weights of the best test become snapshots/net_best.caffemodel. Paths start where bpt new was run.
 """
 
 _README = """\
@@ -200,7 +203,7 @@ Made by
 
     {typed}
 
-Run the next commands in the folder in which you ran that one:
+Run the next commands in the same folder as that command:
 
     {commands}
 
@@ -209,8 +212,9 @@ Run the next commands in the folder in which you ran that one:
 {rows}
 
 - `train.txt` and `test.txt` list pictures with the numbers of their classes. Pictures of one scene, person or video
-  belong in one list: move lines, and test batches that no longer fit are reported.
+  belong in one list, so move lines if needed. bpt warns if the test batches no longer fit the list.
 - `classes.txt` names the classes; `bpt classify` finds it beside the network's text.
-- `train_val.prototxt` is the network, `solver.prototxt` the schedule. Change any of it: `bpt help train`.
-- `deploy.prototxt` is the network for use; `bpt deploy` derives it again when you have changed `train_val.prototxt`.
+- `train_val.prototxt` is the network, `solver.prototxt` the schedule. You may change both; see `bpt help train`.
+- `deploy.prototxt` is the deploy text of the network. If you change `train_val.prototxt`, run `bpt deploy` to derive it
+  again.
 """

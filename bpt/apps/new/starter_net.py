@@ -1,4 +1,4 @@
-"""The network that ``bpt new`` writes: its layers by the size and the number of the pictures, and its data layers."""
+"""Make the network of ``bpt new``: its data layers, and layers that suit the size and the number of the pictures."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.sources import read_net
 
 SIZES = {"small": 64, "resnet20": 32, "googlenet": 224}
-"""Name of a network → the side of its input, in pixels, if none is asked for."""
+"""Name of a network → the default side of its input, in pixels."""
 _SMALLEST = {"small": 16, "resnet20": 16, "googlenet": 96}
 _LARGEST = 512
-_MARGIN = 8  # a picture is resized to the input and this part of it more, of which training crops windows
-_FEW = 1000  # pictures, up to which narrow layers do
+_MARGIN = 8  # pictures are resized to a side that is larger than the input by a _MARGIN-th, and then cropped
+_FEW = 1000  # largest number of pictures for which narrow layers are enough
 
 
 @dataclass(frozen=True)
 class StarterNet:
-    """The data that the network is made for.
+    """The network, and the data that it is made for.
 
     Attributes:
         kind: a key of SIZES.
-        size: side of the input, in pixels.
-        classes: how many.
-        mean: of the pictures' pixels, blue, green, red.
-        sources: the lists to train and to test with.
-        batches: samples of a batch of each.
+        size: the side of the input, in pixels.
+        classes: the number of classes.
+        mean: the mean of the pictures' pixels: blue, green, red.
+        sources: the lists to train with and to test with.
+        batches: the samples of a batch of each list.
+        pictures: the number of pictures.
     """
 
     kind: str
@@ -58,20 +59,20 @@ class StarterNet:
             param.new_height = param.new_width = self.resized
             transform.crop_size = self.size
             transform.mean_value.extend(self.mean)
-            if self.kind != "googlenet":  # whose published weights take pixels as they are
+            if self.kind != "googlenet":  # its published weights take pixels that are not scaled
                 transform.scale = 1 / 64
             if phase == pb.TRAIN:
                 param.shuffle = transform.mirror = True
             yield layer
 
     def _small(self) -> Iterator[pb.LayerParameter]:
-        """Yield blocks of two convolutions with BatchNorm, each block of half the size, up to a global average."""
+        """Yield blocks of a convolution with BatchNorm, each with half the side of the last, then a global average."""
         channels = 16 if self.pictures <= _FEW else 32
         blocks = max(2, (self.size // 6).bit_length() - 1)  # the last block sees 6 x 6 places, or a few more
         bottom = "data"
         for block in range(1, blocks + 1):
             width = min(channels * 2 ** (block - 1), 8 * channels)
-            stride = 2 if block == 1 and self.size > 96 else 1  # of large pictures half of the pixels are enough
+            stride = 2 if block == 1 and self.size > 96 else 1  # for large pictures, every second pixel is enough
             yield from _convolution(f"conv{block}", bottom, width, stride)
             bottom = f"conv{block}"
             if block < blocks:
@@ -99,9 +100,10 @@ class StarterNet:
             yield layer
 
     def _googlenet(self) -> Iterator[pb.LayerParameter]:
-        """Yield the layers of the network that comes along, with classifiers of their own names and classes.
+        """Yield the layers of the example network; its classifiers get new names and the right number of classes.
 
-        So published weights fill all layers except the classifiers. The test's output is called "accuracy".
+        With these names, published weights fill all layers except the classifiers. The test's output is called
+        "accuracy".
         """
         for layer in _shipped("googlenet"):
             if layer.name.endswith("top-5") and self.classes <= 5:
@@ -120,7 +122,7 @@ class StarterNet:
 
 
 def check_size(kind: str, size: int) -> None:
-    """Raise a UsageError unless ``size`` is one that the network ``kind`` can work on."""
+    """Raise a UsageError unless the network ``kind`` can take inputs of this ``size``."""
     if not _SMALLEST[kind] <= size <= _LARGEST:
         raise UsageError(f"--size: --net {kind} takes {_SMALLEST[kind]} to {_LARGEST} pixels, found {size}")
 
@@ -136,7 +138,7 @@ def _convolution(name: str, bottom: str, channels: int, stride: int) -> Iterator
     param.weight_filler.type = "msra"
     yield layer
     norm = pb.LayerParameter(name=f"{name}_bn", type="BatchNorm", bottom=[name], top=[name])
-    norm.batch_norm_param.moving_average_fraction = 0.9  # short runs: the mean of the last iterations counts
+    norm.batch_norm_param.moving_average_fraction = 0.9  # runs are short, so the average must follow quickly
     yield norm
     scale = pb.LayerParameter(name=f"{name}_scale", type="Scale", bottom=[name], top=[name])
     scale.scale_param.bias_term = True
@@ -145,6 +147,6 @@ def _convolution(name: str, bottom: str, channels: int, stride: int) -> Iterator
 
 
 def _shipped(name: str) -> Iterator[pb.LayerParameter]:
-    """Yield the layers behind the data of a network that comes along."""
+    """Yield the layers of an example network, without its data layers."""
     param = read_net(home() / "prototxt" / name / "train_val.prototxt").param
     return (layer for layer in param.layer if layer.bottom)

@@ -1,1 +1,1 @@
-"""Pictures as the input of a trained net: which ones are meant, how they are prepared, and a net that takes them."""
+"""Run a trained net on pictures: find the pictures that a user names, prepare them, and put them into the net."""

@@ -1,4 +1,4 @@
-"""Names of classes: a text with one a line, or a label map of SSD's Caffe."""
+"""Names of classes, from a text with one name on each line, or from a label map of SSD's Caffe."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 from collections.abc import Sequence
 
 from bpt.base.errors import BptError, FileError
-from bpt.base.user_files import UnreadableError, read_lines
+from bpt.base.user_files import file_errors, read_lines
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.config.proto.text import read_text
 
 NAMES_FILE = "classes.txt"
-"""Beside a network's text, it names the classes; ``bpt new`` writes it."""
+"""The file beside a network's text that names its classes; ``bpt new`` writes it."""
 
 
 def class_words(number: int, name: str) -> str:
@@ -20,13 +20,13 @@ def class_words(number: int, name: str) -> str:
 
 
 class ClassNames:
-    """The names of classes, as far as they have some."""
+    """The names of classes; a class may have none."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
         self._names = names
 
     def __getitem__(self, number: int) -> str:
-        """Return the name of a class; "": it has none."""
+        """Return the name of a class; "" if it has none."""
         return self._names[number] if number < len(self._names) else ""
 
     def words(self, number: int) -> str:
@@ -34,19 +34,23 @@ class ClassNames:
         return class_words(number, self[number])
 
     def plain(self, number: int) -> dict[str, object]:
-        """Return a class as JSON has it."""
+        """Return a class as an object of JSON."""
         return {"class": number, **({"name": self[number]} if self[number] else {})}
 
 
 def class_names(path: str, classes: int) -> ClassNames:
-    """Return the names in the file ``path`` of so many ``classes``; "": they have none.
+    """Return the names of classes that the file ``path`` gives; no names if ``path`` is "".
 
-    A file that ends in .prototxt is a LabelMap, which may leave classes out; any other has a name a line, from class 0
-    on.
+    A file that ends in .prototxt is a LabelMap, which may leave classes out. Any other file has a name on each line,
+    from class 0 on.
+
+    Args:
+        path: the file.
+        classes: the number of the net's classes.
 
     Raises:
-        FileError: it cannot be read, or does not fit the classes.
-        PrototxtError: it is no such text.
+        FileError: the file cannot be read, or does not fit the classes.
+        PrototxtError: the file is no LabelMap.
     """
     if not path:
         return ClassNames()
@@ -54,7 +58,7 @@ def class_names(path: str, classes: int) -> ClassNames:
 
 
 def names_beside(model: str, classes: int) -> str:
-    """Return the file beside the network's text ``model`` that names as many classes as the net has; "": none does."""
+    """Return the path of NAMES_FILE beside the text ``model`` if it names as many classes as the net has, else ""."""
     path = os.path.join(os.path.dirname(model), NAMES_FILE)
     try:
         class_names(path, classes)
@@ -64,10 +68,8 @@ def names_beside(model: str, classes: int) -> str:
 
 
 def _of_lines(path: str, classes: int) -> list[str]:
-    try:
-        lines = read_lines(path, "that names a class a line")
-    except UnreadableError as error:
-        raise FileError(path, str(error)) from None
+    with file_errors(path):
+        lines = read_lines(path, "that names a class on each line")
     names = [line.strip() for line in lines if line.strip()]
     if len(names) != classes:
         raise FileError(

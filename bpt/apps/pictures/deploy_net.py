@@ -1,4 +1,4 @@
-"""The text for use of a train text: an Input layer in place of the data, and no layer that needs labels."""
+"""Derive a deploy net from a train text: an Input layer replaces the data, and no layer needs labels."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from bpt.graph.state import filter_layers
 from bpt.nn.layers import LAYERS, DataLayer
 from bpt.nn.layers.loss import Loss
 
-LEAST_AXES = 3  # of an input that has places: (N, channels, a spatial axis, …)
+LEAST_AXES = 3  # fewest axes of an input with spatial axes: (N, channels, a spatial axis, …)
 WITH_SOFTMAX = ("SoftmaxWithLoss", "SoftmaxWithLossOHEM", "InfogainLoss")
-"""The losses that contain a Softmax, in whose place it stays."""
+"""The losses that contain a Softmax. The deploy net has the Softmax alone."""
 
 
 @dataclass(frozen=True)
 class DeployNet:
-    """A net from its input on.
+    """A deploy net, and what it changes in its train text.
 
     Attributes:
-        plan: its text has an Input layer first.
+        plan: the net; its first layer is the Input layer.
         data: the layer of the train text that made the input.
-        left_out: layers that need more than the input (labels, say), with the reason where it is another one; and the
-            losses without a softmax, if no side losses are kept.
-        losses: the losses of the train text in whose places Softmax layers of the same names stand.
-        side_losses: the losses that count less than another one, if they are left out with what they alone need.
+        left_out: the layers that need more than the input, such as labels, with the reason if a rule is the cause. If
+            side losses are left out, also the losses without a softmax.
+        losses: the losses of the train text that Softmax layers of the same names replace.
+        side_losses: the losses with a lower weight than another one, if they are left out with the layers that only
+            they need.
     """
 
     plan: NetPlan
@@ -49,20 +50,23 @@ def derive_deploy(
     side_losses: bool = True,
     shape: Shape = (),
 ) -> DeployNet:
-    """Return the net for use of ``plan``, in the phase of its state.
+    """Return the deploy net of ``plan``, in the phase of its state.
 
-    The first top with ``least_axes`` of an Input or a data layer is the input; an Input layer with so many samples in
-    a ``batch`` takes the data layer's place. Other tops of such layers (labels) are left out with the layers that need
-    them, such as Accuracy. Losses with a softmax become a Softmax.
+    The input is the first top of an Input or a data layer that has at least ``least_axes`` axes; an Input layer
+    replaces the data layer. Other tops of such layers (labels) are left out with the layers that need them, such as
+    Accuracy. A Softmax replaces each loss that contains one.
 
     Args:
-        force_backward: every layer hands a gradient back, if it can.
-        shape: of a sample, to do without the data.
-        side_losses: keep the losses that count less than the others, and those without a softmax.
+        plan: the train text.
+        batch: samples of a batch.
+        force_backward: let every layer compute the gradient of its bottoms, if it can.
+        least_axes: the fewest axes of the input.
+        side_losses: keep the losses with a lower weight than another one, and those without a softmax.
+        shape: the shape of a sample, instead of the data set's; (): the data set's.
 
     Raises:
-        PrototxtError: the text is wrong; says where.
-        UserError: the input or its shape cannot be told.
+        PrototxtError: the text is wrong; the error says where.
+        UserError: the input or its shape cannot be determined.
     """
     layers = layer_specs(plan.source.param, plan.source.origins)
     admitted = filter_layers(layers, plan.state)
@@ -99,7 +103,12 @@ def _find_input(
 ) -> tuple[LayerSpec, str, Shape]:
     """Return the layer that makes the input, the input's name and its shape with a batch of one.
 
-    ``rules`` says, at the end of a message, which rule leaves out an input.
+    Args:
+        layers: the net's layers.
+        model: the net's file, for messages.
+        rules: the end of a message that says which rule leaves out an input.
+        least_axes: the fewest axes of the input.
+        sample: the shape of a sample; (): that of the data set.
     """
     errors: list[LayerError] = []
     sources = _sources(layers)
@@ -113,7 +122,7 @@ def _find_input(
             if len(shape) >= least_axes:
                 return spec, blob, (1, *shape[1:])
     if errors:
-        raise UserError(f"{errors[0]}; without the data the input's shape cannot be told: use the net's deploy text")
+        raise UserError(f"{errors[0]}; without the data the input's shape is unknown: use the net's deploy text")
     named = ", ".join(f'"{spec.name}"' for spec in sources) or "none"
     axes = "spatial axes (N, channels, …)" if least_axes >= LEAST_AXES else f"at least {least_axes} axes"
     raise UserError(f"{model}: no input with {axes}; layers without bottoms: {named}{rules}")
@@ -139,16 +148,16 @@ def _input_layer(data: LayerSpec, blob: str, shape: Shape) -> LayerSpec:
 
 
 def _side_losses(losses: Mapping[LayerSpec, LayerSpec]) -> list[LayerSpec]:
-    """Return the Softmax layers of the losses that count less than another one."""
+    """Return the Softmax layers of the losses with a lower weight than another one."""
     most = max(map(_loss_weight, losses.values()), default=0.0)
     return [softmax for softmax, loss in losses.items() if _loss_weight(loss) < most]
 
 
 def _without(layers: Sequence[LayerSpec], dropped: Sequence[LayerSpec]) -> list[LayerSpec]:
-    """Return the ``layers`` but those ``dropped``, and those that only these need."""
+    """Return the ``layers`` without the ``dropped`` ones, and without the layers that only these need."""
     kept: list[LayerSpec] = []
-    read: set[str] = set()  # by any later layer
-    needed: set[str] = set()  # by later layers that are kept
+    read: set[str] = set()  # blobs that any later layer reads
+    needed: set[str] = set()  # blobs that a later layer that is kept reads
     for spec in reversed(layers):
         tops = set(spec.tops)
         if spec not in dropped and (tops & needed or not tops & read):
@@ -165,7 +174,7 @@ def _loss_weight(loss: LayerSpec) -> float:
 def _without_labels(
     layers: Sequence[LayerSpec], data: LayerSpec, blob: str
 ) -> tuple[list[LayerSpec], list[LayerSpec], dict[LayerSpec, LayerSpec]]:
-    """Return the layers that the input alone gives, the others, and each Softmax in place of a loss with that loss."""
+    """Return the layers that need only the input, the other layers, and a dict of each new Softmax → its loss."""
     made = {blob}
     kept: list[LayerSpec] = []
     left_out: list[LayerSpec] = []
@@ -179,12 +188,12 @@ def _without_labels(
             made.update(spec.tops)
         elif spec.bottoms:
             left_out.append(spec)
-            made.difference_update(spec.tops)  # a layer in place has made another version of its blob
+            made.difference_update(spec.tops)  # if it works in place, its blob is no longer that of an earlier layer
     return kept, left_out, losses
 
 
 def _softmax_in(loss: LayerSpec, made: set[str]) -> LayerSpec:
-    """Return the Softmax that a loss contains, with a top of a name that is free."""
+    """Return the Softmax that a loss contains; its top has a name that no other blob has."""
     top = loss.tops[1] if len(loss.tops) == 2 else loss.name
     while top in made:
         top += "_"
@@ -199,12 +208,12 @@ def _with_layers(plan: NetPlan, layers: Sequence[LayerSpec], force_backward: boo
     origins = {
         ("layer", index, *path): origin for index, spec in enumerate(layers) for path, origin in spec.origins.items()
     }
-    # The layers are those of the state already; with the state's level and stages their rules admit them again.
+    # The layers are already those of the state, and their rules admit them again.
     return replace(plan, source=replace(plan.source, param=fed, origins=origins))
 
 
 def reads_own_data(plan: NetPlan) -> bool:
-    """Return whether a net takes samples from somewhere else than from its caller, so that it is a train text."""
+    """Return whether a layer of the net reads data itself, which makes the text a train text."""
     sources = _sources(filter_layers(layer_specs(plan.source.param, plan.source.origins), plan.state))
     return any(
         spec.type != "Input" and spec.type in LAYERS and not LAYERS[spec.type].gives_constants(spec) for spec in sources

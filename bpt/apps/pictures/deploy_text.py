@@ -1,4 +1,4 @@
-"""The deploy text of a train text: what ``bpt deploy`` writes, and ``bpt new`` beside the text that it makes."""
+"""Write the deploy text of a train text, for ``bpt deploy`` and ``bpt new``."""
 
 from __future__ import annotations
 
@@ -20,33 +20,38 @@ from bpt.nn.net_file import sample_without_data
 
 LOG = logging.getLogger("bpt")
 _WIDTH = 110
-_FEWEST_AXES = 2  # of an input: samples, and numbers of each
+_FEWEST_AXES = 2  # fewest axes of an input: samples, and the numbers of a sample
 _PROBABILITIES = "prob"
 """Caffe's name of the Softmax in a deploy text."""
-_OF_PHASES = ("include", "exclude", "phase", "loss_weight")
+_TRAINING_FIELDS = ("include", "exclude", "phase", "loss_weight")
+"""The fields of a layer that have no meaning in a deploy text."""
 
 
 def for_use(plan: NetPlan) -> NetPlan:
-    """Return the plan of the net for use of ``plan``: an Input layer in place of the data, no labels, no losses."""
+    """Return the deploy net of the train text ``plan``: an Input layer instead of the data, no labels, no losses."""
     return _derive(plan, ())[0].plan
 
 
 def deploy_text(model: str, level: int = 0, stages: Sequence[str] = (), shape: Shape = ()) -> str:
     """Return the deploy text of the train text in the file ``model``, with comments that say what was changed.
 
-    ``shape`` is that of a sample, to do without the data. If it is not given and the data are not here, the text tells
-    it, and a warning says what was assumed.
+    Args:
+        model: the file.
+        level: the network's level.
+        stages: the network's stages.
+        shape: the shape of a sample. (): that of the data set; if the data set is missing, the shape follows from the
+            text, and a warning says which shape that is.
 
     Raises:
-        PrototxtError: the text is wrong; says where.
-        UserError: the input or its shape cannot be told.
+        PrototxtError: the text is wrong; the error says where.
+        UserError: the input or its shape cannot be determined.
     """
     derived, note = _derive(file_plan(model, pb.TEST, level, tuple(stages)), shape)
     param = pb.NetParameter()
     param.CopyFrom(derived.plan.source.param)
     param.ClearField("force_backward")
     for layer in param.layer:
-        for field in _OF_PHASES:
+        for field in _TRAINING_FIELDS:
             layer.ClearField(field)
     only = _name_probabilities(param, derived)
     lines = [*_comments(model, derived, only), *([note] if note else [])]
@@ -55,7 +60,7 @@ def deploy_text(model: str, level: int = 0, stages: Sequence[str] = (), shape: S
 
 
 def _derive(plan: NetPlan, shape: Shape) -> tuple[DeployNet, str]:
-    """Return the net for use, and what had to be assumed of samples that are not here."""
+    """Return the deploy net, and a note about the assumed shape of samples if the data set is missing."""
     note = ""
     if not shape:
         layers = filter_layers(layer_specs(plan.source.param, plan.source.origins), plan.state)
@@ -63,8 +68,8 @@ def _derive(plan: NetPlan, shape: Shape) -> tuple[DeployNet, str]:
         if absent:
             spec, shape = absent[0]
             note = (
-                f'The data of layer "{spec.name}" are not here: its samples are taken to be '
-                f"{' x '.join(map(str, shape))}, after the text; bpt deploy --shape corrects it."
+                f'The data of layer "{spec.name}" are missing; the text suggests samples of '
+                f"{' x '.join(map(str, shape))}. bpt deploy --shape corrects this."
             )
             LOG.warning("%s: %s", plan.source.path, note)
     return derive_deploy(plan, least_axes=_FEWEST_AXES, side_losses=False, shape=shape), note
@@ -83,7 +88,11 @@ def write_deploy(model: str, output: str, text: str) -> None:
 
 
 def _name_probabilities(param: pb.NetParameter, derived: DeployNet) -> str:
-    """Call the only Softmax that replaces a loss as Caffe does, if that name is free; return its name, else ""."""
+    """Give the Softmax that replaces a loss Caffe's name, if it is free and there is one such Softmax.
+
+    Returns:
+        The Softmax's name; "" if there are several, or none.
+    """
     names = {layer.name for layer in param.layer} | {top for layer in param.layer for top in layer.top}
     if len(derived.losses) != 1:
         return ""
@@ -96,15 +105,15 @@ def _name_probabilities(param: pb.NetParameter, derived: DeployNet) -> str:
 
 
 def _comments(model: str, derived: DeployNet, only: str) -> Iterator[str]:
-    yield f"The network of {model} for use. bpt deploy has derived it."
+    yield f"The deploy text of {model}, derived by bpt deploy."
     data, first = derived.data, derived.plan.source.param.layer[0]
     shape = " x ".join(map(str, first.input_param.shape[0].dim[1:]))
     if data.type != "Input":
-        yield f'The input "{first.top[0]}" takes the place of the layer "{data.name}" ({data.type}): N x {shape}.'
+        yield f'The input "{first.top[0]}" replaces the layer "{data.name}" ({data.type}): N x {shape}.'
     for loss in derived.losses:
         name = only or loss.name
-        yield f'"{name}" gives the probabilities of the classes, in place of the loss "{loss.name}" ({loss.type}).'
+        yield f'"{name}" gives the probabilities of the classes; it replaces the loss "{loss.name}" ({loss.type}).'
     if derived.left_out:
         yield f"Left out, because they need labels or are losses: {', '.join(derived.left_out)}."
     if derived.side_losses:
-        yield f"Left out with all that only they need: the side losses {', '.join(derived.side_losses)}."
+        yield f"Left out with the layers that only they need: the side losses {', '.join(derived.side_losses)}."

@@ -1,4 +1,4 @@
-"""A net of images or scans that its caller feeds: one input, and what can be computed from it alone."""
+"""A net whose input the caller sets: one input of images or scans, and the layers that need nothing else."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from bpt.nn.net_graph import build_graph_of
 
 @dataclass(frozen=True)
 class NetWithInputs:
-    """A net from its input on; of one sample, unless more are asked for.
+    """A net without its data layers; the caller sets its input.
 
     Attributes:
         model: the file of its text.
-        graph: from the input on.
-        input: edge that the caller sets, of shape (N, channels, spatial axes …).
-        data: the layer of the text that made the input: an Input layer, or the data layer that one replaces.
-        left_out: layers that need more than the input (labels, say), and what stands behind them.
+        graph: the layers, from the input on.
+        input: the edge that the caller sets, of shape (N, channels, spatial axes …).
+        data: the layer of the text that made the input: an Input layer, or the data layer that was replaced by one.
+        left_out: the layers that need more than the input, such as labels, and the layers that need those.
     """
 
     model: str
@@ -32,24 +32,26 @@ class NetWithInputs:
 
     @property
     def axes(self) -> int:
-        """Spatial axes of the input."""
+        """The number of spatial axes of the input."""
         return len(self.input.shape) - 2
 
     @property
     def left_out_words(self) -> str:
-        """The layers that are left out, as the end of a message; empty if there are none."""
-        return f"; left out, as they need more than the input: {', '.join(self.left_out)}" if self.left_out else ""
+        """The layers that are left out, as the end of a message; "" if there are none."""
+        return f"; left out, because they need more than the input: {', '.join(self.left_out)}" if self.left_out else ""
 
 
 def fed_net(plan: NetPlan, batch: int = 1, *, force_backward: bool = False) -> NetWithInputs:
     """Return the net of ``plan``, in the phase TEST, as ``derive_deploy`` makes it.
 
     Args:
-        force_backward: every layer hands a gradient back, if it can.
+        plan: the net's text.
+        batch: samples of a batch.
+        force_backward: let every layer compute the gradient of its bottoms, if it can.
 
     Raises:
-        PrototxtError: the text is wrong; says where.
-        UserError: the input or its shape cannot be told.
+        PrototxtError: the text is wrong; the error says where.
+        UserError: the input or its shape cannot be determined.
     """
     plan = replace(plan, state=make_state(pb.TEST, plan.state.level, plan.state.stage))
     deploy = derive_deploy(plan, batch, force_backward=force_backward)

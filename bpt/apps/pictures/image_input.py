@@ -1,4 +1,4 @@
-"""Image files as the input of a net, prepared as the images that it was trained with."""
+"""Prepare image files as the input of a net, in the same way as the images that it was trained with."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOBODY_SAYS = "nothing says how images were prepared when the net was trained"
 
 
 def how_to_say() -> str:
-    """Return what to do if nothing says how images were prepared."""
+    """Return a remedy for an error or a warning with NOBODY_SAYS."""
     return (
         f"give {for_caller('--preprocessing FILE', 'preprocessing=FILE')}: bpt train writes one beside its snapshots, "
         "<snapshot_prefix>_preprocessing.prototxt, and by hand it is, for instance: height: 256 width: 256 "
@@ -45,9 +45,10 @@ class Prepared(NamedTuple):
     """Pictures as a net's input.
 
     Attributes:
-        input: (N, channels, height, width).
-        sizes: height and width of each picture, in pixels.
-        parts: what the net sees of each, in parts of the picture; where there is padding, it reaches beyond.
+        input: the input, (N, channels, height, width).
+        sizes: the height and width of each picture, in pixels.
+        parts: the box of each picture that the net sees, as fractions of the picture's size. With padding, it extends
+            beyond the picture.
     """
 
     input: Images
@@ -56,15 +57,15 @@ class Prepared(NamedTuple):
 
 
 class ImageInput:
-    """Reads image files, and makes of them what the net's data layer would.
+    """Reads and prepares image files as the net's data layer does.
 
     Args:
-        param: how; sizes that it does not give are the net's.
+        param: the settings; sizes that are not set are those of the net.
         shape: (channels, height, width) of a sample of the net's input.
-        source: who says so, in words.
+        source: words for where the settings come from, for messages.
 
     Raises:
-        UserError: what comes out does not have the shape of the input, or the settings contradict each other.
+        UserError: prepared images do not have the shape of the input, or the settings contradict each other.
         FileError: the mean file cannot be used.
     """
 
@@ -93,20 +94,20 @@ class ImageInput:
         return self._words
 
     def __call__(self, files: Sequence[str]) -> Prepared:
-        """``files`` as the net's input.
+        """Return the image files as the net's input.
 
         Raises:
-            FileError: a file is missing or no image; it is named.
+            FileError: a file is missing or no image; the error names it.
             DataError: an image is too small for the crop.
-            UserError: what comes out does not have the shape of the input.
+            UserError: prepared images do not have the shape of the input.
         """
         return self.prepare([_picture(file, self._channels) for file in files], files)
 
     def random(self, count: int, generator: np.random.Generator) -> Images:
-        """So many pictures of random pixels as the net's input.
+        """Return ``count`` pictures of random pixels as the net's input.
 
         Raises:
-            UserError: what comes out does not have the shape of the input.
+            UserError: prepared images do not have the shape of the input.
         """
         mean_file = "" if self._size else self._param.transform_param.mean_file
         height, width = read_mean(mean_file).shape[1:] if mean_file else self._shape[1:]
@@ -114,9 +115,11 @@ class ImageInput:
         return self.prepare(list(pixels), [f"random picture {number}" for number in range(count)]).input
 
     def prepare(self, read: Sequence[Pixels], names: Sequence[str]) -> Prepared:
-        """Return decoded pictures (channels, height, width) as the net's input.
+        """Return decoded pictures (channels, height, width) as the net's input; errors are those of ``__call__``.
 
-        For ``names`` and errors see ``__call__``.
+        Args:
+            read: the pictures.
+            names: their names, for messages.
         """
         resized = [self._resized(image) for image in read]
         samples = [Sample(name, image, 0.0) for name, (image, _) in zip(names, resized, strict=True)]
@@ -134,12 +137,12 @@ class ImageInput:
         return Prepared(out, [image.shape[1:] for image in read], parts)
 
     def _resized(self, image: Pixels) -> tuple[Pixels, Box]:
-        """Return the picture in its new size, and where it then lies, in parts of that."""
+        """Return the picture in its new size, and the box that it fills there, as fractions of that size."""
         if self._resizing is None:
             return (resize(image, *self._size) if self._size else image), WHOLE
         row = np.zeros((1, COLUMNS), np.float32)
         row[:, BOX] = WHOLE
-        resized, rows = self._resizing(image, row, SampleDraws(0, 0, 0))  # draws nothing: there is one way to resize
+        resized, rows = self._resizing(image, row, SampleDraws(0, 0, 0))  # the TEST phase draws no random numbers
         return resized, rows[0, BOX]
 
     def _check(self, made: Shape, source: str) -> None:
@@ -148,51 +151,48 @@ class ImageInput:
 
 
 def _picture(file: str, channels: int) -> Pixels:
-    """Return what is in ``file``, which the user has named: it is no record of a data set."""
+    """Return the pixels of ``file``; raise a FileError, and not a DataError, because the user has named the file."""
     try:
         return read_image(file, channels)
     except DataError as error:
         raise FileError(
-            file, f"{str(error).removeprefix(f'{file}: ')}; leave it out, or put a whole one there"
+            file, f"{str(error).removeprefix(f'{file}: ')}; leave it out, or replace it by an undamaged file"
         ) from None
 
 
 def image_input(net: NetWithInputs, weights: Sequence[str], given: str = "") -> ImageInput:
-    """Return how to prepare images for ``net``, wherever a picture becomes an input.
+    """Return the preparation of images for ``net``.
 
     Args:
-        weights: its files; a record may stand beside one of them.
-        given: a record; "": the net's data layer says or, if it has none, the record beside the weights.
+        net: the net.
+        weights: the files of its weights; a record of the preparation may be beside one of them.
+        given: the record's file. "": the net's data layer says how or, without one, the record beside the weights.
 
     Raises:
-        FileError: nobody says, and a file of weights is something else.
-        UserError: the input is no image, nobody says, or what is said does not fit the net's input.
+        FileError: nothing says how images are prepared, and a file of weights has another content.
+        UserError: the input is no image, nothing says how images are prepared, or the settings do not fit the input.
     """
     if net.axes != 2:
         name, hint = f'"{net.input.blob}" {net.input.shape}', "; bpt explain takes a scan" if net.axes == 3 else ""
         raise UserError(f"{net.model}: its input {name} has {net.axes} spatial axes; images have 2{hint}")
     found = recorded_input(net, weights, given)
     if found is None:
-        check_weights(weights)  # a file that is something else has no record, and that is the user's mistake then
+        check_weights(weights)  # if a file has no weights, that is the mistake to report
         raise UserError(f"{NOBODY_SAYS}; {how_to_say()}")
     return found
 
 
 def record_of(weights: Sequence[str], given: str = "") -> str:
-    """Return the record of how inputs are prepared: the given one, else the one beside the last weights.
-
-    "": there is none.
-    """
+    """Return the file that records how inputs are prepared: ``given``, else that beside the last weights, else ""."""
     return given or next((record for each in reversed(weights) if (record := beside(each))), "")
 
 
 def recorded_input(net: NetWithInputs, weights: Sequence[str], given: str = "") -> ImageInput | None:
-    """Return what image_input returns; ``None``: the input is no image, or nobody says how to prepare images."""
+    """Return the preparation as image_input does; ``None`` if the input is no image, or nothing says how."""
     if net.axes != 2:
         return None
     shape = net.input.shape[1:]
     kind = LAYERS[net.data.type]
-    found = None
     if not given and issubclass(kind, DataLayer):
         found = kind.preprocessing(net.data)
         if found is not None:

@@ -1,4 +1,4 @@
-"""The pictures that a user names: image files, folders of them, and lists, whose lines may end in labels."""
+"""The pictures that a user names: image files, folders of images, and lists, whose lines may end in labels."""
 
 from __future__ import annotations
 
@@ -10,27 +10,33 @@ from typing import NamedTuple
 
 from bpt.base.errors import FileError, UsageError
 from bpt.base.native_paths import native_path
-from bpt.base.user_files import UnreadableError, check_exists, read_lines
+from bpt.base.user_files import check_exists, file_errors, read_lines
 from bpt.data.listed_pictures import ENDINGS
 
 _LABEL = re.compile(r"(.*\S)\s+([0-9]+)", re.ASCII)
 
 
 class NamedPicture(NamedTuple):
-    """A picture, and what it is said to show."""
+    """A picture, and its class.
+
+    Attributes:
+        path: the image file.
+        label: the class that a list gives it; ``None``: it is unknown.
+    """
 
     path: str
     label: int | None = None
 
 
 def pictures(named: Sequence[str]) -> list[NamedPicture]:
-    """Return all that ``named`` means, in order: a folder's images by name, through all its folders; a list's lines.
+    """Return the pictures that ``named`` means, in order.
 
-    A list is a text whose name ends in .txt; paths in it start at its own folder, or where bpt is run.
+    A folder means all images in it and in its sub-folders, by name. A list is a text whose name ends in .txt; its paths
+    start at its own folder, or at the folder in which bpt runs.
 
     Raises:
         UsageError: nothing is named, or a folder has no images.
-        FileError: a list cannot be read, or is empty, or a picture is not there.
+        FileError: a list cannot be read or is empty, or a picture is missing.
     """
     if not named:
         raise UsageError("name images, folders of images, or lists (.txt)")
@@ -59,10 +65,8 @@ def _check_folder(path: str) -> None:
 
 
 def _listed(path: str) -> list[NamedPicture]:
-    try:
+    with file_errors(path):
         lines = read_lines(path, "that lists images")
-    except UnreadableError as error:
-        raise FileError(path, str(error)) from None
     rows = {number: line.strip() for number, line in enumerate(lines, 1) if line.strip()}
     if not rows:
         raise FileError(path, "lists no images; write a line for each: its path, and its label if you know it")
@@ -73,7 +77,7 @@ def _listed(path: str) -> list[NamedPicture]:
 
 
 def _there(path: str, name: str, number: int) -> str:
-    """Return the file ``name``, which the list at ``path`` names in this line."""
+    """Return the path of the file that the list at ``path`` names in line ``number``."""
     if file := _found(path, name):
         return file
     own, _ = places = _places(path, name)

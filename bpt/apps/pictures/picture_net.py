@@ -1,4 +1,4 @@
-"""A trained net that pictures are put into."""
+"""A trained net that runs on pictures."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from bpt.train.runtime.net_on_device import make_net
 from bpt.train.runtime.trained_weights import load_trained
 from bpt.train.state import MissingWeights
 
-BATCH = 16  # pictures that go through a net at once
+BATCH = 16  # largest number of pictures that a net runs on at once
 
 
 class DamagedPictures:
-    """Pictures that cannot be used, and why; each is reported when it is found.
+    """Pictures that cannot be used, and the reasons; each is reported when it is found.
 
     Args:
-        report: takes a line about each.
+        report: takes a line about each picture.
     """
 
     def __init__(self, report: Callable[[str], None]) -> None:
@@ -35,7 +35,7 @@ class DamagedPictures:
         self._errors: list[FileError | DataError] = []
 
     def add(self, picture: NamedPicture, error: FileError | DataError) -> None:
-        """Report that ``error`` keeps ``picture`` from being used."""
+        """Report that ``picture`` cannot be used because of ``error``."""
         text = str(error)
         self._report(text if picture.path in text else f"{picture.path}: {text}")
         self._errors.append(error)
@@ -44,18 +44,21 @@ class DamagedPictures:
         return len(self._errors)
 
     def raise_if_any(self, asked: int) -> None:
-        """End the command if some of the ``asked`` pictures could not be used.
-
-        Raises:
-            RunError: says how many.
-        """
+        """Raise a RunError if some of the ``asked`` pictures could not be used; it says how many."""
         if self._errors:
             raise RunError(f"{len(self)} of {asked} pictures could not be used; each is named above with its reason")
 
 
 @dataclass(frozen=True)
 class PictureNet:
-    """A net with trained weights on a device, and how pictures become its input; ``of`` makes it."""
+    """A net with trained weights on a device, and the preparation of its input; ``of`` makes it.
+
+    Attributes:
+        net: the net's graph and input.
+        running: the net with its weights.
+        input: prepares pictures.
+        device: where the net runs.
+    """
 
     net: NetWithInputs
     running: Net
@@ -75,18 +78,20 @@ class PictureNet:
         shared: Mapping[tuple[str, int], nn.Parameter] | None = None,
         context: PassContext | None = None,
     ) -> PictureNet:
-        """``net`` with the trained ``weights``.
+        """Return ``net`` with the trained ``weights``.
 
         Args:
-            weights: files; how pictures are prepared may stand beside them.
-            preprocessing: see image_input.
-            asked: what the net is run for.
-            missing: what is done about layers that ``asked`` depends on and that are in none of the weights.
-            shared: the parameters, which have come from ``weights`` already; ``None``: they are loaded.
-            context: of the net.
+            net: the net's graph and input.
+            weights: the files of weights; a record of the preparation may be beside them.
+            device: where the net runs.
+            preprocessing: the record's file; see image_input.
+            asked: the edge that the caller reads.
+            missing: how to treat layers that ``asked`` depends on and that no file has.
+            shared: parameters that another net has loaded from ``weights``; ``None``: load them.
+            context: the net's context.
 
         Raises:
-            UserError: a file is wrong, or nothing says how pictures are to be prepared.
+            UserError: a file is wrong, or nothing says how pictures are prepared.
         """
         prepare = image_input(net, weights, preprocessing)
         running = make_net(net.graph, device, context, shared, filled=shared is None)
@@ -96,7 +101,7 @@ class PictureNet:
 
     @torch.no_grad()
     def run(self, prepared: Prepared, edge: Edge) -> Tensor:
-        """Return what the net makes at ``edge`` of at most as many pictures as the batch has; the rest is 0."""
+        """Return the values of ``edge`` for at most as many pictures as the batch has; the other samples are zeros."""
         images = torch.zeros(self.net.input.shape, dtype=self.running.context.precision.compute)
         images[: len(prepared.input)] = torch.from_numpy(prepared.input)
         values: dict[int, Tensor] = {self.net.input.index: images.to(self.device)}
@@ -109,14 +114,15 @@ class PictureNet:
     def batches(
         self, asked: Sequence[NamedPicture], damaged: DamagedPictures | None = None
     ) -> Iterator[tuple[Sequence[NamedPicture], Prepared]]:
-        """Yield the pictures, as many at once as go through the net, and what they are as its input.
+        """Yield pictures, at most as many as a batch has, with the input that they become.
 
         Args:
-            damaged: takes the pictures that cannot be used, which are left out.
+            asked: the pictures.
+            damaged: takes the pictures that cannot be used; the batches leave them out.
 
         Raises:
-            FileError: a picture cannot be read, and nobody takes ``damaged`` ones.
-            DataError: as FileError, for a picture that is too small for the crop.
+            FileError: a picture cannot be read, and ``damaged`` is ``None``.
+            DataError: a picture is too small for the crop, and ``damaged`` is ``None``.
         """
         size = self.net.input.shape[0]
         ready: list[tuple[NamedPicture, Prepared]] = []

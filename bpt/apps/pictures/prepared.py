@@ -1,4 +1,4 @@
-"""Image files as the input of a net, as a Python program asks for them."""
+"""Prepare image files as the input of a net, for Python programs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from bpt.config.plan.nets import NetPlan
 
 
 def prepare_files(plan: NetPlan, weights: Sequence[str], images: Sequence[str], preprocessing: str = "") -> Images:
-    """Return what image files become as the input of a net, prepared as those that it was trained with.
+    """Return image files as the input of a net, prepared in the same way as those that it was trained with.
 
     Args:
-        plan: the net.
+        plan: the net's text.
         weights: the files that its parameters come from.
-        images: image files, folders of them, and lists (.txt).
-        preprocessing: a record that says how images are prepared, whatever the net's text says; "": none.
+        images: image files, folders of images, and lists (.txt).
+        preprocessing: a record that says how images are prepared, and overrides the net's text; "": none.
 
     Returns:
         (N, channels, height, width), float32.

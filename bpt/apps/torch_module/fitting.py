@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from torch import Tensor
 
 from bpt.base.errors import BptError, UserError
+from bpt.base.log import plural
 from bpt.config.plan.nets import NetPlan
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.layer_spec import Shape
@@ -35,8 +36,8 @@ class Fitting:
         if given in self._passed:
             return
         if len(inputs) != len(self._edges):
-            names, count = ", ".join(edge.blob for edge in self._edges), len(self._edges)
-            raise UserError(f"the net takes {count} input{'s' * (count != 1)} ({names}), given {len(inputs)}")
+            names = ", ".join(edge.blob for edge in self._edges)
+            raise UserError(f"the net takes {plural(len(self._edges), 'input')} ({names}), given {len(inputs)}")
         shapes = []
         for edge, value in zip(self._edges, inputs, strict=True):
             if not isinstance(value, Tensor):

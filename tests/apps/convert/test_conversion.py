@@ -74,7 +74,9 @@ def test_half_precision(ending: str, tmp_path: Path) -> None:
     need(ending)
     source, target = write(tmp_path / "source.caffemodel"), str(tmp_path / f"half.{ending}")
     (line,) = convert(source, target, "FLOAT16")
-    assert line.endswith("read back: equal but for rounding to FLOAT16, by 0.00024 of a blob's largest at most")
+    assert line.endswith(
+        "read back: equal except for rounding to FLOAT16, by at most 0.00024 of a blob's largest number"
+    )
     convert(target, str(tmp_path / "plain.caffemodel"))
     net = pb.NetParameter.FromString((tmp_path / "plain.caffemodel").read_bytes())
     bias = next(layer.blobs[1] for layer in net.layer if layer.name == "conv")
@@ -165,8 +167,14 @@ def test_a_snapshot_of_caffe(tmp_path: Path) -> None:
     ("source", "target", "raw", "error", "words"),
     [
         ("source.caffemodel", "a.npz", "", UsageError, "a.npz: weights are written to files that end in .caffemodel"),
-        ("source.caffemodel", "a.h5", "FLOAT16", UsageError, "--raw FLOAT16: HDF5 files of Caffe have no such numbers"),
-        ("source.caffemodel", "a.safetensors", "FLOAT", UsageError, "--raw FLOAT is of caffemodels"),
+        (
+            "source.caffemodel",
+            "a.h5",
+            "FLOAT16",
+            UsageError,
+            "--raw FLOAT16: Caffe's HDF5 files cannot store numbers in this way",
+        ),
+        ("source.caffemodel", "a.safetensors", "FLOAT", UsageError, "--raw FLOAT is for caffemodels"),
         ("source.caffemodel", ".h5", "", UsageError, ".h5: needs a name before its ending"),
         ("text.caffemodel", "a.h5", "", FileError, "text.caffemodel: is a text file"),
         ("missing.caffemodel", "a.h5", "", FileError, "missing.caffemodel: no such file"),
@@ -231,7 +239,10 @@ def test_the_record_of_the_preprocessing_comes_along(name: str, folder: Path) ->
 @pytest.mark.parametrize(
     ("tensors", "words"),
     [
-        ({"conv": np.zeros(1, np.float32)}, 'has "conv", float32; it must be called <layer>/<number of the blob>'),
+        (
+            {"conv": np.zeros(1, np.float32)},
+            'has "conv", float32; a tensor must be called <layer>/<number of the blob>',
+        ),
         ({"conv/1": np.zeros(1, np.float32)}, 'layer "conv" has blobs [1]; they must be numbered from 0'),
         (None, "is not safetensors that can be read: "),
     ],

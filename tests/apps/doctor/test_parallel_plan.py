@@ -20,7 +20,7 @@ def test_one_process(tmp_path: Path) -> None:
     assert texts_of(found.section, Severity.OK) == [
         "1 rank = 1 replica; ALLREDUCE, balance UNIFORM",
         "training net: a batch of 8 samples",
-        "parameters, gradients and history take 0.0 MiB on a rank; blobs need further memory",
+        "parameters, gradients and history take 0.2 KiB on a rank; blobs need further memory",
     ]
     assert found.snapshot == 2 * 4 * 15  # weights and momentum of 3 · 4 weights and 3 biases
 
@@ -29,9 +29,9 @@ def test_data_parallel(tmp_path: Path) -> None:
     found = check("aabb", write_run(tmp_path / "a"))
     assert texts_of(found.section, Severity.OK)[1:] == [
         "training net: a batch of 8 samples, 2 for each of 4 ranks",
-        "parameters, gradients and history take 0.0 MiB on a rank; blobs need further memory",
+        "parameters, gradients and history take 0.2 KiB on a rank; blobs need further memory",
         # 15 parameters of 4 bytes, 1 µs a byte
-        "each iteration sums 0.0 MiB of gradients over the ranks: about 0.06 ms by the Allreduce above, of which "
+        "each iteration sums 0.1 KiB of gradients over the ranks: about 0.06 ms by the Allreduce above, of which "
         "computing hides a part",
     ]
     assert len(found.section.findings) == 4
@@ -39,7 +39,7 @@ def test_data_parallel(tmp_path: Path) -> None:
 
 def test_local_steps(tmp_path: Path) -> None:
     found = check("ab", write_run(tmp_path / "a", "parallel_param { exchange: LOCAL local_param { steps: 4 } }"))
-    told = "every 4 iterations average 0.0 MiB of weights over the replicas: about 0.06 ms by the Allreduce above"
+    told = "every 4 iterations average 0.1 KiB of weights over the replicas: about 0.06 ms by the Allreduce above"
     assert texts_of(found.section, Severity.OK)[-1] == told
 
 
@@ -74,9 +74,9 @@ def test_tests_have_the_batch_of_the_text(tmp_path: Path) -> None:
     found = check("aa", write_run(tmp_path / "b", tested, net_text() + TURNED))
     train = TURNED.replace("TEST", "TRAIN")
     kept = check("aa", write_run(tmp_path / "c", tested, net_text() + train))
-    told = "training net: a batch of 16 samples, 8 for each of 2 ranks, which stay whole"
+    told = "training net: a batch of 16 samples, 8 for each of 2 ranks; batches of this net cannot be divided"
     assert told in texts_of(kept.section, Severity.OK)
-    told = "test net #0: a batch of 8 samples, which stays whole: all of it for each rank"
+    told = "test net #0: a batch of 8 samples, which cannot be divided: each rank runs all of it"
     assert told in texts_of(found.section, Severity.OK)
 
 
@@ -123,7 +123,7 @@ def test_too_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(plan, "Memory", Small)
     (text,) = texts_of(check("aabb", write_run(tmp_path / "a")).section, Severity.PROBLEM)
     # 15 parameters of 4 bytes, their gradients and momentum: 180 bytes
-    assert text.startswith("ranks 0-3 on hosts a, b: parameters, gradients and history take 0.0 MiB a rank")
+    assert text.startswith("ranks 0-3 on hosts a, b: parameters, gradients and history take 0.2 KiB for each rank")
 
 
 def test_a_net_that_is_wrong(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ layer { name: "quiet" type: "Silence" bottom: "ip" }"""
     [
         ((input_layer(1, 4), scores("data", 2)), 'no input with spatial axes (N, channels, …); layers without bottoms'),
         ((input_layer(1, 1, 8, 8), *BODY, TWO), 'not one output ("ip", "more")'),
-        ((input_layer(1, 1, 8, 8), *BODY, NEEDY), "left out, as they need more than the input: with_age"),
+        ((input_layer(1, 1, 8, 8), *BODY, NEEDY), "left out, because they need more than the input: with_age"),
         ((input_layer(1, 1, 8, 8), *BODY[:3]), 'has shape (1, 3, 8, 8); there must be a score for each class'),
         ((VOLUMES.replace("shape: 8", "shape: 8 shape: 8"), *BODY), "layer \"scans\": volume_data_param needs a shape"),
         ((VOLUMES.replace("VolumeData", "VolumData"), *BODY), 'unknown layer type "VolumData"'),

@@ -117,7 +117,7 @@ def test_what_cannot_stand_in_a_list(bpt: Bpt) -> None:
     Path("photos/red/two\nlines.png").write_bytes(b"")
     made = bpt("new", "photos")
     assert made.status == 0
-    assert "left out: 'photos/red/two\\nlines.png': this name cannot stand in a list" in made.out
+    assert "left out: 'photos/red/two\\nlines.png': a list in UTF-8 cannot contain this name" in made.out
     assert len(lines_of("photos_net/train.txt")) + len(lines_of("photos_net/test.txt")) == 9
 
 
@@ -146,7 +146,7 @@ def test_a_class_without_a_whole_picture_is_left_out(bpt: Bpt) -> None:
         (["new", "single"], "single: no picture is left to test with; put at least two into each class"),
         (["new", "photos", "--size=8"], "--size: --net small takes 16 to 512 pixels, found 8"),
         (["new", "photos", "--net=googlenet", "--size=64"], "--size: --net googlenet takes 96 to 512 pixels, found 64"),
-        (["new", "photos", "--output=there"], "there/solver.prototxt: is there already; remove it, or name another"),
+        (["new", "photos", "--output=there"], "there/solver.prototxt: exists already; remove it, or name another"),
     ],
 )
 def test_mistakes(words: list[str], message: str, bpt: Bpt) -> None:

@@ -33,11 +33,11 @@ layer { name: "size" type: "EuclideanLoss" bottom: "ip" bottom: "ip" top: "size"
 layer { name: "accuracy" type: "Accuracy" bottom: "ip" bottom: "label" top: "accuracy" include { phase: TEST } }
 """
 DEPLOY = """\
-# The network of train.prototxt for use. bpt deploy has derived it.
-# The input "x" takes the place of the layer "d" (DummyData): N x 3.
-# "prob" gives the probabilities of the classes, in place of the loss "loss" (SoftmaxWithLoss).
+# The deploy text of train.prototxt, derived by bpt deploy.
+# The input "x" replaces the layer "d" (DummyData): N x 3.
+# "prob" gives the probabilities of the classes; it replaces the loss "loss" (SoftmaxWithLoss).
 # Left out, because they need labels or are losses: accuracy, size.
-# Left out with all that only they need: the side losses side_loss.
+# Left out with the layers that only they need: the side losses side_loss.
 name: "zwölf"
 layer { name: "d" type: "Input" top: "x" input_param { shape { dim: 1 dim: 3 } } }
 layer {
@@ -93,11 +93,11 @@ def test_data_that_are_not_here(bpt: Bpt) -> None:
     data = 'layer {{ name: "d" type: "ImageData" top: "x" image_data_param {{ source: "no.txt" {} }} }}'
     Path("sized.prototxt").write_text(data.format("new_height: 8 new_width: 6"))
     outcome = bpt("deploy", "--model=sized.prototxt")
-    assert 'of layer "d" are not here: its samples are taken to be 3 x 8 x 6, after' in outcome.out
+    assert 'of layer "d" are missing; the text suggests samples of 3 x 8 x 6.' in outcome.out
     assert "shape { dim: 1 dim: 3 dim: 8 dim: 6 }" in outcome.out
-    assert "bpt deploy --shape corrects it" in outcome.err
+    assert "bpt deploy --shape corrects this" in outcome.err
     Path("open.prototxt").write_text(data.format(""))
-    assert "without the data the input's shape cannot be told" in bpt("deploy", "--model=open.prototxt").error
+    assert "without the data the input's shape is unknown" in bpt("deploy", "--model=open.prototxt").error
     assert "dim: 1 dim: 1 dim: 4 dim: 5" in bpt("deploy", "--model=open.prototxt", "--shape=1x4x5").out
 
 
@@ -125,7 +125,7 @@ def test_a_module_of_a_train_text() -> None:
 def test_an_export_of_a_train_text(bpt: Bpt) -> None:
     outcome = bpt("export", "--model=train.prototxt", "--output=net.pt2")
     assert outcome.status == 0, outcome.err
-    assert "train.prototxt: a text for training; what bpt deploy makes of it is exported\n" in outcome.out
+    assert "train.prototxt: a train text; bpt exports the deploy text that bpt deploy derives from it\n" in outcome.out
     assert re.search(r"all within", outcome.out)
     assert torch.export.load("net.pt2").module()(torch.ones(2, 3)).shape == (2, 4)
 
