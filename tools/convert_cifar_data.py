@@ -16,7 +16,7 @@ def make_parser() -> Parser:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command line ``words`` (None: this process's); returns the exit status."""
+    """Run the command line ``words`` (None: this process's), and return the exit status."""
     return run_tool(make_parser(), CIFAR.run, words)
 
 

@@ -5,9 +5,9 @@
     tools/draw_net.py prototxt/googlenet/train_val.prototxt googlenet.pdf --rankdir TB --phase TRAIN
     tools/draw_net.py prototxt/lenet/deploy.prototxt lenet.png --display_lrm
 
-A box is a layer, in the colour of its kind, with the layers that work in place on its top; an arrow is a blob, with its
-shape but for the batch. Long networks are folded (--columns). Nothing else needs to be installed than matplotlib: pip
-install 'bpt[plot]'. Data need not be here; shapes then follow from the text, or from --shape. bpt draw does the same.
+A box is a layer, in the colour of its kind, with the layers that work in place on its top. An arrow is a blob, with its
+shape except the batch. Long networks are folded (--columns). The tool needs only matplotlib: pip install 'bpt[plot]'.
+Without the data set, shapes follow from the text, or from --shape. bpt draw does the same.
 
 Exit status: 0 done; 1 the picture could not be written; 2 the command line or the network's text is wrong, or
 the picture's folder is missing.
@@ -37,7 +37,7 @@ def draw_net(arguments: argparse.Namespace) -> None:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The exit status; see the text above."""
+    """Run the command line ``words`` (None: this process's), and return the exit status."""
     return run_tool(make_parser(), draw_net, words)
 
 

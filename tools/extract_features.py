@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Run a trained net on its data, and write what it makes of them, blob by blob, as LMDBs.
+"""Run a trained net on its data, and write the blobs that it computes as LMDBs.
 
     tools/extract_features.py lenet.caffemodel lenet/train_val.prototxt ip1 features_lmdb 4 lmdb
     tools/extract_features.py a.caffemodel,b.caffemodel net.prototxt ip1,prob ip1_lmdb,prob_lmdb 10 lmdb GPU 0
 
-The TEST net of NET runs on NUM_BATCHES batches of its own data layer. Of each blob every sample is a record: a Datum of
-floats, channels x height x width, under its number in ten digits: 0000000000, 0000000001, ...
+The TEST net of NET runs on NUM_BATCHES batches of its own data layer. Each sample of a blob becomes a record: a Datum
+of floats, channels x height x width. Its key is the sample's number in ten digits: 0000000000, 0000000001, ...
 
 Exit status: 0 done; 1 failed while running; 2 the command line or a file is wrong, or a database exists or its
 folder is missing.
@@ -26,7 +26,9 @@ from bpt.system.device import choose_device
 
 def make_parser() -> Parser:
     parser = Parser(prog="extract_features.py", description=__doc__)
-    parser.add_argument("weights", metavar="WEIGHTS", help="the trained model; of several, a,b, the last counts")
+    parser.add_argument(
+        "weights", metavar="WEIGHTS", help="the trained model; if several, a,b, have a layer, the last one counts"
+    )
     parser.add_argument("net", metavar="NET", help="the network's text, with a data layer in its TEST phase")
     parser.add_argument("blobs", metavar="BLOB1[,BLOB2]", help="blobs to write")
     parser.add_argument("databases", metavar="DB1[,DB2]", help="an LMDB to make for each of them")
@@ -59,7 +61,7 @@ def extract(arguments: argparse.Namespace) -> None:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The exit status; see the text above."""
+    """Run the command line ``words`` (None: this process's), and return the exit status."""
     return run_tool(make_parser(), extract, words)
 
 

@@ -5,9 +5,9 @@
     tools/net_summary.py prototxt/googlenet/deploy.prototxt --batch_size 32
     tools/net_summary.py prototxt/alexnet/train_val.prototxt --phase TEST --csv
 
-Operations are those of a forward pass of the batch, a multiply-add counted as two. Blobs of layers that work in place,
-and of Flatten and Split, take no memory of their own. With --csv numbers are plain: operations and bytes. Data need not
-be here; shapes then follow from the text, or from --shape.
+Operations are those of a forward pass of the batch; a multiply-add counts as two. Blobs of layers that work in place,
+and of Flatten and Split, take no memory of their own. With --csv numbers are plain: operations and bytes. Without the
+data set, shapes follow from the text, or from --shape.
 
 Exit status: 0 done; 1 failed; 2 the command line or the network's text is wrong.
 """
@@ -36,7 +36,7 @@ def show(arguments: argparse.Namespace) -> None:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The exit status; see the text above."""
+    """Run the command line ``words`` (None: this process's), and return the exit status."""
     return run_tool(make_parser(), show, words)
 
 

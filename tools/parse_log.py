@@ -6,7 +6,7 @@
 
 writes lenet.log.train and lenet.log.test into OUTPUT_DIR. Columns: NumIters, Seconds since training began,
 LearningRate, and each output of the net. The learning rate is that of the row's own iteration, which the log shows
-behind the outputs; Caffe's program of this name gives each row the rate of the row before.
+after the outputs; Caffe's program of this name gives each row the rate of the row before.
 
 Exit status: 0 done; 1 a table could not be written; 2 the command line is wrong, OUTPUT_DIR is missing, or LOGFILE is
 no log of training.
@@ -30,7 +30,7 @@ def make_parser() -> Parser:
     parser = Parser(prog="parse_log.py", description=__doc__)
     parser.add_argument("log", metavar="LOGFILE", help="what bpt train or caffe train wrote to stderr")
     parser.add_argument("folder", metavar="OUTPUT_DIR", help="the folder for the tables")
-    parser.flag("delimiter", "between columns; default a comma", metavar="C", default=",")
+    parser.flag("delimiter", "character between columns; default a comma", metavar="C", default=",")
     parser.switch("verbose", "name the files that were written")
     return parser
 
@@ -46,7 +46,7 @@ def parse(arguments: argparse.Namespace) -> None:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The exit status; see the text above."""
+    """Run the command line ``words`` (None: this process's), and return the exit status."""
     return run_tool(make_parser(), parse, words)
 
 

@@ -5,8 +5,8 @@
     tools/plot_training_log.py both.png lenet.log other.log
     tools/plot_training_log.py 0 accuracy.png lenet.log other.log
 
-Logs are what bpt train or caffe train wrote to stderr. Several runs are laid over each other, and the best test of each
-is marked. A number before the figure's name is one of the chart types of Caffe's program:
+Logs are what bpt train or caffe train wrote to stderr. Several runs share one plot, and the best test of each is
+marked. A number before the figure's name is one of the chart types of Caffe's program:
 
     0: Test accuracy vs. Iters           4: Train learning rate vs. Iters
     1: Test accuracy vs. Seconds         5: Train learning rate vs. Seconds
@@ -43,7 +43,7 @@ def plot(arguments: argparse.Namespace) -> None:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The exit status; see the text above."""
+    """Run the command line ``words`` (None: this process's), and return the exit status."""
     return run_tool(make_parser(), plot, words)
 
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Write weights that are in an old format of Caffe in today's.
+"""Convert weights from an old format of Caffe to today's format.
 
     tools/upgrade_net_proto_binary.py old.caffemodel new.caffemodel
 
-The layers of the file, V0 (2013) or V1 (2014), and other old fields are upgraded as tools/upgrade_net_proto_text.py
-does it. The numbers stay as they are, and so do the shapes of blobs, also those of four axes (num, channels,
-height, width), which fit where they did. bpt reads such files as they are (--weights old.caffemodel).
+The tool upgrades the file's V0 (2013) or V1 (2014) layers, and other old fields, as tools/upgrade_net_proto_text.py
+does. Numbers and blob shapes do not change, not even old shapes of four axes (num, channels, height, width), which
+still fit their layers. bpt also reads old files without the upgrade (--weights old.caffemodel).
 
-Exit status: 0 done; 1 written, but settings that had no meaning were dropped, or OUTPUT could not be written;
-2 the command line or INPUT is wrong, or OUTPUT's folder is missing; nothing is written then.
+Exit status: 0 done; 1 written, but settings without meaning were dropped, or OUTPUT could not be written;
+2 the command line or INPUT is wrong, or OUTPUT's folder is missing; then nothing is written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bpt.config.proto.rewrite import rewrite_net_binary
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command line ``words`` (None: this process's); returns the exit status."""
+    """Run the command line ``words`` (None: this process's), and return the exit status."""
     return run_upgrade(
         __file__, __doc__, "the weights, a .caffemodel", "NetParameter binary proto", rewrite_net_binary, words
     )

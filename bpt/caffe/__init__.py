@@ -1,11 +1,12 @@
-"""pycaffe's names, all of them: ``import bpt.caffe as caffe``, and scripts that were written for Caffe run.
+"""All of pycaffe's names: with ``import bpt.caffe as caffe``, scripts that were written for Caffe run.
 
-So that ``import caffe`` finds it, too, in this file and in those that it imports, one line before that is enough::
+One line makes ``import caffe`` find this package, in the script and in all modules that it imports::
 
     import bpt.caffe; bpt.caffe.install()
 
-and for a script that is to stay as it is ``python -m bpt.caffe script.py``. What is here is a face: nets and solvers
-are those of ``bpt.caffe.core``, NetSpec is that of ``bpt.caffe.netspec``. The guide is ``docs/pycaffe.md``.
+``python -m bpt.caffe script.py`` does the same for a script that must not change. This package only collects the
+names: ``bpt.caffe.core`` defines nets and solvers, ``bpt.caffe.netspec`` defines NetSpec. The guide is
+``docs/pycaffe.md``.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from bpt.caffe.net_spec import NetSpec, layers, params, to_proto
     from bpt.nn.layers.python_pycaffe import PycaffeLayer as Layer
 
-# Loaded when first asked for: a Python layer that imports caffe for its Layer alone does not wait for the rest.
+# Loaded at the first access, so that a Python layer which needs only caffe.Layer does not wait for the rest.
 _MODULES = frozenset({"classifier", "coord_map", "detector", "draw", "io", "net_spec", "proto", "pycaffe"})
 _NAMES = {
     "bpt.caffe._caffe": (
@@ -125,5 +126,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return what Caffe's users look for."""
+    """Return pycaffe's names, without the helpers of this module."""
     return sorted([*__all__, "__doc__", "__name__", "__version__"])

@@ -10,7 +10,7 @@ from bpt.nn.layers.caffe_import import install
 
 
 def main(arguments: list[str]) -> int:
-    """Run the script, as Python would; its exit status, if it does not leave by one of its own."""
+    """Run the script as Python would, and return 0; a script that calls ``sys.exit`` ends with its own status."""
     if not arguments or not Path(arguments[0]).is_file():
         print("error: python -m bpt.caffe SCRIPT [ARGUMENT ...]: name a script that imports caffe", file=sys.stderr)
         return 2

@@ -58,8 +58,8 @@ def init_log(level: int = 0, to_stderr: bool = True) -> None:
     """Write Caffe's log lines to stderr.
 
     Args:
-        level: from which one on, in glog's numbers: 0 INFO, 1 WARNING, 2 ERROR, 3 FATAL.
-        to_stderr: False: nowhere, until logging is configured otherwise.
+        level: the lowest level to write, in glog's numbers: 0 INFO, 1 WARNING, 2 ERROR, 3 FATAL.
+        to_stderr: if False, write nothing until the program configures logging itself.
     """
     if level not in range(len(_LEVELS)):
         raise UserError(f"init_log: the level is 0 (INFO) to 3 (FATAL), not {level!r}")
@@ -77,7 +77,7 @@ def layer_type_list() -> list[str]:
 
 
 class Timer:
-    """Milliseconds from ``start`` to ``stop``, or to now."""
+    """Stopwatch: ``ms`` is the time in milliseconds from ``start`` to ``stop`` or, while it runs, to now."""
 
     def __init__(self) -> None:
         self._start = self._stop = 0.0
@@ -101,7 +101,7 @@ def has_nccl() -> bool:
 
 
 class NCCL:
-    """Is not there, and says so."""
+    """Placeholder for Caffe's NCCL class; every use raises a UserError that names ``mpirun`` as the remedy."""
 
     def __init__(self, *arguments: object) -> None:
         raise _one_process("caffe.NCCL is not there", 2)
@@ -112,12 +112,12 @@ class NCCL:
 
 
 def solver_count() -> int:
-    """1: how many solvers of other processes train with this one."""
+    """Return 1: no solver of another process trains with this one."""
     return 1
 
 
 def solver_rank() -> int:
-    """0: which of them this is."""
+    """Return 0, the rank of the only solver."""
     return 0
 
 

@@ -1,4 +1,4 @@
-"""``caffe.Classifier``: a net that is shown images and tells classes."""
+"""``caffe.Classifier``: a net that classifies images."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def transformer_of(
     raw_scale: float | None,
     channel_swap: Sequence[int] | None,
 ) -> Transformer:
-    """Return what makes images (height, width, channels) the net's first input, by these settings."""
+    """Return the Transformer that turns images (height, width, channels) into the net's first input."""
     name = net.inputs[0]
     transformer = Transformer({name: net.blobs[name].shape})
     transformer.set_transpose(name, (2, 0, 1))
@@ -39,7 +39,7 @@ def transformer_of(
 
 
 class Classifier(Net):
-    """A net for use, in the phase TEST, whose first input is of images.
+    """A net in the phase TEST whose first input is a batch of images.
 
     Args:
         model_file, pretrained_file: the net's text, and its weights.
@@ -66,11 +66,12 @@ class Classifier(Net):
             self.image_dims = np.array(checked_sizes(image_dims, "image_dims: height and width", 2, least=1))
 
     def predict(self, inputs: Iterable[Array], oversample: bool = True) -> Images:
-        """Return what the net's first output says of images.
+        """Return the net's first output for each image.
 
         Args:
-            inputs: images as of ``caffe.io.load_image``.
-            oversample: the mean over ten crops of each: corners and centre, and their mirror images; else the centre.
+            inputs: images as ``caffe.io.load_image`` returns them.
+            oversample: average over ten crops of each image: corners, centre, and their mirror images. If False, use
+                the centre crop only.
 
         Returns:
             (images, classes).
@@ -88,4 +89,4 @@ class Classifier(Net):
         return image[top : top + self.crop_dims[0], left : left + self.crop_dims[1]]
 
 
-_ten = oversample  # under a name that predict's argument does not hide
+_ten = oversample  # the argument ``oversample`` of ``predict`` hides the function's own name

@@ -1,8 +1,9 @@
-"""``caffe.coord_map``: where a point of one blob lies in another, through the layers between them; and Crop by that.
+"""``caffe.coord_map``: maps from the coordinates of one blob to those of another, and Crop layers made from them.
 
-A map takes a spatial coordinate ``x`` of a top to ``a · x + b`` of a bottom: of a convolution ``a`` is its stride, and
-``b`` half of its kernel less its padding. The axes from ``axis`` on are spatial; ``a`` and ``b`` are numbers, or arrays
-of one for each of them. Maps are composed along the way up from either blob to what both are made of.
+A map takes a spatial coordinate ``x`` of a top to ``a · x + b`` of a bottom. For a convolution, ``a`` is the stride
+and ``b`` is ``(kernel - 1) / 2 - pad``. The axes after ``axis``, the channel axis, are spatial. ``a`` and ``b`` are
+numbers, or arrays with one number for each spatial axis. The map between two blobs is composed along the layers from
+each of them up to a blob that both are computed from.
 """
 
 from __future__ import annotations
@@ -20,26 +21,26 @@ from bpt.caffe.netspec.function import Function
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.nn.layers import LAYERS
 
-# Layers that leave each point where it is, beside those whose class says so (``elementwise``).
+# Layers that keep each point in its place, besides the types that are ``elementwise``.
 PASS_THROUGH = frozenset({"BatchNorm", "Bias", "Eltwise", "LRN", "MVN", "PReLU", "Scale", "Split"})
 
 Numbers = npt.NDArray[np.float64]
 
 
 class UndefinedMapException(UserError, RuntimeError):  # noqa: N818  pycaffe's name
-    """There is no map: a layer on the way has none, or the blobs have nothing in common."""
+    """No map exists: a layer between the blobs has none, or no blob is an ancestor of both."""
 
 
 class AxisMismatchException(UserError, RuntimeError):  # noqa: N818
-    """Two layers on the way mean different axes."""
+    """Two layers between the blobs have different channel axes."""
 
 
 class CropError(UserError, AssertionError):
-    """A blob cannot be cropped to another: it has another scale, or begins inside of it."""
+    """A blob cannot be cropped to another: the scales differ, or it begins inside of the other."""
 
 
 class Map(NamedTuple):
-    """``a · x + b``; ``axis`` is the first spatial one, ``None`` where any will do."""
+    """The map ``a · x + b``; ``axis`` is the axis before the spatial ones, or ``None`` if the map fits any axis."""
 
     axis: int | None
     a: Any
@@ -64,24 +65,23 @@ def coord_map(fn: Function) -> Map:
         return Map(axis, 1 / stride, (pad - (kernel - 1) / 2) / stride)
     if kind == "Crop":
         crop = fn.param.crop_param
-        return Map(
-            crop.axis - 1, 1.0, _plain(list(crop.offset) or [0])
-        )  # of the axes before it, channels are not spatial
+        # Crop's axis is the first spatial axis, and a map names the channel axis before it.
+        return Map(crop.axis - 1, 1.0, _plain(list(crop.offset) or [0]))
     if kind in PASS_THROUGH or LAYERS[kind].elementwise:
         return IDENTITY
     raise UndefinedMapException(f"{kind} has no map of coordinates")
 
 
 def compose(first: Map, second: Map) -> Map:
-    """``second`` after ``first``."""
+    """Return the map that applies ``first`` and then ``second``."""
     axes = {each.axis for each in (first, second) if each.axis is not None}
     if len(axes) > 1:
-        raise AxisMismatchException(f"layers on the way have different first spatial axes: {sorted(axes)}")
+        raise AxisMismatchException(f"layers between the blobs have different channel axes: {sorted(axes)}")
     return Map(axes.pop() if axes else None, second.a * first.a, second.a * first.b + second.b)
 
 
 def inverse(given: Map) -> Map:
-    """From the bottom to the top."""
+    """Return the map in the opposite direction, from the bottom to the top."""
     return Map(given.axis, 1 / given.a, -given.b / given.a)
 
 
@@ -104,14 +104,14 @@ def crop(top_from: Top, top_to: Top) -> Top:
     """Return a Crop layer that cuts ``top_from`` to the place and the size of ``top_to``.
 
     Raises:
-        CropError: it cannot be cut to that.
-        UndefinedMapException: nothing tells where one lies in the other.
+        CropError: the scales differ, or the offset is negative or not a whole number.
+        UndefinedMapException: no layers with maps connect them.
     """
     axis, a, b = coord_map_from_to(top_from, top_to)
     if not np.all(np.equal(a, 1)):
-        raise CropError(f"one pixel to crop is {a} pixels of what it is cropped to; both must have one scale")
+        raise CropError(f"one pixel of the cropped blob is {a} pixels of the other; both must have the same scale")
     if not np.all(np.less_equal(b, 0)):
-        raise CropError(f"what is cropped begins {b} pixels inside of what it is cropped to")
+        raise CropError(f"the cropped blob begins {b} pixels inside of the other; it must begin at or before it")
     if not np.all(np.equal(np.round(b), b)):
         raise CropError(f"the offset {b} is not a whole number of pixels")
     offset = [int(place) for place in -np.atleast_1d(np.round(b))]
@@ -120,7 +120,10 @@ def crop(top_from: Top, top_to: Top) -> Top:
 
 
 def _maps_up(top: Top) -> dict[Top, Map]:
-    """From ``top`` to itself and to all that lies above it, as far as there are maps, the nearest first."""
+    """Return the maps from ``top`` to itself and to the blobs it is computed from, the nearest first.
+
+    The search ends at layers without a map.
+    """
     found = {top: IDENTITY}
     waiting = [top]
     while waiting:
@@ -140,7 +143,7 @@ def _maps_up(top: Top) -> dict[Top, Map]:
 
 
 def _window(fn: Function) -> tuple[int, Any, Any, Any]:
-    """First spatial axis, stride, kernel with its holes, and padding of a layer that slides a window."""
+    """Return channel axis, stride, dilated kernel size and padding of a layer with a sliding window."""
     if fn.type_name == "Pooling":
         pooling = fn.param.pooling_param
         if pooling.global_pooling:
@@ -153,7 +156,7 @@ def _window(fn: Function) -> tuple[int, Any, Any, Any]:
 
 
 def _sizes(param: pb.PoolingParameter | pb.ConvolutionParameter, name: str, default: int) -> Any:
-    """Return what a text says of stride, pad or kernel: one number for all axes, or one for each."""
+    """Return the stride, pad or kernel size in the text: one number for all axes, or one for each."""
     if param.HasField(f"{name}_h") or param.HasField(f"{name}_w"):
         return _plain([getattr(param, f"{name}_h"), getattr(param, f"{name}_w")])
     given = getattr(param, "kernel_size" if name == "kernel" else name)
@@ -161,5 +164,5 @@ def _sizes(param: pb.PoolingParameter | pb.ConvolutionParameter, name: str, defa
 
 
 def _plain(numbers: Sequence[int]) -> float | Numbers:
-    """Return a number if there is one, else an array."""
+    """Return a single number as a float, and several as an array."""
     return float(numbers[0]) if len(numbers) == 1 else np.array(numbers, np.float64)

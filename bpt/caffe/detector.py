@@ -1,4 +1,4 @@
-"""``caffe.Detector``: a net that is shown windows of images, each warped to its input (R-CNN)."""
+"""``caffe.Detector``: a net that classifies windows of images, each warped to the net's input size (R-CNN)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from bpt.data.window_source import ImageWindow
 
 Array = npt.NDArray[Any]
 Rows = Sequence[float]
-"""A window: its first row and column, and its last ones: (ymin, xmin, ymax, xmax)."""
+"""A window by its first row and column and its last row and column: (ymin, xmin, ymax, xmax)."""
 
 
 def _checked_window(window: Rows) -> tuple[int, int, int, int]:
-    """Return the places of a window, cut to whole numbers.
+    """Return the corners of a window, with fractions cut off.
 
-    A UserError if it is not four numbers, or nothing is in it.
+    Raises:
+        UserError: the window is not four numbers, is empty, or begins outside of the image.
     """
     wanted = f"a window must be four numbers (ymin, xmin, ymax, xmax), not {shown(window)}"
     try:
@@ -42,7 +43,7 @@ def _checked_window(window: Rows) -> tuple[int, int, int, int]:
 
 
 def _checked_pairs(given: object) -> list[tuple[Path, list[Rows]]]:
-    """Return for each image its file and its windows; a UserError if it is something else."""
+    """Return the file and the windows of each image; raise a UserError if ``given`` is not a list of such pairs."""
     wanted = f"detect_windows takes a list of pairs (file, [window, ...]), not {shown(given)}"
     try:
         return [(filename, list(windows)) for filename, windows in given]  # type: ignore[attr-defined]
@@ -51,13 +52,13 @@ def _checked_pairs(given: object) -> list[tuple[Path, list[Rows]]]:
 
 
 class Detector(Net):
-    """A net for use, in the phase TEST, whose first input is of square crops of images.
+    """A net in the phase TEST whose first input is a batch of square crops of images.
 
     Args:
         model_file, pretrained_file: the net's text, and its weights.
         mean, input_scale, raw_scale, channel_swap: see ``caffe.io.Transformer``.
-        context_pad: so many pixels at each side of a crop show what is around the window, as in WindowData; what lies
-            outside of the image is filled with the mean. By default a window is cut out as it is.
+        context_pad: number of pixels at each side of a crop that show the surroundings of the window, as in
+            WindowData. Pixels outside of the image are filled with the mean. By default a crop is the window alone.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Detector(Net):
         self.configure_crop(context_pad)
 
     def configure_crop(self, context_pad: int | None) -> None:
-        """Show so many pixels of context; ``None`` or 0: none."""
+        """Set the number of context pixels at each side of a crop; ``None`` and 0 mean no context."""
         if context_pad is not None:
             context_pad = checked_count(context_pad, "context_pad")
         name = self.inputs[0]
@@ -89,9 +90,9 @@ class Detector(Net):
         self.crop_mean = self.transformer.deprocess(name, np.zeros((channels, height, width), np.float32))
 
     def crop(self, im: Array, window: Rows) -> Images:
-        """Return a window cut out of its image (height, width, channels).
+        """Return the part of the image (height, width, channels) in a window.
 
-        With context, warped to the size of the input.
+        With context, the crop is warped to the size of the input.
         """
         im = checked_image(im, "crop: the image")
         top, left, bottom, right = _checked_window(window)
@@ -107,13 +108,13 @@ class Detector(Net):
     def detect_windows(
         self, images_windows: Iterable[tuple[str | os.PathLike[str], Iterable[Rows]]]
     ) -> list[dict[str, Any]]:
-        """Return what the net's first output says of windows.
+        """Return the net's first output for each window.
 
         Args:
-            images_windows: for each image its file and its windows.
+            images_windows: a pair of file and windows for each image.
 
         Returns:
-            For each window ``filename``, ``window`` and ``prediction``.
+            A dict with ``filename``, ``window`` and ``prediction`` for each window.
         """
         name = self.inputs[0]
         found: list[dict[str, Any]] = []
@@ -133,8 +134,8 @@ class Detector(Net):
         return found
 
     def detect_selective_search(self, image_fnames: Iterable[str]) -> list[dict[str, Any]]:
-        """Is not there: the windows that it asks for come from a program in MATLAB."""
+        """Raise a UserError: pycaffe gets these windows from a MATLAB program, which bpt does not have."""
         raise UserError(
-            "detect_selective_search calls selective_search_ijcv_with_python, a program in MATLAB that does not come "
-            "along; find windows by another one (cv2.ximgproc has selective search) and give them to detect_windows"
+            "detect_selective_search needs selective_search_ijcv_with_python, a MATLAB program that is not part of "
+            "bpt; find windows by another program (cv2.ximgproc has selective search) and give them to detect_windows"
         )

@@ -22,13 +22,13 @@ def draw_net(
     """Return the picture of a net as the bytes of a file.
 
     Args:
-        rankdir: where blobs go: "TB" from top to bottom, "LR" from left to right, "BT" from bottom to top.
-        ext: "png", "svg" or "pdf".
-        phase: whose layers to draw; ``None``: all.
+        rankdir: direction from the data to the loss: "TB" top to bottom, "LR" left to right, "BT" bottom to top.
+        ext: format of the file: "png", "svg" or "pdf".
+        phase: phase whose layers to draw; ``None`` draws all layers.
         display_lrm: show the multipliers of learning rates.
 
     Raises:
-        UserError: no such kind of file, or no matplotlib; the net is wrong.
+        UserError: the format is unknown, matplotlib is missing, or the net is wrong.
     """
     if f".{ext}" not in FORMATS:
         raise UserError(f'draw_net: ext is one of {", ".join(FORMATS)}, without the dot, not "{ext}"')
@@ -45,7 +45,7 @@ def draw_net_to_file(
     phase: int | None = None,
     display_lrm: bool = False,
 ) -> None:
-    """Write the picture of a net; the end of ``filename`` says in which format. See ``draw_net``."""
+    """Write the picture of a net in the format that the suffix of ``filename`` names (see ``draw_net``)."""
     _draw(caffe_net, Path(filename), rankdir, phase, display_lrm)
 
 

@@ -1,7 +1,7 @@
-"""``caffe.io``: images as arrays, what a net wants to be done to them, and arrays in Caffe's messages.
+"""``caffe.io``: images as arrays, their preprocessing for a net, and conversion between arrays and Caffe's messages.
 
-Images are arrays (height, width, channels) of float32 from 0 to 1, of colours red, green, blue, as ``load_image`` makes
-them; a Transformer makes of them what a net was trained on.
+``load_image`` returns images as arrays (height, width, channels) of float32 from 0 to 1, with the channels red, green,
+blue. A Transformer converts them to the input format of a net.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ from bpt.graph.layer_spec import count
 
 Array = npt.NDArray[Any]
 Images = npt.NDArray[np.float32]
-_LUMA = np.array([0.2125, 0.7154, 0.0721], np.float32)  # of red, green, blue: CIE 1931, as in scikit-image
-_MODES = {0: "nearest-exact", 1: "bilinear", 3: "bicubic"}  # by the order of a spline
+_LUMA = np.array([0.2125, 0.7154, 0.0721], np.float32)  # weights of red, green, blue (CIE 1931), as in scikit-image
+_MODES = {0: "nearest-exact", 1: "bilinear", 3: "bicubic"}  # torch's modes by the order of the spline
 
 
 def load_image(filename: str | os.PathLike[str], color: bool = True) -> Images:
-    """Return the image in a file as scikit-image, which pycaffe calls, reads it.
+    """Return the image in a file as scikit-image reads it, which pycaffe calls.
 
-    An EXIF tag does not turn the image. Alpha is dropped.
+    An EXIF tag does not rotate the image. An alpha channel is dropped.
 
     Args:
-        color: three channels, also of a gray picture; else one, also of a coloured one.
+        color: return three channels, even for a gray image. If False, return one channel, even for a coloured image.
 
     Returns:
-        (height, width, 3) or (height, width, 1), float32 from 0 to 1; 16 bits are divided by 65535.
+        (height, width, 3) or (height, width, 1), float32 from 0 to 1; 16-bit values are divided by 65535.
 
     Raises:
-        FileError: no file, or none that holds an image.
+        FileError: the file is missing, or holds no image.
     """
     path = checked_path(filename, "load_image: what is given")
     try:
@@ -70,7 +70,7 @@ def load_image(filename: str | os.PathLike[str], color: bool = True) -> Images:
 
 
 def resize_image(im: Array, new_dims: Sequence[int] | Array, interp_order: int = 1) -> Images:
-    """Return an image (height, width, channels) in another size, without smoothing where it shrinks.
+    """Return an image (height, width, channels) resized, without antialiasing.
 
     Args:
         new_dims: height and width.
@@ -88,10 +88,10 @@ def resize_image(im: Array, new_dims: Sequence[int] | Array, interp_order: int =
 
 
 def oversample(images: Iterable[Array], crop_dims: Sequence[int] | Array) -> Images:
-    """Return the four corners, the centre, and their mirror images, of each image.
+    """Return ten crops of each image: the four corners, the centre, and their mirror images.
 
     Args:
-        images: of one size, each (height, width, channels).
+        images: images of one size, each (height, width, channels).
         crop_dims: height and width of a crop.
 
     Returns:
@@ -113,7 +113,7 @@ def oversample(images: Iterable[Array], crop_dims: Sequence[int] | Array) -> Ima
 
 
 def _size(given: Any, what: str) -> tuple[int, int]:
-    """Height and width; floats are cut to whole numbers, as pycaffe's users give them."""
+    """Return height and width; fractions are cut off, because pycaffe accepts floats."""
     try:
         cut = [int(checked_number(size, what)) for size in given]
     except TypeError:
@@ -150,7 +150,7 @@ class Transformer:
         self.transpose[in_] = tuple(order)
 
     def set_channel_swap(self, in_: str, order: Sequence[int]) -> None:
-        """Set the order of channels: (2, 1, 0) makes blue, green, red of red, green, blue."""
+        """Set the order of channels: (2, 1, 0) turns red, green, blue into blue, green, red."""
         if not _is_order(order, (*self._sample(in_), 0)[0]):
             raise UserError(f'"{in_}" {self.inputs[in_]}: the channel swap must name each of its channels once')
         self.channel_swap[in_] = tuple(order)
@@ -185,7 +185,7 @@ class Transformer:
         self.input_scale[in_] = checked_number(scale, "set_input_scale: the scale")
 
     def preprocess(self, in_: str, data: Array) -> Images:
-        """Return what to put into the input ``in_`` for the image ``data``."""
+        """Return the array for the input ``in_`` that the steps make from the image ``data``."""
         size = self._sample(in_)[-2:]
         image = checked_image(data, "preprocess: the image")
         if image.shape[:2] != size:
@@ -200,7 +200,7 @@ class Transformer:
         return np.asarray(image * np.float32(self.input_scale.get(in_, 1)), np.float32)
 
     def deprocess(self, in_: str, data: Array) -> Images:
-        """Return the image of what stands in the input ``in_``: ``preprocess`` backwards, in the size of the input."""
+        """Undo ``preprocess``: return the image for the array ``data`` of the input ``in_``, in the input's size."""
         self._sample(in_)
         given = floats(data, "deprocess: what is given").squeeze()
         if given.size != count(self._sample(in_)):
@@ -221,7 +221,7 @@ class Transformer:
 
 
 def _is_order(given: Any, count: int) -> bool:
-    """Return whether ``given`` names each of ``count`` things once."""
+    """Return whether ``given`` is a permutation of the numbers below ``count``."""
     try:
         return sorted(operator.index(each) for each in given) == list(range(count))
     except (TypeError, ValueError):
@@ -232,7 +232,7 @@ def _is_order(given: Any, count: int) -> bool:
 
 
 def array_to_datum(arr: Array, label: int | np.integer[Any] | None = None) -> pb.Datum:
-    """Return a Datum of an array (channels, height, width): bytes of uint8, else numbers."""
+    """Return a Datum with an array (channels, height, width): as bytes if it is uint8, else as ``float_data``."""
     numbers = floats(arr, "array_to_datum: what is given", np.float64)
     arr = arr if isinstance(arr, np.ndarray) else numbers
     if isinstance(label, np.integer):
@@ -254,9 +254,10 @@ def array_to_datum(arr: Array, label: int | np.integer[Any] | None = None) -> pb
 
 
 def datum_to_array(datum: pb.Datum) -> Array:
-    """Return the array of a Datum: uint8 (channels, height, width), of an encoded picture blue first.
+    """Return the array (channels, height, width) of a Datum.
 
-    Float64 of numbers.
+    Bytes and encoded images become uint8, and an encoded image has the channels blue, green, red. ``float_data``
+    becomes float64.
     """
     checked_kind(datum, Message, "datum_to_array: what is given")
     if holds_image_file(datum):
@@ -268,13 +269,13 @@ def datum_to_array(datum: pb.Datum) -> Array:
 
 
 def blobproto_to_array(blob: pb.BlobProto, return_diff: bool = False) -> Images:
-    """Return the array of a blob in its shape; without one, of a single number.
+    """Return the data of a blob as an array in the blob's shape; a blob without a shape holds a single number.
 
     Args:
-        return_diff: its diff in place of its data.
+        return_diff: return the diff instead of the data.
 
     Raises:
-        UserError: so many numbers do not fill the shape.
+        UserError: the number of values does not fit the shape.
     """
     checked_kind(blob, Message, "blobproto_to_array: what is given")
     if return_diff:
@@ -292,7 +293,7 @@ def blobproto_to_array(blob: pb.BlobProto, return_diff: bool = False) -> Images:
 
 
 def array_to_blobproto(arr: Array, diff: Array | None = None) -> pb.BlobProto:
-    """Return a blob of an array and, if given, its diff."""
+    """Return a blob with an array as its data and, if given, another as its diff."""
     floats(arr, "array_to_blobproto: the array")
     if diff is not None:
         floats(diff, "array_to_blobproto: the diff")
@@ -303,14 +304,14 @@ def array_to_blobproto(arr: Array, diff: Array | None = None) -> pb.BlobProto:
 
 
 def arraylist_to_blobprotovector_str(arraylist: Iterable[Array]) -> bytes:
-    """Return a BlobProtoVector of arrays, as bytes."""
+    """Return the arrays as the bytes of a BlobProtoVector."""
     if not np.iterable(arraylist):
         raise UserError(f"arraylist_to_blobprotovector_str takes a list of arrays, not {shown(arraylist)}")
     return pb.BlobProtoVector(blobs=map(array_to_blobproto, arraylist)).SerializeToString()
 
 
 def blobprotovector_str_to_arraylist(vector: bytes) -> list[Images]:
-    """Return the arrays of such bytes."""
+    """Return the arrays in the bytes of a BlobProtoVector."""
     checked_kind(vector, bytes, "blobprotovector_str_to_arraylist: what is given")
     try:
         stored = pb.BlobProtoVector.FromString(vector)

@@ -61,7 +61,7 @@ def test_detector(files: tuple[str, str], tmp_path: Path) -> None:
         [each["prediction"] for each in found], [[0.0, 0, 1], [1.0, 0, 0], [0, 0, 0.5]], atol=1e-6
     )
     assert detector.detect_windows([]) == []
-    with pytest.raises(UserError, match="a program in MATLAB"):
+    with pytest.raises(UserError, match="a MATLAB program"):
         detector.detect_selective_search([str(picture)])
 
 

@@ -77,7 +77,7 @@ def test_no_map() -> None:
 
 
 def test_what_cannot_be_cropped() -> None:
-    for made, why in ((spec(pool=3), "one scale"), (spec(up_pad=10), "begins 10.0 pixels inside")):
+    for made, why in ((spec(pool=3), "the same scale"), (spec(up_pad=10), "begins 10.0 pixels inside")):
         with pytest.raises(AssertionError, match=why):
             crop(made.up, made.data)
     n = spec(kernel_size=2, pad=2)

@@ -200,8 +200,8 @@ def test_workers_of_the_outer_layer_are_timed_on_one_process() -> None:
     with pytest.raises(PrototxtError) as caught:
         on_ranks(2, "--solver=solver.prototxt", "--set=parallel_param { exchange: AGWU }")
     assert str(caught.value) == (
-        "parallel_param: exchange: AGWU lets each worker train by itself, and one process shows how: bpt time without "
-        "mpirun times what a worker does\n"
+        "parallel_param: exchange: AGWU lets each worker train by itself: run bpt time "
+        "without mpirun to time a worker\n"
         "  --set 'parallel_param { exchange: AGWU }'\n"
         "                          ^"
     )

@@ -1,7 +1,7 @@
 """The Python interface, with pycaffe's names and meaning: ``bpt.Net``, ``bpt.get_solver``, ``bpt.load_module``.
 
-A Net runs one layer at a time, so that all blobs and diffs can be looked at and changed (``operator.py``). Arrays
-handed out show the net's tensors, and take what is written into them to these (``mirror.py``).
+A Net runs one layer at a time, so that the caller can read and change all blobs and diffs (``operator.py``). The
+arrays that it returns mirror the net's tensors: what the caller writes to an array reaches the tensor (``mirror.py``).
 """
 
 from bpt.caffe.core.blob import Blob

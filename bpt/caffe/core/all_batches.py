@@ -20,7 +20,7 @@ Batch = dict[str, Any]
 
 
 def _rows(rows: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
-    """Return ``rows`` as an array of numbers with an axis at least; a UserError names the blob otherwise."""
+    """Return ``rows`` as an array of numbers with at least one axis; raise a UserError if they are not numbers."""
     if isinstance(rows, np.ndarray) and rows.ndim and rows.dtype.kind in "biuf":
         return rows
     return np.atleast_1d(floats(rows, f'what is given for blob "{name}"'))
@@ -55,14 +55,14 @@ class BatchNet(Protocol):
 
 
 class Batches:
-    """Samples in batches of the net's size, of which the last one is filled up with zeros.
+    """Samples in batches of the net's size; the last batch is padded with zeros.
 
     Args:
-        samples: by blob: arrays with as many rows as there are samples, each of the shape that the blob has a row in.
-        blobs: the net's.
+        samples: an array for each blob, with one row for each sample, in the shape of the blob's rows.
+        blobs: the net's blobs.
 
     Raises:
-        UserError: not all have as many rows, or a row has another shape.
+        UserError: the arrays have different numbers of rows, or a row does not have the blob's shape.
     """
 
     def __init__(self, samples: Samples, blobs: Mapping[str, Blob]) -> None:
@@ -75,7 +75,7 @@ class Batches:
             self._sizes[name] = shape[0]
         counts = {name: len(rows) for name, rows in self._arrays.items()}
         if len(set(counts.values())) > 1:
-            raise UserError(f"samples are as many in all arrays; given {counts}")
+            raise UserError(f"all arrays must have the same number of samples; given {counts}")
         if len(set(self._sizes.values())) > 1:
             raise UserError(f"the blobs have batches of different sizes: {self._sizes}")
         self.samples = next(iter(counts.values()), 0)
@@ -92,7 +92,7 @@ class Batches:
 
 
 class Gathered:
-    """The results of passes over batches, by blob, one after the other."""
+    """The results of all batches, concatenated by blob."""
 
     def __init__(self) -> None:
         self._parts: dict[str, list[Array]] = {}
@@ -111,13 +111,13 @@ def forward_all(net: BatchNet, blobs: Names = (), **inputs: npt.ArrayLike) -> di
 
     Args:
         blobs: further blobs to return.
-        inputs: for each input of the net an array with a row for each sample.
+        inputs: an array for each input of the net, with a row for each sample.
 
     Returns:
         The outputs and ``blobs``, by name, with a row for each sample.
 
     Raises:
-        UserError: an input is missing, or what is given fits none.
+        UserError: an input is missing, or an argument is not an input.
     """
     batches = _batches(net, inputs)
     found = Gathered()
@@ -129,14 +129,14 @@ def forward_all(net: BatchNet, blobs: Names = (), **inputs: npt.ArrayLike) -> di
 def forward_backward_all(
     net: BatchNet, blobs: Names = (), diffs: Names = (), **arrays: npt.ArrayLike
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Return the same forward and backward.
+    """Run the net forward and backward on any number of samples, in batches of its size.
 
     Args:
         blobs, diffs: further blobs whose data and diffs to return.
-        arrays: for each input its samples and, for outputs, diffs to begin backward with.
+        arrays: the samples of each input and, for outputs, the diffs with which the backward pass begins.
 
     Returns:
-        Data as of ``forward_all``, and diffs of the inputs and of ``diffs``.
+        The data that ``forward_all`` returns, and the diffs of the inputs and of ``diffs``.
     """
     forward = _batches(net, {name: rows for name, rows in arrays.items() if name not in net.outputs})
     backward = Batches({name: rows for name, rows in arrays.items() if name in net.outputs}, net.blobs)

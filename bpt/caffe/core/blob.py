@@ -28,8 +28,8 @@ class Mirrors(NamedTuple):
 class Blob(LegacyAxes, Single):
     """A blob or a parameter of a Net: ``data`` and ``diff``, arrays in its shape and the net's precision.
 
-    Both may be written to (``blob.data[...] = x``), for the next pass to use. An array that is kept over a pass
-    shows afterwards what the pass has left.
+    The caller may write to both (``blob.data[...] = x``), and the next pass uses the new values. An array that the
+    caller keeps over a pass shows the pass's result afterwards.
     """
 
     _no_copy = "a Blob of a net cannot be copied or pickled: copy its numbers, blob.data.copy()"
@@ -53,12 +53,12 @@ class Blob(LegacyAxes, Single):
         return f"<Blob {self.shape}: {np.array2string(self.data, threshold=6, edgeitems=2, precision=4)}>"
 
     def reshape(self, *shape: int) -> None:
-        """Give an input of the net another shape, with zeros in it.
+        """Change the shape of an input of the net, and fill it with zeros.
 
-        ``net.reshape()``, or the next forward pass, makes the other blobs fit.
+        ``net.reshape()``, or the next forward pass, adapts the shapes of the other blobs.
 
         Raises:
-            UserError: this is not an input, or the shape is not whole numbers.
+            UserError: this blob is not an input, or an extent is not a whole number.
         """
         given: tuple[object, ...] = shape
         if len(given) == 1 and isinstance(given[0], tuple | list):
@@ -70,7 +70,7 @@ def net_mirrors(operator: BlobOperator, name: str) -> Mirrors:
     """Return the mirrors of the blob ``name`` of the operator's net."""
     graph = operator.net.graph
     edge = graph.blobs[name].index
-    # Backward through a layer in place may need the data that the layer has replaced, so nothing writes over them.
+    # The backward pass of an in-place layer may need the data that the layer has replaced: the array must be a copy.
     rewritten = sum(version.blob == name for version in graph.edges) > 1
     return Mirrors(Mirror(lambda: operator.watch(edge), copies=rewritten), Mirror(lambda: operator.diff(edge)))
 
@@ -94,7 +94,7 @@ def net_blob(operator: BlobOperator, name: str, mirrors: Mirrors) -> Blob:
 
 
 def param_mirrors(operator: BlobOperator, value: nn.Parameter) -> Mirrors:
-    """Return the mirrors of one set of values, which several layers may share."""
+    """Return the mirrors of a parameter, which several layers may share."""
 
     def grad() -> Tensor:
         if value.grad is None:
@@ -105,7 +105,7 @@ def param_mirrors(operator: BlobOperator, value: nn.Parameter) -> Mirrors:
 
 
 def param_blob(shape: Shape, mirrors: Mirrors) -> Blob:
-    """Return a parameter in the shape that its layer has it in."""
+    """Return the Blob of a parameter, in the shape that its layer gives it."""
 
     def reshape(other: Shape) -> None:
         raise UserError("the shape of a parameter follows from the network's text")

@@ -1,4 +1,4 @@
-"""Image files for a Net, prepared as those that it was trained with: ``preprocess`` and ``classify``, bpt's own."""
+"""``preprocess`` and ``classify``, bpt's own methods: image files for a Net, prepared as its training images were."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ class ImageNet(Protocol):
 
 
 def preprocess(net: ImageNet, *images: Path, preprocessing: Path = "") -> Images:
-    """Return what image files become as the net's input, as ``bpt classify`` prepares them.
+    """Return image files as an array for the net's input, prepared as ``bpt classify`` prepares them.
 
-    The data layer of the net's text says how or, if it has none, ``<snapshot_prefix>_preprocessing.prototxt`` beside
-    the weights that were loaded last::
+    The preprocessing is that of the data layer in the net's text. A text without a data layer takes it from
+    ``<snapshot_prefix>_preprocessing.prototxt`` beside the weights that were loaded last::
 
         net.forward(data=net.preprocess("cat.jpg"))
 
     Args:
         images: image files, folders of them, and lists (.txt).
-        preprocessing: a record that says how, whatever the text says.
+        preprocessing: a preprocessing record, which takes precedence over the text.
 
     Returns:
         (N, channels, height, width), float32.
 
     Raises:
-        UserError: nothing says how images are prepared, or what is said does not fit the net.
-        DataError: a file is missing or no image; it is named.
+        UserError: no preprocessing is found, or it does not fit the net.
+        DataError: a file is missing or is not an image; the message names it.
     """
     files = [checked_path(each, "an image") for each in images]
     return prepare_files(net._plan, net._weights, files, checked_path(preprocessing, "preprocessing"))
@@ -63,16 +63,18 @@ def classify(
         [answer] = net.classify("cat.jpg", labels="names.txt")
         print(answer.best[0].name, answer.best[0].value)
 
-    It runs as in the phase TEST, with the net's parameters as they are now, beside the net, whose blobs stay.
+    A second net in the phase TEST, with the current parameters of this one, classifies the images. The blobs of this
+    net do not change.
 
     Args:
         images: image files, folders of them, and lists (.txt).
-        top: so many classes of each.
+        top: number of classes to return for each image.
         labels: a text with the names of the classes, one a line, from class 0 on; or an SSD label map (.prototxt).
-        preprocessing: see ``preprocess``.
+        preprocessing: as in ``preprocess``.
 
     Raises:
-        UserError: as ``preprocess``; or the net gives no class scores.
+        UserError: no preprocessing is found, it does not fit the net, or the net has no class scores.
+        DataError: a file is missing or is not an image; the message names it.
     """
     asked = pictures([checked_path(each, "an image") for each in images])
     with net._in_use():

@@ -1,4 +1,4 @@
-"""Mirror: a numpy array that shows a tensor, and through which the caller writes to it."""
+"""Mirror: a numpy array through which the caller reads and writes a tensor."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ Array = npt.NDArray[np.floating[Any]]
 
 
 class Mirror:
-    """The array of a tensor that passes of the net read, change, and replace by others.
+    """The array of a tensor that passes of the net read, change and replace.
 
-    If possible, the array shares the memory of the tensor; else (on a GPU, in another memory format, if the
-    tensor was replaced) over a copy. ``write_back`` before and ``show`` after whatever uses the tensor keep them
-    equal. Nothing is copied for an array that the caller has dropped.
+    The array shares the tensor's memory if possible. It is a copy if the tensor is on a GPU, has another memory format,
+    or was replaced. ``write_back`` before each use of the tensor and ``show`` after it keep the two equal. Nothing is
+    copied for an array that the caller has dropped.
 
-    ``Tensor.data`` rather than ``detach()`` everywhere: like Caffe's memory, an array may be written to between a
-    forward pass and its backward pass, and autograd is not to see that.
+    The code uses ``Tensor.data`` and not ``detach()``: as in Caffe, the caller may write to an array between a forward
+    pass and its backward pass, and autograd must not notice.
 
     Args:
-        fetch: gives the tensor as it stands now.
+        fetch: returns the current tensor.
         copies: whether the array is always a copy.
     """
 
     def __init__(self, fetch: Callable[[], Tensor], copies: bool = False) -> None:
         self._fetch = fetch
         self._copies = copies
-        self._host: Tensor | None = None  # what the array lies over; while it is there, the array may be written to
-        self._seen: Tensor | None = None  # if that is a copy: how it was when it was last equal to the tensor
-        self._array: Callable[[], Array | None] = lambda: None  # weak
+        self._host: Tensor | None = None  # the array's memory; None if there is no array with unsaved changes
+        self._seen: Tensor | None = None  # if _host is a copy: its values when it was last equal to the tensor
+        self._array: Callable[[], Array | None] = lambda: None  # a weak reference
 
     def array(self) -> Array:
-        """Return the array; the same object as long as the caller keeps it and the shape stays."""
+        """Return the array; it is the same object as long as the caller keeps it and the shape does not change."""
         tensor = self._fetch().data
         if self._host is None or self._host.shape != tensor.shape:
             self.forget()
@@ -62,14 +62,14 @@ class Mirror:
         return self._array() is not None
 
     def write_back(self) -> None:
-        """Copy what the caller has written into the tensor, before the tensor is used."""
+        """Copy the caller's changes from the array into the tensor. Call it before the tensor is used."""
         if self._host is not None and self._seen is not None and not torch.equal(self._host, self._seen):
             self._fetch().data.copy_(self._host)
         if self._array() is None:
             self.forget()
 
     def show(self) -> None:
-        """After the tensor was used: put into the array what has come of it."""
+        """Copy the tensor's values into the array. Call it after the tensor was used."""
         if self._host is None:
             return
         tensor = self._fetch().data
@@ -80,9 +80,9 @@ class Mirror:
             self._seen = self._host.clone()
 
     def forget(self) -> None:
-        """Detach the array from the tensor, because the tensor is another one now.
+        """Detach the array from the tensor.
 
-        The new tensor gets a new array. The caller keeps the old array, which nothing changes any more.
+        The next call of ``array`` makes a new array. Passes no longer change the array that the caller keeps.
         """
         self._host = self._seen = None
         self._array = lambda: None

@@ -1,6 +1,6 @@
-"""pycaffe's settings: the device of nets, and the seed that they draw from, unless a call or a text says otherwise.
+"""pycaffe's global settings: the default device and the default random seed of nets and solvers.
 
-They hold for the whole process, as in Caffe, and for nets and solvers that are made from then on.
+As in Caffe, a setting holds for the whole process, for nets and solvers that are made after it was set.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bpt.system.device import CPU
 
 @dataclass
 class Mode:
-    """The mode and the GPU that a program has set; ``None`` if it has set none."""
+    """The device, the GPU number and the seed that a program has set; ``None`` if it has not set them."""
 
     device: torch.device | None = None
     gpu: int = 0
@@ -32,7 +32,7 @@ def set_mode_cpu() -> None:
 
 
 def set_mode_gpu() -> None:
-    """Compute on the GPU that ``set_device`` has named (0 unless it has), whatever the solver's text says.
+    """Compute on the GPU that ``set_device`` has chosen (default 0), whatever the solver's text says.
 
     Raises:
         UserError: this machine has no such GPU.
@@ -41,10 +41,10 @@ def set_mode_gpu() -> None:
 
 
 def set_device(number: int) -> None:
-    """Set the GPU that ``set_mode_gpu`` means; this alone does not switch to it.
+    """Choose the GPU for ``set_mode_gpu``; this alone does not switch from the CPU to it.
 
     Raises:
-        UserError: in the mode GPU: this machine has no such GPU.
+        UserError: the mode is GPU already, and this machine has no such GPU.
     """
     number = checked_count(number, "set_device: the number of a GPU")
     if _MODE.device is not None and _MODE.device.type == "cuda":
@@ -53,20 +53,20 @@ def set_device(number: int) -> None:
 
 
 def set_random_seed(seed: int) -> None:
-    """Set the seed of fillers and dropout, in nets and in solvers whose text has no ``random_seed``.
+    """Set the seed of fillers and dropout, for nets and for solvers whose text has no ``random_seed``.
 
-    Nets that are made one after the other begin alike: no generator is global.
+    Each net has its own random generator, so two nets of one text begin with the same parameters.
     """
     _MODE.seed = checked_count(seed, "set_random_seed: the seed")
 
 
 def chosen_device() -> torch.device | None:
-    """Return that of ``set_mode_cpu`` or ``set_mode_gpu``; ``None``: neither was called."""
+    """Return the device of ``set_mode_cpu`` or ``set_mode_gpu``, or ``None`` if neither was called."""
     return _MODE.device
 
 
 def chosen_seed() -> int | None:
-    """Return that of ``set_random_seed``; ``None``: it was not called."""
+    """Return the seed of ``set_random_seed``, or ``None`` if it was not called."""
     return _MODE.seed
 
 

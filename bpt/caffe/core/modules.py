@@ -1,4 +1,4 @@
-"""load_module: a network text as a module, by its path."""
+"""load_module: load a network text as a ``torch.nn.Module``."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ def load_module(
 
     Args:
         path: the network's text file.
-        weights: a file of weights to start from, or several, of which the last one that has a layer counts; else the
-            text's fillers draw them.
+        weights: one or several files of weights; if several have a layer, the last one counts. By default the text's
+            fillers draw the parameters.
         phase: ``bpt.TRAIN`` or ``bpt.TEST``.
-        precision: in which numbers it computes, as a solver's ``precision`` says it: "BFLOAT16". Inputs, outputs and
-            parameters are of float32 all the same.
+        precision: number type of the computation, as in a solver's ``precision``: "BFLOAT16". Inputs, outputs and
+            parameters are always float32.
         level, stages: the rest of the NetState.
-        strict: a layer with parameters that is in none of the weights is an error. Otherwise it is a warning, in the
-            log "bpt" or, if the program has not configured ``logging``, on stderr.
-        deploy: of a train text, take what ``bpt deploy`` makes of it: an input in place of the data, and no labels.
+        strict: raise a FileError if none of the files has the weights of some layer. By default this is a warning, in
+            the log "bpt" or, if the program has not configured ``logging``, on stderr.
+        deploy: convert a train text as ``bpt deploy`` does: an input replaces the data, and there are no labels.
 
     Returns:
-        A module that takes tensors and returns tensors (see Module). It refuses inputs that its layers cannot work on
-        by a UserError, which names an input and its shape. Gradients reach all layers, whether there is a
-        loss in the text or not. Parameters with ``lr_mult: 0`` have ``requires_grad`` off.
+        A module that takes tensors and returns tensors (see Module). For inputs that its layers cannot work on it
+        raises a UserError, which names an input and its shape. Gradients reach all layers, with or without a loss in
+        the text. Parameters with ``lr_mult: 0`` have ``requires_grad`` off.
 
     Raises:
-        UserError: ``phase`` is none, or this CPU cannot compute in this precision.
-        PrototxtError: the text is wrong; says where.
-        FileError: the weights cannot be read, or do not fit the net, or lack a layer and ``strict`` is set.
+        UserError: ``phase`` is not a phase, or this CPU cannot compute in this precision.
+        PrototxtError: the text is wrong; the message says where.
+        FileError: the weights cannot be read, do not fit the net, or lack a layer while ``strict`` is set.
         RunError: there is not enough memory.
     """
     network, states = checked_path(path, "the network"), checked_names(stages, "stages")

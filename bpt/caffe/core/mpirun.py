@@ -1,4 +1,4 @@
-"""``bpt.launch``: training on many ranks, started from a process that is none of them, such as a notebook's."""
+"""``bpt.launch``: start training on many ranks from a process that is not a rank, such as a notebook."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def launch(
     mpirun: Sequence[str] = (),
     quiet: bool = False,
 ) -> History:
-    """Run ``mpirun -n RANKS bpt train`` and wait for its end; its log appears on stderr as it comes.
+    """Run ``mpirun -n RANKS bpt train``, show its log on stderr, and wait for its end.
 
     ::
 
@@ -40,25 +40,25 @@ def launch(
 
     Args:
         solver: the solver's text file.
-        ranks: how many.
-        overrides: snippets of text format merged over it, like those of ``bpt train --set``.
-        flags: further ones of ``bpt train``: ``["--metrics", "run.jsonl"]``.
-        mpirun: further ones of mpirun: ``["--hostfile", "hosts"]``, ``["--oversubscribe"]`` for more ranks than cores.
-        quiet: show no log.
+        ranks: number of ranks.
+        overrides: snippets of text format merged over the solver's text, like those of ``bpt train --set``.
+        flags: further flags of ``bpt train``: ``["--metrics", "run.jsonl"]``.
+        mpirun: flags of mpirun: ``["--hostfile", "hosts"]``, ``["--oversubscribe"]`` for more ranks than cores.
+        quiet: do not show the log.
 
     Returns:
-        What its log tells: losses, outputs of the nets, rates.
+        The losses, outputs of the nets and rates in the log.
 
     Raises:
-        UserError: there is no mpirun, this is a rank of a job itself, or the solver's text or a flag is wrong.
-        RunError: the job has failed; the message is its own.
+        UserError: mpirun is missing, this process is itself a rank of a job, or the solver's text or a flag is wrong.
+        RunError: the job has failed; the message is the job's own.
     """
     if launched():
-        raise UserError("bpt.launch starts ranks, and this process is one: bpt.Solver trains on all of them")
+        raise UserError("bpt.launch starts ranks, and this process is one already: bpt.Solver trains on all of them")
     if checked_count(ranks, "launch: ranks") < 1:
         raise UserError("launch: ranks must be 1 or more")
     pieces = several(overrides)
-    read_solver(os.fspath(solver), pieces)  # what is wrong with it is told here, and once
+    read_solver(os.fspath(solver), pieces)  # an error in the text is raised here, and not by each rank
     command = [_mpirun(), *mpirun, "-n", str(ranks), sys.executable, "-m", "bpt", "train"]
     command += [f"--solver={os.fspath(solver)}", *(f"--set={piece}" for piece in pieces), *flags]
     lines: list[str] = []
@@ -71,7 +71,7 @@ def launch(
                 lines.append(line)
                 if not quiet:
                     print(line, end="", file=sys.stderr, flush=True)
-        except KeyboardInterrupt:  # as the solver's text says: snapshot, stop
+        except KeyboardInterrupt:  # the ranks act on SIGINT as the solver's text says: snapshot, stop
             job.send_signal(signal.SIGINT)
             lines += job.stderr.readlines()
     if job.returncode:
@@ -85,5 +85,5 @@ def launch(
 def _mpirun() -> str:
     found = find_mpirun()
     if found is None:
-        raise UserError("there is no mpirun: pip install 'bpt[mpi]' brings one; on a cluster load its MPI's module")
+        raise UserError("mpirun is missing: pip install 'bpt[mpi]' brings one; on a cluster load its MPI module")
     return found

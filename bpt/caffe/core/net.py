@@ -54,33 +54,34 @@ from bpt.train.state import MissingWeights, WeightCoverage
 class Net(NetStructure, Single):
     """A network, its blobs and its parameters.
 
-    ``blobs`` holds a Blob for each blob by name, ``params`` the list of the parameters of each layer that has any,
-    by the layer's name; both in the order of the text. A name that they do not have raises an UnknownNameError, which
-    is a UserError and a KeyError. So that TEST nets are fast the process keeps memory that is freed, as that of the
-    command line does. A Net cannot be copied or pickled; make another of the same text.
+    ``blobs`` maps each blob's name to its Blob. ``params`` maps the name of each layer that has parameters to the list
+    of them. Both follow the order of the text. An unknown name raises an UnknownNameError, which is a UserError and a
+    KeyError. The process keeps freed memory for reuse, as the command line does, which makes TEST nets faster. A Net
+    cannot be copied or pickled; make another of the same text.
 
     Args:
         network_file: the network's text file.
         phase: ``bpt.TRAIN`` or ``bpt.TEST``; there is no default.
-        weights: a file of weights to start from; else the text's fillers draw them, the same ones every time.
+        weights: a file of weights; by default the text's fillers draw the parameters, the same ones every time.
             pycaffe's old order ``Net(network_file, weights, phase)`` works too.
         level, stages: the rest of the NetState.
-        device: where to compute, e.g. ``"cuda"``; by default where ``set_mode_cpu`` and ``set_mode_gpu`` of
-            ``bpt.caffe`` say, else on the CPU.
-        precision: in which numbers, as a solver's ``precision`` says it: "BFLOAT16". Arrays are of float32 then, too.
-        strict: see ``copy_from``.
+        device: device to compute on, e.g. ``"cuda"``; by default that of ``set_mode_cpu`` or ``set_mode_gpu`` of
+            ``bpt.caffe``, else the CPU.
+        precision: number type of the computation, as in a solver's ``precision``: "BFLOAT16". Arrays are always
+            float32.
+        strict: as in ``copy_from``.
 
     Raises:
         UserError: the device cannot compute in this precision.
-        PrototxtError: the text is wrong; says where.
+        PrototxtError: the text is wrong; the message says where.
         FileError: the weights cannot be read, or do not fit the net.
         RunError: there is not enough memory.
 
-    What the code of a Python layer raises passes as it is.
+    An exception of a Python layer's code reaches the caller unchanged.
 
     Attributes:
-        before_forward, after_forward, before_backward, after_backward: each takes a function, which is called from then
-            on with the number of each layer that is run, as here in ``layers``.
+        before_forward, after_forward, before_backward, after_backward: each takes a function, which every later pass
+            calls with the number of each layer that it runs, as in ``layers``.
     """
 
     _no_copy = (
@@ -111,7 +112,7 @@ class Net(NetStructure, Single):
         with as_raised():
             net = net_in(precision, build_graph_of(plan), chosen, PassContext(mode.chosen_seed() or 0))
         operator = BlobOperator(net, chosen)
-        operator.whole = WholePass(operator.net)  # a solver's nets share parameters, which others change
+        operator.whole = WholePass(operator.net)  # not for a solver's nets: others change their shared parameters
         if operator.whole.fits:
             keep_freed_memory()
         self._show(operator, plan)
@@ -124,7 +125,7 @@ class Net(NetStructure, Single):
 
     @classmethod
     def _of(cls, operator: BlobOperator, plan: NetPlan) -> Net:
-        """Show a net that a solver has built."""
+        """Return a Net for a net that a solver has built."""
         shown = cls.__new__(cls)
         shown._show(operator, plan)
         return shown
@@ -132,8 +133,8 @@ class Net(NetStructure, Single):
     def _show(self, operator: BlobOperator, plan: NetPlan) -> None:
         self._operator = operator
         self._plan = plan
-        self._coverage = WeightCoverage(operator.net.graph)  # by the files that parameters come from
-        self._fitted = len(operator.net.graph) - 1  # the last layer whose shapes are those of its bottoms
+        self._coverage = WeightCoverage(operator.net.graph)  # which file each parameter comes from
+        self._fitted = len(operator.net.graph) - 1  # the last layer whose shapes follow from the inputs' shapes
         graph = operator.net.graph
         blobs = {name: net_mirrors(operator, name) for name in graph.blobs}
         owned = {param.index: param_mirrors(operator, operator.net.value(param)) for param in graph.learnable}
@@ -168,7 +169,7 @@ class Net(NetStructure, Single):
     ) -> dict[str, Array]:
         """Run the layers from ``start`` to ``end`` (names, both included; default all).
 
-        Blobs up to ``end`` get the shapes that the inputs ask for; what comes behind need not be able to work on them.
+        The blobs up to ``end`` get the shapes that follow from the inputs; later layers keep theirs.
 
         Args:
             blobs: further blobs to return.
@@ -178,7 +179,7 @@ class Net(NetStructure, Single):
             Data of the outputs (or, with ``end``, of that layer's tops) and of ``blobs``, by name.
 
         Raises:
-            UserError: a name that the net does not have, or a shape that does not fit.
+            UserError: the net does not have a name, or a shape does not fit.
         """
         first, last = self._layer(start, 0), self._layer(end, len(self._graph) - 1)
         blobs = checked_names(blobs, "forward: blobs")
@@ -190,7 +191,7 @@ class Net(NetStructure, Single):
         tops = [self._graph.edges[edge].blob for edge in self._graph.nodes[last].tops]
         wanted = self._named(*(tops if end else self.outputs), *several(blobs))
         with self._in_use(), as_raised():
-            # As in the solver's loop, every pass through the whole net has random numbers of its own.
+            # As in the solver's loop, each pass through the whole net has new random numbers.
             context = self._operator.net.context
             if first or last < len(self._graph) - 1:
                 self._operator.separate_layers()
@@ -205,7 +206,10 @@ class Net(NetStructure, Single):
         return {name: blob.data for name, blob in wanted.items()}
 
     def _forward_whole(self, wanted: Iterable[str]) -> bool:
-        """Run the net as one; whether that can be. Not while the caller may write to parameters unnoticed."""
+        """Try to run the whole net as one pass, and return whether that worked.
+
+        It does not while the caller holds an array of parameters, and so may write to them unnoticed.
+        """
         if any(mirror.is_referenced for mirror in self._parameters):
             self._operator.separate_layers()
         blobs = {*wanted, *(name for name, mirror in self._data if mirror.is_referenced)}
@@ -220,8 +224,8 @@ class Net(NetStructure, Single):
     ) -> dict[str, Array]:
         """Run the layers backward from ``start`` to ``end`` (names, both included; default all).
 
-        It begins with the ``diff`` of the tops, which for a loss is its ``loss_weight``. Diffs of parameters add up
-        until ``clear_param_diffs``. As often as wanted after a forward pass.
+        The pass begins with the ``diff`` of the tops, which for a loss is its ``loss_weight``. Diffs of parameters
+        accumulate until ``clear_param_diffs``. A forward pass may be followed by any number of backward passes.
 
         Args:
             diffs: further blobs whose diffs to return.
@@ -231,7 +235,7 @@ class Net(NetStructure, Single):
             Diffs of the inputs (or, with ``end``, of that layer's bottoms) and of ``diffs``, by name.
 
         Raises:
-            UserError: a name that the net does not have, a shape that does not fit, or no forward pass before.
+            UserError: the net does not have a name, a shape does not fit, or a layer needs a forward pass before.
         """
         first, last = self._layer(start, len(self._graph) - 1), self._layer(end, 0)
         diffs = checked_names(diffs, "backward: diffs")
@@ -247,14 +251,14 @@ class Net(NetStructure, Single):
         return {name: blob.diff for name, blob in wanted.items()}
 
     def set_input_arrays(self, data: npt.ArrayLike, labels: npt.ArrayLike) -> None:
-        """Let the net's MemoryData layer (its first, if there are several) hand out these arrays from now on.
+        """Set the arrays that the net's first MemoryData layer reads from now on.
 
         Args:
             data: (N, C, H, W), with N a multiple of the layer's ``batch_size``; float32 is not copied.
             labels: (N,) or, as in pycaffe, (N, 1, 1, 1).
 
         Raises:
-            UserError: other shapes, no numbers, or the net has no MemoryData layer.
+            UserError: an array has another shape or no numbers, or the net has no MemoryData layer.
         """
         layer = next((layer for layer in self._operator.net.layers if isinstance(layer, MemoryData)), None)
         if layer is None:
@@ -269,7 +273,7 @@ class Net(NetStructure, Single):
                     parameter.grad.zero_()
 
     def reshape(self) -> None:
-        """Make all blobs fit the shapes that the inputs have got; ``forward`` does it by itself.
+        """Adapt all blobs to the shapes of the inputs; ``forward`` does it by itself.
 
         Raises:
             LayerError: a layer cannot work on such inputs, or would need parameters of another shape.
@@ -277,7 +281,7 @@ class Net(NetStructure, Single):
         self._fit(len(self._graph) - 1)
 
     def _fit(self, last: int) -> None:
-        """Make the blobs of the layers up to number ``last`` fit the shapes of the inputs, as Caffe's forward does."""
+        """Adapt the blobs of the layers up to number ``last`` to the inputs' shapes, as Caffe's forward does."""
         shapes = {name: self.blobs[name].shape for name in self.inputs}
         same = all(self._graph.blobs[name].shape == shape for name, shape in shapes.items())
         if same and last <= self._fitted:
@@ -288,10 +292,10 @@ class Net(NetStructure, Single):
         self._fitted = last
 
     def share_with(self, other: Net) -> None:
-        """Have the parameters of the layers of the same names in ``other``: from now on they are one memory.
+        """Share the parameters of the layers with the same names in ``other``: from now on they are one memory.
 
         Raises:
-            UserError: such a layer's have other shapes, or lie on another device; then nothing is shared.
+            UserError: parameters have different shapes, types or devices; then nothing is shared.
         """
         checked_kind(other, Net, "share_with: what is given")
         mine, theirs = (net._core.values_by_name() for net in (self, other))
@@ -299,14 +303,14 @@ class Net(NetStructure, Single):
         for (layer, number), (own, value) in pairs.items():
             if own.shape != value.shape or own.device != value.device or own.dtype != value.dtype:
                 kinds = [f"{tuple(each.shape)} on {each.device} ({each.dtype})" for each in (own, value)]
-                raise UserError(f'layer "{layer}": parameter {number} is {kinds[0]}, that to share {kinds[1]}')
+                raise UserError(f'layer "{layer}": parameter {number} is {kinds[0]}, the one to share is {kinds[1]}')
         with self._in_use(new_parameters=True), other._in_use():
-            for net in (self, other):  # each changes the other's from now on, without telling
+            for net in (self, other):
                 net._operator.complete()
-                net._operator.whole = None
+                net._operator.whole = None  # the other net may change these parameters unnoticed
             for own, value in pairs.values():
                 own.data = value.data
-        for mirror in self._parameters:  # an array from before shows, as in Caffe, what was before
+        for mirror in self._parameters:  # as in Caffe, arrays from before keep the old parameters
             mirror.forget()
 
     def before_forward(self, call: Callback) -> None:
@@ -326,7 +330,7 @@ class Net(NetStructure, Single):
         self._operator.after_backward.append(self._showing(call))
 
     def _showing(self, call: Callback) -> Callback:
-        """``call``, which sees in the middle of a pass what the net holds, and may write to it."""
+        """Return ``call`` wrapped so that, during a pass, it sees current blobs and may write to them."""
         return lambda layer: self._shown_to(lambda: call(layer))
 
     def _shown_to(self, call: Callable[[], object]) -> None:
@@ -342,27 +346,27 @@ class Net(NetStructure, Single):
             snapshot.save_weights(self._operator.net, checked_path(path, "save_hdf5: what is given"), as_hdf5=True)
 
     def load_hdf5(self, path: Path) -> None:
-        """``copy_from``, as pycaffe calls it for HDF5."""
+        """Load weights by ``copy_from``; this is pycaffe's name for HDF5 files."""
         self.copy_from(path)
 
     def save(self, path: Path) -> None:
-        """Write the weights as Caffe reads them: HDF5 if ``path`` ends in ``.h5``, else a ``.caffemodel``."""
+        """Write the weights in Caffe's format: HDF5 if ``path`` ends in ``.h5``, else a ``.caffemodel``."""
         with self._in_use():
             snapshot.save_weights(self._operator.net, checked_path(path, "save: what is given"))
 
     def copy_from(self, path: Path, strict: bool = False) -> None:
-        """Take the weights of layers of the same name from a ``.caffemodel`` or HDF5 file.
+        """Copy the weights of layers of the same name from a ``.caffemodel`` or HDF5 file.
 
-        A layer with parameters that is in none of the files so far is a warning, and so is a layer with weights that
-        the net does not have ("Ignoring source layer …"). They go to the log "bpt" or, if the program has not
+        bpt warns of a layer whose parameters are in none of the files so far, and of a layer in the file that the net
+        does not have ("Ignoring source layer …"). The warnings go to the log "bpt" or, if the program has not
         configured ``logging``, to stderr.
 
         Args:
-            strict: a layer with parameters that is in none of the files so far is an error.
+            strict: raise a FileError if a layer's parameters are in none of the files so far.
 
         Raises:
-            FileError: not a file of weights, or a layer's have other shapes, or a layer is missing and ``strict`` is
-                set; then nothing was loaded.
+            FileError: this is not a file of weights, weights have other shapes, or a layer is missing and ``strict``
+                is set; then nothing was loaded.
         """
         path = checked_path(path, "copy_from: what is given")
         missing = MissingWeights.REFUSE if strict else MissingWeights.WARN
@@ -377,9 +381,9 @@ class Net(NetStructure, Single):
         return self._coverage.paths
 
     def close(self) -> None:
-        """Stop reading ahead and close the data sources, if there are any; the net cannot read from them after that.
+        """Stop prefetching and close the data sources, if there are any; then the net cannot read from them.
 
-        Forgetting the net does the same.
+        Deleting the net does the same.
         """
         self._operator.close()
 
@@ -405,7 +409,7 @@ class Net(NetStructure, Single):
         Before the use, the tensors get what was written to the arrays. After it, the arrays get the tensors' values.
 
         Args:
-            new_parameters: parameters change, so backward needs another forward pass.
+            new_parameters: whether parameters change, so that backward needs another forward pass.
         """
         for mirror in self._mirrors:
             if mirror.in_use:
@@ -442,7 +446,7 @@ class Net(NetStructure, Single):
 
 
 def _scope_of(net: weakref.ref[Net]) -> Callable[[], AbstractContextManager[None]]:
-    """Return what opens the net's ``_in_use`` as long as there is the net."""
+    """Return a function that opens the net's ``_in_use``, or nothing if the net was deleted."""
 
     def scope() -> AbstractContextManager[None]:
         alive = net()

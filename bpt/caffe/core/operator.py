@@ -1,4 +1,4 @@
-"""BlobOperator: runs a net layer by layer, with one memory for each blob, as Caffe has it."""
+"""BlobOperator: runs a net layer by layer, with one memory for each blob, as in Caffe."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from bpt.nn.layers import DataLayer
 from bpt.nn.net import Net
 
 Callback = Callable[[int], object]
-"""Is told the number of a layer."""
+"""A function that is called with the number of a layer."""
 
 
 class Memory(dict[int, Tensor]):
-    """Tensors by edge. All versions of a blob that layers rewrite in place are one: the last that was written.
+    """Tensors by edge; all versions of a blob that layers rewrite in place share one entry, the last one written.
 
-    A version with a ``loss_weight`` is apart, for that is its diff and must outlast the backward pass. What is in half
-    precision is kept in single precision, of which numpy makes arrays; layers cast it back without a loss.
+    A version with a ``loss_weight`` has its own entry: the weight is its diff and must outlast the backward pass.
+    Tensors in half precision are stored in single precision, because numpy has no bfloat16; layers cast them back
+    without loss.
     """
 
     def __init__(self, graph: LayerGraph) -> None:
@@ -55,18 +56,18 @@ class Memory(dict[int, Tensor]):
 
 
 class BlobOperator(Operator):
-    """Executes a net one layer a segment. A pass may start and end anywhere, and backward may be repeated.
+    """Runs each layer of a net as a segment of its own: a pass may start and end anywhere, and backward may repeat.
 
-    ``values`` and ``diffs`` are the memory of the blobs, each the caller's to read and to write.
+    ``values`` and ``diffs`` are the memory of the blobs, which the caller may read and write.
 
-    Where ``whole`` is set, a pass through the whole net may leave blobs out (``forward_whole``). Whatever needs one of
-    them completes the pass (``complete``): all layers run one by one on the samples of that pass, and everything is as
-    if they had from the start.
+    If ``whole`` is set, a pass through the whole net may leave blobs out (``forward_whole``). The first access to one
+    of them completes the pass (``complete``): all layers run one by one on the samples of that pass, and the result is
+    the same as if they had done so from the start.
 
     Attributes:
-        whole: how to run the net as one; ``None``: layer by layer only.
+        whole: runs the net as one fused pass; ``None``: layer by layer only.
         in_use: opens a scope in which the blobs' tensors may be replaced.
-        before_forward, after_forward, before_backward, after_backward: what is called at each layer of a pass.
+        before_forward, after_forward, before_backward, after_backward: functions to call at each layer of a pass.
     """
 
     def __init__(self, net: Net, device: torch.device | str) -> None:
@@ -80,9 +81,9 @@ class BlobOperator(Operator):
         self.after_forward: list[Callback] = []
         self.before_backward: list[Callback] = []
         self.after_backward: list[Callback] = []
-        self._samples: dict[int, Tensor] | None = None  # of a pass that has left blobs out
-        self._watched: set[int] = set()  # edges, since the last pass
-        self._went_inside = False  # whether since the last pass a caller needed more than blobs
+        self._samples: dict[int, Tensor] | None = None  # inputs of a pass that has left blobs out
+        self._watched: set[int] = set()  # edges that the caller has read since the last pass
+        self._went_inside = False  # whether the caller has needed more than blobs since the last pass
 
     @property
     def number(self) -> torch.dtype:
@@ -90,7 +91,7 @@ class BlobOperator(Operator):
         return self.net.context.precision.compute
 
     def data(self, edge: int) -> Tensor:
-        """Return data of a blob; zeros if nothing has written it yet."""
+        """Return the data of a blob, which are zeros if nothing has written them yet."""
         if edge not in self.values and self._samples is not None:
             self.complete()
         if edge not in self.values:
@@ -103,34 +104,37 @@ class BlobOperator(Operator):
         return self.data(edge)
 
     def parameter(self, value: nn.Parameter) -> nn.Parameter:
-        """Return a parameter, for a caller who may write to it."""
+        """Return a parameter that the caller may write to."""
         self.separate_layers()
         if self.whole is not None:
             self.whole.forget()
         return value
 
     def diff(self, edge: int) -> Tensor:
-        """Diff of a blob; the ``loss_weight`` of a loss, or zeros, if nothing has written it yet."""
+        """Return the diff of a blob; before it is written, it is the ``loss_weight`` of a loss, else zeros."""
         if edge not in self.diffs:
             info = self.net.graph.edges[edge]
-            start = info.loss_weight if info.consumer is None else 0.0  # else the pass adds it
+            start = info.loss_weight if info.consumer is None else 0.0  # for a consumed blob, the pass adds the weight
             self.diffs[edge] = torch.full(self.shape(edge), start, dtype=self.number, device=self.device)
         return self.diffs[edge]
 
     def shape(self, edge: int) -> tuple[int, ...]:
-        """Return the shape of a blob's data as they are now."""
+        """Return the current shape of a blob's data."""
         return tuple(self.values[edge].shape) if edge in self.values else self.net.graph.edges[edge].shape
 
     def forward_whole(self, watched: Collection[int]) -> bool:
-        """Run the whole net as one, if that can be and is worth it; blobs that nobody looks at are left out.
+        """Run the whole net as one fused pass if possible and worth it, without the blobs that nobody reads.
 
         Args:
-            watched: edges that are wanted.
+            watched: edges that the caller reads.
+
+        Returns:
+            Whether the pass has run.
         """
         wanted, inside = self._watched.union(watched), self._went_inside
         self._watched, self._went_inside = set(), False
         if self.whole is None or not self.whole.fits or inside or self.calls:
-            self._samples = None  # all blobs are made anew
+            self._samples = None  # the pass layer by layer computes all blobs again
             return False
         graph = self.net.graph
         for index in sources(graph):
@@ -149,23 +153,23 @@ class BlobOperator(Operator):
                 self.batches.outcome.segments.pop(node.index, None)
             for edge, tensor in (*made.items(), *tops.items()):
                 self.values[edge] = tensor
-        else:  # blobs of other shapes than the graph's, which layers tell; or that Caffe has apart, or as one
+        else:  # a layer must report a wrong shape, or tensors share memory that Caffe's blobs do not share
             self._samples = made
             self.complete()
         return True
 
     @property
     def calls(self) -> bool:
-        """Whether somebody wants to be called at each layer."""
+        """Whether any callback is set."""
         return bool(self.before_forward or self.after_forward or self.before_backward or self.after_backward)
 
     def separate_layers(self) -> None:
-        """``complete`` the pass, for a caller who may well do so after the next one, which then leaves out nothing."""
+        """Complete this pass, and let the next one leave no blobs out, because its caller may need them again."""
         self._went_inside = True
         self.complete()
 
     def complete(self) -> None:
-        """Make all that the last pass has left out."""
+        """Compute all blobs that the last pass has left out."""
         samples, self._samples = self._samples, None
         if samples is None:
             return
@@ -177,7 +181,7 @@ class BlobOperator(Operator):
             for node in self.net.graph.nodes:
                 if node.bottoms:
                     self._forward(node.index)
-            for edge, tensor in shown.items():  # what a caller may have written since
+            for edge, tensor in shown.items():  # the caller may have written to these since
                 if self.values[edge].shape == tensor.shape:
                     self.values[edge].data.copy_(tensor.data)
                 else:
@@ -203,7 +207,7 @@ class BlobOperator(Operator):
                 self.diffs.pop(edge)  # from a batch of another shape
 
     def _separate(self, node: LayerNode, read: set[int]) -> None:
-        """Copy tops that are views of a bottom, where Caffe's are not: writing to one must not change the other."""
+        """Copy tops that share a bottom's memory if Caffe's do not: writing to one must not change the other."""
         bottoms = {self.net.graph.edges[edge].blob for edge in node.bottoms}
         for edge in node.tops:
             if self.net.graph.edges[edge].blob not in bottoms and _memory_of(self.values[edge]) in read:
@@ -221,19 +225,19 @@ class BlobOperator(Operator):
         self.separate_layers()
         if index not in self.batches.outcome.segments:
             self._prepare_backward(index)
-        if self.net.graph.nodes[index].type == "Python":  # its code may do more than to hand diffs on
+        if self.net.graph.nodes[index].type == "Python":  # its backward may read and write any diff of its tops
             for edge in self.net.graph.nodes[index].tops:
                 self.diff(edge)
         state = self.batches.outcome.segments[index]
         for leaf in state.leaves.values():
             leaf.grad = None
         super().backward(index, micro, update)
-        self.batches.outcome.segments[index] = state  # for the next time
+        self.batches.outcome.segments[index] = state  # backward may be repeated
 
     def _prepare_backward(self, index: int) -> None:
-        """Run the layer forward from what the blobs hold, so that it can run backward, as Caffe's layers do.
+        """Run the layer forward on its current bottoms, so that it can run backward as Caffe's layers do.
 
-        This is needed without a forward pass of the layer, or if its parameters have changed since.
+        This is needed if the layer has had no forward pass, or if its parameters have changed since.
         """
         node = self.net.graph.nodes[index]
         layer = self.net.layer(node)
@@ -251,7 +255,7 @@ class BlobOperator(Operator):
         super().close()
 
     def forget_passes(self) -> None:
-        """Forget what a backward pass needs of the last forward pass, because parameters have changed."""
+        """Drop the state that a backward pass needs from the last forward pass, because parameters have changed."""
         if self.whole is not None:
             self.whole.forget()
         self.batches.outcome.segments.clear()
@@ -260,10 +264,10 @@ class BlobOperator(Operator):
         """Forget all blobs except the data of the net's inputs, because the shapes have changed.
 
         Args:
-            fitted: layers up to this one have kept their shapes, and their blobs stay.
+            fitted: number of the last layer that has kept its shapes, and so its blobs.
         """
         graph = self.net.graph
-        self._samples = None  # a pass that left blobs out went through the whole net, so all of it was fitted
+        self._samples = None  # a pass that left blobs out ran the whole net, so all shapes did fit
         if self.whole is not None:
             self.whole = WholePass(self.net)
         if fitted >= 0:

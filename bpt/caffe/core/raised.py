@@ -1,4 +1,4 @@
-"""Exceptions of Python layers: they reach a Python caller as they were raised, with their own traceback."""
+"""as_raised: pass the exceptions of Python layers to the caller unchanged, with their own traceback."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bpt.nn.layers.python_errors import CodeError, SetupError
 
 @contextmanager
 def as_raised() -> Iterator[None]:
-    """Raise what stands behind a SetupError or CodeError that is raised inside."""
+    """Replace a SetupError or CodeError that is raised in the block by the exception that caused it."""
     try:
         yield
     except (SetupError, CodeError) as error:

@@ -1,4 +1,4 @@
-"""Single: what cannot be copied or pickled, and says what to do instead."""
+"""Single: base class of objects that cannot be copied or pickled."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from bpt.base.errors import UserError
 
 
 class Single:
-    """Refuses ``copy.copy``, ``copy.deepcopy`` and ``pickle.dumps`` by a UserError.
+    """Base class whose ``copy.copy``, ``copy.deepcopy`` and ``pickle.dumps`` raise a UserError.
 
-    Python's own copies would share the memory of the original: what is written to one would change the other.
+    Python's own copies would share memory with the original: writing to one would change the other.
     """
 
     _no_copy: ClassVar[str]
-    """Return what the object is, and what to do instead of a copy."""
+    """The error message: what the object is, and what to do instead of a copy."""
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:  # copies, too, are made by it
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:  # copy calls it, too
         raise UserError(self._no_copy)

@@ -50,14 +50,14 @@ Call = Callable[[], object]
 
 
 class SolverParam:
-    """Fields of the solver's text that pycaffe shows, as the run has them."""
+    """Fields of the solver's text that pycaffe shows, with the values that the run uses."""
 
     def __init__(self, loop: core.Solver) -> None:
         self._loop = loop
 
     @property
     def base_lr(self) -> float:
-        """May be set: the learning rate then follows from it, by the policy, from the next iteration on."""
+        """The base learning rate. After it is set, the policy computes each learning rate from the new value."""
         return self._loop.plan.optim.base_lr
 
     @base_lr.setter
@@ -83,17 +83,17 @@ class SolverParam:
 class Solver(Single):
     """A solver with its nets, which share their parameters.
 
-    ``net`` is the net that is trained, ``test_nets`` are those that are tested. Between steps all their blobs and
-    parameters can be looked at, and changed. Of the iterations of a ``step`` only the last one runs layer by layer, so
-    that blobs and diffs are those of it; the others run as fast as on the command line, in the memory layout that turns
-    out to be the fastest. For that the process keeps memory that is freed, as that of the command line does. As in
-    Caffe a parameter's ``diff`` is after a step what the step has subtracted from its ``data``. A Solver cannot be
-    copied or pickled; another restores its snapshot. What the code of a Python layer raises passes as it is.
+    ``net`` is the net that is trained, ``test_nets`` are those that are tested. Between steps the caller can read and
+    change all their blobs and parameters. Only the last iteration of a ``step`` runs layer by layer, so that blobs and
+    diffs are those of this iteration. The others run as fast as on the command line, in the fastest memory layout; for
+    that the process keeps freed memory for reuse, as the command line does. As in Caffe, after a step a parameter's
+    ``diff`` is the value that the step has subtracted from its ``data``. A Solver cannot be copied or pickled; write a
+    snapshot, and restore it in another Solver. An exception of a Python layer's code reaches the caller unchanged.
 
-    A text need not say ``max_iter`` if ``solve`` is not called.
+    The text needs ``max_iter`` only for ``solve``.
 
-    Under ``mpirun python script.py`` all ranks train together, as by ``mpirun bpt train``: each calls the same methods
-    in the same order, and its nets have its share of a batch. ::
+    Under ``mpirun python script.py`` all ranks train together, as under ``mpirun bpt train``: each calls the same
+    methods in the same order, and its nets have its share of a batch. ::
 
         with bpt.Solver("solver.prototxt", "max_iter: 200") as solver:
             solver.solve()
@@ -105,15 +105,15 @@ class Solver(Single):
     Args:
         path: the solver's text file.
         overrides: snippets of text format merged over it, like those of ``bpt train --set``: ``"max_iter: 100"``.
-        device: where to compute; by default where ``set_mode_cpu`` and ``set_mode_gpu`` of ``bpt.caffe`` say, and if
-            neither was called what ``solver_mode`` and ``device_id`` say.
+        device: device to compute on; by default that of ``set_mode_cpu`` or ``set_mode_gpu`` of ``bpt.caffe`` and, if
+            neither was called, that of ``solver_mode`` and ``device_id``.
 
     Raises:
-        PrototxtError: a text is wrong; says where.
+        PrototxtError: a text is wrong; the message says where.
     """
 
     rule: ClassVar[str] = ""
-    """The solver's ``type``, whatever the text says; "": what that says."""
+    """The solver's ``type``, which replaces that of the text; "" keeps the text's type."""
     _no_copy = (
         "a solver cannot be copied or pickled: write its state by snapshot(), and let another, bpt.get_solver(path), "
         "restore() that"
@@ -125,7 +125,7 @@ class Solver(Single):
         keep_freed_memory()
         source = read_solver(checked_path(path, "the solver"), checked_names(overrides, "overrides"), ARGUMENT)
         if not source.param.HasField("max_iter"):
-            source.param.max_iter = 0  # Caffe's default: whoever calls step() says how many
+            source.param.max_iter = 0  # Caffe's default; the caller of step() gives the number of iterations
         plan = resolve(source)
         if self.rule:
             plan = replace(plan, optim=replace(plan.optim, type=self.rule))
@@ -150,7 +150,7 @@ class Solver(Single):
             )
 
     def _show(self, milestone: Milestone) -> None:
-        """Show the nets that train and test from now on; after a loss of ranks they are other ones."""
+        """Wrap the nets that train and test from now on; recovery from a loss of ranks builds new ones."""
         if not isinstance(milestone, Bound) or not _is_whole(self._plan):
             return
         operators = [
@@ -171,20 +171,20 @@ class Solver(Single):
 
     @property
     def test_nets(self) -> list[Net]:
-        """Those that are tested."""
+        """The nets that are tested."""
         return self._shown()[1:]
 
     def _shown(self) -> list[Net]:
         if not self._nets:
             raise UserError(
-                "with num_stages or num_shards no rank has the whole net, and so none shows it: look at a snapshot, "
-                "bpt.Net(path, phase, weights=...)"
+                "with num_stages or num_shards no rank has the whole net, so the solver cannot show it: load a "
+                "snapshot, bpt.Net(path, phase, weights=...)"
             )
         return self._nets
 
     @property
     def iter(self) -> int:
-        """Iterations done."""
+        """Number of completed iterations."""
         return self._loop.iter
 
     @property
@@ -208,7 +208,7 @@ class Solver(Single):
         return self._loop.listeners
 
     def plot(self, path: Path = "") -> Figure:
-        """Return the figure of ``history``: losses, tests, rates; see History.plot."""
+        """Plot the losses, tests and rates in ``history`` (see History.plot)."""
         return self.history.plot(checked_path(path, "plot: what is given"))
 
     @property
@@ -219,24 +219,24 @@ class Solver(Single):
     def step(self, iterations: int) -> None:
         """Train ``iterations`` more iterations; test and write snapshots when they are due."""
         count = checked_count(iterations, "step: iterations")
-        # Who is called at each iteration, or at each layer of it, looks at each of them.
+        # Callbacks may read the blobs of each iteration, so each must run layer by layer, as the last one of a step.
         parts = [1] * count if self._callbacks or any(net._operator.calls for net in self._nets[:1]) else [count]
         for part in parts:
             with self._training():
                 self._loop.step(part)
 
     def apply_update(self) -> None:
-        """Change the parameters by their ``diff``, as it stands there, as an iteration would, and count the iteration.
+        """Update the parameters from their ``diff`` as an iteration does, and count the iteration.
 
-        For passes by hand: ``solver.net.forward()``, ``solver.net.backward()``, ``solver.apply_update()``, and
-        ``solver.net.clear_param_diffs()`` before the next ones.
+        It is for passes by hand: ``solver.net.forward()``, ``solver.net.backward()``, ``solver.apply_update()``, and
+        ``solver.net.clear_param_diffs()`` before the next passes.
         """
         with self._in_use():
             self._loop.runtime.apply_update()
             self._show_updates()
 
     def add_callback(self, on_start: Call, on_gradients_ready: Call) -> None:
-        """Call these in each iteration from now on: before its passes, and between them and the update."""
+        """Call ``on_start`` before the passes of each iteration, and ``on_gradients_ready`` before its update."""
         checked_call(on_start, "add_callback: on_start")
         checked_call(on_gradients_ready, "add_callback: on_gradients_ready")
         self._callbacks.append((on_start, on_gradients_ready))
@@ -247,30 +247,35 @@ class Solver(Single):
         runtime.updater.before_update.append(lambda loss: self.net._shown_to(on_gradients_ready))
 
     def share_weights(self, net: Net) -> None:
-        """Let ``net`` have this solver's parameters; see ``Net.share_with``."""
+        """Share this solver's parameters with ``net`` (see ``Net.share_with``)."""
         checked_kind(net, Net, "share_weights: what is given").share_with(self.net)
 
     def solve(self, path: Path | None = None) -> None:
-        """Train to ``max_iter``, from the solver state at ``path`` if given; then snapshot and test as it says."""
+        """Train to ``max_iter``, from the solver state at ``path`` if given; then snapshot and test as the text says.
+
+        Raises:
+            FileError: as in ``restore``.
+            WriteError: as in ``snapshot``.
+        """
         if path is not None:
             self.restore(path)
         with self._training(), held_by_first(self._loop.plan, self._loop.runtime.world):
             self._loop.solve()
 
     def snapshot(self) -> str:
-        """Write weights and solver state under ``snapshot_prefix``; returns the state's path.
+        """Write weights and solver state under ``snapshot_prefix``, and return the state's path.
 
         Raises:
-            WriteError: a file could not be written; what stood there before is intact.
+            WriteError: a file could not be written; the previous file of that name is intact.
         """
         with self._in_use():
             return self._loop.snapshot()
 
     def restore(self, path: Path) -> None:
-        """Go on from the solver state at ``path``.
+        """Continue from the solver state at ``path``.
 
         Raises:
-            FileError: a file is missing, damaged, of another kind, or of another net; it says which.
+            FileError: a file is missing, damaged, of another kind, or of another net; the message names it.
         """
         with self._in_use():
             self._loop.restore(checked_path(path, "restore: what is given"))
@@ -306,7 +311,7 @@ class Solver(Single):
             raise UserError("the solver cannot train: the net is closed")
         with self._in_use(), as_raised():
             for parameter in rule.parameters:
-                parameter.value.grad = None  # what backward passes by hand have left
+                parameter.value.grad = None  # drop the gradients of backward passes by hand
             yield
             self._show_updates()
 
@@ -326,11 +331,11 @@ def _is_whole(plan: RunPlan) -> bool:
 def _check_goes_in_step(plan: RunPlan, ranks: int) -> None:
     if plan.is_outer and ranks > 1:
         raise UserError(
-            "with exchange: SGWU, AGWU or ASGD ranks do not train in step, and have no steps in common to be led "
-            "through from Python: bpt.launch(path, ranks), or mpirun … bpt train, runs the whole"
+            "with exchange: SGWU, AGWU or ASGD the ranks have no common steps, so a Python script cannot lead them "
+            "step by step: bpt.launch(path, ranks), or mpirun … bpt train, runs the whole training"
         )
 
 
 def get_solver(path: Path, overrides: str | Sequence[str] = (), device: torch.device | str | None = None) -> Solver:
-    """Return the solver that the text file at ``path`` describes; see Solver."""
+    """Return the Solver that the text file at ``path`` describes."""
     return Solver(path, overrides, device)

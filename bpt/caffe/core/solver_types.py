@@ -1,4 +1,4 @@
-"""A class for each solver type, which makes its own of any solver's text, as in pycaffe."""
+"""A class for each solver type; as in pycaffe, it replaces the ``type`` in the solver's text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The structure of a net under pycaffe's names: its layers, and the blobs that they read and make."""
+"""The structure of a net under pycaffe's names: its layers, their bottoms and their tops."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class NetLayer:
 
 
 class NetStructure:
-    """Names and numbers of layers and blobs, in the order of execution; layers that Splits are stand among them."""
+    """Names and numbers of layers and blobs, in the order of execution; the Split layers are among them."""
 
     params: dict[str, list[Blob]]
 
@@ -40,9 +40,9 @@ class NetStructure:
 
     @property
     def layers(self) -> list[object]:
-        """Each layer: a NetLayer; of a Python layer the object of the user's class, which has these attributes, too.
+        """A NetLayer for each layer or, for a Python layer, the object of the user's class.
 
-        A ``torch.nn.Module`` has its own.
+        That object has the attributes of a NetLayer, too, except if it is a ``torch.nn.Module``.
         """
         found: list[object] = []
         for node in self._graph.nodes:

@@ -1,4 +1,4 @@
-"""WholePass: a TEST net run as one, without the blobs that nobody looks at."""
+"""WholePass: runs a TEST net as one fused pass, without the blobs that nobody reads."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from bpt.nn.fusion.fusion_steps import FusionStep, plan_steps
 from bpt.nn.kernels.channels_last import channels_last
 from bpt.nn.net import Net
 
-REMEMBERED = 10  # passes for which a blob is made that was looked at
+REMEMBERED = 10  # number of passes that still compute a blob after the caller has read it
 
 
 class WholePass:
-    """Layers fused, parameters prepared, blobs channels-last on a CPU; see ``bpt.nn.fusion``.
+    """A pass with fused layers, prepared parameters and, on a CPU, channels-last blobs (see ``bpt.nn.fusion``).
 
-    It makes the outputs, and what was looked at lately, so that a caller who looks at the same blobs after every pass
-    gets them at no extra cost.
+    It computes the outputs and the blobs that were read lately. A caller who reads the same blobs after every pass gets
+    them at no extra cost.
 
     Args:
-        net: with parameters that change only where ``forget`` is called.
+        net: the net; each change of its parameters must be followed by ``forget``.
     """
 
     def __init__(self, net: Net) -> None:
@@ -35,24 +35,25 @@ class WholePass:
         self.fits = _fits(net)
 
     def forget(self) -> None:
-        """Parameters or shapes change: what was prepared is out of date."""
+        """Drop the prepared steps, because parameters or shapes change."""
         self._steps = None
 
     def run(self, samples: Mapping[int, Tensor], watched: Collection[int]) -> dict[int, Tensor]:
-        """Return a pass without gradients.
+        """Run a pass without gradients.
 
         Args:
-            samples: the tops of the layers without bottoms, by edge; they are only read.
-            watched: edges that are wanted beside the outputs.
+            samples: the tops of the layers without bottoms, by edge; the pass only reads them.
+            watched: edges to return besides the outputs.
 
         Returns:
-            At least these edges and the outputs, each contiguous; no others' memory unless the layers pass it on.
+            At least the watched edges and the outputs, each contiguous. Two of them share memory only if a layer
+            returns its bottom.
         """
         graph = self._net.graph
         self._watched.append(frozenset(watched))
         keep = frozenset().union(*self._watched, always_kept(graph)) - samples.keys()
         if self._steps is None or keep != self._keep:
-            self._steps = None  # its memory comes first
+            self._steps = None  # free the old steps' memory before the new ones are made
             self._steps, self._keep = self._planned(keep), keep
         values = dict(samples)
         with torch.no_grad():
@@ -67,29 +68,29 @@ class WholePass:
 
 
 def sources(graph: LayerGraph) -> Sequence[int]:
-    """Return the layers without bottoms, which the samples come from."""
+    """Return the layers without bottoms, which provide the samples."""
     return [node.index for node in graph.nodes if not node.bottoms]
 
 
 def copied(tensor: Tensor) -> Tensor:
-    """``tensor`` in memory of its own; on a CPU images are channels-last."""
+    """Return a copy of ``tensor``; on a CPU images become channels-last."""
     ordered = channels_last(tensor) if tensor.dim() == 4 and tensor.device.type == "cpu" else tensor
     return ordered.clone() if ordered.data_ptr() == tensor.data_ptr() else ordered
 
 
 def share_memory(tensors: Collection[Tensor]) -> bool:
-    """Return whether two of them lie in one memory."""
+    """Return whether two of the tensors share memory."""
     return len({tensor.untyped_storage().data_ptr() for tensor in tensors}) < len(tensors)
 
 
 def always_kept(graph: LayerGraph) -> frozenset[int]:
-    """Return outputs, and what layers in place make of the samples: the next pass goes on from that."""
+    """Return the outputs and, for the next pass, the last versions of samples that layers change in place."""
     tops = {graph.edges[edge].blob for index in sources(graph) for edge in graph.nodes[index].tops}
     return frozenset(edge.index for edge in (*graph.outputs, *(graph.blobs[blob] for blob in tops)))
 
 
 def _fits(net: Net) -> bool:
-    """Return whether the blobs that a pass has left out can be made later, by the same layers, of the same samples."""
+    """Return whether the layers can compute the blobs that a pass has left out later, from the same samples."""
     graph = net.graph
     repeatable = all(net.layer(node).repeatable for node in graph.nodes if node.bottoms)
     no_filters = all(node.type != "Filter" for node in graph.nodes)

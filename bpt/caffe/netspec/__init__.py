@@ -1,4 +1,4 @@
-"""Networks written in Python, in pycaffe's idiom, for nets that are too long to write by hand.
+"""Networks written in Python, as in pycaffe, for nets that are too long to write by hand.
 
 An example::
 
@@ -12,8 +12,9 @@ An example::
     n.loss = L.SoftmaxWithLoss(n.score, n.label)
     print(n.to_proto())
 
-``L.<type>`` makes a layer, ``P.<message>.<value>`` is the value of an enum, and a ``NetSpec`` gives blobs and
-layers their names. Names and order of what comes out are pycaffe's; mistakes are found where they are made.
+``L.<type>`` makes a layer, ``P.<message>.<value>`` is the value of an enum, and a ``NetSpec`` gives blobs and layers
+their names. The layers get the names and the order that pycaffe gives them. A wrong type, setting or input raises a
+UserError in the line that has it.
 """
 
 from bpt.caffe.netspec.function import Function, Top, to_proto

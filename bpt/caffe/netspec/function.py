@@ -1,4 +1,4 @@
-"""Function: one layer that Python has made, Top: what it makes, and the net of those that a top needs."""
+"""Function is a layer made in Python and Top is one of its outputs; ``to_proto`` writes the net that tops need."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ _MOST_TOPS = 100_000
 
 
 class NotATopError(UserError, TypeError):
-    """A layer is given something else than tops of layers as a bottom."""
+    """A bottom given to a layer is not the top of a layer."""
 
 
 class Top:
-    """Output ``n`` of the layer ``fn``: what other layers take as a bottom."""
+    """Output ``n`` of the layer ``fn``, which other layers take as a bottom."""
 
     def __init__(self, fn: Function, n: int) -> None:
         self.fn = fn
         self.n = n
 
     def to_proto(self) -> pb.NetParameter:
-        """Return the net of all layers that this top needs, all names automatic."""
+        """Return the net of all layers that this top needs, with automatic names."""
         return to_proto(self)
 
 
 class Function:
-    """One layer, still without names.
+    """A layer without a name; ``NetSpec`` or ``to_proto`` names it.
 
     Args:
         type_name: its type, as in the text.
@@ -69,7 +69,7 @@ def _as_top(type_name: str, index: int, given: object) -> Top:
 
 
 def to_proto(*tops: Top) -> pb.NetParameter:
-    """Return the net of all layers that ``tops`` need, all names automatic."""
+    """Return the net of all layers that ``tops`` need, with automatic names."""
     for index, top in enumerate(tops):
         if not isinstance(top, (Top, Function)):
             raise NotATopError(f"to_proto: {index} is not what a layer of L returns, but a {type(top).__name__}")
@@ -79,7 +79,7 @@ def to_proto(*tops: Top) -> pb.NetParameter:
 def net_of(ends: Iterable[Top | Function], names: Mapping[Top | Function, str]) -> pb.NetParameter:
     """Return the net of all layers that ``ends`` need.
 
-    What ``names`` does not name gets a name by its type, numbered.
+    Tops and layers that are not in ``names`` are named after their type and a number.
     """
     namer = _Namer(names)
     layers: dict[Function, pb.LayerParameter] = {}
@@ -98,7 +98,7 @@ def net_of(ends: Iterable[Top | Function], names: Mapping[Top | Function, str]) 
 def _in_order(ends: Iterable[Function]) -> list[Function]:
     """Return ``ends`` and all functions that they need, each once and after its inputs.
 
-    It is a loop and no recursion, because nets are deep.
+    The search is a loop, because a deep net would exceed Python's recursion limit.
     """
     done: dict[Function, None] = {}
     for end in ends:
@@ -113,7 +113,7 @@ def _in_order(ends: Iterable[Function]) -> list[Function]:
 
 
 class _Namer:
-    """Gives names: the user's, or automatic ones, numbered by layer type."""
+    """Names of tops and layers: the user's or, if there is none, the layer type and a number."""
 
     def __init__(self, names: Mapping[Top | Function, str]) -> None:
         self._names = dict(names)
@@ -123,7 +123,7 @@ class _Namer:
         return self._name(top, top.fn.type_name)
 
     def layer(self, fn: Function) -> str:
-        """Return a layer is called like its first top."""
+        """Return the name of a layer, which is that of its first top."""
         return self._name(fn.tops[0] if fn.tops else fn, fn.type_name)
 
     def _name(self, thing: Top | Function, type_name: str) -> str:

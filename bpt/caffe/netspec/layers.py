@@ -1,4 +1,4 @@
-"""``L``: one function for each layer type; what it returns stands for the layer's tops. ``P``: the enums' values."""
+"""``L`` has a function for each layer type, which returns the layer's tops; ``P`` has the values of the enums."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Enums:
 class Parameters:
     """``P.<name>`` holds the enum values of the message ``<name>Parameter``: ``P.Eltwise.SUM``, ``P.Data.LMDB``.
 
-    Messages of other names (``P.ParamSpec.PERMISSIVE``) and enums outside of messages (``P.Phase.TEST``) go by
-    their full name.
+    Messages whose name does not end in "Parameter" (``P.ParamSpec.PERMISSIVE``) and enums outside of messages
+    (``P.Phase.TEST``) have their full name.
     """
 
     def __getattr__(self, name: str) -> Enums:
@@ -52,7 +52,7 @@ class Parameters:
 
 
 def _with_enums() -> dict[str, dict[str, EnumValueDescriptor]]:
-    """Everything that has enum values, by the name it has in ``P``."""
+    """Return the enum values of each message and of each enum outside of messages, by the name in ``P``."""
     known = {name: dict(enum.values_by_name) for name, enum in pb.DESCRIPTOR.enum_types_by_name.items()}
     for name, message in pb.DESCRIPTOR.message_types_by_name.items():
         if message.enum_types:
@@ -66,8 +66,8 @@ P = Parameters()
 class Layers:
     """``L.<type>(*bottoms, ntop=1, in_place=False, **settings)`` makes a layer of that type.
 
-    Returns its top, or a tuple of them if ``ntop`` is above 1, or, if it is 0, the layer itself. See Function for
-    the settings.
+    The function returns the layer's top, a tuple of tops if ``ntop`` is above 1, or the layer itself if ``ntop`` is 0.
+    Function describes the settings.
     """
 
     def __getattr__(self, type_name: str) -> Callable[..., Any]:

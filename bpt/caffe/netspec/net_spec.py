@@ -1,4 +1,4 @@
-"""NetSpec: names for tops, and from there to a NetParameter."""
+"""NetSpec: a table of named tops that becomes a NetParameter."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from bpt.config.proto import bpt_pb2 as pb
 class NetSpec:
     """A net under construction: a table from names to tops, filled by assignment.
 
-    ``n.conv1 = L.Convolution(…)`` calls the layer and its top ``conv1``; names that are no Python words go in
-    brackets: ``n["conv1/relu"]``. A layer is in the net if it, or a layer that needs it, has a name here;
-    layers stand in the order of assignment, each after those it reads. Blobs without a name are called after
-    their type and numbered, ``Convolution1``.
+    ``n.conv1 = L.Convolution(…)`` names the layer and its top ``conv1``. Names that are not Python identifiers go in
+    brackets: ``n["conv1/relu"]``. A layer is in the net if it, or a layer that needs it, has a name here. Layers
+    follow the order of assignment, each after those it reads. Blobs without a name are named after their type and a
+    number, such as ``Convolution1``.
     """
 
     tops: dict[str, Top | Function]
@@ -38,7 +38,7 @@ class NetSpec:
 
     def __setitem__(self, name: str, value: Any) -> None:
         if not isinstance(name, str) or not name:
-            raise UserError(f"a top is called by a text that is not empty, not {name!r}")
+            raise UserError(f"the name of a top must be a text that is not empty, not {name!r}")
         if not isinstance(value, (Top, Function)):
             advice = f"; it takes {len(value)} names" if isinstance(value, tuple) else ""
             raise UserError(f'"{name}" must be what a layer of L returns, not a {type(value).__name__}{advice}')
@@ -62,5 +62,5 @@ class NetSpec:
         return len(self.tops)
 
     def to_proto(self) -> pb.NetParameter:
-        """Return the net. ``str()`` of it is its text."""
+        """Return the net; ``str()`` turns it into text format."""
         return net_of(self.tops.values(), {top: name for name, top in self.tops.items()})

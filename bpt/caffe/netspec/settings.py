@@ -1,4 +1,4 @@
-"""Settings of layers, as Python values, into the messages that hold them."""
+"""Writes layer settings that are Python values into the layer's messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bpt.nn.layers.layer_text import settings_of
 
 
 def set_in_layer(param: pb.LayerParameter, name: str, value: object) -> None:
-    """Set ``name`` where it belongs: in the type's own message if that has it, else in the layer."""
+    """Set the field ``name`` in the message of the layer's type if that has the field, else in the layer."""
     where = f"L.{param.type}"
     own = settings_of(param.type)
     settings = getattr(param, own) if own else None
@@ -34,14 +34,14 @@ def set_in_layer(param: pb.LayerParameter, name: str, value: object) -> None:
 def assign(message: Message, name: str, value: object, where: str) -> None:
     """Set field ``name`` of ``message``.
 
-    A dict sets the fields of a message, a list or tuple the elements of a repeated field; a repeated field takes a
-    single value as a list of one. Enums go by number (``P.Pooling.MAX``) or by name (``"MAX"``).
+    A dict sets the fields of a message, and a list or tuple sets the elements of a repeated field. A repeated field
+    also takes a single value. An enum takes a number (``P.Pooling.MAX``) or a name (``"MAX"``).
 
     Args:
-        where: what the user called, for messages: ``L.Convolution``.
+        where: the user's call, for error messages: ``L.Convolution``.
 
     Raises:
-        UserError: unknown field, or a value that does not fit.
+        UserError: the field is unknown, or the value does not fit.
     """
     field = field_by_name(message, name)
     if field is None:
@@ -53,7 +53,7 @@ def assign(message: Message, name: str, value: object, where: str) -> None:
             _append(message, field, element, where)
     elif is_message(field):
         child = getattr(message, name)
-        child.SetInParent()  # there even if the dict is empty
+        child.SetInParent()  # an empty dict sets the message, too
         _fill(child, value, where)
     else:
         try:
@@ -81,7 +81,7 @@ def _fill(message: Message, value: object, where: str) -> None:
 
 
 def _plain(field: FieldDescriptor, value: object) -> object:
-    """``value`` as the field takes it: enums by number, everything else as it is."""
+    """Return the number of an enum value that is given by name, and any other value unchanged."""
     if field.enum_type is not None and isinstance(value, str):
         return to_enum(value, field.enum_type)
     return value

@@ -1,7 +1,7 @@
-"""``caffe.proto.caffe_pb2``: the messages and enums of Caffe's files, which are those of bpt's own schema.
+"""``caffe.proto.caffe_pb2``: the messages and enums of bpt's own schema, under pycaffe's module name.
 
-They have Caffe's names and numbers, so that ``text_format`` and ``ParseFromString`` read what Caffe writes; and there
-are those of forks and of bpt besides.
+They have Caffe's names and numbers, so ``text_format`` and ``ParseFromString`` read what Caffe writes. The schema also
+has the messages of forks of Caffe and of bpt itself.
 """
 
 from typing import Any

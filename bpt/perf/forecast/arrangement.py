@@ -30,19 +30,21 @@ from bpt.train.runtime.cutting import segments_of
 
 _PEER = pb.FcParameter.PEER
 _CGDP = pb.ParallelParameter.CGDP
-CHUNKS = 4  # into which CGDP is assumed to cut the net, if a search is to find the number
+CHUNKS = 4  # number of CGDP's chunks that a forecast assumes if the run will find it by a search
 
 
 @dataclass(frozen=True)
 class Arrangement:
     """The ranks of a plan, their layers and their samples.
 
-    A data-parallel rank runs samples of its own on its stage. Under PEER every shard is one, under MASTER_SLAVE only
-    the master.
+    A data-parallel rank has samples of its own. Under PEER every shard is a data-parallel rank, under MASTER_SLAVE only
+    the master is one.
 
     Attributes:
-        plan, costs, cluster: what is trained, what it takes, and on which nodes.
-        staging: which stage runs which layers; ``None``: there is one stage.
+        plan: the plan to arrange.
+        costs: the costs of its layers.
+        cluster: the nodes that run it.
+        staging: the stage of each layer; ``None``: there is one stage.
     """
 
     plan: RunPlan
@@ -82,7 +84,7 @@ class Arrangement:
 
     @cached_property
     def ranks(self) -> Ints:
-        """(stages, shards, replicas) the rank at each place of the grid."""
+        """(stages, shards, replicas) the rank at each position of the grid."""
         grid = np.arange(self.size, dtype=np.int64).reshape(self.replicas, self.stages, self.shards)
         found: Ints = grid.transpose(1, 2, 0)
         return found
@@ -122,7 +124,7 @@ class Arrangement:
         number, balance = self.data_ranks.shape[1], self.plan.parallel_param.balance
         if balance == pb.ParallelParameter.UNIFORM or number == 1:
             return np.array([stop - start for start, stop in slice_bounds(self.batch, number)])
-        # The slowest stage decides how fast a pipeline is.
+        # The slowest stage determines the speed of a pipeline.
         speeds = self.speeds
         once, each = speeds.pass_seconds
         work = self._sum_by_stage(np.add(*speeds.layer_work))[:, None]
@@ -141,7 +143,7 @@ class Arrangement:
         return _ensure_one_each(np.asarray(counts))
 
     def _sum_by_stage(self, of_layers: Floats) -> Floats:
-        """Return (stages,) the sums of what is given by layer."""
+        """Return (stages,) the sums over the layers of each stage."""
         found = np.zeros(self.stages)
         np.add.at(found, np.asarray(self.stage_of_layer, dtype=np.int64), of_layers)
         return found
@@ -185,7 +187,7 @@ class Arrangement:
 
     @cached_property
     def blocks(self) -> dict[int, SplitBlock]:
-        """The block of split layers of each segment that is one."""
+        """The blocks of split layers, by segment."""
         if self.shards == 1:
             return {}
         scheme = self.plan.parallel_param.fc_param.scheme
@@ -195,23 +197,23 @@ class Arrangement:
 
     @cached_property
     def gradients(self) -> dict[int, GradientMessages]:
-        """The gradients of each segment that are summed once it has run backward."""
+        """The gradients that are summed after a segment's backward pass, by segment."""
         return gradient_messages(self.plan, self.graph, self.segments, self.split, self.slices)
 
     @property
     def codes_on_hosts(self) -> bool:
-        """Whether the codec is used for links within hosts, too; there CGDP adds up in memory."""
+        """Whether links within hosts use the codec, too; CGDP sums in memory there, without a codec."""
         parallel = self.plan.parallel_param
         return parallel.compression_param.links == pb.CompressionParameter.ALL and parallel.exchange != _CGDP
 
     @cached_property
     def parameter_bytes(self) -> float:
-        """Bytes of all parameters and of what training keeps for them."""
+        """Bytes of all parameters, with their gradients and history."""
         return sum(cost.parameters for cost in self.costs.layers)
 
     @cached_property
     def stage_parameter_bytes(self) -> tuple[float, ...]:
-        """The same of each stage, on the rank that has most of them."""
+        """Bytes of each stage's parameters, gradients and history, on the rank that has most of them."""
         found = [0.0] * self.stages
         for index, cost in enumerate(self.costs.layers):
             cut = self.slices if index in self.split and self.is_peer else 1
@@ -220,9 +222,9 @@ class Arrangement:
 
 
 def _divide_by_speed(per_sample: Floats, total: int) -> Ints:
-    """Return shares in proportion to speeds, by largest remainders.
+    """Return shares in proportion to speeds, rounded by largest remainders.
 
-    They are as good as those of ``fastest`` if times have no fixed part.
+    They are as good as the shares of ``fastest`` if times have no fixed part.
     """
     ideal = total / per_sample / (1 / per_sample).sum()
     counts: Ints = np.floor(ideal).astype(np.int64)

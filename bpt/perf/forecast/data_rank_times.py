@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 
 class DataRankTimes:
-    """PipelineTimes with a place for each data-parallel rank; each is computed once.
+    """PipelineTimes as arrays with an element for each data-parallel rank; each array is computed once.
 
     Args:
-        faster: (ranks,) how many times as fast each computes as while all ranks of its node do.
+        faster: (ranks,) speed-up of each rank over its speed while all ranks of its node compute.
 
     Attributes:
         itemsizes: bytes of an element of each edge's blob.
@@ -33,8 +33,8 @@ class DataRankTimes:
         self._known: dict[tuple[object, ...], Any] = {}
         self._share = a.shares.astype(np.float64)
         micro = self._share / a.micro_batches
-        # (stages, shares): seconds of the whole net for a micro-batch, and for all of them in one; and, of both, those
-        # that its parameters take.
+        # (stages, shares): seconds of the whole net for a micro-batch, and for all micro-batches in one pass; and the
+        # part of both that reads parameters and writes their gradients.
         once, each = ((values / faster)[a.data_ranks] for values in a.speeds.pass_seconds)
         self._moving = np.where(micro > 0, (a.speeds.parameter_seconds / faster)[a.data_ranks], 0.0)
         self._micro = np.where(micro > 0, once - self._moving + micro * each, 0.0)
@@ -58,7 +58,7 @@ class DataRankTimes:
         return self._once((flow, diff), lambda: self._message(flow, diff))[1]
 
     def exchange(self, stage: int, segment: int) -> float:
-        """Return 0: replicas meet in the exchange, of which no clock of a pipeline knows."""
+        """Return 0: ExchangeOverlap adds the exchange, in which the pipelines of all replicas meet."""
         return 0.0
 
     def update(self, stage: int) -> Floats:
@@ -90,7 +90,7 @@ class DataRankTimes:
         return self._split(stage, computing, moving) + self._traded(stage, segment)
 
     def _border(self, stage: int, segment: int) -> Floats | float:
-        """Return the seconds that the border to the next segment takes, if that is on the same stage."""
+        """Return the seconds of the border to the next segment if that is on the same stage, else 0."""
         a, behind = self._a, segment + 1
         if behind == len(a.segments) or a.stage_of[behind] != stage:
             return 0.0
@@ -114,7 +114,7 @@ class DataRankTimes:
         return found
 
     def _traded(self, stage: int, segment: int) -> Floats:
-        """Return the seconds in which shards send each other a block's bottom and top, one way."""
+        """Return the seconds in which shards exchange a block's bottom and top in one direction."""
         a, block = self._a, self._a.blocks[segment]
         bottom = count(a.graph.edges[block.bottom].shape[1:]) * (not block.takes_slices)
         top = block.features * (not block.keeps_slices)
@@ -126,5 +126,5 @@ class DataRankTimes:
         else:
             each = samples * (bottom * (a.shards - 1) + top) * itemsize
         latency, bandwidth = max(group.across[0], group.within[0]), min(group.across[1], group.within[1])
-        found: Floats = 2 * (latency + a.cluster.waking) + each / bandwidth  # a rank waits for each of the two
+        found: Floats = 2 * (latency + a.cluster.waking) + each / bandwidth  # a rank waits for bottom and top
         return found

@@ -19,12 +19,12 @@ from bpt.perf.forecast.search import search
 from bpt.system.comm.connectivity import name_of
 from bpt.train.telemetry.rank_loads import Predicted, RankLoad, as_ms
 
-THRESHOLD = 1.2  # a drift is reported from this ratio to the predicted time on, or from its inverse
+THRESHOLD = 1.2  # ratio of measured to predicted time, or its inverse, from which a drift is reported
 INTERVALS = 2  # consecutive intervals beyond the threshold before it is reported
 WORTH = 1.05  # another plan must be faster by this factor
-SEARCHED = 64  # ranks up to which a new plan is searched for, since all wait meanwhile
-FASTEST = 64.0  # links are at most this many times faster, or slower, than measured
-HALVINGS = 12  # to find that number
+SEARCHED = 64  # ranks up to which a new plan is searched for, since all ranks wait for the search
+FASTEST = 64.0  # largest factor by which links may be faster, or slower, than measured
+HALVINGS = 12  # bisections that find this factor
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class PlanAssumptions:
 
     Attributes:
         plan: the plan that is trained.
-        costs, cluster: the costs of its net, and the measured ranks.
+        costs: the costs of its net.
+        cluster: the measured ranks.
         tests: the graphs of its test nets.
     """
 
@@ -46,7 +47,7 @@ class PlanAssumptions:
 class Drift:
     """The comparison of a run's forecast with the times of its ranks, interval by interval, on the first rank.
 
-    The first interval does not count, because memory layouts are tried in it.
+    The first interval does not count, because ranks try memory layouts in it.
     """
 
     def __init__(self, basis: PlanAssumptions) -> None:
@@ -61,10 +62,10 @@ class Drift:
         """Return the predicted load of each rank.
 
         Args:
-            shares: samples of a pass that each data-parallel rank has now; ``balance: DYNAMIC`` changes them.
+            shares: current samples of a pass of each data-parallel rank; ``balance: DYNAMIC`` changes them.
 
         Returns:
-            ``None`` if ranks were lost, since nothing is known of the remaining ones.
+            ``None`` if ranks were lost, since the cluster does not describe the remaining ones.
         """
         made, arrangement = self._made, self._arrangement
         if len(shares) != len(arrangement.shares):
@@ -84,7 +85,7 @@ class Drift:
 
         Args:
             loads: the measured loads of all ranks.
-            shares: samples of a pass that each data-parallel rank has now.
+            shares: current samples of a pass of each data-parallel rank.
         """
         predicted = self.predicted(shares)
         if predicted is None or len(loads) != len(predicted):
@@ -114,7 +115,7 @@ class Drift:
             )
 
     def _reason(self, loads: Sequence[RankLoad], computing: Sequence[float], exchange: float, is_slow: bool) -> str:
-        """Return the largest cause that makes the iteration longer, or shorter."""
+        """Return the largest cause of the longer, or shorter, iteration."""
         made, sign = self._made, 1 if is_slow else -1
         found = [(sign * (exchange - made.exposed), f"exchange adds {as_ms(exchange)}, not {as_ms(made.exposed)}")]
         for rank, (load, own) in enumerate(zip(loads, computing, strict=True)):
@@ -125,7 +126,7 @@ class Drift:
         return max(found, key=lambda each: each[0])[1]
 
     def _outlook(self, loads: Sequence[RankLoad], computing: Sequence[float], exchange: float) -> str:
-        """Return what a new plan would gain."""
+        """Return the time of the fastest plan at the measured speeds, and the flag that sets it."""
         basis = self._basis
         if len(loads) > SEARCHED:
             return ""
@@ -136,15 +137,15 @@ class Drift:
         except UserError:  # at these speeds, the shares of other ranks do not fit into memory
             best = None
         if best is None or best.seconds * WORTH > now:
-            return "; on ranks as they are now no plan is known to be faster"
+            return "; at the current speeds no plan is known to be faster"
         change = change_of(basis.plan.parallel_param, best.plan.parallel_param)
         return (
-            f"; on ranks as they are now another plan would take {as_ms(best.seconds)} in place of {as_ms(now)}: go on "
+            f"; at the current speeds another plan would take {as_ms(best.seconds)} instead of {as_ms(now)}: continue "
             f"from a snapshot with --set '{change}'"
         )
 
     def _corrected(self, loads: Sequence[RankLoad], computing: Sequence[float], exchange: float) -> Cluster:
-        """Return the cluster with the measured speeds, and links with which the forecast exposes as much exchange."""
+        """Return the cluster with the measured speeds, and with links that give the measured exposed exchange."""
         basis, cluster = self._basis, self._basis.cluster
         slower: list[list[float]] = [[] for _ in cluster.nodes]
         for rank, (load, own) in enumerate(zip(loads, computing, strict=True)):

@@ -1,4 +1,4 @@
-"""The exchange of gradients on the ranks of a plan: what each segment's takes, and how it overlaps with backward."""
+"""The exchange of gradients on the ranks of a plan: its seconds by segment, and its overlap with backward."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from bpt.perf.forecast.expected_max import expected_max
 from bpt.perf.forecast.rank_links import Floats, Group, RankLinks
 
 _Exchange = pb.ParallelParameter
-STATUS = 40  # bytes that tell all ranks of an iteration's loss and signals
+STATUS = 40  # bytes of the message with an iteration's loss and signals
 
 IssuedGradients = Sequence[tuple[int, Floats]]
-"""The segments whose gradients are to be summed, in this order, and when each data-parallel rank has them."""
+"""The segments in the order of their exchange, and the moments at which each data-parallel rank has the gradients."""
 
 
 class ExchangeCosts:
@@ -38,7 +38,7 @@ class ExchangeCosts:
 
     @cached_property
     def _groups(self) -> tuple[tuple[Group, Group], ...]:
-        """The ranks that sum whole gradients of each stage, and those that sum slices."""
+        """The group of ranks that sums whole gradients and the group that sums slices, by stage."""
         a, group = self._a, self._links.group
         return tuple((group(a.data_ranks[stage]), group(a.ranks[stage, -1])) for stage in range(a.stages))
 
@@ -57,7 +57,7 @@ class ExchangeCosts:
         return of_whole + slices.summed(self._exchange, *of_slices, self._everywhere) + self.coding(stage, segment)
 
     def coding(self, stage: int, segment: int) -> float:
-        """Return the part of them in which the slowest rank codes its gradients and decodes those of others."""
+        """Return the seconds in which the slowest rank codes its gradients and decodes those of others."""
         a, own = self._a, self._a.gradients.get(segment)
         if own is None or own.coded is None:
             return 0.0
@@ -67,14 +67,14 @@ class ExchangeCosts:
 
     @property
     def _tensors_averaged(self) -> float:
-        """The tensors of a parameter's size that LOCAL averages by iteration: weights, and averaged moments."""
+        """Number of tensors per parameter, weights and moments, that LOCAL averages in an iteration, in the mean."""
         parallel, optim = self._a.plan.parallel_param, self._a.plan.optim
         averaged = parallel.local_param.momentum == pb.LocalParameter.AVERAGE
         moments = num_moments(optim) if averaged else int(optim.averages)
         return (1 + moments) / parallel.local_param.steps
 
     def _within(self, stage: int) -> Group:
-        """Return the ranks that sum whole gradients in each iteration of LOCAL: the peers of a replica, or a host."""
+        """Return the ranks that sum gradients in each iteration of LOCAL: the peers of a replica, or a host."""
         a, hosts = self._a, self._links.hosts
         if a.plan.parallel_param.local_param.sum_within_hosts:
             host = Counter(hosts[a.data_ranks[stage]].tolist()).most_common(1)[0][0]
@@ -83,13 +83,13 @@ class ExchangeCosts:
 
     @cached_property
     def status(self) -> float:
-        """Seconds in which all ranks learn of each other's loss and signals."""
+        """Seconds of the message by which all ranks share their loss and signals."""
         status = self._links.group(range(self._a.size)).summed(_Exchange.ALLREDUCE, STATUS)
         return self._a.cluster.waking + status if self._a.size > 1 else 0.0
 
     @cached_property
     def broadcast(self) -> float:
-        """Seconds in which the weights of the largest stage come back along a tree, without a codec."""
+        """Seconds of the broadcast of the largest stage's weights along a tree, without a codec."""
         if self._exchange != _Exchange.TREE:
             return 0.0
         spent = [0.0] * self._a.stages
@@ -121,7 +121,7 @@ class ExchangeCosts:
     def overlaps(self, stage: int) -> bool:
         """Return whether gradients travel while the stage computes.
 
-        Along a tree they do not, nor on a single host whose cores all compute, since cores copy them there.
+        They do not with TREE, nor on a single host whose cores all compute, because cores copy the messages there.
         """
         if self._exchange == _Exchange.TREE or self.is_averaging:
             return False
@@ -137,12 +137,12 @@ class ExchangeCosts:
 
 @dataclass(frozen=True)
 class StageExchange:
-    """The exchange of a stage's gradients on the virtual clock.
+    """The exchange of a stage's gradients on the virtual clock; moments are in seconds.
 
     Attributes:
-        undisturbed: when the stage's backward passes would be over, if nothing were summed meanwhile.
-        ready: when they are over.
-        intervals: the segments, and from when until when each is summed.
+        undisturbed: the moment at which the stage's backward passes would end without an exchange.
+        ready: the moment at which they end.
+        intervals: each segment with the start and the end of its exchange.
     """
 
     undisturbed: float
@@ -151,38 +151,37 @@ class StageExchange:
 
     @property
     def end(self) -> float:
-        """When the last segment is summed."""
+        """The moment at which the last segment is summed."""
         return self.intervals[-1][2] if self.intervals else 0.0
 
     @property
     def seconds(self) -> float:
-        """Seconds for which gradients are summed."""
+        """Seconds during which gradients are summed."""
         return sum(end - start for _, start, end in self.intervals)
 
 
 class ExchangeOverlap:
-    """Plays the exchange of a stage's gradients beside its backward passes.
+    """Simulates the exchange of a stage's gradients during its backward passes.
 
-    A sender sleeps before its first message, or still sends the one before. While backward passes are under way, each
-    message has to get a core, and takes some of what computing had. If no core is left for it, backward stands still
-    while gradients are coded.
+    A sender sleeps before its first message, or still sends the previous one. While backward passes run, each message
+    needs a core and slows computing. If no core is free, backward stops while gradients are coded.
     """
 
     def __init__(self, arrangement: Arrangement, costs: ExchangeCosts) -> None:
         self._a, self._costs = arrangement, costs
-        # Of DELAYED many iterations are played, whose mean counts.
+        # With DELAYED the mean over many simulated iterations counts, in which noise cancels out.
         self._is_noisy = not arrangement.plan.parallel_param.is_delayed
 
     def play(self, stage: int, ready: Floats, issued: IssuedGradients, is_bound: bool = False) -> StageExchange:
-        """Play the exchange of a stage.
+        """Simulate the exchange of a stage.
 
         Args:
-            ready: when its backward passes are over, if nothing is summed meanwhile.
-            issued: what is to be summed.
-            is_bound: leave out what moments that are too early could make longer; the result is a lower bound.
+            ready: the moment at which its backward passes would end without an exchange.
+            issued: the segments to sum, and when their gradients are ready.
+            is_bound: whether the moments are lower bounds. The result is a lower bound then, too: effects that could
+                grow with earlier moments are left out.
         """
         a, data_ranks = self._a, self._a.data_ranks[stage]
-        # Of DELAYED many iterations are played, whose mean counts.
         noise = a.speeds.noise[data_ranks] if self._is_noisy else np.zeros(len(data_ranks))
         overlaps, has_cores = self._costs.overlaps(stage), self._costs.has_cores(stage)
         link, intervals, late = Resource(), [], np.zeros(len(data_ranks))
@@ -204,7 +203,7 @@ class ExchangeOverlap:
         return StageExchange(undisturbed, done, tuple(intervals))
 
     def _asleep(self, segment: int, link: Resource, moment: float, done: float) -> float:
-        """Return the seconds until a sender that has something to send at ``moment`` sends it."""
+        """Return the seconds from ``moment``, at which a message is ready, until the sender wakes and sends it."""
         cluster, own = self._a.cluster, self._a.gradients.get(segment)
         asleep = cluster.waking if link.free <= moment else 0.0
         if link.start(moment) < done and own:
@@ -212,7 +211,7 @@ class ExchangeOverlap:
         return asleep
 
     def _end_of(self, start: float, seconds: float, done: float) -> tuple[float, float]:
-        """Return when a sum ends, and the part of it that is done while ranks compute, which they do until ``done``."""
+        """Return the end of a sum, and the part of it that overlaps with computing, which ends at ``done``."""
         slowly = seconds / self._a.cluster.busy_efficiency
         if start >= done:
             return start + seconds, 0.0

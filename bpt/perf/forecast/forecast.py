@@ -1,8 +1,8 @@
-"""The forecast of a plan on a cluster: the time of an iteration, what travels, and the memory of each rank.
+"""The forecast of a plan on a cluster: the time of an iteration, the bytes sent, and the memory of each rank.
 
-The instructions are those of training. They are played on the virtual clock of the pipelines for all replicas at once:
-times are arrays with a place for each data-parallel rank. Replicas meet in the exchange of gradients, which follows
-from when each segment is ready on the slowest. The part of it after backward is exposed.
+The forecast simulates training's own instructions on the virtual clock of the pipelines, for all replicas at once:
+times are arrays with an element for each data-parallel rank. Replicas meet in the exchange of gradients, which starts
+for each segment when the slowest replica has its gradients. The part of the exchange after backward is exposed.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from bpt.perf.forecast.rank_links import Floats, RankLinks
 
 _Exchange, _Pipeline = pb.ParallelParameter, pb.PipelineParameter
 SHOWN_RANKS = 64  # ranks whose timeline is kept
-ROUNDING = 1e-9  # relative
-ROUGHLY = 1e-3  # how well the expected maximum is known
+ROUNDING = 1e-9  # relative error of rounding
+ROUGHLY = 1e-3  # relative error of the expected maximum
 
 
 class ForecastBar(NamedTuple):
-    """The work of a rank from ``start`` to ``end`` (seconds); ``stream`` is that of the clock's events."""
+    """The work of a rank from ``start`` to ``end`` (seconds); ``stream`` is a stream of the virtual clock."""
 
     rank: int
     stream: str
@@ -51,15 +51,15 @@ class ForecastBar(NamedTuple):
 
 @dataclass(frozen=True)
 class Forecast:
-    """An iteration of a plan on a cluster.
+    """The forecast of an iteration of a plan on a cluster.
 
     Attributes:
-        seconds: the time of an iteration, once the run is under way.
+        seconds: the time of an iteration in the steady state of a run.
         computing: (ranks,) seconds in which each computes.
         exposed: seconds of exchange that backward does not hide.
-        within, between: bytes that travel on hosts, and between them.
+        within, between: bytes that travel within hosts, and between them.
         peak_memory: (ranks,) bytes of parameters, gradients, history and blobs.
-        memory_limits: (ranks,) bytes that each may have; infinite: without limit.
+        memory_limits: (ranks,) bytes of memory that each may use; infinite: without limit.
         shares: samples of each data-parallel rank.
         bars: a timeline of the first ranks.
     """
@@ -97,7 +97,7 @@ class Forecast:
 
 
 def forecast(plan: RunPlan, costs: NetCosts, cluster: Cluster, bars: bool = False) -> Forecast:
-    """Return the forecast of ``plan``, in which ranks go in step, on all ranks of ``cluster``.
+    """Return the forecast of ``plan`` on all ranks of ``cluster``; the plan must be synchronous.
 
     Args:
         bars: whether to keep a timeline.
@@ -109,7 +109,7 @@ def forecast(plan: RunPlan, costs: NetCosts, cluster: Cluster, bars: bool = Fals
 
 
 class Iteration:
-    """An iteration of arranged ranks: a lower bound of its time, and the forecast."""
+    """An iteration of an Arrangement: the lower bound of its time, and its forecast."""
 
     def __init__(self, arrangement: Arrangement) -> None:
         self._a = arrangement
@@ -121,7 +121,7 @@ class Iteration:
 
     @cached_property
     def lower_bound(self) -> float:
-        """Lower bound on the seconds of an iteration; 0: it is not known."""
+        """Lower bound on the seconds of an iteration; 0 if no bound is known."""
         if self._is_delayed:
             return 0.0
         a = self._a
@@ -136,13 +136,13 @@ class Iteration:
 
     @cached_property
     def _times_alone(self) -> DataRankTimes:
-        """The times if no other rank of a node computes; without stages, if all do."""
+        """The times if each rank computes alone on its node or, without stages, if all ranks compute."""
         a = self._a
         return DataRankTimes(a, self._links, a.speeds.ranks_per_core if a.staging else np.ones(a.size))
 
     @cached_property
     def _times(self) -> DataRankTimes:
-        """The times while as many ranks of a node compute at once as in the pipeline."""
+        """The times if, on average, as many ranks of a node compute at once as in the pipeline."""
         a = self._a
         if not a.staging or (a.speeds.ranks_per_core == 1).all():
             return self._times_alone
@@ -151,7 +151,7 @@ class Iteration:
 
     @cached_property
     def _pipeline(self) -> Pipeline:
-        """The stages; or all segments on one stage, which takes the whole batch."""
+        """The pipeline; without stages, one stage with all segments takes the whole batch."""
         a = self._a
         gathers = self._times_alone.gathers
         return Pipeline(a.stage_of, a.transfers, a.passes, a.micro_batches, self._is_tree, gathers=gathers)
@@ -169,11 +169,11 @@ class Iteration:
 
     @cached_property
     def _first(self) -> int:
-        """The first iteration that counts: of DELAYED, once the pipeline is full, those of the later half."""
+        """The first simulated iteration that counts; with DELAYED, only the later half does, with a full pipeline."""
         return len(self._stages[0].updates) // 2 if self._is_delayed else 0
 
     def forecast(self, bars: bool = False) -> Forecast:
-        """Play the iteration and return its forecast."""
+        """Simulate the iteration and return its forecast."""
         a = self._a
         number = len(self._stages[0].updates) - self._first
         exchanges = [
@@ -183,7 +183,7 @@ class Iteration:
         last = max(own.undisturbed for own in exchanges)
         end, broadcast = self._end_of(exchanges), self._exchange.broadcast
         seconds = end + self._update
-        if self._first:  # the exchange and the updates come again in each iteration
+        if self._first:  # each simulated iteration has an exchange and an update
             first = float(np.max(self._stages[-1].updates[self._first - 1]))
             seconds = max((last - first) / number + self._update, *(own.seconds for own in exchanges))
         computing = np.zeros(a.size)
@@ -211,13 +211,13 @@ class Iteration:
         return [(event.instruction.segment, np.asarray(event.start)) for event in own]  # type: ignore[union-attr]
 
     def _end_of(self, exchanges: Sequence[StageExchange]) -> float:
-        """Return when all gradients are summed, and all ranks know of each other."""
+        """Return the moment at which all gradients are summed and all ranks have shared their status."""
         is_known = max(own.ready for own in exchanges) + self._exchange.status
         return max(is_known, *(own.end for own in exchanges))
 
     @cached_property
     def _update(self) -> float:
-        """Seconds of the update on the slowest rank that makes one; with TREE that is the root."""
+        """Seconds of the update on the slowest rank that updates; with TREE only the root does."""
         updates = [self._times_alone.update(stage) for stage in range(self._a.stages)]
         return max(float(each[0] if self._is_tree else np.max(each)) for each in updates)
 

@@ -21,10 +21,10 @@ class GradientMessages:
     """Bytes of a segment's gradients on each rank, and the messages in which they travel.
 
     Attributes:
-        whole, messages: of whole parameters.
-        slices, slice_messages: of slices of parameters.
-        coded, coded_slices: bytes that replace them where they travel by a codec; ``None``: there is no codec.
-        packed: bytes of those whole ones that travel together.
+        whole, messages: bytes and messages of whole parameters.
+        slices, slice_messages: bytes and messages of slices of parameters.
+        coded, coded_slices: bytes of the coded ``whole`` and ``slices``; ``None``: there is no codec.
+        packed: bytes of whole parameters that travel together in one message.
     """
 
     whole: float
@@ -37,7 +37,7 @@ class GradientMessages:
 
     @property
     def summed(self) -> float:
-        """Bytes that are added up."""
+        """Bytes of all gradients that are summed, whole and sliced."""
         coded = self.whole if self.coded is None else self.coded
         return coded + (self.slices if self.coded_slices is None else self.coded_slices)
 
@@ -45,7 +45,7 @@ class GradientMessages:
 def gradient_messages(
     plan: RunPlan, graph: LayerGraph, segments: Sequence[Segment], split: AbstractSet[int], slices: int
 ) -> dict[int, GradientMessages]:
-    """Return, by segment, the gradients that are summed once it has run backward.
+    """Return the gradients that are summed after each segment's backward pass, by segment.
 
     Args:
         split: the layers of which each shard has a slice.
@@ -82,6 +82,6 @@ def gradient_messages(
 
 
 def _num_messages(sizes: Sequence[float]) -> int:
-    """Return the number of messages: large parameters travel by themselves, all others together."""
+    """Return the number of messages: each large parameter has its own, all others share one."""
     large = sum(size >= LARGE for size in sizes)
     return large + (large < len(sizes))

@@ -1,10 +1,11 @@
 """Lower bound on the time of an iteration of a pipeline.
 
-The first and the last micro-batch are followed through the segments, forward and backward. A segment starts once its
-inputs have arrived and its stage has done the work before it. What can only delay it is left out: other blobs on a
-link, and the order in which a stage takes micro-batches. For a single stage nothing is left out.
+The bound follows the first and the last micro-batch through the segments, forward and backward. A segment starts when
+its inputs have arrived and its stage has done the work before it. The bound leaves out effects that can only delay a
+segment: other blobs on a link, and the order in which a stage takes micro-batches. For a single stage the bound is
+exact.
 
-The bound takes a hundredth of the time of playing all micro-batches on the clock, so a search computes it first.
+It takes a hundredth of the time of simulating all micro-batches on the clock, so a search computes it first.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ _Reads = defaultdict[int, list[tuple[int | None, Floats, Floats]]]
 
 @dataclass(frozen=True)
 class EarliestTimes:
-    """Seconds from the start of an iteration, with a place for each data-parallel rank.
+    """Lower bounds in seconds from the start of an iteration, with an element for each data-parallel rank.
 
     Attributes:
-        ready: of each stage, until its last backward pass is over.
-        issued: of each stage, its segments from the top down, and until the last backward pass of each is over.
+        ready: end of the last backward pass of each stage.
+        issued: for each stage, its segments from the top down, each with the end of its last backward pass.
     """
 
     ready: tuple[Floats, ...]
     issued: tuple[tuple[tuple[int, Floats], ...], ...]
 
     def delayed(self, seconds: Floats) -> EarliestTimes:
-        """Return the same, later by ``seconds``."""
+        """Return these times, later by ``seconds``."""
         issued = (tuple((number, moment + seconds) for number, moment in own) for own in self.issued)
         return EarliestTimes(tuple(moment + seconds for moment in self.ready), tuple(issued))
 
@@ -49,13 +50,13 @@ def lower_bound(pipeline: Pipeline, rule: int, times: DataRankTimes) -> Earliest
         pipeline: the stages. One stage without micro-batches counts as GPIPE.
         rule: a value of the schema's ``PipelineParameter``.
     """
-    flushes = rule == _GPIPE  # a stage begins no pass before it has ended the one before
+    flushes = rule == _GPIPE  # a stage ends a pass before it begins the next one
     pass_bound = _PassBound(pipeline, pipeline.micro_batches if flushes else pipeline.micros, flushes, times)
     found = pass_bound.after([0.0] * pipeline.depth)
     if not flushes or pipeline.passes == 1:
         return found
     first, found = found, pass_bound.after(found.ready)
-    # All of a pass begins later by at least the delay of the end of each of its stages.
+    # A delay at the end of each stage delays all of the next pass by at least as much.
     later = np.min([two - one for one, two in zip(first.ready, found.ready, strict=True)], axis=0)
     return found.delayed((pipeline.passes - 2) * later)
 
@@ -72,8 +73,8 @@ class _PassBound:
         stages = pipeline.stages
         self._forward = [times.forward(stage, number) for number, stage in enumerate(stages)]
         self._backward = [times.backward(stage, number) for number, stage in enumerate(stages)]
-        # Segment → those whose blobs, or diffs, it reads from other stages (``None``: data), with the seconds of the
-        # message on the link, and its latency.
+        # Segment → the segments of other stages whose blobs, or diffs, it reads (``None``: the data), with the seconds
+        # of the message on the link, and its latency.
         self._values: _Reads = defaultdict(list)
         self._diffs: _Reads = defaultdict(list)
         for flow in pipeline.flows:
@@ -89,7 +90,7 @@ class _PassBound:
         tops = {stage: number for number, stage in enumerate(stages)}
         ends = [(forward.first[tops[stage]], forward.last[tops[stage]]) for stage in range(depth)]
         backward = _PassDirection(self._pipeline, self._micros, self._backward, self._diffs)
-        # When a last micro-batch comes back, a stage has done all of its forward work.
+        # A stage has done all of its forward work when the last micro-batch comes back.
         backward.begun, backward.work = dict(forward.begun), dict(forward.work)
         down = range(len(stages) - 1, -1, -1)
         backward.follow(down, [(last if self._flushes else first, last) for first, last in ends])
@@ -107,13 +108,13 @@ class _PassDirection:
     """One direction of a pass: the segments in the order in which micro-batches go through them.
 
     Args:
-        seconds: of each segment, for one micro-batch, or for all if it gathers them.
-        reads: what segments wait for.
+        seconds: seconds of each segment for one micro-batch, or for all if it gathers them.
+        reads: the inputs for which each segment waits.
 
     Attributes:
-        first, last: by segment, when the first micro-batch, and the last one, have gone through.
-        begun: by stage, when it begins.
-        work: by stage, the seconds that it computes.
+        first, last: moments at which the first and the last micro-batch have left each segment.
+        begun: moment at which each stage begins.
+        work: seconds that each stage computes.
     """
 
     def __init__(self, pipeline: Pipeline, micros: int, seconds: Sequence[Floats], reads: _Reads) -> None:
@@ -132,10 +133,10 @@ class _PassDirection:
 
         Args:
             order: the segments in this direction.
-            begin: of each stage, when the first and the last micro-batch may begin there.
+            begin: moments at which the first and the last micro-batch may begin, for each stage.
         """
         pipeline, before = self._pipeline, list(begin)
-        end = -1 if order[0] == 0 else 0  # of a block, its segment that is the last to be gone through
+        end = -1 if order[0] == 0 else 0  # index of a block's last segment in this direction
         for number in order:
             stage, block, seconds = pipeline.stages[number], pipeline.block_of[number], self._seconds[number]
             first, last = before[stage]
@@ -153,7 +154,7 @@ class _PassDirection:
                 first = last = np.maximum(last + seconds, begun + work)
             else:
                 first = first + seconds
-                # Between these two the stage does the whole block for each.
+                # The stage runs the whole block for each micro-batch between the first and the last.
                 last = np.maximum(last + seconds, first + (self._micros - 1) * self._of_block[block])
                 if number == pipeline.blocks[block].segments[end]:
                     last = np.maximum(last, begun + work)

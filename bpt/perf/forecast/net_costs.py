@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 class NetCosts:
     """The costs of a training net for a whole batch, layer by layer.
 
-    Only the proportions of times count: a node says how long it takes for the whole net. So times may be seconds on any
-    machine, or operations.
+    Only the proportions of times count, because a node gives its seconds for the whole net. So times may be seconds on
+    any machine, or operations.
 
     Attributes:
         graph: the net.
         layers: the times of each layer, and its bytes of parameters and blobs.
-        update: the time of the update of all parameters; 0: it is not known, and part of the nodes' passes.
-        measured: where times were measured, in words; empty: they are counted operations.
+        update: the time of the update of all parameters; 0: it is unknown, and the nodes' passes include it.
+        measured: the machine on which times were measured; empty: times are counted operations.
     """
 
     graph: LayerGraph
@@ -58,20 +58,20 @@ class NetCosts:
 
     @cached_property
     def forward(self) -> NDArray[np.float64]:
-        """(layers,) forward's part of the work of a batch and its update."""
+        """(layers,) the forward pass of each layer as a fraction of the work of a batch and its update."""
         found: NDArray[np.float64] = np.array([cost.forward for cost in self.layers]) / self.work
         return found
 
     @cached_property
     def backward(self) -> NDArray[np.float64]:
-        """(layers,) backward's part of the work of a batch and its update."""
+        """(layers,) the backward pass of each layer as a fraction of the work of a batch and its update."""
         found: NDArray[np.float64] = np.array([cost.backward for cost in self.layers]) / self.work
         return found
 
     def nominal_speed(self) -> float:
-        """Return samples a second of a node of which nothing is known.
+        """Return the assumed speed, in samples a second, of a node that no file describes.
 
-        It is as fast as the machine that measured, or computes NOMINAL operations a second.
+        It is as fast as the machine of the measurement or, without one, computes NOMINAL operations a second.
         """
         return self.batch / self.work * (1.0 if self.measured else NOMINAL)
 
@@ -82,7 +82,7 @@ def costs_for(plan: RunPlan, graph: LayerGraph) -> NetCosts:
     They are measured if ``pipeline_param { costs }`` names a file, and otherwise counted operations.
 
     Raises:
-        PrototxtError: the net has no work or no batch; or there is no such file.
+        PrototxtError: the net has no work or no batch, or the file is missing.
         FileError: the file is damaged, or belongs to another net.
     """
     measured = read_costs_of(plan, graph)

@@ -1,7 +1,7 @@
-"""Oversubscription: ranks that have less than a core each, and how much it slows them in a pipeline.
+"""Oversubscription: ranks with less than one core each, and how much this slows them in a pipeline.
 
-The speed of such a node is that of its ranks while all of them compute, as in training without stages. In a pipeline
-some ranks wait for others, and those that compute meanwhile have more of a core each.
+The speed of such a node is measured while all of its ranks compute, as in training without stages. In a pipeline some
+ranks wait for others, and each rank that computes meanwhile has a larger part of a core.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from bpt.perf.forecast.rank_links import Floats
 
 
 def oversubscription(arrangement: Arrangement, played: Sequence[PlayedStage]) -> Floats:
-    """Return (ranks,) how many times as long as on a core of its own each computes, on average.
+    """Return (ranks,) the mean factor by which computing takes longer than on a core of the rank's own.
 
     Args:
-        played: the work of each stage, if each rank has a core of its own.
+        played: the simulated work of each stage if each rank has its own core.
     """
     a, found = arrangement, np.ones(arrangement.size)
     if (a.speeds.ranks_per_core == 1).all():

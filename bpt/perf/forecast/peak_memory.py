@@ -1,10 +1,11 @@
 """The memory of each rank at the peak of an iteration.
 
-Values and history are there all the time. Gradients come as backward continues, while blobs that it no longer needs
-go; if gradients add up over micro-batches or passes, all of them are there from the first one on. Diffs come on top:
-they do not fit into the places of blobs that went, so the heap grows by them. If several micro-batches are under way,
-one goes while others stay, and leaves holes that the next one does not fill. Blobs that cross between stages come on
-top: one arrives while a stage still computes with the one before, and one leaves while computing continues.
+Values and history are allocated all the time. Backward allocates gradients and frees the blobs that it no longer
+needs; if gradients accumulate over micro-batches or passes, all of them are allocated from the first one on. Diffs add
+to that: they do not fit into the memory of the freed blobs, so the heap grows by them. If several micro-batches are
+under way, one of them is freed while others stay, and leaves holes that the next one does not fill. Blobs that cross
+between stages also add to it: one arrives while a stage still computes with the previous one, and one leaves while
+computing continues.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from bpt.parallel.pipeline.simulation import PlayedStage
 from bpt.perf.forecast.arrangement import Arrangement
 from bpt.perf.forecast.rank_links import Floats
 
-LIBRARIES = 22 * 2**20  # bytes that a process takes when its libraries begin to train, whatever the net
-HOLES = 0.4  # of a micro-batch's blobs, as measured: from a fifth to a half
-LAID_OUT = 2  # copies of filters in CHANNELS_LAST that torch makes: for the pass, and of their gradients
+LIBRARIES = 22 * 2**20  # bytes that a process's libraries allocate at the start of training, for any net
+HOLES = 0.4  # fraction of a micro-batch's blobs that is lost in holes; measured from 0.2 to 0.5
+LAID_OUT = 2  # copies that torch makes in CHANNELS_LAST: one of the filters, one of their gradients
 
 
 class _Layer(NamedTuple):
-    """Bytes of a layer on its rank: blobs and diffs of a sample, gradients, and filters that are laid out anew."""
+    """Bytes of a layer on its rank: blobs and diffs of a sample, gradients, and filters that torch copies."""
 
     segment: int
     blobs: float
@@ -48,10 +49,10 @@ def peak_memory(arrangement: Arrangement, played: Sequence[PlayedStage]) -> Floa
         adds_up = a.micro_batches * a.passes > 1
         blobs = np.zeros(samples.shape)
         for layer in layers:
-            # Without stages a pass is over before the next one.
+            # Without stages, a pass ends before the next one begins.
             alive = each.peaks.get(layer.segment, 1) if a.staging else 1
             blobs += alive * layer.blobs * samples
-        # Forward has just ended; or backward has come to a layer: those behind it have gradients in place of blobs.
+        # The peak is at the end of forward or at a layer of backward, when later layers have gradients and no blobs.
         most, come, gone = np.full(samples.shape, gradients if adds_up else 0.0), 0.0, np.zeros(samples.shape)
         for layer in reversed(layers):
             come += layer.gradients
@@ -80,10 +81,10 @@ def _layers(a: Arrangement, stage: int) -> Iterator[_Layer]:
 
 
 def _crossing(a: Arrangement, stage: int, peaks: Mapping[int, int]) -> float:
-    """Return bytes of a sample of what crosses to and from a stage.
+    """Return the bytes of a sample's blobs and diffs that cross to and from a stage.
 
-    These are values that arrived and are still needed, and the next ones; the diff that arrives, and the next one; and
-    what leaves, which is copied for that.
+    These are the values that have arrived and are still needed, and the next ones; the diff that arrives, and the next
+    one; and the copies of what the stage sends.
     """
     found, itemsizes = 0.0, blob_itemsizes(a.graph, a.plan.precision)
     several = a.micro_batches * a.passes > 1
@@ -98,7 +99,7 @@ def _crossing(a: Arrangement, stage: int, peaks: Mapping[int, int]) -> float:
 
 
 def _filters(a: Arrangement, index: int) -> float:
-    """Return the bytes of a convolution's filters that are larger than 1 × 1; such are laid out anew."""
+    """Return the bytes of a convolution's filters if they are larger than 1 × 1, since torch copies only these."""
     if a.plan.engine == pb.SolverParameter.CONTIGUOUS:
         return 0.0
     shapes = [a.graph.params[param].shape for param in a.graph.nodes[index].params]
@@ -109,8 +110,8 @@ def _filters(a: Arrangement, index: int) -> float:
 def _copies(a: Arrangement, stage: int, layers: Sequence[_Layer], adds_up: bool) -> float:
     """Return bytes of copies besides values and gradients.
 
-    These are filters laid out anew, the gradient that is being added, packed gradients or areas of CGDP, the buffer of
-    the library's all-reduce (two of P pieces of a message), and the residual of a codec.
+    These are torch's copies of filters, the gradient that is being added, packed gradients or CGDP's shared memory
+    areas, the buffer of the library's all-reduce (two of P pieces of a message), and the residual of a codec.
     """
     found = LAID_OUT * sum(layer.filters for layer in layers)
     if adds_up:
@@ -125,7 +126,7 @@ def _copies(a: Arrangement, stage: int, layers: Sequence[_Layer], adds_up: bool)
             if a.plan.parallel_param.exchange == pb.ParallelParameter.ALLREDUCE:
                 longest = max([packed, *(layer.largest for layer in layers)])
                 found += min(1.0, 2 / len(data_ranks)) * longest
-        else:  # an area, and on a host with several all of the sum, of which a rank makes its part of all areas
+        else:  # an area and, on a host with several ranks, the sum, of which each rank adds a part over all areas
             found += (1.0 if on_one == 1 else 3.0 - 1 / on_one) * sum(each.whole for each in own)
         if a.plan.parallel_param.compression_param.name and (a.codes_on_hosts or on_one < len(data_ranks)):
             found += sum(each.whole for each in own)

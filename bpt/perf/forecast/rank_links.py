@@ -1,16 +1,17 @@
 """The seconds of messages between the ranks of a cluster, and of the collectives that sum gradients.
 
-A message takes its latency, and its bytes over the bandwidth. The slowest hop decides how long a collective takes. The
-bandwidth of the library's all-reduce is multiplied by its efficiency:
+A message takes its latency, plus its bytes divided by the bandwidth. The slowest hop determines the time of a
+collective. The bandwidth of the library's all-reduce is multiplied by its efficiency:
 
     RING        2 (P - 1) steps of n / P bytes (Patarasuk and Yuan 2009)
     ALLREDUCE   as libraries do it: the ring for long messages, recursive doubling, log2 P steps of n bytes, for short
-                ones; with several ranks on several hosts, on each host to one rank, among these ranks, and back
+                ones; with several ranks on several hosts, a reduction to one rank of each host, an all-reduce of these
+                ranks, and a broadcast on each host
     TREE        log2 P steps of n bytes towards the root, and as many back with the weights
     CGDP        the sum within each host, and an all-reduce over the hosts (Le et al., 2018, section 3.1)
 
-Ranks are in the order of the nodes, so a ring crosses each node's link once each way. Its hops are between neighbours,
-and all of them share the bandwidth that the nodes have together. Along a tree half as many send at once.
+Ranks are in the order of the nodes, so a ring crosses each node's link once in each direction. Its hops are between
+neighbours, and all of them share the nodes' common bandwidth. In a tree half as many ranks send at once.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from bpt.parallel.cluster.cluster import Cluster
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _Exchange = pb.ParallelParameter
-_NONE = 0.0, math.inf  # latency and bandwidth, where nothing travels
+_NONE = 0.0, math.inf  # latency and bandwidth of a hop that no message takes
 
 
 class RankLinks:
@@ -37,7 +38,7 @@ class RankLinks:
 
     Attributes:
         hosts: (ranks,) the node of each.
-        latency, bandwidth: (nodes,) of their own links, seconds one way and bytes a second.
+        latency, bandwidth: (nodes,) each node's own link: seconds one way, and bytes a second.
         within: the link between two ranks of a node.
     """
 
@@ -47,7 +48,7 @@ class RankLinks:
         self.bandwidth = np.array([node.bandwidth for node in cluster.nodes])
         self.within = cluster.within
         self._shared, self._waking, self._efficiency = cluster.shared, cluster.waking, cluster.efficiency
-        # Links by pair: (names, names); NaN where the nodes' own links say it, as for all that have no such link.
+        # Links by pair: (names, names); NaN for pairs without a link of their own, which the nodes' links describe.
         names = {name: 0 for link in cluster.links for name in (link.one, link.other)}
         names = {name: place for place, name in enumerate(names, start=1)}
         self._names = np.array([names.get(node.name, 0) for node in cluster.nodes]) if names else None
@@ -57,10 +58,10 @@ class RankLinks:
             self._pairs[:, one, other] = self._pairs[:, other, one] = link.latency, link.bandwidth
 
     def crossing(self, senders: Ints, receivers: Ints, nbytes: Floats) -> tuple[Floats, Floats]:
-        """Return the seconds of messages of ``nbytes`` from each of ``senders`` to its receiver; all have k elements.
+        """Return the times of k messages of ``nbytes``, each from one of ``senders`` to its receiver.
 
         Returns:
-            (k,) for how long each keeps its link busy, and (k,) its latency.
+            (k,) the seconds for which each keeps its link busy, and (k,) its latency.
         """
         a, b = self.hosts[senders], self.hosts[receivers]
         latency, bandwidth = self._between(a, b)
@@ -85,7 +86,7 @@ class RankLinks:
 
     def _slowest_hop(self, nodes: Ints, at_once: int) -> tuple[float, float]:
         """Return the largest latency and the smallest bandwidth of a ring's hops, if ``at_once`` of them are in use."""
-        if self._names is None:  # whatever the order
+        if self._names is None:  # no pair has a link of its own, so the order of nodes does not matter
             latency, bandwidth = sum(sorted(self.latency[nodes])[-2:]), self.bandwidth[nodes].min()
         else:
             latencies, bandwidths = self._between(nodes, np.roll(nodes, -1))
@@ -110,10 +111,10 @@ class Group:
     Attributes:
         size: P, the number of ranks.
         hosts: the number of their hosts.
-        on_one: ranks on the host with most of them.
-        across, within: latency and bandwidth of the slowest hop between hosts, and on a host.
-        on_tree: those between hosts along a tree.
-        efficiency: of the library's all-reduce, as of Cluster.
+        on_one: the number of ranks on the host that has most of them.
+        across, within: latency and bandwidth of the slowest hop between hosts, and within a host.
+        on_tree: latency and bandwidth of the slowest hop between hosts in a tree.
+        efficiency: efficiency of the library's all-reduce (see Cluster).
     """
 
     size: int
@@ -148,8 +149,8 @@ class Group:
         Args:
             exchange: a value of the schema.
             messages: the number of messages in which they travel.
-            coded: bytes that replace them between hosts; ``None``: there is no codec.
-            everywhere: whether the codec is used on hosts, too.
+            coded: bytes of the coded messages between hosts; ``None``: there is no codec.
+            everywhere: whether the codec is used within hosts, too.
         """
         if self.size == 1 or not nbytes:
             return 0.0
@@ -176,7 +177,7 @@ class Group:
         return _ring(self.size, coded, self._hop, messages) if by_ring else self.spread(coded, messages)
 
     def spread(self, nbytes: float, messages: int = 1) -> float:
-        """Return seconds of a broadcast, or a reduction, along a tree."""
+        """Return the seconds of a broadcast, or of a reduction, along a tree."""
         if self.size == 1 or not nbytes:
             return 0.0
         return _steps(self.size, nbytes, _slower(self.on_tree, self.within), messages)
@@ -189,7 +190,7 @@ class Group:
     def travelling(
         self, exchange: int, nbytes: float, coded: float | None = None, everywhere: bool = False
     ) -> tuple[float, float]:
-        """Return the bytes that ``summed`` sends over all hops on hosts, and between them."""
+        """Return the bytes that ``summed`` sends over all hops within hosts, and between them."""
         if self.size == 1:
             return 0.0, 0.0
         if coded is not None and (everywhere or self.hosts > 1):

@@ -1,9 +1,9 @@
-"""The search for a plan: all ways to train a net on a cluster that the rules of strategies allow, with forecasts.
+"""The search for a plan: it forecasts all plans for a net on a cluster that the rules of strategies allow.
 
-All candidates go in step and give the loss curve of one process, up to rounding. Delayed gradients and the outer layer
-give other curves, so only the user chooses them. The search keeps what the text sets. It does not play a candidate
-whose lower bound is above the times found. No plan is faster than its work divided by all speeds, nor than its
-gradients travel. Once the stages are known, ``lower_bound`` gives a second bound.
+All candidates are synchronous and give the loss curve of one process, up to rounding. Delayed gradients and the outer
+layer give other curves, so only the user chooses them. The search keeps the settings of the text. It does not simulate
+a candidate whose lower bound is above the times found. The first bound is the larger of the work divided by all speeds
+and the time of the messages. When the stages are known, ``lower_bound`` gives a second bound.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _Parallel, _Pipeline = pb.ParallelParameter, pb.PipelineParameter
 EXCHANGES = (_Parallel.ALLREDUCE, _Parallel.CGDP, _Parallel.RING, _Parallel.TREE)
 SCHEDULES = (_Pipeline.GPIPE, _Pipeline.ONE_F_ONE_B)
 MICRO_BATCHES = (2, 4, 8, 16)
-DEEPEST, WIDEST = 8, 8  # stages, shards
-UNLIKE = 1.05  # if speeds differ by more, shares are fitted to them
-MANY = 256  # ranks, from which on a pipeline is tried with two numbers of micro-batches only
+DEEPEST, WIDEST = 8, 8  # largest numbers of stages and of shards
+UNLIKE = 1.05  # ratio of speeds above which shares are fitted to them
+MANY = 256  # ranks from which a pipeline is tried with only two numbers of micro-batches
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class SearchResult:
         best: forecasts, the fastest first; at least one.
         plain: plain data parallelism; ``None``: it is not allowed, or does not fit into memory.
         candidates: the number of plans that the rules allow.
-        played: the number of these that were played.
-        short: the number of these that do not fit into memory.
-        alone: seconds of an iteration on the fastest rank alone, whether it has enough memory or not.
+        played: the number of these plans that were simulated.
+        short: the number of simulated plans that do not fit into memory.
+        alone: seconds of an iteration on the fastest rank alone, even if its memory is too small.
     """
 
     best: tuple[Forecast, ...]
@@ -63,13 +63,13 @@ class SearchResult:
 def search(
     plan: RunPlan, costs: NetCosts, cluster: Cluster, top: int = 5, tests: Sequence[LayerGraph] = ()
 ) -> SearchResult:
-    """Return the ``top`` plans whose iterations take least time on all ranks of ``cluster``.
+    """Return the ``top`` plans with the fastest iterations on all ranks of ``cluster``.
 
     Args:
         tests: the graphs of the test nets.
 
     Raises:
-        UserError: no plan is allowed, or none fits into memory; it says why.
+        UserError: no plan is allowed, or none fits into memory; the message says why.
     """
     return PlanSearch(plan, costs, tests).on(cluster, top)
 
@@ -77,10 +77,10 @@ def search(
 class PlanSearch:
     """A search on several clusters.
 
-    Links do not change which plans are allowed, and speeds do not change stages, so both are found once.
+    The allowed plans do not depend on links, and stages do not depend on speeds, so the search finds both only once.
 
     Args:
-        plan, costs, tests: as of ``search``.
+        plan, costs, tests: as in ``search``.
     """
 
     def __init__(self, plan: RunPlan, costs: NetCosts, tests: Sequence[LayerGraph] = ()) -> None:
@@ -108,7 +108,7 @@ class _ClusterSearch:
         tests: Sequence[LayerGraph],
         stagings: dict[tuple[object, ...], Staging | None],
     ) -> None:
-        self._plan = replace(plan, asked_precision=plan.precision)  # so that no candidate reads the net's text for it
+        self._plan = replace(plan, asked_precision=plan.precision)  # otherwise each candidate would read the net's text
         self._costs, self._cluster, self._tests, self._stagings = costs, cluster, tests, stagings
         self._ranks = len(cluster.hosts)
         self._speeds = np.array(cluster.of_ranks(lambda node: node.speed))
@@ -120,10 +120,10 @@ class _ClusterSearch:
         self._everybody = RankLinks(cluster).group(range(self._ranks))
 
     def run(self, allowed: Sequence[RunPlan], top: int) -> SearchResult:
-        """Play the allowed plans, the one with the least bound first.
+        """Simulate the allowed plans, in the order of their lower bounds.
 
-        The first bound of a plan does not know its stages, the second knows all except the order of their work. A plan
-        is played if both are below the times found.
+        The first bound of a plan does not use its stages. The second one uses everything except the order of their
+        work. A plan is simulated if both bounds are below the times found.
         """
         if not allowed:
             raise UserError(self._why_none())
@@ -137,7 +137,7 @@ class _ClusterSearch:
         while queue:
             bound, number, iteration = heapq.heappop(queue)
             is_plain = _is_plain(allowed[number])
-            # Of plans that take equally long the first counts, whatever the order in which they are played.
+            # Of equally fast plans the first candidate wins, in whatever order they are simulated.
             if len(best) >= top and (bound, number) > best[-1][:2] and not (is_plain and plain is None):
                 continue
             if iteration is None:
@@ -153,7 +153,7 @@ class _ClusterSearch:
             best = sorted([*best, (made.seconds, number, made)], key=lambda each: each[:2])[:top]
         if not best:
             raise UserError(
-                f"no plan fits into the memory of {self._ranks} ranks, of {played} that were looked at; take smaller "
+                f"no plan fits into the memory of {self._ranks} ranks ({played} plans were simulated); use smaller "
                 "batches, more ranks, or nodes with more memory"
             )
         alone = self._batch / float(self._speeds.max()) * max(self._plan.optim.iter_size, 1)
@@ -164,7 +164,7 @@ class _ClusterSearch:
         return self._costs.batch
 
     def allowed(self) -> Iterator[RunPlan]:
-        """Return the candidates that the strategies' own rules allow; links do not matter."""
+        """Yield the candidates that the strategies' own rules allow; they do not depend on links."""
         return (candidate for candidate in self._candidates() if self._violation(candidate) is None)
 
     def _violation(self, plan: RunPlan) -> Violation | None:
@@ -176,12 +176,12 @@ class _ClusterSearch:
     def _why_none(self) -> str:
         violation = self._violation(self._plan)
         why = f": {violation.message}" if violation else ""
-        return f"nothing that {self._ranks} ranks could do is allowed with what the solver sets{why}"
+        return f"the solver's settings allow no plan on {self._ranks} ranks{why}"
 
     def _candidates(self) -> Iterator[RunPlan]:
-        """Yield all candidates for what the text leaves open."""
+        """Yield a candidate for each combination of the settings that the text leaves open."""
         plan = self._plan
-        # If each replica has a batch of its own, the curve depends on the number of replicas, so that is kept.
+        # If each replica has its own batch, the curve depends on the number of replicas, so that does not change.
         fixed = plan.parallel_param.batch_scope == _Parallel.REPLICA
         deepest, widest = (1, 1) if fixed else (DEEPEST, WIDEST)
         for stages in self._either("num_stages", _divisors(self._ranks, deepest)):
@@ -196,7 +196,7 @@ class _ClusterSearch:
     def _with_exchanges(self, plan: RunPlan, replicas: int, shards: int) -> Iterator[RunPlan]:
         """Yield a plan with each exchange and each balance."""
         several = replicas * shards > 1
-        pipelines = plan.parallel_param.num_stages > 1  # whose exchanges hardly differ beside the rest
+        pipelines = plan.parallel_param.num_stages > 1  # in a pipeline the exchange is a small part of the time
         unlike = several and self._speeds.max() > UNLIKE * self._speeds.min() and is_dividable(self._costs.graph)
         balances = [_Parallel.DYNAMIC] if unlike else [_Parallel.UNIFORM]
         if unlike and plan.parallel_param.replica_ranks == 1:
@@ -212,7 +212,7 @@ class _ClusterSearch:
         over = _Pipeline.BATCH if by_batch and not self._given("batch_norm_over") else param.batch_norm_over
         schedules = SCHEDULES if not self._given("schedule") else (param.schedule,)
         if gathering(graph, replace(param, schedule=schedules[0], micro_batches=2, batch_norm_over=over)):
-            schedules = schedules[:1]  # all micro-batches go forward before one goes backward, whatever is set
+            schedules = schedules[:1]  # under every schedule, all micro-batches run forward before backward begins
         micros: Sequence[int] = MICRO_BATCHES[1::2] if self._ranks >= MANY else MICRO_BATCHES
         if self._given("micro_batches") or param.schedule == _Pipeline.DELAYED:
             micros = (param.micro_batches,)
@@ -230,14 +230,14 @@ class _ClusterSearch:
         return self._plan.given("parallel_param", "pipeline_param", field)
 
     def _bound(self, plan: RunPlan) -> float:
-        """Return a lower bound on the seconds of an iteration of a plan, wherever its stages are."""
+        """Return a lower bound on the seconds of an iteration of a plan that holds for any placement of its stages."""
         parallel, passes = plan.parallel_param, max(plan.optim.iter_size, 1)
         multiplies = parallel.batch_scope == _Parallel.REPLICA
         batch = self._batch * (self._ranks // parallel.replica_ranks if multiplies else 1)
         computing = passes * batch / float(self._speeds.sum())
         if parallel.num_stages > 1:
             param = parallel.pipeline_param
-            # The first micro-batch goes through all stages before the slowest has done the others.
+            # The first micro-batch passes all stages before the slowest stage finishes the others.
             micro = param.micro_batches * (1 if param.schedule == _Pipeline.GPIPE else passes)
             fill = parallel.num_stages * float(self._alone.mean() / self._alone.max())
             filling = passes * batch / float(self._alone.sum()) * (micro - 1 + max(fill, 1.0)) / micro
@@ -254,7 +254,7 @@ class _ClusterSearch:
         return max(computing, travelling)
 
     def _iteration(self, plan: RunPlan) -> Iteration | None:
-        """Return the iteration of a plan; ``None``: the net cannot be placed on its stages."""
+        """Return the iteration of a plan, or ``None`` if the net cannot be placed on its stages."""
         parallel, param = plan.parallel_param, plan.parallel_param.pipeline_param
         replicas = self._ranks // parallel.replica_ranks
         key = (parallel.num_stages, parallel.num_shards, replicas, param)

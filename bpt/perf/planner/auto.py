@@ -1,4 +1,4 @@
-"""Searches the fastest plan on a cluster, or forecasts the solver's own; ``bpt plan --auto`` and ``--dry-run``."""
+"""Searches the fastest plan on a cluster, or forecasts the solver's own plan; ``bpt plan --auto`` and ``--dry-run``."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from bpt.train.rules.violations import violations_in_step, violations_of_net, vi
 _MIB = 2**20
 LINKS = ((10.0, "ten times as fast"), (0.1, "a tenth as fast"))
 SEARCHED_AGAIN = 64  # ranks up to which the search is repeated with other links
-SHOWN = 16  # ranks that have a line each
+SHOWN = 16  # ranks with a line in the report
 
 
 @dataclass(frozen=True)
 class PlanningTask:
-    """The net and the cluster of a plan; ``described``: whether the cluster is described by a file."""
+    """The net and the cluster of a plan; ``described``: whether a file describes the cluster."""
 
     plan: RunPlan
     costs: NetCosts
@@ -51,7 +51,7 @@ def planning_task(plan: RunPlan, cluster: str, shape: Shape = ()) -> PlanningTas
 
     Args:
         cluster: a file, or a number of equal ranks; empty: as many as the solver's own plan needs.
-        shape: the shape of a sample, with which the data set is not opened.
+        shape: the shape of a sample, which replaces the data set.
 
     Raises:
         UsageError: the number is below 1, or there is none.
@@ -97,8 +97,8 @@ def _auto_lines(what: PlanningTask, search: PlanSearch, found: SearchResult) -> 
     best = found.best[0]
     yield from _title(what)
     yield (
-        f"{found.candidates} plans are allowed, {found.played} were played on a virtual clock; the others can only be "
-        f"slower{f'; {found.short} do not fit into memory' if found.short else ''}"
+        f"{found.candidates} plans are allowed, {found.played} were simulated; the others can only be slower"
+        f"{f'; {found.short} do not fit into memory' if found.short else ''}"
     )
     yield ""
     yield text_of(best.plan)
@@ -110,7 +110,7 @@ def _auto_lines(what: PlanningTask, search: PlanSearch, found: SearchResult) -> 
     if len(what.cluster.hosts) <= SEARCHED_AGAIN:
         yield from _other_links(what, search, best)
     if not what.described:
-        yield "Nothing is known of the ranks: they count as alike, on links of 10 Gbit/s. --cluster FILE says more."
+        yield "No file describes the ranks: they count as equal, on links of 10 Gbit/s. --cluster FILE describes them."
 
 
 def _title(what: PlanningTask) -> Iterator[str]:
@@ -125,12 +125,12 @@ def _title(what: PlanningTask) -> Iterator[str]:
 
 
 def reasons(best: Forecast, found: SearchResult) -> Iterator[str]:
-    """Yield what the time consists of, and comparisons."""
+    """Yield the parts of an iteration's time, its messages and memory, and comparisons with simpler plans."""
     least, most = best.computing.min(), best.computing.max()
     yield (
         f"An iteration is expected to take {milliseconds(best.seconds)} ms: ranks compute {milliseconds(least)} to "
         f"{milliseconds(most)} ms, {milliseconds(best.exposed)} ms of exchange are not hidden. "
-        f"What binds: {best.bottleneck}"
+        f"Bottleneck: {best.bottleneck}"
     )
     yield (
         f"It sends {best.between / 1e6:,.4g} MB between nodes and {best.within / 1e6:,.4g} MB within them, and a rank "
@@ -158,7 +158,7 @@ def _times_as_long(other: Forecast, best: Forecast) -> str:
 
 
 def _other_links(what: PlanningTask, search: PlanSearch, best: Forecast) -> Iterator[str]:
-    """Yield the choice for faster and for slower links."""
+    """Yield the best plans for faster and for slower links."""
     if len(what.cluster.nodes) == 1 or not np.isfinite([node.bandwidth for node in what.cluster.nodes]).all():
         return
     for factor, words in LINKS:
@@ -175,7 +175,7 @@ def dry_lines(what: PlanningTask, made: Forecast) -> Iterator[str]:
     yield ""
     yield (
         f"An iteration is expected to take {milliseconds(made.seconds)} ms, {milliseconds(made.exposed)} ms of it "
-        f"exchange that is not hidden; bubble {made.bubble:.1%}; what binds: {made.bottleneck}"
+        f"exchange that is not hidden; bubble {made.bubble:.1%}; bottleneck: {made.bottleneck}"
     )
     yield f"It sends {made.between / 1e6:,.4g} MB between nodes and {made.within / 1e6:,.4g} MB within them"
     yield ""
@@ -191,4 +191,4 @@ def dry_lines(what: PlanningTask, made: Forecast) -> Iterator[str]:
     yield f"Shares of the batch: {', '.join(shares)}{' …' if len(made.shares) > SHOWN else ''}"
     if not made.fits:
         short = int(np.argmax(made.peak_memory > made.memory_limits))
-        yield f"Warning: rank {short} has no room for what it would hold"
+        yield f"Warning: the memory of rank {short} is too small for this plan"

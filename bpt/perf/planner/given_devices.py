@@ -1,4 +1,4 @@
-"""The devices of ``bpt plan``: those of its flag or of the solver, or a number of equal ones."""
+"""The devices of ``bpt plan``: those of its flag, those of the solver, or a number of equal devices."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class PlanWithDevices(NamedTuple):
 
     Attributes:
         plan: the plan.
-        stages: the number of devices, if the flag gives them, or the solver does without num_stages; otherwise
-            num_stages. 0: nothing is known of devices.
+        stages: the number of devices if the flag gives them, or if the solver gives them without num_stages; otherwise
+            num_stages. 0: neither gives a number.
         remarks: the settings of the solver that the flag overrides, in words.
     """
 
@@ -36,7 +36,7 @@ def choose_devices(plan: RunPlan, devices: str) -> PlanWithDevices:
     """Return the plan with the devices of the flag ``--devices``, if it was given.
 
     Raises:
-        UsageError: the flag is a number below 1, or neither a number nor a file.
+        UsageError: the flag is a number below 1, or is neither a number nor a file.
         PrototxtError, FileError: a file of devices is missing or wrong.
     """
     before = plan.parallel_param.num_stages
@@ -53,10 +53,10 @@ def choose_devices(plan: RunPlan, devices: str) -> PlanWithDevices:
     else:
         if not os.path.exists(resolve_path(devices, plan.path)):
             raise UsageError(
-                f"--devices {devices}: takes a number of devices or a file that describes them, and there is no such "
-                f"file ({searched_places(devices, plan.path)})"
+                f"--devices {devices}: this is neither a number of devices nor a file that describes them; there is no "
+                f"such file ({searched_places(devices, plan.path)})"
             )
-        # Errors in the file do not belong to a place in the solver.
+        # An error in the file must not name a place in the solver.
         origins = {way: place for way, place in plan.origins.items() if way != FIELD}
         plan = replace(plan.with_pipeline(devices=devices), origins=origins)
         now = count_devices(plan)
@@ -74,7 +74,7 @@ def naming_devices_flag(devices: str) -> Iterator[None]:
     """Let errors about the number of stages name the flag ``--devices``, if it was given.
 
     Raises:
-        UsageError: in place of a TooManyStagesError.
+        UsageError: a TooManyStagesError was raised in the block.
     """
     try:
         yield

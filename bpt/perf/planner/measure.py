@@ -31,11 +31,11 @@ LOG = logging.getLogger("bpt")
 def measure(plan: RunPlan, device: torch.device, iterations: int, path: str) -> MeasuredCosts:
     """Time the layers of the training net, the whole net, and its update; write the medians to ``path``.
 
-    It runs as a single process, with the net's batch cut into the micro-batches of ``pipeline_param``, in the memory
-    layout that training would choose. Nothing is tested, and nothing is learned.
+    A single process runs the net, with the batch cut into the micro-batches of ``pipeline_param``, in the memory layout
+    that training would choose. It runs no tests, and changes no weights.
 
     Raises:
-        PrototxtError: the solver or its net is wrong, or the net does not go in micro-batches.
+        PrototxtError: the solver or its net is wrong, or the net cannot run in micro-batches.
         FileError: no file can be written at ``path``.
         WriteError: the file could not be written.
     """

@@ -17,17 +17,17 @@ from bpt.train.outer.report.style import BLUE, COLOURS, GREY, SMALL, new_figure,
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-INCHES = 0.34  # of a stage in the timeline
-NAMED = 32  # layers up to which all names are shown; of more layers, the first name of each run on a stage
-LONGEST = 20  # letters of a name
-LABELLED = 160  # forward and backward passes whose numbers are shown
+INCHES = 0.34  # height of a stage in the timeline
+NAMED = 32  # layers up to which all names are shown; with more layers, only the first name of each run on a stage
+LONGEST = 20  # letters of the longest name
+LABELLED = 160  # forward and backward passes up to which numbers are shown
 UPDATE = "#666666"
 RANKS = 32  # ranks that a forecast's figure shows
-SHADES = {"F": 0.45, "B": 0.95, "U": 1.0, "X": 0.8, "C": 0.8}  # by the letter of an instruction
+SHADES = {"F": 0.45, "B": 0.95, "U": 1.0, "X": 0.8, "C": 0.8}  # opacity by the letter of an instruction
 
 
 class FigureBar(NamedTuple):
-    """A forward (``F``) or backward pass (``B``) or an update (``U``) of a stage: a run of all its segments' bars."""
+    """A forward pass (``F``), a backward pass (``B``) or an update (``U``) of a stage, over consecutive segments."""
 
     stage: int
     kind: str
@@ -37,14 +37,14 @@ class FigureBar(NamedTuple):
 
 
 def draw(plan: PlacementPlan, path: str) -> Path:
-    """Write the figure of ``plan`` as PNG or SVG, as the end of ``path`` says.
+    """Write the figure of ``plan`` as PNG or SVG, by the suffix of ``path``.
 
     Raises:
-        UserError: there is no matplotlib.
+        UserError: matplotlib is missing.
         WriteError: the file could not be written.
     """
     depth = len(plan.problem.devices)
-    rows = -(-depth // 2)  # of the legend
+    rows = -(-depth // 2)  # rows of the legend
     heights = [2.9, 0.9 + INCHES * depth] + ([1.7] if plan.convergence else [])
     figure, [empty] = new_figure(plan.title, height=0.4 + 0.18 * rows + sum(heights))
     empty.remove()
@@ -57,7 +57,7 @@ def draw(plan: PlacementPlan, path: str) -> Path:
 
 
 def draw_layers(axes: Axes, plan: PlacementPlan) -> None:
-    """Draw a bar for each layer in its stage's colour: the milliseconds of a batch there."""
+    """Draw a bar for each layer in its stage's colour, with the milliseconds of a batch on this stage."""
     from matplotlib.patches import Patch  # noqa: PLC0415  an extra, and slow to import
 
     chosen, devices = plan.chosen, plan.problem.devices
@@ -81,7 +81,7 @@ def draw_layers(axes: Axes, plan: PlacementPlan) -> None:
 
 
 def draw_timeline(axes: Axes, plan: PlacementPlan) -> None:
-    """Draw a row for each stage: forward passes light, backward passes full, with the numbers of micro-batches."""
+    """Draw a row for each stage: light forward passes, dark backward passes, and the numbers of micro-batches."""
     passes = list(bars(plan))
     for bar in passes:
         span = bar.end - bar.start
@@ -96,10 +96,10 @@ def draw_timeline(axes: Axes, plan: PlacementPlan) -> None:
 
 
 def draw_forecast(forecast: Forecast, title: str, path: str) -> Path:
-    """Write the work of the first ranks as PNG or SVG: forward light, backward full, exchange below.
+    """Write the work of the first ranks as PNG or SVG: light forward, dark backward, and the exchange below.
 
     Raises:
-        UserError: there is no matplotlib.
+        UserError: matplotlib is missing.
         WriteError: the file could not be written.
     """
     ranks = min(len(forecast.computing), RANKS)
@@ -142,7 +142,7 @@ def draw_convergence(axes: Axes, plan: PlacementPlan) -> None:
 
 
 def bars(plan: PlacementPlan) -> Iterable[FigureBar]:
-    """Yield the work of each stage; segments of one pass that run one right after the other are one bar."""
+    """Yield the work of each stage; segments of one pass that run without a gap form one bar."""
     for stage in range(len(plan.problem.devices)):
         last: FigureBar | None = None
         for event in plan.chosen.trace.events:
@@ -160,7 +160,7 @@ def bars(plan: PlacementPlan) -> Iterable[FigureBar]:
 
 
 def _spaced(layers: list[int], count: int) -> list[int]:
-    """Return those of ``layers`` (ascending, of ``count``) whose names do not overlap."""
+    """Return the members of ``layers`` (ascending, of ``count`` in all) whose names do not overlap."""
     found: list[int] = []
     for layer in layers:
         if not found or layer - found[-1] >= count / NAMED:

@@ -29,14 +29,14 @@ from bpt.train.rules.violations import violations
 _Pipeline = pb.PipelineParameter
 _BLOCK = PipelineSpec(allocator=_Pipeline.BLOCK)
 OBJECTIVES: dict[int, str] = {_Pipeline.STEP_TIME: "step ms", _Pipeline.PROFIT: "profit"}
-"""The values of GABRA's convergence, in words."""
+"""The unit of GABRA's objective, in words."""
 
 
 def plan_solver(run: RunPlan, shape: Shape = ()) -> PlacementPlan:
     """Place the training net on ``num_stages`` devices as ``pipeline_param`` says, and forecast an iteration.
 
     Args:
-        shape: the shape of a sample, with which the data set is not opened; empty: that of the data.
+        shape: the shape of a sample, which replaces the data set; empty: that of the data.
 
     Raises:
         PrototxtError, FileError: the solver, its net, its devices or costs are wrong, or the net does not fit them.
@@ -79,12 +79,12 @@ def plan_solver(run: RunPlan, shape: Shape = ()) -> PlacementPlan:
 
 
 def rehearse(run: RunPlan) -> None:
-    """Refuse, before a long measurement of costs, what ``plan_solver`` would refuse after it.
+    """Raise the errors of ``plan_solver`` before a long measurement of costs, instead of after it.
 
     Raises:
-        PrototxtError, FileError: as ``plan_solver``.
+        PrototxtError, FileError: as in ``plan_solver``.
     """
-    plan_solver(run.with_pipeline(costs=""))  # the file may be the one that will be written
+    plan_solver(run.with_pipeline(costs=""))  # the measurement may write this file, so it need not exist yet
 
 
 def measured_on(costs: MeasuredCosts, micro_batches: int) -> str:
@@ -100,7 +100,7 @@ def in_units_of(fitness: Sequence[float], objective: int) -> list[float]:
 
 
 def forecast_block(problem: Problem, forecast: Callable[[Placement], PlacementForecast]) -> PlacementForecast | None:
-    """Return the forecast of BLOCK's placement; ``None`` if it finds none, while freer allocators may find one."""
+    """Return the forecast of BLOCK's placement, or ``None`` if BLOCK finds none; other allocators still may."""
     try:
         return forecast(allocate(problem, _BLOCK))
     except PrototxtError:
@@ -108,7 +108,7 @@ def forecast_block(problem: Problem, forecast: Callable[[Placement], PlacementFo
 
 
 def even_split(problem: Problem) -> Placement:
-    """Return the placement of BLOCK on as many equal devices."""
+    """Return the placement of BLOCK on the same number of equal devices."""
     speed = math.fsum(device.speed for device in problem.devices) / len(problem.devices)
     equal = replace(problem, devices=tuple(Device(device.name, speed) for device in problem.devices))
     return allocate(equal, _BLOCK)

@@ -22,15 +22,15 @@ class PlacementForecast:
     """Layers on devices, and the forecast of an iteration.
 
     Attributes:
-        segments: runs of layers on one stage, in order of the net; neighbours are on different stages.
+        segments: runs of layers on one stage, in the order of the net; neighbours are on different stages.
         stages: the stage of each segment.
         partitions: the number of partitions that the allocator placed on each stage.
         transfers: the blobs that travel between stages.
-        trace: the simulated iterations: one or, of DELAYED, several from the start of a run on.
-        seconds: the time of an iteration; of DELAYED, once the pipeline is full.
+        trace: the simulated iterations: one or, with DELAYED, several from the start of a run.
+        seconds: the time of an iteration; with DELAYED, when the pipeline is full.
         busy: seconds of an iteration in which each stage computes.
-        parameters: bytes of each stage's parameters and of what training keeps for them, copies included.
-        activations: bytes of each stage's blobs that are alive at once.
+        parameters: bytes of each stage's parameters, gradients and history, including stashed copies.
+        activations: bytes of each stage's blobs that are in memory at the same time.
     """
 
     segments: tuple[Segment, ...]
@@ -50,12 +50,12 @@ class PlacementForecast:
 
     @property
     def loads(self) -> tuple[float, ...]:
-        """The part of an iteration in which each stage computes."""
+        """The fraction of an iteration in which each stage computes."""
         return tuple(busy / self.seconds if self.seconds else 0.0 for busy in self.busy)
 
     @property
     def bubble(self) -> float:
-        """The part of all stages' time in which they do not compute."""
+        """The fraction of all stages' time in which they do not compute."""
         return 1 - sum(self.loads) / len(self.loads)
 
 
@@ -84,11 +84,11 @@ class PlacementPlan:
         allocator, schedule: their names in the schema.
         batch: the samples of a pass.
         passes: the passes of an iteration.
-        measured: where the layers' costs were measured, in words; empty: they are counted operations.
-        described: whether devices and links are described; otherwise they are equal, on links of 10 Gbit/s.
+        measured: the machine on which the layers' costs were measured; empty: they are counted operations.
+        described: whether a file describes devices and links; otherwise they are equal, on links of 10 Gbit/s.
         chosen: the placement of the allocator.
-        even: the placement of BLOCK for equal devices, on the real ones.
-        alone: the net without a pipeline.
+        even: the placement of BLOCK for equal devices, forecast on the real ones.
+        alone: the net on the fastest device, without a pipeline.
         block: the placement of BLOCK, if another allocator was chosen and BLOCK finds one.
         convergence: (generation, best objective) of GABRA; empty for other allocators.
         objective: the objective, in words.
@@ -114,7 +114,7 @@ class PlacementPlan:
 
     @property
     def title(self) -> str:
-        """The net and its pipeline, in a line."""
+        """The net and its pipeline in one line."""
         parts = f", {self.problem.micro_batches} micro-batches" if self.problem.micro_batches > 1 else ""
         devices = len(self.problem.devices)
         return (
@@ -124,7 +124,7 @@ class PlacementPlan:
 
 
 def milliseconds(seconds: float) -> str:
-    """Return milliseconds with four digits at least."""
+    """Return milliseconds as text with at least four digits."""
     return f"{seconds * 1e3:.4g}" if seconds < 1 else f"{seconds * 1e3:,.0f}"
 
 

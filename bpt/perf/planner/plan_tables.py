@@ -13,8 +13,8 @@ from bpt.parallel.pipeline.placement.loads import idle_stages
 from bpt.perf.planner.plan_report import PlacementForecast, PlacementPlan, milliseconds
 
 _MIB = 2**20
-_TRANSFERS = 24  # lines; further transfers are counted
-_GENERATIONS = 8  # of GABRA that are shown
+_TRANSFERS = 24  # transfers with a line; the others are only counted
+_GENERATIONS = 8  # generations of GABRA that are shown
 
 
 def lines(plan: PlacementPlan) -> Iterator[str]:
@@ -33,7 +33,7 @@ def lines(plan: PlacementPlan) -> Iterator[str]:
         yield ""
         yield from _convergence(plan)
     yield ""
-    yield "load: the part of an iteration in which a device computes; bubble: the part in which all together do not."
+    yield "load: the part of an iteration in which a device computes; bubble: the idle part of all devices' time."
     if problem.link.bandwidth < math.inf or problem.link.latency:
         bandwidth = problem.link.bandwidth
         rate = "without limit" if bandwidth == math.inf else f"{bandwidth * 8 / 1e6:,.5g} Mbit/s"
@@ -43,13 +43,13 @@ def lines(plan: PlacementPlan) -> Iterator[str]:
 
 
 def _assumed(plan: PlacementPlan) -> Iterator[str]:
-    """Yield the assumptions about devices of which nothing is known."""
+    """Yield the assumptions about devices that no file describes."""
     if plan.measured:
-        yield "Nothing is known of the devices: each counts as the machine that measured, links as of 10 Gbit/s."
+        yield "No file describes the devices: each counts as the measured machine, each link as 10 Gbit/s."
         return
     speed = plan.problem.devices[0].speed / 1e9
-    yield f"Nothing is known of the devices: each counts as {speed:.4g} GFLOP/s, links as of 10 Gbit/s. So parts and"
-    yield "speed-ups mean something, seconds do not; --devices FILE or --measure FILE says more."
+    yield f"No file describes the devices: each counts as {speed:.4g} GFLOP/s, each link as 10 Gbit/s. So fractions and"
+    yield "speed-ups are meaningful, seconds are not; --devices FILE or --measure FILE gives real numbers."
 
 
 def _placement(plan: PlacementPlan) -> Iterator[str]:
@@ -79,7 +79,7 @@ def _placement(plan: PlacementPlan) -> Iterator[str]:
 
 
 def _work(plan: PlacementPlan) -> list[float]:
-    """Return the part of the net's work of each stage: the left side of Eq. 6."""
+    """Return each stage's fraction of the net's work, the left side of Eq. 6."""
     total = plan.problem.work or 1.0
     found = [0.0] * len(plan.problem.devices)
     for segment, stage in zip(plan.chosen.segments, plan.chosen.stages, strict=True):
@@ -131,7 +131,7 @@ def _times(plan: PlacementPlan) -> Iterator[str]:
     ]
     yield from columns(rows, left=1)
     if len(plan.problem.devices) > 1:
-        yield f"The even split takes devices for alike; its stages begin at {starts_of(plan.graph, plan.even)}."
+        yield f"The even split treats devices as equal; its stages begin at {starts_of(plan.graph, plan.even)}."
         yield from _better_alone(plan)
 
 
@@ -141,8 +141,8 @@ def _better_alone(plan: PlacementPlan) -> Iterator[str]:
     if not plan.alone.fits or plan.alone.seconds >= seconds:
         return
     name = plan.problem.devices[plan.alone.device].name
-    yield f"{name} alone is faster than a pipeline of these devices: train there, by one process without num_stages."
-    tries = ["larger batches", "bpt plan --auto, which looks at data parallelism, too"]
+    yield f"{name} alone is faster than a pipeline of these devices: train on it with one process, without num_stages."
+    tries = ["larger batches", "bpt plan --auto, which also tries data parallelism"]
     if plan.schedule != "DELAYED":
         tries.insert(0, "schedule: DELAYED, which has no bubble but delays gradients")
         if plan.problem.micro_batches < plan.batch:
@@ -151,14 +151,14 @@ def _better_alone(plan: PlacementPlan) -> Iterator[str]:
 
 
 def _convergence(plan: PlacementPlan) -> Iterator[str]:
-    """Yield the best chromosome of the first generation, of some, and of the last."""
+    """Yield the best objective of the first generation, of some between, and of the last."""
     rows = [("GABRA: generation", plan.objective)]
     rows += [(str(generation), f"{value:.6g}") for generation, value in milestones(plan.convergence)]
     yield from columns(rows, left=0)
 
 
 def milestones(convergence: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Return the first and the last point, and those nearest to equal steps of the logarithm between them."""
+    """Return the first and the last point, and points between them at about equal steps of the logarithm."""
     last = len(convergence) - 1
     wanted = {0, last} | {round(last ** (step / (_GENERATIONS - 2))) for step in range(_GENERATIONS - 1) if last > 0}
     return [convergence[index] for index in sorted(wanted)]

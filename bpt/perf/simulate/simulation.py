@@ -1,4 +1,4 @@
-"""Simulates a solver's outer layer on a described cluster, by one strategy or several; ``bpt simulate``."""
+"""Simulates a solver's outer layer on a described cluster, with one or several strategies; ``bpt simulate``."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from bpt.perf.simulate.simulation_net import NetWorkload, workload_of
 from bpt.train.rules.violations import ignored_settings, violations
 
 _EXCHANGE, _BALANCE = pb.ParallelParameter.Exchange, pb.ParallelParameter.Balance
-_PAPER = {"UNIFORM": "UDPA", "IDPA": "IDPA"}  # the paper's names of the values of ``balance``
+_PAPER = {"UNIFORM": "UDPA", "IDPA": "IDPA"}  # value of ``balance`` → the paper's name
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """An update of weights and a division of data; prints with the paper's names: ``AGWU+IDPA``."""
+    """An update of weights with a division of data; ``str()`` gives the paper's names: ``AGWU+IDPA``."""
 
     exchange: str
     balance: str
@@ -62,10 +62,10 @@ class SimulationResult:
 
 
 def strategies_of(text: str) -> tuple[Strategy, ...]:
-    """Return the strategies that ``--strategies`` names; none if it is empty.
+    """Return the strategies that ``--strategies`` names; empty text gives no strategies.
 
     Raises:
-        UsageError: there is no such strategy.
+        UsageError: a strategy is unknown.
     """
     if text == "all":
         return PAPER_STRATEGIES
@@ -86,8 +86,8 @@ def simulate_solver(
     """Simulate the solver's run on the cluster of the file at ``cluster_path``, once for each strategy.
 
     Args:
-        strategies: the strategies; none: the one of the solver.
-        samples, shape: as of ``workload_of``.
+        strategies: the strategies; empty: the solver's own.
+        samples, shape: as in ``workload_of``.
 
     Raises:
         PrototxtError: the solver, its net or the cluster is wrong, or cannot be simulated.
@@ -98,7 +98,7 @@ def simulate_solver(
     for strategy in strategies:
         _check(plan, strategy)
     if not plan.max_iter:
-        raise PrototxtError("max_iter is 0: nothing is trained, which takes no time", plan.origin("max_iter"))
+        raise PrototxtError("max_iter is 0, so there is nothing to simulate", plan.origin("max_iter"))
     described = ClusterSource(cluster_path)
     facts = workload_of(plan, samples, shape)
     colocated = plan.parallel_param.server == pb.ParallelParameter.COLOCATED

@@ -23,24 +23,24 @@ from bpt.parallel.balance.divisible_batches import (
     violations_of_data_set,
 )
 
-_OF_IMAGE = 3  # dimensions
-_TRAINING = 3  # a training pass, as multiples of a forward pass: backward computes two gradients
+_OF_IMAGE = 3  # dimensions of an image
+_TRAINING = 3  # operations of a training pass as a multiple of a forward pass: backward computes two gradients
 
 
 @dataclass(frozen=True)
 class NetWorkload:
-    """The properties of a training net on which time depends.
+    """The properties of a training net that determine the time of a run.
 
     Attributes:
         name: the name of the net.
         samples: N, the samples of the data set.
         batch: samples of an iteration, over all its passes (``iter_size``).
-        flops: floating-point operations of a sample in training: forward, and twice as many backward.
+        flops: floating-point operations of a sample in training: those of forward, and twice as many for backward.
         parameters: elements of all weights.
         weights: c_w, the bytes of all weights.
-        record: bytes of a sample that the server sends (``ship_data``): those of the first record of the data set, or
-            one for each element of an image if the data set is not opened; 0: it sends none.
-        grain: samples that a node gets together.
+        record: bytes of a sample that the server sends (``ship_data``): those of the first record of the data set or,
+            if the data set is not opened, one for each element of an image; 0: the server sends no samples.
+        grain: samples that are always assigned to a node together.
     """
 
     name: str
@@ -58,11 +58,11 @@ def workload_of(run: RunPlan, samples: int = 0, shape: Shape = ()) -> NetWorkloa
 
     Args:
         samples: N; 0: as many as its data layer reads.
-        shape: the shape of a sample, with which the data set is not opened; empty: that of the data.
+        shape: the shape of a sample, which replaces the data set; empty: that of the data.
 
     Raises:
-        PrototxtError: the net is wrong, or does not say what a batch is; or its data cannot be sent.
-        UserError: nothing says how many samples there are.
+        PrototxtError: the net is wrong, has no batch size, or its data cannot be sent.
+        UserError: the number of samples is not known.
     """
     graph = build_graph_of(without_data(run.train, shape) if shape else run.train)
     refuse(run, violations_dealt_out(run, graph))
@@ -73,7 +73,7 @@ def workload_of(run: RunPlan, samples: int = 0, shape: Shape = ()) -> NetWorkloa
         found, record = _read_data_set(graph, ships)
         samples = samples or found
     if not samples:
-        raise UserError("the training net does not read a data set; say how many samples there are: --samples N")
+        raise UserError("the training net does not read a data set; give the number of samples: --samples N")
     refuse(run, violations_of_data_set(graph, samples))
     return NetWorkload(
         name=graph.name or "the net",
@@ -88,9 +88,10 @@ def workload_of(run: RunPlan, samples: int = 0, shape: Shape = ()) -> NetWorkloa
 
 
 def _read_data_set(graph: LayerGraph, ships: bool) -> tuple[int, int]:
-    """Return the samples of the net's data set, and the bytes of its first record if the server sends it; 0 if none.
+    """Return the samples of the net's data set and, if the server sends records, the bytes of the first one, else 0.
 
-    Several data layers have the same number of samples, which a real run requires; their records add up.
+    A net without a data set has 0 samples. All data layers have the same number of samples, as in a real run, and the
+    bytes of their records are summed.
     """
     samples, record = 0, 0
     for node in graph.nodes:
@@ -110,10 +111,10 @@ def _read_data_set(graph: LayerGraph, ships: bool) -> tuple[int, int]:
 
 
 def without_data(plan: NetPlan, shape: Shape) -> NetPlan:
-    """Return the net with Input layers in place of its data layers; tops except the first have one number a sample.
+    """Return the net with Input layers instead of data layers; all tops but the first have one number for each sample.
 
     Raises:
-        UsageError: a layer reads images, and the shape is not that of one.
+        UsageError: a layer reads images, and the shape is not that of an image.
     """
     param = pb.NetParameter()
     param.CopyFrom(plan.source.param)

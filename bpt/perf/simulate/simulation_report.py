@@ -30,7 +30,7 @@ _NODES = (
 
 
 def lines(simulated: SimulationResult) -> Iterator[str]:
-    """Yield the whole report: the run, a line a strategy, and for a single strategy a line a kind of node."""
+    """Yield the whole report: the run, a line for each strategy and, for a single one, a line for each kind of node."""
     facts, nodes = simulated.facts, len(simulated.cluster.nodes)
     yield (
         f"{facts.name}: {facts.parameters:,} parameters ({facts.weights / _MB:.4g} MB), {facts.flops / 1e6:.4g} MFLOP "
@@ -46,8 +46,8 @@ def lines(simulated: SimulationResult) -> Iterator[str]:
         yield ""
         yield from kind_lines(outcome)
     yield ""
-    yield "computing, waiting (for the server), idle (at the end): of a node's time, in the mean. balance: the balance"
-    yield "index; Eq. 8: what all nodes together wait for the slowest in each pass, or would under SGWU. staleness:"
+    yield "computing, waiting (for the server), idle (at the end): mean parts of a node's time. balance: the balance"
+    yield "index; Eq. 8: time that all nodes wait for the slowest in each pass, or would under SGWU. staleness:"
     yield "mean and most. MB: weights or gradients moved, both ways; Eq. 11 says 2 c_w m K'."
 
 
@@ -61,7 +61,7 @@ def kind_lines(outcome: SimulationOutcome) -> Iterator[str]:
 
 
 def strategy_rows(simulated: SimulationResult) -> Iterator[tuple[object, ...]]:
-    """Yield a row for each strategy after a head; parts are relative to the nodes' time."""
+    """Yield a head and a row for each strategy; computing, waiting and idle are fractions of the nodes' time."""
     yield _STRATEGIES
     for name, outcome in simulated.outcomes.items():
         yield (
@@ -72,7 +72,7 @@ def strategy_rows(simulated: SimulationResult) -> Iterator[tuple[object, ...]]:
 
 
 def node_rows(simulated: SimulationResult) -> Iterator[tuple[object, ...]]:
-    """Yield a row for each strategy and node after a head."""
+    """Yield a head and a row for each node of each strategy."""
     yield _NODES
     for name, outcome in simulated.outcomes.items():
         for number, node in enumerate(outcome.nodes):
@@ -120,17 +120,17 @@ def _range(values: Sequence[float]) -> str:
 
 
 PARTS = {"computing": BLUE, "waiting for the server": ORANGE, "idle at the end": GREY, "getting ready": SKY}
-HEIGHT = 1.6  # inches of a strategy
-BARS = 60  # nodes up to which each has a bar of its own
+HEIGHT = 1.6  # inches of a strategy's panel
+BARS = 60  # nodes up to which each has its own bar
 
 
 def draw(path: str, simulated: SimulationResult) -> None:
-    """Write a panel for each strategy: the nodes, from slow to fast, and how they spent their time.
+    """Draw a panel for each strategy: the nodes, from slow to fast, and how they spent their time.
 
-    PNG or SVG, as the end of ``path`` says.
+    The suffix of ``path`` gives the format, PNG or SVG.
 
     Raises:
-        UserError: there is no matplotlib.
+        UserError: matplotlib is missing.
         WriteError: the file could not be written.
     """
     outcomes = simulated.outcomes
@@ -144,7 +144,7 @@ def draw(path: str, simulated: SimulationResult) -> None:
     panels[-1].set_xlabel("computing nodes, from slow to fast")
     from matplotlib.patches import Patch  # noqa: PLC0415  an extra, and slow to import
 
-    handles = [Patch(color=colour, label=label) for label, colour in PARTS.items()]  # the panels have one legend
+    handles = [Patch(color=colour, label=label) for label, colour in PARTS.items()]  # all panels share one legend
     figure.legend(handles=handles, loc="outside lower center", ncols=len(PARTS), fontsize=8, frameon=False)
     save(figure, path)
 

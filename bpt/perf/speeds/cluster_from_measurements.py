@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 from bpt.parallel.cluster.cluster import WITHOUT_LIMIT, Cluster, IntraNodeLink, Node, NodeLink
 from bpt.perf.speeds.ping_pong import MeasuredLink, MeasuredLinks
 
-_NORMAL = 1.349  # standard deviations between the quartiles of normally distributed times
-OTHERWISE = 1.25  # a link between hosts that differs from what their nodes say by this factor is given by itself
+_NORMAL = 1.349  # distance between the quartiles of a normal distribution, in standard deviations
+OTHERWISE = 1.25  # factor between a measured link and its nodes' own links from which the cluster lists the link
 
 
 @dataclass
 class Sums:
-    """Seconds of sums over all ranks, with this rank's waiting for slower ones.
+    """Seconds of sums over all ranks, including this rank's wait for slower ones.
 
     Attributes:
-        short, long: of the library's all-reduce of few bytes, and of many, after an iteration.
-        ring: of the ring's all-reduce of as many bytes, after an iteration.
-        busy: of short ones during an iteration, one after another.
-        busy_ring: of the ring's during an iteration.
-        nbytes: the bytes of the long ones.
+        short, long: the library's all-reduces of few bytes, and of ``nbytes``, after an iteration.
+        ring: the ring's all-reduces of ``nbytes``, after an iteration.
+        busy: the library's all-reduces of few bytes during an iteration, one after another.
+        busy_ring: the ring's all-reduces of ``nbytes`` during an iteration.
+        nbytes: the bytes of a long sum.
     """
 
     short: list[float] = field(default_factory=list)
@@ -43,13 +43,13 @@ class MeasuredRank:
     """The measurements of a rank.
 
     Attributes:
-        times: seconds of a pass by its samples, the largest share first, without the update.
+        times: seconds of a pass without the update, by its samples, the largest share first.
         cores: cores of the host that its ranks may use, for each thread of a rank; at least 1.
-        room: bytes of memory that it can take.
+        room: bytes of memory that the rank can allocate.
         update: seconds of the update.
-        borders: seconds of a pass for each segment beside the first, whose gradients leave meanwhile, by its samples.
+        borders: seconds that each segment after the first adds to a pass while gradients are sent, by its samples.
         course: seconds of iterations that all ranks began together, relative to their median, in order.
-        interference: seconds that an iteration takes longer for each byte that is summed during it.
+        interference: seconds by which each byte that is summed during an iteration delays it.
         sums: the seconds of sums.
     """
 
@@ -68,11 +68,11 @@ def cluster_of(
 ) -> Cluster:
     """Return the measured cluster.
 
-    Neighbours on one host are ranks of one node, each with their mean speed.
+    Neighbouring ranks on one host become a node, in which each has their mean speed.
 
     Args:
         hosts: the host of each rank.
-        on_gpu: whether messages travel beside computing, whatever the cores.
+        on_gpu: whether ranks compute on GPUs, so that messages need no cores that compute.
     """
     nodes, first = [], 0
     deviations = _deviations([rank.course for rank in ranks])
@@ -114,7 +114,7 @@ def cluster_of(
 
 
 def _border_of(borders: Mapping[int, float]) -> tuple[float, float]:
-    """Return the seconds of a border for each sample, and whatever their number; neither is below 0."""
+    """Return the seconds of a border for each sample, and for a pass of any samples; neither is below 0."""
     if len(borders) < 2:
         return sum(seconds / size for size, seconds in borders.items()), 0.0
     (large, longer), (small, shorter) = borders.items()
@@ -123,7 +123,7 @@ def _border_of(borders: Mapping[int, float]) -> tuple[float, float]:
 
 
 def _deviations(courses: Sequence[Sequence[float]]) -> NDArray[np.float64]:
-    """Return (ranks, iterations) the differences to the mean of all ranks; (ranks, 0) if there is no other rank."""
+    """Return (ranks, iterations) the differences from the mean of all ranks; (ranks, 0) for a single rank."""
     times = np.array(courses)
     return times - times.mean(axis=0) if len(courses) > 1 and times.size else np.zeros((len(courses), 0))
 
@@ -131,11 +131,11 @@ def _deviations(courses: Sequence[Sequence[float]]) -> NDArray[np.float64]:
 def _noise(deviations: NDArray[np.float64], size: int) -> float:
     """Return the standard deviation of the ranks of a node, relative to an iteration's time.
 
-    For several ranks it is the one that explains how late the last of them is in the median, since they may share cores
-    and vary against each other. For a single rank it follows from quartiles. So a single interruption does not count.
+    For several ranks it explains how late the last one is in the median, because their times are not independent if
+    they share cores. For a single rank it follows from quartiles. So a single interruption does not count.
 
     Args:
-        deviations: (ranks, iterations) relative differences to the mean of all ranks.
+        deviations: (ranks, iterations) relative differences from the mean of all ranks.
         size: the number of all ranks.
     """
     number, iterations = deviations.shape
@@ -144,15 +144,15 @@ def _noise(deviations: NDArray[np.float64], size: int) -> float:
     if number == 1:
         low, high = np.quantile(deviations, (0.25, 0.75))
         return float(high - low) / _NORMAL * math.sqrt(size / (size - 1))  # the mean includes the rank itself
-    latest = NormalDist().inv_cdf((number - 0.375) / (number + 0.25))  # of this number of normal ones (Blom 1958)
+    latest = NormalDist().inv_cdf((number - 0.375) / (number + 0.25))  # expected normal maximum (Blom 1958)
     return max(0.0, float(np.median(deviations.max(axis=0)))) / latest
 
 
 def _shared_bandwidth(hosts: Sequence[str], ranks: Sequence[MeasuredRank], alone: float) -> float:
-    """Return the bytes a second that all hosts have together while they sum after iterations.
+    """Return the common bandwidth of all hosts, in bytes a second, while they sum after iterations.
 
-    They sum by a ring, whose slowest hops are those between hosts. A host may lack the cores to send and receive at
-    once as fast as its link can. The result is infinite if each has as much as ``alone``.
+    They sum by a ring, whose slowest hops are those between hosts. A host may lack the cores to send and receive at the
+    same time at its link's full speed. The result is infinite if each host has its bandwidth ``alone``.
     """
     number, each = len(set(hosts)), _ring_of(ranks)
     if number == 1 or not each:
@@ -162,40 +162,40 @@ def _shared_bandwidth(hosts: Sequence[str], ranks: Sequence[MeasuredRank], alone
 
 
 def _ring_of(ranks: Sequence[MeasuredRank]) -> float:
-    """Return the bytes a second over each hop of a ring of all ranks after an iteration; 0 if none was measured."""
+    """Return the bytes a second over each hop of a ring of all ranks after an iteration; 0 without a measurement."""
     seconds = _last(ranks, "ring") - _last(ranks, "short")
     return 2 * (len(ranks) - 1) / len(ranks) * ranks[0].sums.nbytes / seconds if seconds > 0 else 0.0
 
 
 def _efficiency(ranks: Sequence[MeasuredRank], links: MeasuredLinks) -> float:
-    """Return the efficiency of the library's all-reduce after iterations, as of Cluster, without latencies."""
+    """Return the efficiency of the library's all-reduce after iterations (see Cluster), without latencies."""
     long, ring = _last(ranks, "long"), _last(ranks, "ring")
     fixed = max(_last(ranks, "short"), 2 * (len(ranks) - 1) * links.latency)
     return (ring - fixed) / (long - fixed) if len(ranks) > 1 and min(ring, long) > fixed > 0 else 1.0
 
 
 def _busy_efficiency(ranks: Sequence[MeasuredRank]) -> float:
-    """Return the efficiency of sums while ranks compute, as of Cluster."""
+    """Return the efficiency of sums while ranks compute (see Cluster)."""
     alone, busy = _last(ranks, "ring"), _last(ranks, "busy_ring")
     return min(1.0, alone / busy) if busy else 1.0
 
 
 def _waking(ranks: Sequence[MeasuredRank], kind: str, links: MeasuredLinks) -> float:
-    """Return the seconds of short sums of a kind, "short" or "busy", without the latencies of their steps."""
+    """Return the seconds of short sums of a kind, "short" or "busy", minus the latencies of their steps."""
     return max(0.0, _last(ranks, kind) - math.ceil(math.log2(len(ranks))) * links.latency)
 
 
 def _last(ranks: Sequence[MeasuredRank], kind: str) -> float:
     """Return the median seconds of sums of a kind, a field of Sums; 0 if there were none.
 
-    The rank that comes last counts, since it does not wait for others.
+    Of each sum the rank that arrives last counts, because it does not wait for others.
     """
     found = [min(each) for each in zip(*(getattr(rank.sums, kind) for rank in ranks), strict=True)]
     return median(found) if found else 0.0
 
 
 def _by_pair(hosts: Sequence[str], nodes: Sequence[Node], links: MeasuredLinks) -> tuple[NodeLink, ...]:
-    """Return the links between hosts that differ from what their nodes say."""
+    """Return the links between hosts that differ from their nodes' own links."""
     named, found = {node.name: node for node in nodes}, dict[tuple[str, str], list[MeasuredLink]]()
     for link in links.links:
         one, other = sorted((hosts[link.one], hosts[link.other]))
@@ -220,16 +220,16 @@ def _within(hosts: Sequence[str], ranks: Sequence[MeasuredRank], links: Measured
     if not inside:
         return IntraNodeLink()
     bandwidth = median(link.bandwidth for link in inside)
-    if len(set(hosts)) == 1:  # each rank's part of it while all exchange: after iterations, or while no rank computes
+    if len(set(hosts)) == 1:  # a rank's part of the link while all exchange: after iterations, or without computing
         alone = 2 * (len(hosts) - 1) / len(hosts) / links.allreduce if links.allreduce else bandwidth
         bandwidth = _ring_of(ranks) or alone
     return IntraNodeLink(median(link.latency for link in inside), bandwidth)
 
 
 def speed_of(times: Mapping[int, float]) -> tuple[float, float]:
-    """Return samples a second, and the seconds of a pass whatever its samples.
+    """Return samples a second, and the seconds of a pass that do not depend on its samples.
 
-    Both give the line that is nearest to all times, relative to these. Neither is negative.
+    They are a line through all times with the least relative squared errors. Neither is negative.
     """
     (large, longest), *_ = times.items()
     if len(times) == 1:
@@ -238,5 +238,5 @@ def speed_of(times: Mapping[int, float]) -> tuple[float, float]:
     paces = sizes / seconds
     fixed, each = np.linalg.lstsq(np.stack([1 / seconds, paces], axis=1), np.ones(len(times)), rcond=None)[0]
     if each <= 0 or fixed <= 0:
-        each, fixed = paces.sum() / (paces**2).sum(), 0.0  # the nearest line through the origin
+        each, fixed = paces.sum() / (paces**2).sum(), 0.0  # the best line through the origin
     return 1 / float(each), float(fixed)

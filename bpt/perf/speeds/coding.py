@@ -1,4 +1,4 @@
-"""Measures the seconds of a codec besides its messages: to code gradients, to decode others, and to keep residuals."""
+"""Measures the seconds of a codec without its messages: coding, decoding, and keeping residuals."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from bpt.system.comm.base import Communicator
 from bpt.system.comm.comm_thread import CommThread
 from bpt.system.comm.serial import AbsentRanks
 
-NUMBERS = 2**24  # numbers that are coded at a time, at most
-SECONDS = 0.2  # for repetitions, after a first one that does not count
-_MOST = 5  # repetitions
+NUMBERS = 2**24  # largest number of gradients that are coded at a time
+SECONDS = 0.2  # time for repetitions, after a first one that does not count
+_MOST = 5  # largest number of repetitions
 
 Message = dict[str, Tensor]
 
 
 def with_coding(cluster: Cluster, plan: RunPlan, graph: LayerGraph, world: Communicator) -> Cluster:
-    """Return the cluster with the seconds of the plan's codec on each node, while all ranks code; a collective call."""
+    """Return the cluster with each node's seconds of the plan's codec while all ranks code; a collective call."""
     codings = world.allgather(_coding_here(plan, graph, world))
     nodes = []
     for number, node in enumerate(cluster.nodes):
@@ -45,7 +45,7 @@ def with_coding(cluster: Cluster, plan: RunPlan, graph: LayerGraph, world: Commu
 def _coding_here(plan: RunPlan, graph: LayerGraph, world: Communicator) -> dict[int, float]:
     """Return the seconds in which this rank codes one number of its gradients, by codec; empty without a codec.
 
-    A thread other than the caller's codes random numbers, as in training, since threads have heaps of their own.
+    As in training, a separate thread codes; it codes random numbers. Threads have separate heaps, which affect times.
     """
     param = plan.parallel_param.compression_param
     hosts = world.allgather(world.host)
@@ -67,7 +67,7 @@ def _coding_here(plan: RunPlan, graph: LayerGraph, world: Communicator) -> dict[
 
 
 def _messages(graph: LayerGraph, dtype: torch.dtype) -> Sequence[Message]:
-    """Return gradients as they travel, large ones by themselves, all others together; of a large net some rows."""
+    """Return messages as in training, one for each large gradient, and one for all others; some rows of large nets."""
     shapes = {str(param.index): param.shape or (1,) for param in graph.learnable if param.lr_mult}
     whole = {name: count(shape) for name, shape in shapes.items()}
     part = min(1.0, NUMBERS / max(sum(whole.values()), 1))
@@ -78,7 +78,7 @@ def _messages(graph: LayerGraph, dtype: torch.dtype) -> Sequence[Message]:
 
 
 def _time_sum(found: list[float], codec: Codec, messages: Sequence[Message], others: Communicator) -> None:
-    """Sum all messages once, and add the seconds of that to ``found``."""
+    """Sum all messages once, and append the seconds to ``found``."""
     generator, seconds = torch.Generator().manual_seed(0), 0.0
     for message in messages:
         for tensor in message.values():

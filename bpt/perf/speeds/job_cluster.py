@@ -29,22 +29,22 @@ from bpt.system.comm.cores import allowed_cpus, cpu_time
 from bpt.system.comm.ring_reduction import ring_allreduce
 from bpt.system.device.memory_use import available_memory, obtainable_memory
 
-SECONDS = 2.0  # for timing one share
-_FEWEST, _MOST, _EACH = 1, 4, 4  # rounds at least and at most, and iterations of each, after two that do not count
-_PARTS = 1, 2, 4  # the even share is timed, a half of it and a quarter, as shares and micro-batches may be
+SECONDS = 2.0  # time for one share
+_FEWEST, _MOST, _EACH = 1, 4, 4  # smallest and largest number of rounds, and iterations of each, after two warm-ups
+_PARTS = 1, 2, 4  # divisors of the even share that are timed: shares and micro-batches may be as small
 _BUSY = 4  # short sums during an iteration
 _SUMMING = 0.5, 8  # long sums during an iteration: the part of it that they should take, and the largest number
-SEGMENTS, _PIECEWISE = 24, 3  # segments at most, and iterations, that measure borders
+SEGMENTS, _PIECEWISE = 24, 3  # largest number of segments, and of iterations, that measure borders
 SHORT = 40  # bytes of a message that measures latency
-LONG = 2**16, 2**25  # bytes at least and at most of one that measures bandwidth; as many as gradients have, but no more
-_OF_LONG = 0.25  # than the slowest link carries in this time, in seconds
-_LINKS = 2.0  # seconds for all links; if bursts pass faster than what follows, few messages would show only these
+LONG = 2**16, 2**25  # limits of a message that measures bandwidth: bytes of all gradients, but not more
+_OF_LONG = 0.25  # than the slowest link carries in this many seconds
+_LINKS = 2.0  # seconds for all links; a shorter time would measure only bursts, which some links carry faster
 
 
 def measured_cluster(plan: RunPlan, graph: LayerGraph, device: torch.device, world: Communicator) -> Cluster:
-    """Measure iterations on all ranks at once, their links, and the plan's codec; a collective call.
+    """Measure iterations of all ranks at the same time, their links, and the plan's codec; a collective call.
 
-    Iterations are timed at an even share of the batch and at parts of it.
+    Iterations are timed with an even share of the batch and with parts of it.
 
     Raises:
         PrototxtError: the net has no layer that makes batches.
@@ -69,7 +69,7 @@ def _speed_here(
     here = world.host, str(device) if device.type == "cuda" else ""
     of_ranks = world.allgather((*here, allowed_cpus()))
     on_device = sum((host, name) == here for host, name, _ in of_ranks)
-    cpus = frozenset[int]().union(*(own for host, _, own in of_ranks if host == here[0]))  # each may be bound to a few
+    cpus = frozenset[int]().union(*(own for host, _, own in of_ranks if host == here[0]))  # ranks may be bound
     room = (obtainable_memory(device) if device.type == "cuda" else available_memory()) / on_device
     sizes = [-(-batch // (part * world.size)) for part in _PARTS] if is_dividable(graph) else [batch]
     work = StepBenchmark(
@@ -92,7 +92,7 @@ def _speed_here(
             work.settle(layout)
             found, update = _time_iterations(work, summing, world)
             whole = median(found)
-            # On a busy machine an update that was interrupted may take longer than a whole iteration does.
+            # On a busy machine, an interrupted update may take longer than the median iteration.
             times[size] = max(whole - update, whole / 10) / max(plan.optim.iter_size, 1)
             updates.append(update)
             course += [seconds / whole for seconds in found]
@@ -107,14 +107,14 @@ def _speed_here(
 
 
 class _Summing:
-    """Sums over all ranks after iterations, and during some, by a thread as in training.
+    """Sums over all ranks after iterations, and during some; as in training, a separate thread makes them.
 
     Args:
-        nbytes: the bytes of the long ones.
+        nbytes: the bytes of a long sum.
 
     Attributes:
         seconds: the seconds of the sums.
-        interference: of each round, as of MeasuredRank.
+        interference: the interference in each round (see MeasuredRank).
     """
 
     def __init__(self, world: Communicator, nbytes: int) -> None:
@@ -133,10 +133,10 @@ class _Summing:
         ]
 
     def run(self, work: StepBenchmark) -> tuple[list[float], float]:
-        """Make one sum of each kind after an iteration of its own, and some during other iterations.
+        """Run an iteration before one sum of each kind, and other iterations during sums.
 
         Returns:
-            The seconds of the former iterations, and the median seconds of their updates.
+            The seconds of the iterations without sums, and the median seconds of their updates.
         """
         found, updates = [], []
         for call, seconds in self._calls:
@@ -165,11 +165,11 @@ class _Summing:
         return longer
 
     def sum_one(self) -> None:
-        """Begin a short sum; ``wait`` waits for it."""
+        """Begin a short sum without waiting for its end; ``wait`` waits."""
         self._thread.submit(lambda: self._thread.comm.Allreduce(self._short), Wait())
 
     def wait(self) -> None:
-        """Wait for all sums that were begun."""
+        """Wait for the end of all sums."""
         self._thread.wait()
 
     def _by_thread(self, call: Callable[[], None]) -> None:
@@ -182,7 +182,7 @@ class _Summing:
 
 
 def _note(call: Callable[[], None], seconds: list[float], number: int = 1) -> None:
-    """Call ``call`` a number of times, and add the seconds of each to ``seconds``."""
+    """Call ``call`` ``number`` times, and append the seconds of each call to ``seconds``."""
     for _ in range(number):
         start = time.perf_counter()
         call()
@@ -199,12 +199,12 @@ def _time_iterations(work: StepBenchmark, summing: _Summing, world: Communicator
 
 
 def _border(work: StepBenchmark, whole: float, summing: _Summing, world: Communicator) -> float:
-    """Return the seconds of an iteration for each segment beside the first; a collective call.
+    """Return the seconds that each segment after the first adds to an iteration; a collective call.
 
-    A short sum begins behind each segment, since sending takes cores from computing, however few bytes are sent.
+    A short sum begins after each segment, because even few bytes take cores from computing.
 
     Args:
-        whole: its seconds in one segment.
+        whole: the seconds of an iteration in one segment.
     """
     segments = work.cut(SEGMENTS)
     if segments == 1:

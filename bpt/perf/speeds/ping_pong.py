@@ -1,7 +1,7 @@
-"""Measures messages between ranks: ping-pong between pairs, alone and at once, and an Allreduce of all ranks.
+"""Measures messages between ranks: ping-pong of single pairs and of several at once, and an Allreduce of all ranks.
 
-Latency is half the median time of a round trip of 8 bytes. Bandwidth is that of round trips of larger messages, whose
-size fits the time of the pair.
+Latency is half the median time of a round trip of 8 bytes. Bandwidth is measured by round trips of messages that are as
+large as the time of the pair allows.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from bpt.system.comm.base import Communicator
 
-SECONDS = 1.5  # for all pairs together
-_PAIR = 0.3  # seconds for a pair at most
-_FEW = 4  # ranks up to which each is measured with each
+SECONDS = 1.5  # time for all pairs together
+_PAIR = 0.3  # largest time for a pair in seconds
+_FEW = 4  # number of ranks up to which all pairs are measured
 _SMALL, _FIRST, _LARGEST = 8, 2**16, 2**23  # bytes of messages
-AS_ALONE = 0.8  # links are shared if a pair has less than this part of its bandwidth while others send
+AS_ALONE = 0.8  # links are shared if a pair has less than this fraction of its bandwidth while others send
 ALLREDUCE = 4 * 10**6  # bytes, of float32
 
 
@@ -42,9 +42,9 @@ class MeasuredLinks:
 
     Attributes:
         links: the links between pairs of ranks.
-        allreduce: seconds of each byte of a long Allreduce of all ranks.
-        shared: bytes a second that pairs of hosts have together while all send at once; infinite: each has as much as
-            alone, or there are fewer than four hosts.
+        allreduce: seconds for each byte of a long Allreduce of all ranks.
+        shared: common bandwidth, in bytes a second, of pairs of hosts that send at once; infinite: each pair has its
+            full bandwidth, or there are fewer than four hosts.
     """
 
     links: tuple[MeasuredLink, ...]
@@ -62,7 +62,7 @@ def measure(world: Communicator, hosts: Sequence[str], seconds: float = SECONDS)
 
     Args:
         hosts: the host of each rank.
-        seconds: for all links together.
+        seconds: time for all links together.
     """
     own = []
     chosen = pairs(hosts)
@@ -78,10 +78,10 @@ def measure(world: Communicator, hosts: Sequence[str], seconds: float = SECONDS)
 
 
 def pairs(hosts: Sequence[str]) -> list[tuple[int, int]]:
-    """Return the pairs of ranks that are measured.
+    """Return the pairs of ranks to measure.
 
-    Few ranks are measured each with each. Of many, the first ranks of few hosts are measured each with each, or rank 0
-    with the first rank of each other host; and rank 0 with another rank of its host.
+    With few ranks these are all pairs. With many ranks they are rank 0 with another rank of its host, and pairs of the
+    hosts' first ranks: all of them with few hosts, else those with rank 0.
     """
     size, by_host = len(hosts), members(hosts)
     if size <= _FEW:
@@ -92,7 +92,7 @@ def pairs(hosts: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def members(hosts: Sequence[str]) -> dict[str, list[int]]:
-    """Return the ranks of each host, both in order of rank."""
+    """Return the ranks of each host; hosts and ranks are in the order of ranks."""
     found: dict[str, list[int]] = {}
     for rank, host in enumerate(hosts):
         found.setdefault(host, []).append(rank)
@@ -100,7 +100,7 @@ def members(hosts: Sequence[str]) -> dict[str, list[int]]:
 
 
 def _shared(world: Communicator, heads: Sequence[int], seconds: float) -> float:
-    """Return ``MeasuredLinks.shared``, from two pairs of ``heads`` alone, and then disjoint pairs at once."""
+    """Measure two pairs of ``heads`` alone, then disjoint pairs at once; return ``MeasuredLinks.shared``."""
     disjoint = list(zip(heads[::2], heads[1::2], strict=False))
     if len(disjoint) < 2:
         return math.inf
@@ -110,13 +110,18 @@ def _shared(world: Communicator, heads: Sequence[int], seconds: float) -> float:
 
 
 def shared_by(together: Sequence[float], alone: Sequence[float]) -> float:
-    """Return the bandwidth that pairs have together, from that of each at once with the others, and of some alone."""
+    """Return the common bandwidth of pairs.
+
+    Args:
+        together: the bandwidth of each pair while all send at once.
+        alone: the bandwidth of some pairs without the others.
+    """
     is_shared = statistics.fmean(together) < AS_ALONE * statistics.fmean(alone)
     return math.fsum(together) if is_shared else math.inf
 
 
 def _bandwidths(world: Communicator, chosen: Sequence[tuple[int, int]], seconds: float) -> list[float]:
-    """Return the bytes a second of each of the chosen pairs, all at once; a collective call."""
+    """Return the bytes a second of each chosen pair while all send at once; a collective call."""
     world.Barrier()
     own = None
     for one, other in chosen:
@@ -167,7 +172,7 @@ def _round_trips(comm: Communicator, other: int, nbytes: int, seconds: float, fe
 
 
 def _time_allreduce(comm: Communicator, seconds: float = 0.3) -> float:
-    """Return the median seconds of each byte of an Allreduce; a collective call."""
+    """Return the median seconds for each byte of an Allreduce; a collective call."""
     numbers = np.zeros(ALLREDUCE // np.dtype(np.float32).itemsize, np.float32)
     times: list[float] = []
     wanted = 2  # rank 0 decides for all ranks

@@ -39,7 +39,7 @@ def profile(
 ) -> Profile:
     """Measure the speed of each rank, log it, and write it to the file at ``path``; a collective call.
 
-    Every rank runs the whole training net, without any exchange; nothing is tested, and no weights change.
+    Every rank runs the whole training net without an exchange. It runs no tests, and changes no weights.
 
     Raises:
         PrototxtError: the net is wrong.
@@ -50,7 +50,7 @@ def profile(
     plan = plan.training_only()
     uniform = plan.with_parallel(
         balance=pb.ParallelParameter.UNIFORM
-    )  # STATIC would need the profile that is to be made
+    )  # STATIC would need the profile that this call makes
     refuse(uniform, violations_in_step(uniform))
     graph = build_graph_of(plan.train)
     check_same(world, facts_of(plan, graph))
@@ -110,7 +110,7 @@ def _log_prospects(result: Profile) -> None:
 
 
 def _memory_of(device: torch.device, world: Communicator) -> tuple[str, str]:
-    """Return a name for the memory that this rank computes in."""
+    """Return a name of the memory in which this rank computes: its host, and its GPU if it has one."""
     if device.type == "cuda":
         return world.host, str(getattr(torch.cuda.get_device_properties(device), "uuid", device.index))
     return world.host, "main"

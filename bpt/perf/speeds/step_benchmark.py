@@ -27,28 +27,28 @@ from bpt.system.device import synchronize
 from bpt.system.device.memory_use import Memory
 from bpt.train.runtime.net_on_device import make_net
 
-# So low that weights do not change: hundreds of updates from batches of one sample could drive them to infinity. It is
-# not 0, with which torch's fast updates could not be used.
+# This rate is too low to change weights, which hundreds of updates from batches of one sample could drive to infinity.
+# It is not 0, because torch's fast updates cannot use 0.
 RATE = 1e-9
-NEVER_CLIP = 1e30  # the norm of the gradients is computed, and nothing is logged
+NEVER_CLIP = 1e30  # training computes the norm of the gradients, but never clips them or logs it
 
 
 class StepBenchmark:
-    """The work of one rank of many in training, without the exchange and without learning.
+    """The work of one of many ranks in training, without the exchange and without a change of weights.
 
-    Data come from the net's own data layers. As in training, reading and decoding them counts if it is slower than the
-    net.
+    Samples come from the net's own data layers. As in training, reading and decoding them counts only if it is slower
+    than the net.
 
     Args:
         graph: the training net.
         ranks: the number of ranks that will share a batch.
         on_device: the number of processes that share the memory of ``device``.
-        agree: a collective call that returns the largest of all ranks' seconds, by which they choose their memory
-            layout together.
+        agree: a collective call that returns the largest of all ranks' seconds, so that all choose the same memory
+            layout.
 
     Attributes:
         samples: the samples of a pass.
-        updating: seconds of the update in the last iteration.
+        updating: seconds of the last iteration's update.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class StepBenchmark:
         return max(sizes), sum(sizes)
 
     def resize(self, samples: int) -> None:
-        """Continue with this number of samples a pass, or 0 for none; keep the weights and the position in the data."""
+        """Set the samples of a pass, or 0 for none; weights and the position in the data do not change."""
         self._close_net()
         self.samples = samples
         self._memory.reset()
@@ -102,14 +102,14 @@ class StepBenchmark:
             self._rule = make_rule(self._optim, net)
 
     def settle(self, choice: MemoryFormatChoice) -> None:
-        """Run iterations until all ranks have made their ``choice`` of the memory layout; a collective call."""
+        """Run iterations until all ranks have chosen the memory layout in ``choice``; a collective call."""
         while not choice.settled:
             self.use(choice.engine)
             choice.record(self._agree(self.run()))
         self.use(choice.engine)
 
     def cut(self, number: int) -> int:
-        """Run iterations in ``number`` segments from now on, or as many as possible; return their number."""
+        """Cut the net into ``number`` segments, or as many as possible, for later iterations; return their number."""
         assert self._operator is not None
         trained = len(trained_layers(self._graph))
         if not trained:
@@ -129,7 +129,7 @@ class StepBenchmark:
         """Run an iteration; return its seconds, 0 without samples.
 
         Args:
-            behind: called after the last backward pass of each segment, as an exchange is.
+            behind: function to call after the last backward pass of each segment, where an exchange would begin.
         """
         if self._operator is None:
             return 0.0
@@ -156,20 +156,20 @@ class StepBenchmark:
 
     @property
     def peak(self) -> int:
-        """Peak of the memory with this number of samples, in bytes."""
+        """Peak of the memory with the current number of samples, in bytes."""
         return self._memory.peak
 
     @property
     def room(self) -> int:
-        """Bytes that are still free."""
+        """Bytes of memory that are still free."""
         return self._memory.room
 
     def close(self) -> None:
-        """Stop reading ahead and close all data sources."""
+        """Stop prefetching and close all data sources."""
         self._close_net()
 
     def _split(self, samples: int) -> Share:
-        """Return the whole of a data layer's batch that is as much smaller as the rank's share is."""
+        """Return the share of a data layer's batch that is the whole of it, reduced like the rank's share."""
         own = -(-samples * self.samples // self._batch)
         return Share(0, own, own)
 

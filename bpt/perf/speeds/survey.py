@@ -1,8 +1,8 @@
 """Measures how fast each rank trains batches of different sizes (StaticLB, §3).
 
-All ranks measure at the same time, each at a size of its own, so that those on one machine disturb each other as they
-will in training. A time is the mean over runs of iterations. Frequent interruptions, such as a quota that stops the
-process ten times a second, belong to a rank's speed and are averaged in; a single interruption is not.
+All ranks measure at the same time, each at its own size, so that ranks of one machine disturb each other as in
+training. A time is the mean over runs of iterations. Frequent interruptions, such as a quota that stops the process ten
+times a second, are part of a rank's speed and of the mean; a single interruption is not.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from bpt.system.comm.base import Communicator
 
 LOG = logging.getLogger("bpt")
 
-WARM_UP = 2  # iterations that do not count: memory and kernels are prepared, data are read ahead
-FEWEST = 3  # runs at least, however long they take
-REFINEMENTS = 5  # corrections of the division at most
-LATEST = 2  # multiples of SurveyLimits.whole after which no correction begins
+WARM_UP = 2  # iterations that do not count: they prepare memory and kernels, and fill the prefetch queues
+FEWEST = 3  # smallest number of runs, however long they take
+REFINEMENTS = 5  # largest number of corrections of the division
+LATEST = 2  # multiple of SurveyLimits.whole after which no correction begins
 SHOWN = 8  # ranks in a log line
-REMARKABLE = 2  # a time is remarked on if its uncertainty is more than this multiple of the limit
+REMARKABLE = 2  # multiple of the allowed uncertainty above which the log warns of a time
 TOLERANCE = 0.03  # relative difference allowed between a measured and an interpolated time
 
 
@@ -36,11 +36,11 @@ class SurveyLimits:
 
     Attributes:
         precision: the half-width of the 95 % confidence interval, relative to the time.
-        run: seconds of a run of iterations at least; its mean is one repeat.
+        run: the shortest run of iterations in seconds; its mean is one repeat.
         repeats: the number of runs that a confidence interval needs.
-        seconds: a size is not measured longer, once it has ``FEWEST`` runs; the log says how well it is known.
-        whole: after this time for all sizes together, ``repeats`` runs are enough however uneven they are; after
-            LATEST times as long the division is not corrected any more. Small nets end before that.
+        seconds: the longest measurement of a size that has ``FEWEST`` runs; the log reports its uncertainty.
+        whole: seconds for all sizes together after which ``repeats`` runs are enough, however uneven they are. After
+            LATEST times as long the division is no longer corrected. Small nets end before that.
     """
 
     precision: float = 0.025
@@ -51,12 +51,12 @@ class SurveyLimits:
 
     @property
     def rough(self) -> SurveyLimits:
-        """The limits for sizes that only lead to the shares."""
+        """The looser limits for sizes that are measured only to find the shares."""
         return replace(self, precision=2 * self.precision, repeats=self.repeats // 2, seconds=self.seconds / 10)
 
 
 class MeasuredWork(Protocol):
-    """The work that is measured, such as StepBenchmark."""
+    """The work to measure, such as StepBenchmark."""
 
     @property
     def blob_bytes(self) -> tuple[int, int]: ...
@@ -79,14 +79,14 @@ def measure_speed(
 ) -> RankSpeed:
     """Measure this rank at the sizes that may become its share of ``batch``; a collective call.
 
-    Sizes are doubled from 1 to the even share. A rank continues to double its size, up to ``batch``, while it is faster
-    than the slowest rank with its even share: no good division gives it more. Then the best known division is measured
-    itself, and corrected, until the times are as predicted. So a rough knowledge of the sizes between is enough. A rank
-    that has nothing left to measure repeats its largest size meanwhile, so that the others are disturbed as in
-    training. A size that may not fit into memory is never tried.
+    Sizes double from 1 to the even share. A rank continues to double its size, up to ``batch``, while it is faster than
+    the slowest rank with its even share; no good division would give it more. Then the ranks measure the best known
+    division itself, and correct it until the times are as predicted, so sizes between may be known roughly. A rank with
+    nothing left to measure repeats its largest size, to disturb the others as in training. A size that may not fit into
+    memory is never tried.
 
     Args:
-        engine: the solver's memory layout; AUTO is settled as in training, by the slowest rank.
+        engine: the solver's memory layout; AUTO is chosen as in training, by the slowest rank.
         batch: samples of all ranks together.
         division: how the ranks divide the net and the batch; by default all share the batch.
     """
@@ -118,7 +118,7 @@ class _Survey:
         self._room = work.room
         self._has_enough = False  # whether no larger size is worth a measurement
         self._layout = MemoryFormatChoice(engine)
-        self._settled = False  # whether larger sizes keep that choice
+        self._settled = False  # whether larger sizes keep the chosen memory layout
         self._spent = 0.0
 
     @property
@@ -126,7 +126,7 @@ class _Survey:
         return RankSpeed(dict(sorted(self._points.items())), self._memory.cap(self._room))
 
     def climb(self) -> None:
-        """Measure from 1 to the even share."""
+        """Measure sizes from 1 to the even share."""
         *smaller, even = ladder(self._batch, self._shares)
         for size in (*smaller, even):
             limits = self._limits if size == even else self._limits.rough
@@ -141,7 +141,7 @@ class _Survey:
             self._step(sizes[self._comm.rank] or self._memory.largest, self._limits.rough)
 
     def _next(self, slowest: float) -> int:
-        """Return the next larger size that is worth a measurement, or 0; after a 0 always 0."""
+        """Return the next larger size that is worth a measurement, or 0 if there is none; then it stays 0."""
         largest = self._memory.largest
         size = min(2 * largest, self._batch)
         wanted = largest < self._batch and self._points[largest].seconds < slowest and self._fits(size)
@@ -176,14 +176,14 @@ class _Survey:
         return size <= max(1, self._memory.cap(self._room))
 
     def _step(self, size: int, limits: SurveyLimits) -> None:
-        """Measure one size on each rank, until all are within ``limits``; 0: this rank measures nothing."""
+        """Measure one size on each rank, until all are within ``limits``; with size 0 this rank measures nothing."""
         self._comm.Barrier()
         if not self._settled:
             self._layout = MemoryFormatChoice(self._engine)
         self._work.resize(size)
         self._work.settle(self._layout)
         slowest = max(self._comm.allgather(max(self._work.run() for _ in range(WARM_UP))))
-        self._settled |= slowest >= self._limits.run  # a net this slow does not try layouts at every size
+        self._settled |= slowest >= self._limits.run  # a slow net does not try layouts at every size
         runs = self._repeat(size, slowest, limits)
         found = estimate_runs(runs.means) if size else None
         if found:
@@ -194,9 +194,9 @@ class _Survey:
         self._log_times(size, found, runs.spent, limits)
 
     def _repeat(self, size: int, slowest: float, limits: SurveyLimits) -> _Runs:
-        """Run iterations until all ranks know their time well enough.
+        """Run iterations until the times of all ranks are certain enough.
 
-        Rounds are equally long on all ranks, and a rank that has enough continues, so that all are busy all the time.
+        Rounds are equally long on all ranks, and a rank that has enough continues, so that all ranks stay busy.
         """
         runs = _Runs(self._work, limits.run)
         seconds = max(limits.repeats * limits.run, FEWEST * slowest)
@@ -211,7 +211,7 @@ class _Survey:
         return runs
 
     def _log_times(self, size: int, found: Estimate | None, seconds: float, limits: SurveyLimits) -> None:
-        """Let rank 0 log the times of all ranks."""
+        """Log the times of all ranks on rank 0."""
         seen = self._comm.allgather((size, found, seconds))
         cells = [f"rank {rank}: {samples} in {point}" for rank, (samples, point, _) in enumerate(seen) if point]
         more = f" and {len(cells) - SHOWN} more ranks" if len(cells) > SHOWN else ""
@@ -219,8 +219,8 @@ class _Survey:
         for rank, (samples, point, spent) in enumerate(seen):
             if point and point.relative > REMARKABLE * limits.precision:
                 self._log(
-                    "Profile: rank %d: after %.3g s the time of %d samples is known to ± %.1f %% only; is the machine "
-                    "busy with something else?", rank, spent, samples, 100 * point.relative,
+                    "Profile: rank %d: after %.3g s the time of %d samples is known only to ± %.1f %%; do other "
+                    "programs run on the machine?", rank, spent, samples, 100 * point.relative,
                 )  # fmt: skip
 
     def _log(self, message: str, *arguments: object) -> None:
@@ -229,21 +229,21 @@ class _Survey:
 
 
 class _Runs:
-    """Runs of equally many iterations, and their means.
+    """Runs with the same number of iterations, and the mean of each.
 
     Args:
-        seconds: the seconds of the first run at least.
+        seconds: the shortest first run in seconds.
     """
 
     def __init__(self, work: MeasuredWork, seconds: float) -> None:
         self._work = work
         self._seconds = seconds
-        self._iterations = 0  # in a run
+        self._iterations = 0  # iterations of a run
         self.means: list[float] = []
         self.spent = 0.0
 
     def are_enough(self, limits: SurveyLimits, late: bool) -> bool:
-        """Return whether ``limits`` are met, or the runs must do because it is ``late``."""
+        """Return whether ``limits`` are met, or the runs must suffice because it is ``late``."""
         count = len(self.means)
         if late and count >= limits.repeats:
             return True
@@ -251,7 +251,7 @@ class _Runs:
         return precise or (count >= FEWEST and self.spent >= limits.seconds)
 
     def extend(self, seconds: float) -> None:
-        """Add runs for ``seconds`` or a little longer."""
+        """Add runs until ``seconds`` have passed."""
         end = self.spent + seconds
         while self.spent < end:
             run = self._first() if not self.means else sum(self._work.run() for _ in range(self._iterations))

@@ -1,4 +1,4 @@
-"""Times a network, or the net and the update of a runtime, and logs the tables; ``bpt time``."""
+"""Times a network text, or a solver's net and update, and logs the tables; ``bpt time``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def time_model(
     """Time the network text at ``path``, in the memory layout that training would choose.
 
     Args:
-        roofline: compare the layers with this machine's roofs, too, and draw that to this file; empty: draw nothing.
+        roofline: also compare the layers with this machine's roofs, and draw them to this file; empty: draw nothing.
     """
     LOG.info("%s", use_line(device))
     net = net_in(precision, build_graph_of(file_plan(path, pb.Phase.Value(phase), level, stages)), device)
@@ -60,11 +60,11 @@ def time_model(
 def time_solver(plan: RunPlan, device: torch.device, iterations: int, roofline: str | None = None) -> None:
     """Time the training net of a solver and its update, in its ``engine``, and its inner layer if it has one.
 
-    Nothing is tested or written, except the picture of the ``roofline``, which is as of ``time_model``.
+    It runs no tests, and writes only the picture of the ``roofline`` (see ``time_model``).
     """
     plan = plan.measured()
     if plan.is_outer:
-        plan = plan.standalone()  # as one of its workers trains
+        plan = plan.standalone()  # a worker of the outer layer trains by itself
     with bind(plan, None, None, TrainOptions(device)) as runtime:
         rate = lr_policy.learning_rate(plan.optim, 0)
         _time(runtime.net, device, iterations, plan.engine, lambda: runtime.updater.rule.update(rate, 0), roofline)
@@ -114,7 +114,7 @@ def _time(
 
 
 def _wait(waits: RepetitionTimes, passes: RepetitionTimes) -> str:
-    """Return the line of how long a pass of the whole net waits for its batches."""
+    """Return the line about the time that a pass of the whole net waits for its batches."""
     median, spread = waits.median * 1e3, waits.spread * 1e3
     return f"Wait for data: {median:.3f} ± {spread:.3f} ms of a pass, {waits.median / passes.median:.1%} of its time."
 
@@ -139,7 +139,7 @@ def itemsizes_of(net: Net) -> Itemsizes:
 
 
 def _unit(device: torch.device) -> str:
-    """Return the name of what computes."""
+    """Return the name of the GPU, or the number of threads."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()
@@ -147,7 +147,7 @@ def _unit(device: torch.device) -> str:
 
 
 def _try_once(operator: Operator) -> None:
-    """Run one pass before the clock starts, as Caffe does, which shows errors and the loss."""
+    """Run one pass before the timing, as Caffe does; it shows errors and the initial loss."""
     debug, executor = operator.net.graph.debug_info, PassExecutor(operator)
     LOG.info("Performing Forward")
     LOG.info("Initial loss: %s", number(executor.evaluate(0, 0, grad=True, debug=debug)))

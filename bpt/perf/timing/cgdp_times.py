@@ -1,7 +1,7 @@
 """The tables of ``bpt time --solver`` for ``exchange: CGDP``: the paper's cost model, predicted and measured.
 
-The paper compares it with OrigDP, which is ``exchange: TREE``: another run of the same net by the same ranks, of which
-only the times are shown.
+The paper compares CGDP with OrigDP, which is ``exchange: TREE``. It is another run of the same net by the same ranks,
+and only its times are shown.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ LOG = logging.getLogger("bpt")
 
 SIZES = (1, 2, 5, 10)  # sizes of chunks, besides one chunk of all layers
 WARM_UP = 3  # iterations of OrigDP that are not counted
-ROUNDS = 5  # measurements of each size at most
+ROUNDS = 5  # largest number of measurements of each size
 Lengths = tuple[int, ...]
 
 
-Phases = Mapping[str, float]  # seconds of an iteration
+Phases = Mapping[str, float]  # seconds of an iteration by phase
 BACKWARD = ("broadcast", "backward", "pipeline", "exchange")  # the phases of the paper's T and T'
 TABLE_2 = {"broadcast": "broadcast", "forward": "forward", "backward": "backward", "exchange": "grad-acc",
            "update": "update-param"}  # fmt: skip
@@ -48,12 +48,12 @@ class CgdpTimes:
     """The measurements of a run with ``exchange: CGDP``.
 
     Attributes:
-        used: lengths of the chunks in use, from the top down.
-        rows: the lengths of all measured chunks, by name.
+        used: lengths of the current chunks, from the top down.
+        rows: lengths of the chunks of each measured division, by its name.
         measured: the costs of the layers, and T.
-        phases: the seconds of an iteration's phases with the chunks in use.
+        phases: the seconds of an iteration's phases with the current chunks.
         passes: the passes of an iteration.
-        rounds: the number of measurements of each.
+        rounds: the number of measurements of each division.
         engine: the memory layout.
     """
 
@@ -70,7 +70,7 @@ def time_cgdp(runtime: Runtime, iterations: int) -> CgdpTimes | None:
     """Measure the costs of the model, and T for some chunk sizes, while training continues; a collective call.
 
     Args:
-        iterations: the number of iterations that the command times, as a hint how long this may take.
+        iterations: the number of iterations that the command times; it limits the time of this measurement.
 
     Returns:
         ``None`` if there are no chunks; then nothing happens.
@@ -91,9 +91,9 @@ def time_cgdp(runtime: Runtime, iterations: int) -> CgdpTimes | None:
 def time_original(
     plan: RunPlan, times: CgdpTimes, device: torch.device, world: Communicator, iterations: int
 ) -> Phases | None:
-    """Return the phases of an iteration with OrigDP, which T' consists of; a collective call.
+    """Return the phases of an iteration with OrigDP, whose sum is T'; a collective call.
 
-    Return ``None`` if this plan cannot be combined with ``exchange: TREE``.
+    Return ``None`` if the plan does not allow ``exchange: TREE``.
     """
     plan = replace(plan, engine=times.engine).with_parallel(exchange=pb.ParallelParameter.TREE)
     if violations_in_step(plan):
@@ -105,9 +105,9 @@ def time_original(
 
 
 def phases_of(runtime: Runtime, iterations: int) -> Phases:
-    """Train, and return the phases of an iteration: means of the faster half, on the rank that waits least for others.
+    """Train, and return the mean phases of the faster half of the iterations, on the rank that waits least for others.
 
-    Waiting for a slower neighbour does not count as communication.
+    So waiting for a slower neighbour does not count as communication.
     """
     events, laps = runtime.parallel.grid.world.events, []
     with events.into(Totals()) as sink:
@@ -150,11 +150,11 @@ def phase_table(cgdp: Phases, original: Phases) -> Iterator[str]:
         rows.append([name, *(_ms(phases[phase]) for phase in TABLE_2), _ms(math.fsum(phases.values()))])
     rows[-1][1] = "N/A"
     yield from columns(rows, left=1)
-    yield "grad-acc of CGDP: what backward does not hide, to where the remaining gradients are back from the CPUs."
+    yield "grad-acc of CGDP: the part that backward does not hide, until all gradients are back from the CPUs."
 
 
 def cuts(layers: int, used: Lengths) -> dict[str, Lengths]:
-    """Return the lengths of the measured chunks by name: those in use, and those of some sizes."""
+    """Return the divisions to measure, as lengths of chunks by name: the current one, and some of equal sizes."""
     sizes = [*(size for size in SIZES if size <= layers), layers + 1]
     named = {"all layers" if size > layers else f"size {size}": chunks(layers, size) for size in sizes}
     return {"in use": used, **named}
@@ -180,14 +180,14 @@ def layer_table(measured: CalibrationResult, used: Lengths) -> Iterator[str]:
     end = [_ms(sum(measured.blocking_seconds(used))), _ms(backward_time(costs, used))]
     rows.append(["sum", str(elements), _ms(sum(layer.bp for layer in measured.layers)), *_stages(sums, reduces), *end])
     yield from columns(rows, left=1)
-    yield "t_aa: D2H and accumulate. t_as, predicted: how long a chunk's exchange holds up backward of what is below."
+    yield "t_aa: D2H and accumulate. t_as, predicted: delay of the backward pass of lower layers by a chunk's exchange."
     yield "T_BP^i, predicted: from the start of backward until a chunk's gradients are back (Eq. 1); its maximum is T."
 
 
 def total_table(
     measured: CalibrationResult, rows: Mapping[str, Lengths], original: float | None = None
 ) -> Iterator[str]:
-    """Yield a line for each of the chunks in ``rows``: T and its overhead T_O, predicted and measured; one for OrigDP.
+    """Yield a line for each division in ``rows`` with T and its overhead T_O, predicted and measured; one for OrigDP.
 
     Args:
         original: the measured T' in seconds, if it was measured.
@@ -207,7 +207,7 @@ def total_table(
 
 
 def summary(measured: CalibrationResult, used: Lengths) -> Iterator[str]:
-    """Yield the part of the exchange that the chunks in use hide, and what delays backward."""
+    """Yield the part of the exchange that the current chunks hide, and the delay of backward."""
     exchange = measured.exchange
     seen = measured.seen[IterationKind(used)].total - computing_time(measured.costs)
     predicted = overhead(measured.costs, used)
@@ -216,7 +216,7 @@ def summary(measured: CalibrationResult, used: Lengths) -> Iterator[str]:
         f"{_ms(predicted)}), so {_hidden(seen, exchange)} of it is hidden (predicted: {_hidden(predicted, exchange)})."
     )
     yield (
-        f"t_as holds backward up for {_ms(sum(measured.blocking_seconds(used)))} ms: "
+        f"t_as delays backward by {_ms(sum(measured.blocking_seconds(used)))} ms: "
         f"{_ms(measured.per_chunk)} a chunk, and "
         f"{measured.blocking_share:.0%} of the copies and sums, which take the cores that compute."
     )
@@ -224,14 +224,14 @@ def summary(measured: CalibrationResult, used: Lengths) -> Iterator[str]:
     if measured.original < total:
         yield (
             f"One exchange after backward is predicted to be faster here: T' = {_ms(measured.original)} against T = "
-            f"{_ms(total)} ms. CGDP wants cores that have nothing else to do; try exchange: ALLREDUCE or TREE."
+            f"{_ms(total)} ms. CGDP needs cores that are otherwise idle; try exchange: ALLREDUCE or TREE."
         )
 
 
 def _hidden(added: float, exchange: float) -> str:
-    """Return the part of the ``exchange`` seconds that backward hides, from the seconds that it ``added`` to backward.
+    """Return the hidden part of an exchange of ``exchange`` seconds that ``added`` these seconds to backward.
 
-    Measured iterations vary, so with an exchange backward may look faster than without: then all of it is hidden.
+    Measured iterations vary, so ``added`` may be negative: then all of the exchange is hidden.
     """
     if exchange <= 0 or added <= 0:
         return "all"

@@ -1,4 +1,4 @@
-"""The tables of ``bpt time --solver`` for the inner layer: LIBRARY beside TASK_DAG, and the work of the threads."""
+"""The tables of ``bpt time --solver`` for the inner layer: LIBRARY against TASK_DAG, and the work of the threads."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ LOG = logging.getLogger("bpt")
 
 LIBRARY, TASK_DAG = pb.InnerParameter.LIBRARY, pb.InnerParameter.TASK_DAG
 DIRECTIONS = ("forward", "backward")
-TURNS = 10  # rounds in which both are timed, if there are enough iterations
-SMALL = 0.02  # tasks with less than this part of the critical path are shown together
+TURNS = 10  # rounds that time both engines, if there are enough iterations
+SMALL = 0.02  # fraction of the critical path below which tasks share a line
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,17 @@ class Pass:
 
     @property
     def balance(self) -> float:
-        """Thread balance, as of Timeline."""
+        """Thread balance (see Timeline)."""
         return statistics.fmean(self.busy) / max(self.busy) if max(self.busy) else 1.0
 
     @property
     def waiting(self) -> float:
-        """Seconds in which a thread has run nothing, on average."""
+        """Mean seconds of a thread without tasks."""
         return self.seconds - statistics.fmean(self.busy)
 
     @property
     def path(self) -> list[tuple[str, float]]:
-        """The tasks on the critical path with the seconds that each has taken."""
+        """The tasks on the critical path, each with its seconds."""
         path = []
         for timeline in self.timelines:
             took = {event.task: event.end - event.start for event in timeline.events}
@@ -64,7 +64,7 @@ class Pass:
 
 @dataclass
 class Engines:
-    """Seconds of forward and of backward by engine and iteration, and the passes of TASK_DAG by direction."""
+    """Seconds of forward and of backward for each engine and iteration, and the passes of TASK_DAG by direction."""
 
     seconds: dict[int, list[tuple[float, float]]] = field(default_factory=lambda: {LIBRARY: [], TASK_DAG: []})
     passes: dict[str, list[Pass]] = field(default_factory=lambda: {direction: [] for direction in DIRECTIONS})
@@ -73,7 +73,7 @@ class Engines:
 def log_inner_times(runtime: Runtime, iterations: int) -> None:
     """Train by LIBRARY and by TASK_DAG in turn, and log the times of both; a collective call.
 
-    Nothing happens unless ``inner_param`` asks for TASK_DAG or AUTO.
+    It does nothing unless ``inner_param`` asks for TASK_DAG or AUTO.
     """
     compute = runtime.nets.train.operator.compute
     if not isinstance(compute, TaskDagCompute):
@@ -99,7 +99,7 @@ def _measure(runtime: Runtime, compute: TaskDagCompute, iterations: int) -> Engi
     for turn in range(turns):
         own = iterations * (turn + 1) // turns - iterations * turn // turns
         for compute.inner in (LIBRARY, TASK_DAG) if turn % 2 == 0 else (TASK_DAG, LIBRARY):
-            runtime.iterate()  # does not count: it starts threads and allocates memory
+            runtime.iterate()  # not timed: it starts threads and allocates memory
             for _ in range(own):
                 with runtime.events.into(Totals()) as totals:
                     runtime.iterate()
@@ -112,16 +112,16 @@ def _measure(runtime: Runtime, compute: TaskDagCompute, iterations: int) -> Engi
 
 
 def pass_of(timelines: Mapping[tuple[int, str], Timeline], direction: str) -> Pass:
-    """Return the last pass in a ``direction``, from the segments' timelines."""
+    """Return the last pass in a ``direction`` from the segments' timelines."""
     return Pass(tuple(timeline for (_, other), timeline in sorted(timelines.items()) if other == direction))
 
 
 def side_by_side(seconds: Mapping[int, Sequence[tuple[float, float]]], is_library: bool = False) -> Iterator[str]:
-    """Yield a line an engine: median ± half the distance of the quartiles of its times; and TASK_DAG's over LIBRARY's.
+    """Yield a line for each engine, with median ± half the distance of the quartiles, and a line of their ratios.
 
     Args:
         seconds: (forward, backward) of each iteration, by engine.
-        is_library: whether TASK_DAG has run the net as LIBRARY does, so that a ratio means nothing.
+        is_library: whether TASK_DAG has run the net as LIBRARY does, so that a ratio would be meaningless.
     """
     rows: list[tuple[str, ...]] = [("", "forward ms", "backward ms", "both ms")]
     medians = []
@@ -140,7 +140,7 @@ def side_by_side(seconds: Mapping[int, Sequence[tuple[float, float]]], is_librar
 def task_tables(passes: Mapping[str, Sequence[Pass]]) -> Iterator[str]:
     """Yield the work of TASK_DAG's threads, and the critical path of the pass with the median time."""
     if not any(each.timelines for each in passes["forward"]):
-        yield "TASK_DAG finds nothing to run side by side here, so it runs the net as LIBRARY does."
+        yield "TASK_DAG finds no tasks to run in parallel here, so it runs the net as LIBRARY does."
         return
     yield f"TASK_DAG, median of {len(passes['forward'])} passes:"
     yield from columns(
@@ -150,8 +150,8 @@ def task_tables(passes: Mapping[str, Sequence[Pass]]) -> Iterator[str]:
         ],
         left=1,
     )
-    yield "critical path: no number of threads is faster. busy: of the threads, the one with the least and the one with"
-    yield "the most time in tasks. balance: mean busy time over the most. waiting: of a thread without tasks, mean."
+    yield "critical path: the lower bound for any number of threads. busy: time in tasks of the least and of the most"
+    yield "busy thread. balance: mean busy time / most busy time. waiting: mean time of a thread without tasks."
     for direction, each in passes.items():
         yield from _path(direction, sorted(each, key=lambda one: one.seconds)[len(each) // 2])
 

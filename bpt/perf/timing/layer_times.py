@@ -1,7 +1,7 @@
 """Measures the times of layers and of whole passes, in separate loops.
 
-Layers are timed with one segment a layer, whole passes with the net as one segment. So the times of passes do not
-include the timers of layers, nor the access to every blob.
+For the times of layers, each layer is a segment; for those of passes, the whole net is one. So the times of passes do
+not include the timers of layers, nor the access to every blob.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from bpt.engine.operator import Operator
 from bpt.graph.layer_graph import LayerNode
 from bpt.parallel.pipeline import Pipeline, instructions
 
-WARM_UP = 2  # passes that are not counted: allocation, kernel choice, filling of the prefetch queue
+WARM_UP = 2  # passes that are not timed: they allocate memory, choose kernels and fill the prefetch queue
 
 
 @dataclass(frozen=True)
 class RepetitionTimes:
-    """Seconds of each repetition."""
+    """Seconds of each repetition of a measurement."""
 
     samples: tuple[float, ...]
 
@@ -41,7 +41,7 @@ class RepetitionTimes:
 
     @property
     def spread(self) -> float:
-        """Half the distance between the quartiles: half of all repetitions lie this near to the median."""
+        """Half the distance between the quartiles: about half of all repetitions are this close to the median."""
         if len(self.samples) < 2:
             return 0.0
         first, _, third = statistics.quantiles(self.samples, n=4, method="inclusive")
@@ -50,7 +50,7 @@ class RepetitionTimes:
 
 @dataclass(frozen=True)
 class LayerTimes:
-    """The times of a layer's forward and backward."""
+    """The times of a layer's forward and backward passes."""
 
     node: LayerNode
     forward: RepetitionTimes
@@ -59,7 +59,7 @@ class LayerTimes:
 
 @dataclass(frozen=True)
 class PassTimes:
-    """Times of whole passes; ``update`` is ``None`` where no solver is timed."""
+    """The times of whole passes; ``update`` is ``None`` if no solver is timed."""
 
     forward: RepetitionTimes
     backward: RepetitionTimes
@@ -83,7 +83,7 @@ class Stopwatch:
             self._marks.append(time.perf_counter())
 
     def laps(self) -> list[float]:
-        """Return the seconds between consecutive marks, and forget these."""
+        """Return the seconds between consecutive marks, and delete the marks."""
         marks, self._marks = self._marks, []
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
@@ -124,7 +124,7 @@ def time_passes(
     Args:
         operator: an operator with the net as one segment.
         update: the solver's update after backward, which must clear the gradients.
-        each: called after each pass with its number, from 1, and its seconds, outside of the timed part.
+        each: function to call after each pass, outside of the timed part, with its number, from 1, and its seconds.
     """
     assert len(operator.segments) == 1
     steps: list[Callable[[], object]] = [partial(operator.forward, 0), partial(operator.backward, 0)]
@@ -141,7 +141,7 @@ def time_passes(
 
 
 def choose_layout(operator: Operator, choice: MemoryFormatChoice, update: Callable[[], object] | None = None) -> None:
-    """Settle ``choice`` by whole passes in each layout, as training does; ``operator`` then uses it."""
+    """Choose a memory layout by whole passes in each, as training does; ``operator`` uses it afterwards."""
     operator.engine = choice.engine
     while not choice.settled:
         stopwatch = Stopwatch(operator.device)
@@ -177,7 +177,7 @@ def repeat(
     iterations: int,
     each: Callable[[int, float], object] = lambda number, seconds: None,
 ) -> list[tuple[float, ...]]:
-    """Return the seconds of each step in each of ``iterations`` rounds; gradients are dropped after each round."""
+    """Run ``steps`` in ``iterations`` rounds, drop gradients after each round, and return the seconds of all steps."""
     stopwatch = Stopwatch(operator.device)
     rounds = []
     for number in range(1 - WARM_UP, iterations + 1):

@@ -1,4 +1,4 @@
-"""Measures the times of layers in micro-batches, as a pipeline runs them; small ones are slower for each sample."""
+"""Measures the times of layers in micro-batches, as a pipeline runs them; small ones take longer for each sample."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from bpt.perf.timing.layer_times import RepetitionTimes, one_stage, repeat
 
 @dataclass(frozen=True)
 class PartTimes:
-    """The times of a batch that goes through the net micro-batch by micro-batch.
+    """The times of a batch that passes through the net in micro-batches.
 
     Attributes:
-        forward, backward: the times of each segment, all micro-batches together.
+        forward, backward: the times of each segment for all micro-batches together.
         update: the times of the solver's update.
     """
 
@@ -28,7 +28,7 @@ class PartTimes:
 def time_parts(operator: Operator, iterations: int, update: Callable[[], object]) -> PartTimes:
     """Time the segments over ``iterations`` batches, after a warm-up.
 
-    Drawing a batch is not in the times: data are read ahead.
+    The times do not include loading a batch, because training prefetches data.
 
     Args:
         operator: a single stage with all layers, cut into the segments to time.
@@ -59,5 +59,5 @@ def _draw(operator: Operator) -> None:
 
 
 def _sum(laps: Sequence[Sequence[float]]) -> RepetitionTimes:
-    """Return the sums of several steps in each repetition."""
+    """Return the sum of several steps for each repetition."""
     return RepetitionTimes(tuple(map(sum, zip(*laps, strict=True))))

@@ -1,4 +1,4 @@
-"""Measures the roofs of a roofline: how fast this process multiplies matrices, and moves data outside of caches."""
+"""Measures the roofs of a roofline: how fast this process multiplies matrices, and how fast it moves uncached data."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from bpt.perf.timing.layer_times import RepetitionTimes, Stopwatch
 from bpt.system.device.memory_use import available_memory
 
 SIZES = {"cpu": (512, 1024, 2048), "cuda": (2048, 4096, 8192)}  # rows of the square matrices
-LONGEST = 0.1  # seconds of a product, from which no larger one is tried
-REPETITIONS = 10  # of a measurement; a roof is their median
+LONGEST = 0.1  # seconds of a product from which no larger size is tried
+REPETITIONS = 10  # repetitions of a measurement; a roof is their median
 TIMES_CACHE = 4  # the size of an array relative to all caches together (McCalpin's rule for STREAM)
-LEAST, MOST = 2**26, 2**30  # bytes of an array
-QUIET = 0.1  # relative spread of a roof, or change from the first measurement to the last, that needs no warning
+LEAST, MOST = 2**26, 2**30  # smallest and largest size of an array in bytes
+QUIET = 0.1  # largest spread of a roof, or change from the first measurement to the last, without a warning
 
-Multiply = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of square matrices; either may be transposed
+Multiply = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # product of square matrices, maybe transposed
 
 _CACHES = Path("/sys/devices/system/cpu")
 
@@ -42,12 +42,12 @@ class Peak:
 
     @property
     def rate(self) -> float:
-        """The median of the fastest measurement: other programs can only lower a roof."""
+        """The median of the fastest measurement, because other programs can only lower a roof."""
         return statistics.median(self._fastest)
 
     @property
     def spread(self) -> float:
-        """Half the distance of the quartiles in that measurement."""
+        """Half the distance of the quartiles of the fastest measurement."""
         return RepetitionTimes(self._fastest).spread
 
     @property
@@ -77,14 +77,14 @@ class Peaks:
 
     @property
     def ridge(self) -> float:
-        """The arithmetic intensity in FLOP/byte from which the roof of computing bounds a layer."""
+        """The arithmetic intensity in FLOP/byte above which the compute roof bounds a layer."""
         return self.flops / self.bandwidth
 
 
 class PeakMeter:
-    """A meter of both roofs, which measures before and after the layers.
+    """Measures both roofs, before and after the layers.
 
-    It uses the threads that the process has at that time, and events on a GPU.
+    It uses the current threads of the process and, on a GPU, events.
 
     Args:
         device: the measured device.
@@ -108,7 +108,7 @@ class PeakMeter:
             self._rounds.append((products, self._streams()))
 
     def peaks(self) -> Peaks:
-        """Return the roofs measured until now."""
+        """Return the roofs from all measurements so far."""
         assert self._rounds, "call measure() first"
         products, streams = zip(*self._rounds, strict=True)
         tf32 = " in TF32" if _tf32(self._device) and self._dtype == torch.float32 else ""
@@ -125,7 +125,7 @@ class PeakMeter:
         return tuple(2 * size**3 / seconds for seconds in self._time(partial(multiply, a, b), REPETITIONS))
 
     def _choose_product(self) -> None:
-        """Choose the fastest of several sizes, by torch's library and by the one that layers may use instead."""
+        """Choose the fastest of several sizes, with torch's library and with the other one that layers may use."""
         best = 0.0
         for size in SIZES[self._device.type]:
             a, b = self._matrices(size)
@@ -144,7 +144,7 @@ class PeakMeter:
         return a, b
 
     def _streams(self) -> tuple[float, ...]:
-        """Return the bytes that triad or copy, whichever is faster (STREAM), reads and writes in a second."""
+        """Return the bytes that the faster of STREAM's triad and copy reads and writes in a second."""
         a, b, c = (torch.full((self._elements,), float(i), device=self._device) for i in range(3))
         kinds = {"triad": (3, lambda: torch.add(b, c, alpha=3, out=a)), "copy": (2, lambda: a.copy_(b))}
         rates = {}
@@ -171,7 +171,7 @@ def _as_layers_multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _array_bytes(device: torch.device) -> int:
-    """Return the bytes of an array that is much larger than caches, if there is enough memory."""
+    """Return the bytes of an array that is much larger than the caches, if there is enough memory for it."""
     if device.type == "cuda":
         caches = torch.cuda.get_device_properties(device).L2_cache_size
         free, _ = torch.cuda.mem_get_info(device)
@@ -181,7 +181,7 @@ def _array_bytes(device: torch.device) -> int:
 
 
 def _last_caches() -> int:
-    """Return the bytes of the last caches of all cores that this process may run on; 0 if they are not known."""
+    """Return the bytes of the last-level caches of all cores that this process may use; 0 if they are unknown."""
     found: dict[str, int] = {}
     try:
         for core in os.sched_getaffinity(0):
@@ -200,7 +200,7 @@ def _tf32(device: torch.device) -> bool:
 
 @contextmanager
 def _as_convolutions_multiply(device: torch.device) -> Iterator[None]:
-    """Let products of matrices round to TF32 if convolutions of the GPU do; the roof is that of the faster."""
+    """Let matrix products round to TF32 if the GPU's convolutions do, because the roof is that of the faster ones."""
     matmul = torch.backends.cuda.matmul
     before = matmul.allow_tf32
     matmul.allow_tf32 = before or _tf32(device)

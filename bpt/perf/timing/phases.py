@@ -29,8 +29,8 @@ from bpt.train.runtime.train_options import TrainOptions
 
 LOG = logging.getLogger("bpt")
 
-WARM_UP = 3  # iterations that are not counted
-# The order of instructions in tables of traffic: their kinds, and whether diffs were transferred.
+WARM_UP = 3  # iterations that are not timed
+# The order of instructions in tables of traffic, by their kind and by whether they transfer diffs.
 ORDER: list[tuple[type[InstructionBase], bool]] = [
     *((kind, False) for kind in (do.Broadcast, do.LoadBatch, do.Send, do.Recv)),
     *((kind, True) for kind in (do.Send, do.Recv)),
@@ -45,10 +45,10 @@ class RankTimes:
     Attributes:
         host: its host.
         phases: seconds of each phase.
-        total: seconds together.
+        total: seconds of all phases.
         traffic: calls, bytes and seconds of its communication.
         waited: seconds of waiting for data.
-        links: bytes that it has sent in messages to single ranks, by receiver.
+        links: bytes of messages to single ranks, by receiver.
     """
 
     host: str
@@ -60,24 +60,24 @@ class RankTimes:
 
     @property
     def computing(self) -> float:
-        """Seconds of forward, backward and update, without calls to other ranks."""
+        """Seconds of forward, backward and update without communication."""
         return busy_seconds(self.phases, self.traffic)
 
 
 def time_ranks(plan: RunPlan, device: torch.device, world: Communicator, iterations: int) -> list[RankTimes]:
     """Train as the solver says, and log phases by rank and traffic by message; a collective call.
 
-    With ``exchange: CGDP`` it logs the cost model, predicted and measured, beside OrigDP; with an inner layer, that of
-    the first rank. Nothing is tested or written, except a choice of chunks if the solver asks for that.
+    With ``exchange: CGDP`` it logs the cost model, predicted and measured, and OrigDP. With an inner layer, it logs the
+    tasks of the first rank. It runs no tests, and writes only the choice of chunks if the solver asks for it.
 
     Raises:
-        PrototxtError: the ranks of this solver do not train in step.
+        PrototxtError: the ranks of this solver do not train synchronously.
     """
     if plan.is_outer:
         exchange = pb.ParallelParameter.Exchange.Name(plan.parallel_param.exchange)
         raise PrototxtError(
             f"parallel_param: exchange: {exchange} lets each worker train "
-            "by itself, and one process shows how: bpt time without mpirun times what a worker does",
+            "by itself: run bpt time without mpirun to time a worker",
             plan.origin("parallel_param", "exchange"),
         )
     with bind(plan.measured(), None, world, TrainOptions(device)) as runtime:
@@ -114,7 +114,7 @@ def time_phases(runtime: Runtime, iterations: int) -> list[RankTimes]:
 
 
 def phase_table(ranks: Sequence[RankTimes], iterations: int) -> Iterator[str]:
-    """Yield a line a rank: milliseconds of each phase of an iteration (CGDP, Table 2), and of computing alone."""
+    """Yield a line for each rank: milliseconds of each phase of an iteration (CGDP, Table 2), and of computing."""
     staged = any(times.phases.get("pipeline") for times in ranks)
     names = [name for name in PHASES if name != "pipeline" or staged]
     rows = [("rank", "host", *names, "total", "computing")]
@@ -122,7 +122,7 @@ def phase_table(ranks: Sequence[RankTimes], iterations: int) -> Iterator[str]:
         numbers = (*(times.phases[name] for name in names), times.total, times.computing)
         rows.append((str(rank), times.host, *(f"{seconds / iterations * 1e3:.3f}" for seconds in numbers)))
     yield from columns(rows, left=2)
-    yield "exchange: what it adds to an iteration; what backward hides is not in it. computing: without any waiting."
+    yield "exchange: the time it adds to an iteration, without the part hidden by backward. computing: without waiting."
     if staged:
         yield "pipeline: waiting for blobs and diffs of other stages."
     if any(times.waited for times in ranks):
@@ -138,10 +138,10 @@ def traffic_table(
     packed: Mapping[str, Mapping[str, int]] | None = None,
     crossing: Sequence[Transfer] = (),
 ) -> Iterator[str]:
-    """Yield a line for each instruction and method that sent something: layers, calls, bytes, time.
+    """Yield a line for each instruction and method that sent messages: layers, calls, bytes, time.
 
     Args:
-        packed: the elements of each parameter in a message, by message; each has a line with its part of the message.
+        packed: the elements of each parameter in a message, by message; each parameter has a line with its part.
         crossing: the blobs that travel between the stages of a pipeline.
     """
     sums: dict[Key, Traffic] = {}
@@ -164,7 +164,7 @@ def traffic_table(
             part = count / sum(elements.values())
             rows.append(("", f"  {blob}", "", "", f"{sent * part / 1e3:.3f}", f"{seconds * part * 1e3:.3f}", ""))
     yield from columns(rows, left=3)
-    yield "kB sent: by all ranks together. ms: in the call on a rank, waiting for others included."
+    yield "kB sent: by all ranks together. ms: in the call on a rank, including its wait for others."
     if packed:
         yield "Indented: parameters that travel in one message, with their part of its bytes and so of its time."
     yield "F, B: activations of model-parallel layers, sums over the batch. X: gradients. C, A: weights. W: the loss."
@@ -173,7 +173,7 @@ def traffic_table(
 
 
 def link_table(ranks: Sequence[RankTimes], iterations: int) -> Iterator[str]:
-    """Yield a line for each pair of ranks of which one sends messages to the other."""
+    """Yield a line for each pair of sender and receiver."""
     links = [(source, to, sent) for source, times in enumerate(ranks) for to, sent in sorted(times.links.items())]
     if links:
         yield "Messages from one rank to another, mean of an iteration:"
@@ -188,7 +188,7 @@ def _order(key: Key) -> tuple[int, int, str, str]:
 
 
 def _what(graph: LayerGraph, segments: Sequence[Segment], crossing: Sequence[Transfer], step: InstructionStep) -> str:
-    """Return what was sent: a blob with its stages, or the gradients of layers."""
+    """Return the content of the messages in words: a blob with its stages, or the layers of gradients."""
     if step.number is None:
         return "all"
     if step.kind in (do.Send, do.Recv):

@@ -1,4 +1,4 @@
-"""The roofline model: the least time of a layer's work on this machine, beside its measured time.
+"""The roofline model: the least time of a layer's work on this machine, and its measured time.
 
 Williams, Waterman, Patterson: Roofline: An Insightful Visual Performance Model for Multicore Architectures,
 Communications of the ACM 52(4), 2009. docs/timing.md has the rules by which operations and bytes are counted.
@@ -26,7 +26,7 @@ class Direction(enum.Enum):
 
 @dataclass(frozen=True)
 class LayerWork:
-    """The least work of a layer in one direction: floating-point operations, and bytes from and to memory."""
+    """The least work of a layer in one direction: floating-point operations, and bytes read and written."""
 
     flops: int
     bytes: int
@@ -41,7 +41,7 @@ class LayerWork:
         return max(self.flops / peaks.flops, self.bytes / peaks.bandwidth)
 
     def is_compute_bound(self, peaks: Peaks) -> bool:
-        """Return whether the roof of computing bounds it, and not that of memory."""
+        """Return whether the compute roof bounds the work, and not the memory roof."""
         return self.flops / peaks.flops > self.bytes / peaks.bandwidth
 
 
@@ -55,7 +55,7 @@ class Point:
         work: its operations and bytes.
         seconds: the median of its times.
         least: its seconds at the roof.
-        is_compute_bound: whether the roof of computing bounds it.
+        is_compute_bound: whether the compute roof bounds it.
     """
 
     node: LayerNode
@@ -67,13 +67,13 @@ class Point:
 
     @property
     def above(self) -> float:
-        """Seconds above the roof; negative if a layer's data are in a cache."""
+        """Seconds above the roof; negative if the layer's data were in a cache."""
         return self.seconds - self.least
 
 
 @dataclass(frozen=True)
 class Itemsizes:
-    """Bytes of an element: of the blob of each edge, and of parameters."""
+    """Bytes of an element of each edge's blob, and of a parameter's element."""
 
     edges: Sequence[int]
     parameters: int
@@ -85,7 +85,10 @@ class Itemsizes:
 
 
 def forward_work(graph: LayerGraph, node: LayerNode, sizes: Itemsizes) -> LayerWork:
-    """Bottoms and parameters are read, tops are written, each once; a view's and a sink's are not."""
+    """Return the work of a layer forward.
+
+    It reads bottoms and parameters and writes tops, each once. Views and sinks move nothing.
+    """
     if not node.tops or node.layer_type.is_view:
         return LayerWork(node.flops, 0)
     blobs = _bytes(graph, (*node.bottoms, *node.tops), sizes)
@@ -95,21 +98,21 @@ def forward_work(graph: LayerGraph, node: LayerNode, sizes: Itemsizes) -> LayerW
 def backward_work(graph: LayerGraph, node: LayerNode, sizes: Itemsizes) -> LayerWork:
     """Return the work of a layer backward.
 
-    The diffs of bottoms, and those of parameters, each take the operations of forward if they are wanted. A layer reads
-    the diffs of its tops, its parameters for the diffs of bottoms, and its bottoms for those of parameters. It writes
-    the wanted diffs.
+    The diffs of bottoms and the diffs of parameters each take the operations of forward, if they are needed. A layer
+    reads the diffs of its tops, its parameters for the diffs of bottoms, and its bottoms for the diffs of parameters.
+    It writes the needed diffs.
     """
     if not node.needs_backward:
         return LayerWork(0, 0)
     wanted = [edge for edge, diff in zip(node.bottoms, node.bottom_needs_diff, strict=True) if diff]
     trained = _trained(graph, node)
     if node.layer_type.is_view:
-        adds = len(node.tops) - 1  # a Split gives its bottom the sum
+        adds = len(node.tops) - 1  # a Split sums the diffs of its tops
         moved = _bytes(graph, (*node.tops, *wanted), sizes) if adds else 0
         return LayerWork(adds * _elements(graph, wanted), moved)
     kind = LAYERS[node.type]
     shapes = [[graph.edges[edge].shape for edge in edges] for edges in (node.bottoms, node.tops)]
-    # A product's bottoms are factors of its parameters' diffs only.
+    # The bottoms of a product are needed only for the diffs of its parameters.
     reread = kind.reread(node.spec, *shapes) if trained or not kind.multiplies else 0
     parameters = trained + (_parameters(graph, node) if wanted else 0)
     moved = _bytes(graph, (*node.tops, *wanted), sizes) + reread * sizes.edges[node.bottoms[0]]
@@ -117,9 +120,9 @@ def backward_work(graph: LayerGraph, node: LayerNode, sizes: Itemsizes) -> Layer
 
 
 def points(graph: LayerGraph, layers: Sequence[LayerTimes], sizes: Itemsizes, peaks: Peaks) -> list[Point]:
-    """Return all layers that have bottoms, in each direction, those farthest above the roof first.
+    """Return all layers with bottoms, in each direction, those with most time above the roof first.
 
-    These roofs do not bound layers without bottoms, which wait, read or draw.
+    Layers without bottoms wait, read or generate data, so these roofs do not bound them.
     """
     found = []
     for layer in layers:
@@ -147,7 +150,7 @@ def _parameters(graph: LayerGraph, node: LayerNode) -> int:
 
 
 def _trained(graph: LayerGraph, node: LayerNode) -> int:
-    """Return the elements of parameters that get a diff, as in ``Net``."""
+    """Return the number of elements of the parameters that get a diff."""
     params = (graph.params[index] for index in node.params)
     wanted = (p for p in params if p.learnable and (p.lr_mult != 0 or graph.force_backward))
     return sum(count(param.shape) for param in wanted)

@@ -1,4 +1,4 @@
-"""The picture of ``bpt time --roofline``: the layers under the roofs, and those with most time above them."""
+"""The picture of ``bpt time --roofline``: all layers under the roofs, and the layers with most time above them."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ WIDE = (9.5, 4.4)  # inches
 COLOURS = {Direction.FORWARD: BLUE, Direction.BACKWARD: RED}
 MARKS = {Direction.FORWARD: "o", Direction.BACKWARD: "s"}
 BARS = 14
-APART = 0.08  # decades between numbers of marks, along both axes together
-LARGEST = 160.0  # of a mark, in square points
-ROOM = 2.0  # of an axis, as a factor beyond the outermost points
+APART = 0.08  # least distance of the marks' numbers, in decades
+LARGEST = 160.0  # area of the largest mark in square points
+ROOM = 2.0  # factor by which axes extend beyond the outermost points
 
 
 @without_glyph_warnings()
 def draw_roofline(points: Sequence[Point], peaks: Peaks, title: str, path: str) -> Path:
-    """Write the picture of ``points``, those farthest above the roof first.
+    """Write the picture of ``points``, which are in the order of their time above the roof.
 
-    The left panel shows FLOP/s over FLOP/byte, both logarithmic, with the roofs; the area of a mark is the time above
-    the roof. Layers that only move numbers are not in it. The right panel shows the times of the first layers, up to
-    the roof and above it, with the numbers of their marks.
+    The left panel shows FLOP/s over FLOP/byte, both logarithmic, with the roofs. The area of a mark is the time above
+    the roof. Layers that only move numbers are not in this panel. The right panel shows the times of the first layers,
+    up to the roof and above it, with the numbers of their marks.
 
     Raises:
-        UserError: there is no matplotlib.
+        UserError: matplotlib is missing.
         WriteError: the file could not be written.
     """
     figure, (plane, bars) = new_figure(title, 2, WIDE[1], beside=True)
@@ -70,7 +70,7 @@ def _draw_plane(axes: Axes, points: Sequence[Point], peaks: Peaks) -> None:
 
 
 def _number(axes: Axes, points: Sequence[Point]) -> None:
-    """Write the numbers of the first points, as at the bars; of overlapping points only the first one's."""
+    """Write the numbers of the first points, which the bars have, too; of overlapping points, number only the first."""
     numbered: list[tuple[float, float]] = []
     for number, point in enumerate(points[:BARS], 1):
         if not point.work.flops or not point.work.bytes or not point.seconds:

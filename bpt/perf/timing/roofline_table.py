@@ -21,23 +21,23 @@ def roofline_lines(
     """Yield all lines.
 
     Args:
-        unit: the name of what computes, such as "2 threads".
+        unit: the name of the GPU, or the number of threads, such as "2 threads".
         left_out: the names of layers without bottoms.
     """
     yield f"Roofline of {precision}, {unit}:"
     yield from roof_lines(peaks)
-    yield "Medians; the layer that takes most above its roof first:"
+    yield "Medians; the layer with most time above its roof first:"
     total = sum(point.seconds for point in points)
     yield from columns([HEAD, *(_row(point, total) for point in points)], LEFT)
     yield from columns([NET_HEAD, *_net_rows(points, passes, total)], 1)
     yield "at roof: the least time for a layer's operations and bytes under these roofs. of roof: at roof / measured;"
-    yield "more than 100 % is data that were in a cache. of net: above, as a part of the time of all layers."
+    yield "more than 100 % means that data were in a cache. of net: above / the time of all layers."
     if left_out:
         yield f"{', '.join(left_out)}: left out, since these roofs do not bound reading and drawing."
 
 
 def roof_lines(peaks: Peaks) -> Iterator[str]:
-    """Yield the two roofs, where they meet, and a warning if they vary."""
+    """Yield the two roofs, the intensity where they meet, and a warning if they vary."""
     compute, memory = peaks.compute, peaks.memory
     yield f"Compute roof: {compute.rate / 1e9:.1f} ± {compute.spread / 1e9:.1f} GFLOP/s, {compute.what}."
     yield f"Memory roof: {memory.rate / 1e9:.2f} ± {memory.spread / 1e9:.2f} GB/s, {memory.what}."
@@ -46,8 +46,8 @@ def roof_lines(peaks: Peaks) -> Iterator[str]:
         spread = peak.spread / peak.rate
         if max(abs(peak.moved), spread) > QUIET:
             yield (
-                f"The {name} roof does not stand still (± {spread:.0%}, and {peak.moved:+.0%} from before the layers "
-                "to after them): something else runs here, or the clock changes. Time again on a quiet machine."
+                f"The {name} roof varies (± {spread:.0%}, and {peak.moved:+.0%} from before the layers to after "
+                "them): other programs run here, or the clock changes. Repeat the timing on an idle machine."
             )
 
 
@@ -83,11 +83,11 @@ def _sums(name: str, points: Sequence[Point], seconds: float) -> tuple[str, ...]
 
 
 def _times(seconds: float, least: float) -> tuple[str, ...]:
-    """Return cells: the milliseconds measured, at the roof, and above it; and the roof relative to the first."""
+    """Return cells with the measured milliseconds, those at the roof and above it, and the ratio roof / measured."""
     milliseconds = (f"{value * 1e3:.3f}" for value in (seconds, least, seconds - least))
     return *milliseconds, f"{least / seconds:.1%}" if seconds else ""
 
 
 def _rate(amount: int, seconds: float, digits: int) -> str:
-    """Return the rate in 10⁹ a second; empty if there is no work, or no measurable time."""
+    """Return the rate in 10⁹ a second as text, which is empty if there is no work or no measurable time."""
     return f"{amount / seconds / 1e9:.{digits}f}" if amount and seconds else ""

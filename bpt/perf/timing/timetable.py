@@ -1,4 +1,4 @@
-"""The table of ``bpt time``, after the lines that ``caffe time`` prints."""
+"""The tables of ``bpt time``: the lines that ``caffe time`` prints, and bpt's own table."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def caffe_lines(layers: Sequence[LayerTimes], passes: PassTimes) -> Iterator[str
 def table(
     graph: LayerGraph, layers: Sequence[LayerTimes], passes: PassTimes, readers: Sequence[str] = ()
 ) -> Iterator[str]:
-    """Yield a line a layer: median ± spread of its times, parameters, work and speed; then the whole net.
+    """Yield a line for each layer: median ± spread of its times, parameters, work and speed; then the whole net.
 
     Args:
         readers: the names of layers that read a data set.
@@ -44,7 +44,7 @@ def table(
     yield from columns(rows, LEFT)
     yield "MFLOP: floating-point operations of a forward pass, in millions; a multiply-add counts as two."
     if readers:
-        yield f"{', '.join(readers)}: forward is the wait for a batch, which a thread prepares."
+        yield f"{', '.join(readers)}: forward is the wait for a batch, which another thread prepares."
 
 
 def _row(graph: LayerGraph, layer: LayerTimes) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ def _cells(forward: RepetitionTimes, backward: RepetitionTimes, parameters: int,
 
 
 def _work(parameters: int, flops: int, seconds: float) -> tuple[str, str, str]:
-    """Return cells for parameters, work and speed; empty if there is none, or no measurable time."""
+    """Return cells for parameters, work and speed, which are empty if there are none or no measurable time."""
     return (
         str(parameters) if parameters else "",
         f"{flops / 1e6:.3f}" if flops else "",

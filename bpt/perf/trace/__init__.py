@@ -1,1 +1,1 @@
-"""Traces: what every rank did when, in one file that Chrome's and Perfetto's viewers open."""
+"""Traces: the timeline of every rank in one file that Chrome's and Perfetto's viewers open."""

@@ -13,7 +13,7 @@ from bpt.perf.trace.recorder import KINDS, TraceSpan
 
 
 class ChromeTrace:
-    """A trace that is written line by line."""
+    """Writes a trace line by line."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -21,7 +21,7 @@ class ChromeTrace:
         file.write(b'{"displayTimeUnit": "ms", "traceEvents": [')
 
     def process(self, rank: int, name: str, label: str) -> None:
-        """Write a rank; ``label`` is shown behind its name."""
+        """Write a rank; viewers show ``label`` after its name."""
         self._event(ph="M", pid=rank, tid=0, name="process_name", args={"name": name})
         self._event(ph="M", pid=rank, tid=0, name="process_labels", args={"labels": label})
         self._event(ph="M", pid=rank, tid=0, name="process_sort_index", args={"sort_index": rank})
@@ -39,13 +39,13 @@ class ChromeTrace:
             ph="X", name=span.name, cat=span.kind, ts=start / 1e3, dur=(end - start) / 1e3, **place, args=span.details
         )
         if span.flow:
-            # A flow begins within the span that sends, and ends within the one in which the message has arrived.
+            # A flow begins within the span that sends, and ends within the span in which the message arrives.
             last = max(start, end - 1) / 1e3
             when = {"ph": "s", "ts": start / 1e3} if span.flow > 0 else {"ph": "f", "bp": "e", "ts": last}
             self._event(name="message", cat="message", id=hex(abs(span.flow)), **when, **place)
 
     def close(self, about: Mapping[str, object]) -> None:
-        """Write the end, with information ``about`` the trace."""
+        """Write the end of the file, with information ``about`` the trace."""
         self._file.write(b'\n], "otherData": ' + json.dumps(about, ensure_ascii=False).encode() + b"}\n")
 
     def _event(self, **fields: object) -> None:

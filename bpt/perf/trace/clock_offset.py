@@ -20,7 +20,7 @@ class Offset(NamedTuple):
     Attributes:
         at: the moment of the measurement, on the rank's own clock.
         seconds: the offset.
-        error: the largest error of the offset.
+        error: the largest possible error of the offset in seconds.
     """
 
     at: float
@@ -28,7 +28,7 @@ class Offset(NamedTuple):
     error: float
 
     def beside(self, other: Offset) -> Offset:
-        """Return the offset relative to a rank whose offset is ``other``, measured at about the same time."""
+        """Return the offset from a rank whose offset is ``other``, measured at about the same time."""
         return Offset(self.at, self.seconds - other.seconds, self.error + other.error)
 
 
@@ -39,8 +39,9 @@ SAME = Offset(0.0, 0.0, 0.0)
 def ask(comm: Communicator, rank: int, clock: Clock = time.perf_counter) -> Offset:
     """Return the offset of ``rank``, which calls ``answer``.
 
-    A message travels there, and another one back with that rank's time, which lies between departure and arrival here.
-    So it is known to half of the round trip. The shortest of ROUNDS round trips counts (Cristian, 1989).
+    A message asks for that rank's time, and another one brings it back. That rank took it between departure and arrival
+    on this rank's clock, so the error is at most half of the round trip. The shortest of ROUNDS round trips counts
+    (Cristian, 1989).
     """
     theirs = np.empty(1)
     best = Offset(0.0, 0.0, float("inf"))
@@ -64,9 +65,9 @@ def answer(comm: Communicator, clock: Clock = time.perf_counter) -> None:
 
 
 def to_first(offsets: Sequence[Offset], at: float) -> float:
-    """Return the time of the first rank's clock at the time ``at`` of a rank with these ``offsets``.
+    """Return the time on the first rank's clock for the time ``at`` on the clock of a rank with these ``offsets``.
 
-    The clock is assumed to drift evenly between two offsets.
+    Between two offsets the drift of the clock is assumed to be constant.
     """
     first, last = offsets[0], offsets[-1]
     if last.at == first.at:

@@ -8,12 +8,12 @@ from typing import IO
 from bpt.perf.trace import perfetto_trace_pb2 as pf
 from bpt.perf.trace.recorder import TraceSpan
 
-TRACKS = 1 << 16  # tracks of a rank at most; the first one is the process
+TRACKS = 1 << 16  # largest number of tracks of a rank; the first one is the process
 _SEQUENCE = 1
 
 
 class PerfettoTrace:
-    """A trace that is written packet by packet, with the methods of ChromeTrace.
+    """Writes a trace packet by packet; its methods are those of ChromeTrace.
 
     The process of a rank has the number rank + 1, since process 0 is the system's.
     """
@@ -41,7 +41,7 @@ class PerfettoTrace:
             debug_annotations=_annotations(span.details),
             flow_ids=[span.flow] if span.flow > 0 else [],
         )
-        # Flows follow the times of events: one ends when its message has arrived, at the end of the span.
+        # Perfetto ends a flow at the time of an event, so it belongs to the span's end, when the message has arrived.
         arrived = [-span.flow] if span.flow < 0 else []
         finish = pf.TrackEvent(type=pf.TrackEvent.TYPE_SLICE_END, track_uuid=uuid, terminating_flow_ids=arrived)
         self._event(start, begin)

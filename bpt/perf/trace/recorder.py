@@ -14,7 +14,7 @@ LOG = logging.getLogger("bpt")
 
 LIMIT = 5_000_000  # spans of a rank, about half a gigabyte on disk
 BUNCH = 2048  # spans in memory
-_FORMAT = 4  # of marshal: plain tuples, which any Python since 3.4 reads
+_FORMAT = 4  # version of marshal's format, which any Python since 3.4 reads
 
 # The kinds of tracks, in the order in which viewers list them. Each thread has one track of each kind.
 COMPUTE, WITHIN, EXCHANGE, MESSAGES, DATA, DISK = "compute", "within compute", "exchange", "messages", "data", "disk"
@@ -33,8 +33,8 @@ class TraceSpan(NamedTuple):
         thread: the thread of its track; bars of one track are side by side or nested.
         name: its label.
         start, end: seconds of the rank's ``time.perf_counter``.
-        details: values that are shown with it, by name.
-        flow: the flow of its message, as of Event.
+        details: values that viewers show with it, by name.
+        flow: the flow of its message (see Event).
     """
 
     kind: str
@@ -47,10 +47,10 @@ class TraceSpan(NamedTuple):
 
 
 class Recorder:
-    """A sink that records a span of each event, at most LIMIT spans; its memory is bounded.
+    """A sink that records a span for each event, up to LIMIT spans, in bounded memory.
 
     Attributes:
-        recorded, dropped: the numbers of spans in the file, and of those beyond its limit.
+        recorded, dropped: the number of recorded spans, and of those that the file did not take.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Recorder:
         self._length = 0  # bytes of whole bunches in the file
         self._full = False
         self._file = tempfile.TemporaryFile(prefix="bpt-trace-")  # noqa: SIM115, see close
-        self._raw = self._file.raw  # a buffer would hide what has not gone to the disk
+        self._raw = self._file.raw  # a buffer would hide failed writes
 
     def __call__(self, event: Event) -> None:
         """Record an event."""
@@ -67,7 +67,7 @@ class Recorder:
             self.dropped += 1
             return
         if self.recorded >= LIMIT:
-            self._end(f"it has {LIMIT} events of this rank, and takes no more; a shorter run is traced whole", 1)
+            self._end(f"it has {LIMIT} events of this rank, which is the limit; trace a shorter run", 1)
             return
         self.recorded += 1
         self._bunch.append(event)
@@ -75,7 +75,7 @@ class Recorder:
             self._write()
 
     def finish(self) -> tuple[IO[bytes], int]:
-        """Return a file at its start, and its length in bytes, for ``read``. No event may follow."""
+        """Return the file, at its start, and its length in bytes, for ``read``; no event may follow."""
         self._write()
         self._file.seek(0)
         return self._file, self._length
@@ -112,7 +112,7 @@ def read(file: IO[bytes], length: int) -> Iterator[TraceSpan]:
 
 
 def span_of(event: Event) -> TraceSpan:
-    """Return the span of ``event``."""
+    """Return the span that shows ``event``."""
     show = _call if event.method else _itself
     kind, name, details = show(event)
     if event.layers:

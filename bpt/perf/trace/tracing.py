@@ -24,7 +24,7 @@ from bpt.system.comm.base import Communicator
 
 LOG = logging.getLogger("bpt")
 
-PIECE = 2**22  # bytes of a message with recorded events
+PIECE = 2**22  # largest message with recorded events, in bytes
 
 
 class Format(Protocol):
@@ -47,7 +47,7 @@ def check_file(path: str) -> None:
     """Check before a run that its trace can be written.
 
     Raises:
-        UsageError: the file's name does not give its format.
+        UsageError: the suffix of the file's name is not that of a format.
         FileError: the file cannot be written.
     """
     if not path.endswith(tuple(FORMATS)):
@@ -65,7 +65,7 @@ def tracing(path: str, world: Communicator) -> Iterator[None]:
     an error on rank 0, that rank writes its own events.
 
     Raises:
-        WriteError: the file cannot be written; on the rank that writes it.
+        WriteError: the rank that writes the file cannot write it.
     """
     if not path:
         yield
@@ -109,7 +109,7 @@ def _others(world: Communicator, why: str) -> dict[int, str]:
 
 @contextmanager
 def _not_masking() -> Iterator[None]:
-    """Only log that a file cannot be written, since a worse error has happened."""
+    """Log a WriteError instead of raising it, because it would hide the error that ended the run."""
     try:
         yield
     except WriteError as error:
@@ -120,7 +120,7 @@ class RankRecording:
     """The recorded events of one rank.
 
     Attributes:
-        offsets: the offsets of its clock at the start and at the end.
+        offsets: the offsets of its clock at the start and at the end of the run.
     """
 
     def __init__(self, rank: int, host: str, file: IO[bytes], length: int, dropped: int, offsets: Sequence[Offset]):
@@ -133,12 +133,12 @@ class RankRecording:
 
     @property
     def error(self) -> float:
-        """The largest error of its times in seconds."""
+        """The largest possible error of its times in seconds."""
         return max(offset.error for offset in self.offsets)
 
 
 def _align(comm: Communicator) -> list[Offset]:
-    """Return the offsets of all ranks at this time; on the other ranks, answer the first one."""
+    """Return the current offsets of all ranks on the first rank; on the others, answer it."""
     if comm.rank:
         clock_offset.answer(comm)
         return []
@@ -151,7 +151,7 @@ def _own(recorder: Recorder, host: str, rank: int) -> RankRecording:
 
 
 def _send(comm: Communicator, recorder: Recorder) -> None:
-    """Answer the first rank's ``_receive``."""
+    """Send this rank's events to the first rank, which calls ``_receive``."""
     clock_offset.answer(comm)
     file, length = recorder.finish()
     comm.Send(np.array([length, recorder.dropped]), 0)
@@ -161,7 +161,7 @@ def _send(comm: Communicator, recorder: Recorder) -> None:
 
 @contextmanager
 def _receive(comm: Communicator, place: int, rank: int, host: str, first: Offset) -> Iterator[RankRecording]:
-    """Receive the events of ``rank``, which is at ``place`` of the remaining ranks."""
+    """Receive the events of ``rank``, whose rank among the remaining ones is ``place``."""
     last = clock_offset.ask(comm, place)
     head = np.zeros(2, np.int64)
     comm.Recv(head, place)
@@ -185,7 +185,7 @@ def _write(path: str, ranks: Sequence[RankRecording], start: float, about: dict[
             file = cast(IO[bytes], zipped)
         trace = make(file)
         for rank in ranks:
-            label = f"its clock is known to {rank.error * 1e6:.1f} µs" if rank is not ranks[0] else "the trace's clock"
+            label = f"clock error {rank.error * 1e6:.1f} µs" if rank is not ranks[0] else "the trace's clock"
             trace.process(rank.rank, f"rank {rank.rank} ({rank.host})", label)
             _write_rank(trace, rank, start)
         errors = {f"clock error of rank {rank.rank} (us)": round(rank.error * 1e6, 3) for rank in ranks}

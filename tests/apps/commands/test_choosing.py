@@ -49,7 +49,7 @@ def test_unlike_ranks_get_unlike_shares(tmp_path: Path, caplog: pytest.LogCaptur
     with caplog.at_level(logging.INFO, "bpt"):
         assert "balance: DYNAMIC" in chosen(small_solver(tmp_path, AUTO))
     assert "Auto: measured node0: 1 x 3 samples/s, node1: 1 x 1 samples/s" in caplog.text
-    assert "What binds: computing" in caplog.text
+    assert "Bottleneck: computing" in caplog.text
     assert "Plain data parallelism: 4,0" in caplog.text
 
 
@@ -63,7 +63,7 @@ def test_what_is_set_stands(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "cluster", "message"),
     [
-        ("auto: true num_stages: 3", UNLIKE, "nothing that 2 ranks could do is allowed"),
+        ("auto: true num_stages: 3", UNLIKE, "allow no plan on 2 ranks"),
         ("auto: true", nodes(1, 1, memory=10), "no plan fits into the memory of 2 ranks"),
     ],
 )
@@ -100,7 +100,7 @@ def test_a_run_that_goes_on_keeps_its_plan_and_its_curve(
     ended.check(straight)
     with caplog.at_level(logging.INFO, "bpt"):
         plan = read_plan("solver.prototxt", ["parallel_param { auto: true num_stages: 3 }"])
-        with pytest.raises(UserError, match="nothing that 2 ranks could do"):
+        with pytest.raises(UserError, match="allow no plan on 2 ranks"):
             chosen(plan, resume=state)
         assert "the snapshot's plan contradicts the solver's present text" in caplog.text
         measured.append(nodes(1, 1, 1))

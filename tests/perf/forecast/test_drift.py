@@ -51,7 +51,7 @@ def test_a_rank_that_is_slowed_calls_for_other_shares(tmp_path: Path) -> None:
     assert len(told(made, slowed, slowed)) == 1  # may have been a moment's
     assert told(made, slowed)[1:] == [
         "Drift: an iteration takes 9000 ms, and 3000 ms were predicted: rank 1 (host b) computes 8000 ms, not 2000 ms; "
-        "on ranks as they are now another plan would take 4500 ms in place of 9000 ms: go on from a snapshot with "
+        "at the current speeds another plan would take 4500 ms instead of 9000 ms: continue from a snapshot with "
         "--set 'parallel_param { balance: DYNAMIC }'"
     ]
     assert len(told(made, slowed)) == 1  # has been told
@@ -71,7 +71,7 @@ def test_a_rank_that_is_slowed_calls_for_other_shares(tmp_path: Path) -> None:
 def test_what_differs_is_named(tmp_path: Path, seen: list[RankLoad], reason: str) -> None:
     (_, line) = told(drift(tmp_path), seen, seen, seen)
     assert line.startswith(f"Drift: an iteration takes {reason}")
-    assert line.endswith("on ranks as they are now no plan is known to be faster")
+    assert line.endswith("at the current speeds no plan is known to be faster")
 
 
 def test_stages_wait_for_each_other(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_memory_is_a_limit(tmp_path: Path) -> None:
 
 def test_the_reason_if_nothing_is_allowed(tmp_path: Path) -> None:
     plan, costs = small(tmp_path, "parallel_param { num_stages: 3 }")
-    with pytest.raises(UserError, match="nothing that 4 ranks could do is allowed with what the solver sets: parallel"):
+    with pytest.raises(UserError, match="the solver's settings allow no plan on 4 ranks: parallel"):
         search(plan, costs, nodes(1, 1, 1, 1))
 
 

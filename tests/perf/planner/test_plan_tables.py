@@ -33,12 +33,12 @@ predicted       iteration ms  samples/s  bubble  speed-up
 this placement         4,500     1.7778   33.3%     0.889
 even split             7,000     1.1429   42.9%     0.571
 alone: fast            4,000          2    0.0%     1.000
-The even split takes devices for alike; its stages begin at ip.
-fast alone is faster than a pipeline of these devices: train there, by one process without num_stages.
+The even split treats devices as equal; its stages begin at ip.
+fast alone is faster than a pipeline of these devices: train on it with one process, without num_stages.
 Or try micro_batches above 2, for a smaller bubble; schedule: DELAYED, which has no bubble but delays gradients; \
-larger batches; bpt plan --auto, which looks at data parallelism, too.
+larger batches; bpt plan --auto, which also tries data parallelism.
 
-load: the part of an iteration in which a device computes; bubble: the part in which all together do not.
+load: the part of an iteration in which a device computes; bubble: the idle part of all devices' time.
 """
 
 
@@ -99,10 +99,10 @@ def test_one_device_has_nothing_to_send(tmp_path: Path) -> None:
 def test_what_is_assumed(tmp_path: Path) -> None:
     unknown = plan_solver(two_unlike(tmp_path, 'parallel_param { pipeline_param { devices: "" } }'))
     assert list(lines(unknown))[-1] == (
-        "Nothing is known of the devices: each counts as the machine that measured, links as of 10 Gbit/s."
+        "No file describes the devices: each counts as the measured machine, each link as 10 Gbit/s."
     )
     counted = plan_solver(two_unlike(tmp_path, 'parallel_param { pipeline_param { devices: "" costs: "" } }'))
-    assert "each counts as 10 GFLOP/s, links as of 10 Gbit/s" in list(lines(counted))[-2]
+    assert "each counts as 10 GFLOP/s, each link as 10 Gbit/s" in list(lines(counted))[-2]
 
 
 def test_gabras_convergence(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_a_shape_stands_for_image_files_and_windows(tmp_path: Path) -> None:
 
 
 def test_nothing_says_how_many_samples_there_are(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="say how many samples there are: --samples N"):
+    with pytest.raises(UserError, match="give the number of samples: --samples N"):
         workload_of(small_solver(tmp_path))
     facts = workload_of(small_solver(tmp_path), samples=100)
     assert (facts.samples, facts.batch, facts.parameters, facts.name) == (100, 8, PARAMETERS, "small")

@@ -153,7 +153,7 @@ def test_what_never_settles_ends_and_is_told(caplog: pytest.LogCaptureFixture) -
         measure_speed(noisy, ENGINE, 1, SerialCommunicator(), SurveyLimits(precision=0.001))
     assert noisy.iterations < 50
     assert "rank 0: after 7" in caplog.text  # 7 s, 8 runs, and what a round takes
-    assert "s the time of 1 samples is known to ± " in caplog.text
+    assert "s the time of 1 samples is known only to ± " in caplog.text
 
 
 def test_sizes_that_lead_the_way_are_measured_roughly() -> None:

@@ -43,7 +43,7 @@ def test_a_line_a_layer() -> None:
         "conv2          20  2.000  1.000       0.250       0.750  2.750   8.250",
         "conv1          10  4.000  0.500       0.250       0.250  0.250  11.000",
         "sum            60  7.000  2.500       1.000       2.500  3.000  11.000",
-        "t_aa: D2H and accumulate. t_as, predicted: how long a chunk's exchange holds up backward of what is below.",
+        "t_aa: D2H and accumulate. t_as, predicted: delay of the backward pass of lower layers by a chunk's exchange.",
         "T_BP^i, predicted: from the start of backward until a chunk's gradients are back (Eq. 1); its maximum is T.",
     ]
 
@@ -92,7 +92,7 @@ def test_phases_of_both() -> None:
         "        broadcast  forward  backward  grad-acc  update-param  total time",
         "OrigDP     20.000   50.600   104.000    23.000         5.100     202.700",
         "CGDP          N/A   51.000   111.000     0.022         5.100     167.122",
-        "grad-acc of CGDP: what backward does not hide, to where the remaining gradients are back from the CPUs.",
+        "grad-acc of CGDP: the part that backward does not hide, until all gradients are back from the CPUs.",
     ]
 
 
@@ -108,7 +108,7 @@ def test_what_is_hidden() -> None:
     assert list(summary(MEASURED, (2, 1))) == [
         "All exchange takes 6.000 ms (T'_O). Beside backward it adds 5.500 ms (T_O; predicted 4.000), so 8.3% of it is "
         "hidden (predicted: 33.3%).",
-        "t_as holds backward up for 3.000 ms: 0.250 a chunk, and 50% of the copies and sums, which take the cores that "
+        "t_as delays backward by 3.000 ms: 0.250 a chunk, and 50% of the copies and sums, which take the cores that "
         "compute.",
     ]
     first, _, last = summary(MEASURED, (3,))

@@ -49,7 +49,7 @@ def test_one_thread_runs_nothing_side_by_side(tmp_path: Path, caplog: pytest.Log
     with caplog.at_level(logging.INFO, "bpt"), Solver(source) as solver:
         log_inner_times(solver.runtime, 1)
     assert "Inner layer: both engines on 1 thread in turn, 1 iteration each:" in caplog.messages
-    assert caplog.messages[-1].startswith("TASK_DAG finds nothing to run side by side here")
+    assert caplog.messages[-1].startswith("TASK_DAG finds no tasks to run in parallel here")
     assert not any(message.startswith("TASK_DAG / LIBRARY") for message in caplog.messages)
 
 
@@ -71,8 +71,8 @@ def test_what_the_threads_did() -> None:
         "          tasks       ms  critical path ms  least busy ms  most busy ms  balance  waiting ms",
         "forward       8  220.000           200.000        100.000       200.000    0.750      70.000",
         "backward      4  220.000           201.000        200.000       201.000    0.998      19.500",
-        "critical path: no number of threads is faster. busy: of the threads, the one with the least and the one with",
-        "the most time in tasks. balance: mean busy time over the most. waiting: of a thread without tasks, mean.",
+        "critical path: the lower bound for any number of threads. busy: time in tasks of the least and of the most",
+        "busy thread. balance: mean busy time / most busy time. waiting: mean time of a thread without tasks.",
         "Critical path of forward, 200.000 of 220.000 ms:",
         "task      ms   part",
         "a     40.000  20.0%",
@@ -88,7 +88,7 @@ def test_what_the_threads_did() -> None:
 
 def test_nothing_to_run_side_by_side() -> None:
     (line,) = task_tables({"forward": [Pass(())], "backward": [Pass(())]})
-    assert line == "TASK_DAG finds nothing to run side by side here, so it runs the net as LIBRARY does."
+    assert line == "TASK_DAG finds no tasks to run in parallel here, so it runs the net as LIBRARY does."
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -37,7 +37,7 @@ def test_phases_by_rank() -> None:
         "rank  host    broadcast  forward  backward  exchange  update   total  computing",
         "0     a           0.000   10.000    20.000     5.000   1.000  40.000     31.000",
         "1     longer      0.000   10.000    20.000     5.000   1.000  40.000     25.000",
-        "exchange: what it adds to an iteration; what backward hides is not in it. computing: without any waiting.",
+        "exchange: the time it adds to an iteration, without the part hidden by backward. computing: without waiting.",
     ]
 
 
@@ -92,7 +92,7 @@ def test_traffic_by_instruction() -> None:
         "X0           conv/0       Allreduce      1    0.000  0.000",
         "X2           ip/0 … ip/1  Allreduce      1    4.000  1.000   2.0",
         "W            all          Allreduce      1    0.064  2.000   0.0",
-        "kB sent: by all ranks together. ms: in the call on a rank, waiting for others included.",
+        "kB sent: by all ranks together. ms: in the call on a rank, including its wait for others.",
         "F, B: activations of model-parallel layers, sums over the batch. X: gradients. C, A: weights. W: the loss.",
     ]
 

@@ -84,7 +84,7 @@ def test_a_layer_that_reads_data_is_explained() -> None:
     layers = [LayerTimes(node, times(1), times(1)) for node in graph.nodes]
     passes = PassTimes(times(1), times(1), times(2), None)
     assert list(table(graph, layers, passes, ["data"]))[-1] == (
-        "data: forward is the wait for a batch, which a thread prepares."
+        "data: forward is the wait for a batch, which another thread prepares."
     )
 
 

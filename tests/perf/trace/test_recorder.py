@@ -69,7 +69,7 @@ def test_no_more_than_the_limit(monkeypatch: pytest.MonkeyPatch, caplog: pytest.
             recorder(Event(Forward(0), float(number), number + 0.5))
     assert [span.start for span in kept(recorder)] == [0.0, 1.0, 2.0, 3.0]
     assert (recorder.recorded, recorder.dropped) == (4, 2)
-    assert caplog.messages == ["Trace: it has 4 events of this rank, and takes no more; a shorter run is traced whole"]
+    assert caplog.messages == ["Trace: it has 4 events of this rank, which is the limit; trace a shorter run"]
 
 
 def test_a_full_disk_ends_the_trace_and_not_the_run(
