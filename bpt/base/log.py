@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -27,6 +28,13 @@ class GlogFormatter(logging.Formatter):
         stamp = f"{time.strftime('%m%d %H:%M:%S', now)}.{int(record.created % 1 * 1e6):06d}"
         place = f"{record.process} {record.filename}:{record.lineno}"
         return f"{record.levelname[0]}{stamp} {place}] {record.getMessage()}"
+
+
+class WarningFormatter(logging.Formatter):
+    """Formats a record for people: "warning: …"."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{record.levelname.lower()}: {record.getMessage()}"
 
 
 class StderrHandler(logging.Handler):
@@ -83,7 +91,7 @@ def _is_heard() -> bool:
 
 
 class LogFileHandler(logging.Handler):
-    """Writes to the file in glog's ``log_dir``; a line that cannot be written fails the run at its end.
+    """Writes to a file; a line that cannot be written fails the run at its end.
 
     Attributes:
         failure: why a line could not be written; "": all were.
@@ -115,7 +123,21 @@ def check_log() -> None:
             raise WriteError(handler.path, f"not all of the log: {handler.failure}")
 
 
-def start_logging(level: int = logging.INFO, first: bool = True) -> None:
+@dataclass(frozen=True)
+class LogPlaces:
+    """The places of the log besides glog's settings.
+
+    Attributes:
+        handlers: write the log, too.
+        is_elsewhere: whether the log has a better place than stderr, which then gets only warnings and errors, as plain
+            lines.
+    """
+
+    handlers: tuple[logging.Handler, ...] = ()
+    is_elsewhere: bool = False
+
+
+def start_logging(level: int = logging.INFO, first: bool = True, places: LogPlaces | None = None) -> None:
     """Send bpt's log to stderr, and to the places that glog's settings in the environment name.
 
     A program that uses bpt as a library configures ``logging`` itself.
@@ -123,15 +145,21 @@ def start_logging(level: int = logging.INFO, first: bool = True) -> None:
     Args:
         level: the lowest level to log.
         first: whether this is the first rank; the others log nothing.
+        places: further places of the first rank's log.
     """
-    settings = GlogSettings.read()
+    places = places or LogPlaces()
+    settings = GlogSettings.read(is_elsewhere=places.is_elsewhere)
     stderr = StderrHandler()
     stderr.setLevel(settings.least_on_stderr)
     handlers: list[logging.Handler] = [stderr]
     if first and (file := settings.open_file()):
         handlers.append(LogFileHandler(*file))
+    if first:
+        handlers += places.handlers
     for handler in handlers:
         handler.setFormatter(GlogFormatter())
+    if places.is_elsewhere and settings.least_on_stderr >= logging.WARNING:
+        stderr.setFormatter(WarningFormatter())
     for old in LOG.handlers:
         if isinstance(old, LogFileHandler):
             old.close()

@@ -6,10 +6,11 @@ import logging
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from bpt.base.log import GlogFormatter, columns, number, start_logging
+from bpt.base.log import GlogFormatter, LogFileHandler, LogPlaces, columns, number, start_logging
 
 
 def line(message: str, level: int = logging.INFO) -> str:
@@ -50,6 +51,16 @@ def test_a_command_logs_to_stderr_once(capsys: pytest.CaptureFixture[str]) -> No
     captured = capsys.readouterr()
     assert captured.out == ""
     assert re.fullmatch(r"I.*test_log\.py:\d+\] Solving LeNet\n", captured.err)
+
+
+def test_a_log_elsewhere_leaves_its_warnings_on_stderr(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    logger, path = logging.getLogger("bpt"), tmp_path / "a.log"
+    start_logging(places=LogPlaces((LogFileHandler(path, path.open("w")),), is_elsewhere=True))
+    logger.info("Solving LeNet")
+    logger.warning("The host is busy")
+    start_logging()  # closes the file
+    assert capsys.readouterr().err == "warning: The host is busy\n"
+    assert [line.partition("] ")[2] for line in path.read_text().splitlines()] == ["Solving LeNet", "The host is busy"]
 
 
 def test_text_stands_at_the_left_and_numbers_at_the_right() -> None:
