@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TextIO, cast
 
 from bpt.base.glog import wants_stderr
+from bpt.base.terminal import is_same_file
 
 _ERASE = "\r\x1b[J"  # to the start of the line, then all from there to the end of the screen
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
@@ -172,11 +173,3 @@ class _TextAbove(io.TextIOBase):
 
     def writable(self) -> bool:
         return True
-
-
-def is_same_file(one: TextIO, other: TextIO) -> bool:
-    """Return whether two streams lead to the same file, pipe or terminal."""
-    try:
-        return os.path.samestat(os.fstat(one.fileno()), os.fstat(other.fileno()))
-    except (AttributeError, OSError, ValueError):  # no file of the system
-        return one is other

@@ -14,10 +14,12 @@ from typing import TextIO
 from tqdm import tqdm
 
 from bpt.base.errors import WriteError
-from bpt.base.glog import GlogSettings
-from bpt.base.terminal import say
+from bpt.base.glog import GlogSettings, wants_stderr
+from bpt.base.terminal import is_same_file, say
 
 LOG = logging.getLogger("bpt")
+
+_IS_RESULT = "is_bpt_result"  # an attribute of records
 
 
 class GlogFormatter(logging.Formatter):
@@ -45,11 +47,13 @@ class StderrHandler(logging.Handler):
 
     Attributes:
         failure: why a line could not be written; "": all were.
+        prints_results: whether ``log_results`` prints to stdout, too.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.failure = ""
+        self.prints_results = False
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -131,10 +135,13 @@ class LogPlaces:
         handlers: write the log, too.
         is_elsewhere: whether the log has a better place than stderr, which then gets only warnings and errors, as plain
             lines.
+        results_on_stdout: whether stdout gets results, too. If it is the terminal that gets the log, results go there
+            only once; if it is the log's own file or pipe, it gets nothing, for the sake of programs that read the log.
     """
 
     handlers: tuple[logging.Handler, ...] = ()
     is_elsewhere: bool = False
+    results_on_stdout: bool = False
 
 
 def start_logging(level: int = logging.INFO, first: bool = True, places: LogPlaces | None = None) -> None:
@@ -160,6 +167,12 @@ def start_logging(level: int = logging.INFO, first: bool = True, places: LogPlac
         handler.setFormatter(GlogFormatter())
     if places.is_elsewhere and settings.least_on_stderr >= logging.WARNING:
         stderr.setFormatter(WarningFormatter())
+    is_common = is_same_file(sys.stdout, sys.stderr)
+    is_plain_terminal = is_common and sys.stdout.isatty() and not wants_stderr()
+    prints = first and places.results_on_stdout and (is_plain_terminal or not is_common)
+    if prints and is_common:
+        stderr.addFilter(lambda record: not hasattr(record, _IS_RESULT))
+    stderr.prints_results = prints
     for old in LOG.handlers:
         if isinstance(old, LogFileHandler):
             old.close()
@@ -178,6 +191,15 @@ def log_lines(log: logging.Logger, lines: Iterable[object], level: int = logging
     """Log each line, as of the caller's place."""
     for line in lines:
         log.log(level, "%s", line, stacklevel=2)
+
+
+def log_results(log: logging.Logger, lines: Iterable[object]) -> None:
+    """Log each line, as of the caller's place, and print it to stdout where LogPlaces says so, without a prefix."""
+    prints = any(isinstance(handler, StderrHandler) and handler.prints_results for handler in LOG.handlers)
+    for line in lines:
+        log.info("%s", line, stacklevel=2, extra={_IS_RESULT: True})
+        if prints:
+            print(line)
 
 
 def number(value: float) -> str:

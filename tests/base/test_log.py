@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import logging
+import os
 import re
 import subprocess
 import sys
@@ -10,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from bpt.base.log import GlogFormatter, LogFileHandler, LogPlaces, columns, number, start_logging
+from bpt.base.log import GlogFormatter, LogFileHandler, LogPlaces, columns, log_results, number, start_logging
+from tests.support.paths import ROOT
+from tests.support.pseudo_terminal import ProgramOnTerminal, screen
 
 
 def line(message: str, level: int = logging.INFO) -> str:
@@ -61,6 +66,55 @@ def test_a_log_elsewhere_leaves_its_warnings_on_stderr(capsys: pytest.CaptureFix
     start_logging()  # closes the file
     assert capsys.readouterr().err == "warning: The host is busy\n"
     assert [line.partition("] ")[2] for line in path.read_text().splitlines()] == ["Solving LeNet", "The host is busy"]
+
+
+def test_results_go_to_stdout_without_a_prefix(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("bpt")
+    start_logging(places=LogPlaces(results_on_stdout=True))
+    logger.info("Running for 2 iterations.")
+    log_results(logger, ["Loss: 0.5", "accuracy = 1"])
+    captured = capsys.readouterr()
+    assert captured.out == "Loss: 0.5\naccuracy = 1\n"
+    texts = re.findall(r"^I.* test_log\.py:\d+\] (.*)$", captured.err, re.MULTILINE)
+    assert texts == ["Running for 2 iterations.", "Loss: 0.5", "accuracy = 1"]
+
+
+@pytest.mark.parametrize("places", [LogPlaces(), LogPlaces(results_on_stdout=True)])
+def test_other_ranks_and_other_programs_print_no_results(places: LogPlaces, capsys: pytest.CaptureFixture[str]) -> None:
+    start_logging(places=places, first=not places.results_on_stdout)
+    log_results(logging.getLogger("bpt"), ["Loss: 0.5"])
+    assert capsys.readouterr().out == ""
+
+
+def test_results_that_cannot_be_written_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    start_logging(places=LogPlaces(results_on_stdout=True))
+    monkeypatch.setattr(sys, "stdout", Full())
+    with pytest.raises(OSError, match="No space left"):
+        log_results(logging.getLogger("bpt"), ["Loss: 0.5"])
+
+
+SAME_PLACE = """
+import logging
+from bpt.base.log import LogPlaces, log_results, start_logging
+start_logging(places=LogPlaces(results_on_stdout=True))
+log_results(logging.getLogger("bpt"), ["Loss: 0.5"])
+"""
+
+
+def test_a_pipe_with_the_log_gets_results_once_as_before() -> None:
+    words = [sys.executable, "-c", SAME_PLACE]
+    process = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
+    assert re.fullmatch(r"I\d{4} .*\] Loss: 0\.5\n", process.stdout)
+
+
+def test_a_terminal_gets_results_once_without_a_prefix(tmp_path: Path) -> None:
+    program = ProgramOnTerminal([sys.executable, "-c", SAME_PLACE], tmp_path, os.environ | {"PYTHONPATH": str(ROOT)})
+    assert program.end() == 0
+    assert screen(program.text) == ["Loss: 0.5", ""]
 
 
 def test_text_stands_at_the_left_and_numbers_at_the_right() -> None:

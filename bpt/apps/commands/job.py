@@ -46,8 +46,15 @@ class Job:
         return self.world.rank == 0
 
     def begin(self, plan: RunPlan | None = None, gpu: str = "", log_places: LogPlaces | None = None) -> torch.device:
-        """Start logging on the first rank, and choose this rank's threads and device; a collective call."""
-        start_logging(first=self.is_first, places=log_places)
+        """Start logging on the first rank, and choose this rank's threads and device; a collective call.
+
+        Args:
+            plan: of the run that the device is for.
+            gpu: the value of ``--gpu``.
+            log_places: by default stderr, and stdout for results, unless a launcher may send both to one place.
+        """
+        places = log_places or LogPlaces(results_on_stdout=not launch.launched())
+        start_logging(first=self.is_first, places=places)
         freeze_objects()
         return self.choose(plan, gpu)
 
