@@ -22,6 +22,7 @@ _ERASE = "\r\x1b[J"  # to the start of the line, then all from there to the end 
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 _PERIOD = 0.25  # seconds between two drawings
 _SIZE = os.terminal_size((80, 24))  # of a terminal that does not know its size
+_OF_NOTEBOOK = "JPY_PARENT_PID"  # set for Jupyter's kernels
 _PLAIN = str.maketrans({"█": "#", "·": "-"})
 
 Content = Callable[[int], Sequence[str]]
@@ -41,8 +42,12 @@ def is_live(log: str) -> bool:
 
 
 def can_be_drawn(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
-    """Return whether ``stream`` is a terminal that can move its cursor."""
-    return stream.isatty() and environ.get("TERM", "") not in ("", "dumb", "unknown")
+    """Return whether ``stream`` is a terminal that can move its cursor.
+
+    The output of a cell of a notebook (``!bpt train``) is a terminal by name only.
+    """
+    can_move = environ.get("TERM", "") not in ("", "dumb", "unknown") and _OF_NOTEBOOK not in environ
+    return stream.isatty() and can_move
 
 
 class LiveBlock:

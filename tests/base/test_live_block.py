@@ -107,6 +107,7 @@ def test_terminals_that_cannot_move_their_cursor(name: str) -> None:
     with Terminal() as terminal:
         assert not can_be_drawn(terminal.file, {"TERM": name})
         assert can_be_drawn(terminal.file, {"TERM": "xterm"})
+        assert not can_be_drawn(terminal.file, {"TERM": "xterm", "JPY_PARENT_PID": "7"})  # !bpt train in a notebook
 
 
 @pytest.mark.parametrize(
@@ -124,6 +125,7 @@ def test_terminals_that_cannot_move_their_cursor(name: str) -> None:
 def test_who_wants_the_log_on_stderr_gets_it(
     log: str, environment: dict[str, str], live: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("JPY_PARENT_PID", raising=False)
     for name, value in ({"TERM": "xterm"} | environment).items():
         monkeypatch.setenv(name, value)
     with Terminal():

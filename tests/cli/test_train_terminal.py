@@ -43,8 +43,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def start(folder: Path, *words: str, **environment: str) -> ProgramOnTerminal:
-    """``bpt`` on a terminal of its own, without glog's settings of the caller."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("GLOG_")}
+    """``bpt`` on a terminal of its own, without settings of the caller's."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("GLOG_", "JPY_"))}
     own |= {"TERM": "xterm", "PYTHONPATH": str(ROOT)} | environment
     return ProgramOnTerminal([sys.executable, "-c", PROGRAM, *words], folder, own)
 
@@ -91,6 +91,19 @@ def test_the_log_is_whole_and_in_caffes_lines(folder: Path) -> None:
     text = log_of(folder).read_text()
     assert "] Optimization Done.\n" in text
     assert "\x1b" not in text
+
+
+@pytest.mark.slow
+def test_asynchronous_workers(inputs: Path) -> None:
+    """Their server tests and writes."""
+    more = 'parallel_param { exchange: AGWU } snapshot_prefix: "out/lenet"'
+    run = start(inputs, "train", "--solver", "solver.prototxt", "--set", more)
+    assert run.end() == 0
+    assert "] 60 of 60 · 100 %" in run.text
+    shown = without_warnings(run.text)
+    assert shown[1].startswith("LeNetTiny: trained 60 iterations, in 0:0")
+    assert shown[2].startswith("  best accuracy  0.")
+    assert shown[3].split() == ["snapshot", "out/lenet_iter_60.caffemodel"]
 
 
 def test_ctrl_c_leaves_a_clean_screen_and_the_way_to_continue(folder: Path) -> None:
