@@ -88,7 +88,7 @@ class LiveBlock:
             if isinstance(stream, _TextAbove):
                 stream.end_line()
         sys.stdout, sys.stderr = self._streams
-        self._write(_ERASE)
+        self._erase()
 
     def draw(self) -> None:
         """Draw the block as it is now; nothing while another program has the terminal."""
@@ -103,13 +103,18 @@ class LiveBlock:
     def print_above(self, text: str) -> None:
         """Write whole lines above the block."""
         with self._lock:
-            self._write(f"{_ERASE}{text}")
+            self._erase()
+            self._write(text)
             if not self._ended.is_set():
                 self.draw()
 
     def _run(self) -> None:
         while not self._ended.wait(_PERIOD):
             self.draw()
+
+    def _erase(self) -> None:
+        if self._is_in_foreground():
+            self._write(_ERASE)
 
     def _write(self, text: str) -> None:
         # A terminal that is closed is no reason to end a run.

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from bpt.base.errors import WriteError
 from bpt.base.glog import GlogSettings, wants_stderr
-from bpt.base.terminal import is_same_file, say
+from bpt.base.terminal import allow_all_characters, is_same_file, say
 
 LOG = logging.getLogger("bpt")
 
@@ -105,6 +105,7 @@ class LogFileHandler(logging.Handler):
         super().__init__()
         self.path, self.failure = path, ""
         self._file = file
+        allow_all_characters(file)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

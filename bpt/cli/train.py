@@ -120,21 +120,21 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     from bpt.base.signals import SignalAction, SignalActions
 
     plan = plan_of(arguments)
-    terminal = TrainingTerminal(plan, job, arguments.log, bool(arguments.snapshot), arguments.started)
-    device = job.begin(plan, arguments.gpu, terminal.places)
-    signals = SignalActions(SignalAction(arguments.sigint_effect), SignalAction(arguments.sighup_effect))
-    with terminal.showing():
-        job.report_neighbours()
-        train(
-            plan,
-            job.world,
-            device,
-            signals,
-            arguments.snapshot,
-            arguments.replay,
-            arguments.trace,
-            arguments.metrics,
-            arguments.tensorboard,
-            terminal.sink,
-        )
+    with TrainingTerminal(plan, job, arguments.log, bool(arguments.snapshot), arguments.started) as terminal:
+        device = job.begin(plan, arguments.gpu, terminal.places)
+        signals = SignalActions(SignalAction(arguments.sigint_effect), SignalAction(arguments.sighup_effect))
+        with terminal.showing():
+            job.report_neighbours()
+            train(
+                plan,
+                job.world,
+                device,
+                signals,
+                arguments.snapshot,
+                arguments.replay,
+                arguments.trace,
+                arguments.metrics,
+                arguments.tensorboard,
+                terminal.sink,
+            )
     terminal.summarize()

@@ -13,7 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from bpt.base.log import GlogFormatter, LogFileHandler, LogPlaces, columns, log_results, number, start_logging
+from bpt.base.log import (
+    GlogFormatter,
+    LogFileHandler,
+    LogPlaces,
+    check_log,
+    columns,
+    log_results,
+    number,
+    start_logging,
+)
 from tests.support.paths import ROOT
 from tests.support.pseudo_terminal import ProgramOnTerminal, screen
 
@@ -60,12 +69,15 @@ def test_a_command_logs_to_stderr_once(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_a_log_elsewhere_leaves_its_warnings_on_stderr(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     logger, path = logging.getLogger("bpt"), tmp_path / "a.log"
-    start_logging(places=LogPlaces((LogFileHandler(path, path.open("w")),), is_elsewhere=True))
+    start_logging(places=LogPlaces((LogFileHandler(path, path.open("w", encoding="utf-8")),), is_elsewhere=True))
     logger.info("Solving LeNet")
     logger.warning("The host is busy")
+    logger.info("Opening \udcfc.jpg")  # a name that is not in UTF-8
     start_logging()  # closes the file
+    check_log()
     assert capsys.readouterr().err == "warning: The host is busy\n"
-    assert [line.partition("] ")[2] for line in path.read_text().splitlines()] == ["Solving LeNet", "The host is busy"]
+    texts = [line.partition(b"] ")[2] for line in path.read_bytes().splitlines()]
+    assert texts == [b"Solving LeNet", b"The host is busy", b"Opening \xfc.jpg"]
 
 
 def test_results_go_to_stdout_without_a_prefix(capsys: pytest.CaptureFixture[str]) -> None:

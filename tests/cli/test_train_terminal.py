@@ -130,6 +130,21 @@ def test_a_mistake_leaves_one_line_and_no_log(folder: Path) -> None:
     assert not list((folder / "out").iterdir())
 
 
+def test_the_log_has_the_error_of_a_run_that_failed(folder: Path) -> None:
+    run = train(folder, "--log", "train.log", "--set", "base_lr: 1e30 max_iter: 100")
+    assert run.end() == 1
+    [line] = [line for line in screen(run.text) if line.startswith("error: ")]
+    assert (folder / "train.log").read_text().splitlines()[-1].endswith(f"] {line.removeprefix('error: ')}")
+
+
+@pytest.mark.slow
+def test_a_device_that_is_not_there_leaves_no_log(folder: Path) -> None:
+    run = train(folder, "--gpu", "77")
+    assert run.end() == 2
+    assert "error: --gpu 77: " in run.text
+    assert not list((folder / "out").iterdir())
+
+
 @pytest.mark.parametrize("wanted", ["--log=-", slow("--logtostderr"), slow("TERM=dumb")])
 def test_who_wants_the_log_on_the_terminal_gets_it_as_before(wanted: str, folder: Path) -> None:
     run = train(folder, TERM="dumb") if "TERM" in wanted else train(folder, wanted)
@@ -153,6 +168,7 @@ def test_a_pipe_gets_the_log_also_beside_a_file(folder: Path) -> None:
     assert (folder / "train.log").read_text() == first.stderr + second.stderr  # what continues a run, continues its log
 
 
+@pytest.mark.slow
 def test_a_log_that_cannot_be_written(folder: Path) -> None:
     run = train(folder, "--log", "none/train.log")
     assert run.end() == 2

@@ -16,6 +16,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 WIDTH, HEIGHT = 80, 24
+# Ctrl-C is for the program whose terminal it is.
+_OWN_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 _PART = re.compile(r"\x1b\[(\??)(\d*)([A-Za-z])|[^\x1b]")
 
 
@@ -84,8 +90,8 @@ class ProgramOnTerminal:
         self._screen, end = pty.openpty()
         set_size(end, WIDTH)
         self._process = subprocess.Popen(
-            words, cwd=folder, stdin=end, stdout=end, stderr=end, env=environment, start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509  Ctrl-C is for the program
+            [sys.executable, "-c", _OWN_TERMINAL, *words], cwd=folder, stdin=end, stdout=end, stderr=end,
+            env=environment, start_new_session=True,
         )  # fmt: skip
         os.close(end)
         self._watchdog = threading.Timer(180, self._process.kill)

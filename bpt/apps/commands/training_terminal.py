@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Literal
 
 from bpt.apps.commands.job import Job
@@ -43,7 +44,7 @@ class TrainingTerminal:
     def __init__(self, plan: RunPlan, job: Job, log: str, resumes: bool, started: float) -> None:
         self.places, self.sink = LogPlaces(), None
         self._plan = plan
-        self._is_default = False  # the log is a file that the user did not name
+        self._default: LogFileHandler | None = None  # the log's file if the user did not name one
         if not job.is_first:
             return
         live = is_live(log)
@@ -51,15 +52,33 @@ class TrainingTerminal:
         if log and log != LOG_TO_STDERR:
             file = _open(Path(log), "a" if resumes else "w")
         elif live and not GlogSettings.read().folder:
-            file = _open_beside_snapshots(plan)
+            file = self._default = _open_beside_snapshots(plan)
             live = file is not None
-            self._is_default = live
         files = (file,) if file else ()
         if live:
             self.sink = StatusSink(TrainingStatus(job.world.size, started))
             self.places = LogPlaces((*files, self.sink), is_elsewhere=True)
         else:
             self.places = LogPlaces(files)
+
+    def __enter__(self) -> TrainingTerminal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Write an error of the run to the files of its log, since the terminal alone would have it."""
+        if not isinstance(error, BptError):
+            return
+        for file in self._files:
+            file.handle(LOG.makeRecord(LOG.name, logging.ERROR, __file__, 0, "%s", (error,), None))
+        is_mistake = isinstance(error, UserError) and self.sink is not None and not self.sink.status.net
+        if self._default and is_mistake:  # before the net was built; the error says it all
+            self._default.path.unlink(missing_ok=True)
+
+    @property
+    def _files(self) -> list[LogFileHandler]:
+        return [each for each in LOG.handlers if isinstance(each, LogFileHandler)]
 
     @contextmanager
     def showing(self) -> Iterator[None]:
@@ -68,18 +87,10 @@ class TrainingTerminal:
             yield
             return
         status = self.sink.status
-        files = [each for each in LOG.handlers if isinstance(each, LogFileHandler)]
-        status.log = str(files[0].path) if files else ""
+        status.log = next((str(file.path) for file in self._files), "")
         block = LiveBlock(lambda width: list(status_lines(status, time.monotonic(), width)))
-        try:
-            with showing_progress(self.sink), block:
-                yield
-        except BptError as error:
-            for file in files:
-                file.handle(LOG.makeRecord(LOG.name, logging.ERROR, __file__, 0, "%s", (error,), None))
-            if self._is_default and not status.net and isinstance(error, UserError):
-                Path(status.log).unlink(missing_ok=True)  # a mistake before the net was built; the error says it all
-            raise
+        with showing_progress(self.sink), block:
+            yield
 
     def summarize(self) -> None:
         """Print the closing summary to the terminal, if the run was shown there."""
