@@ -86,22 +86,23 @@ class GlogSettings(NamedTuple):
     folder: str = ""
 
     @classmethod
-    def read(cls, environ: Mapping[str, str] = os.environ, place: str = _PREFIX) -> GlogSettings:
+    def read(
+        cls, environ: Mapping[str, str] = os.environ, place: str = _PREFIX, is_elsewhere: bool = False
+    ) -> GlogSettings:
         """Return the settings of the environment.
 
         Args:
             environ: the environment.
             place: the prefix of the settings' names in errors: the environment's, or that of flags.
+            is_elsewhere: whether the log has another place than stderr, which then gets only warnings and errors,
+                unless a setting says otherwise.
 
         Raises:
             UsageError: a value is wrong.
         """
 
         def is_on(name: str, default: bool) -> bool:
-            text = environ.get(_PREFIX + name, "").lower()
-            if text and text not in (*_TRUE, *_FALSE):
-                raise UsageError(f'{place}{name} takes true or false, found "{text}"')
-            return text in _TRUE if text else default
+            return _is_on(environ, name, default, place)
 
         def number(name: str, default: int) -> int:
             text = environ.get(_PREFIX + name, "") or str(default)
@@ -112,8 +113,8 @@ class GlogSettings(NamedTuple):
 
         number("v", 0)  # checked only: bpt, like BVLC's Caffe, has no VLOG lines
         least = _level(number("minloglevel", 0))
-        threshold = _level(number("stderrthreshold", 2))
-        alone, also = is_on("logtostderr", False), is_on("alsologtostderr", True)
+        threshold = _level(number("stderrthreshold", 1 if is_elsewhere else 2))
+        alone, also = is_on("logtostderr", False), is_on("alsologtostderr", not is_elsewhere)
         return cls(least, least if alone or also else threshold, "" if alone else environ.get(_PREFIX + FOLDER, ""))
 
     def open_file(self) -> tuple[Path, TextIO] | None:
@@ -136,6 +137,22 @@ class GlogSettings(NamedTuple):
             reason = getattr(error, "strerror", None) or error
             raise UsageError(f'log_dir: cannot write the log to "{path}": {reason}') from None
         return path, file
+
+
+def wants_stderr(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether a setting of the environment asks for the whole log on stderr.
+
+    Raises:
+        UsageError: the value of the setting is wrong.
+    """
+    return any(_is_on(environ, name, False, _PREFIX) for name in SWITCHES)
+
+
+def _is_on(environ: Mapping[str, str], name: str, default: bool, place: str) -> bool:
+    text = environ.get(_PREFIX + name, "").lower()
+    if text and text not in (*_TRUE, *_FALSE):
+        raise UsageError(f'{place}{name} takes true or false, found "{text}"')
+    return text in _TRUE if text else default
 
 
 def _level(number: int) -> int:

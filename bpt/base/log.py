@@ -7,16 +7,19 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 from tqdm import tqdm
 
 from bpt.base.errors import WriteError
-from bpt.base.glog import GlogSettings
-from bpt.base.terminal import say
+from bpt.base.glog import GlogSettings, wants_stderr
+from bpt.base.terminal import allow_all_characters, is_same_file, say
 
 LOG = logging.getLogger("bpt")
+
+_IS_RESULT = "is_bpt_result"  # an attribute of records
 
 
 class GlogFormatter(logging.Formatter):
@@ -29,6 +32,13 @@ class GlogFormatter(logging.Formatter):
         return f"{record.levelname[0]}{stamp} {place}] {record.getMessage()}"
 
 
+class WarningFormatter(logging.Formatter):
+    """Formats a record for people: "warning: …"."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{record.levelname.lower()}: {record.getMessage()}"
+
+
 class StderrHandler(logging.Handler):
     """Writes to stderr, above the progress bar if there is one.
 
@@ -37,11 +47,13 @@ class StderrHandler(logging.Handler):
 
     Attributes:
         failure: why a line could not be written; "": all were.
+        prints_results: whether ``log_results`` prints to stdout, too.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.failure = ""
+        self.prints_results = False
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -83,7 +95,7 @@ def _is_heard() -> bool:
 
 
 class LogFileHandler(logging.Handler):
-    """Writes to the file in glog's ``log_dir``; a line that cannot be written fails the run at its end.
+    """Writes to a file; a line that cannot be written fails the run at its end.
 
     Attributes:
         failure: why a line could not be written; "": all were.
@@ -93,6 +105,7 @@ class LogFileHandler(logging.Handler):
         super().__init__()
         self.path, self.failure = path, ""
         self._file = file
+        allow_all_characters(file)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -115,7 +128,24 @@ def check_log() -> None:
             raise WriteError(handler.path, f"not all of the log: {handler.failure}")
 
 
-def start_logging(level: int = logging.INFO, first: bool = True) -> None:
+@dataclass(frozen=True)
+class LogPlaces:
+    """The places of the log besides glog's settings.
+
+    Attributes:
+        handlers: write the log, too.
+        is_elsewhere: whether the log has a better place than stderr, which then gets only warnings and errors, as plain
+            lines.
+        results_on_stdout: whether stdout gets results, too. If it is the terminal that gets the log, results go there
+            only once; if it is the log's own file or pipe, it gets nothing, for the sake of programs that read the log.
+    """
+
+    handlers: tuple[logging.Handler, ...] = ()
+    is_elsewhere: bool = False
+    results_on_stdout: bool = False
+
+
+def start_logging(level: int = logging.INFO, first: bool = True, places: LogPlaces | None = None) -> None:
     """Send bpt's log to stderr, and to the places that glog's settings in the environment name.
 
     A program that uses bpt as a library configures ``logging`` itself.
@@ -123,15 +153,27 @@ def start_logging(level: int = logging.INFO, first: bool = True) -> None:
     Args:
         level: the lowest level to log.
         first: whether this is the first rank; the others log nothing.
+        places: further places of the first rank's log.
     """
-    settings = GlogSettings.read()
+    places = places or LogPlaces()
+    settings = GlogSettings.read(is_elsewhere=places.is_elsewhere)
     stderr = StderrHandler()
     stderr.setLevel(settings.least_on_stderr)
     handlers: list[logging.Handler] = [stderr]
     if first and (file := settings.open_file()):
         handlers.append(LogFileHandler(*file))
+    if first:
+        handlers += places.handlers
     for handler in handlers:
         handler.setFormatter(GlogFormatter())
+    if places.is_elsewhere and settings.least_on_stderr >= logging.WARNING:
+        stderr.setFormatter(WarningFormatter())
+    is_common = is_same_file(sys.stdout, sys.stderr)
+    is_plain_terminal = is_common and sys.stdout.isatty() and not wants_stderr()
+    prints = first and places.results_on_stdout and (is_plain_terminal or not is_common)
+    if prints and is_common:
+        stderr.addFilter(lambda record: not hasattr(record, _IS_RESULT))
+    stderr.prints_results = prints
     for old in LOG.handlers:
         if isinstance(old, LogFileHandler):
             old.close()
@@ -150,6 +192,15 @@ def log_lines(log: logging.Logger, lines: Iterable[object], level: int = logging
     """Log each line, as of the caller's place."""
     for line in lines:
         log.log(level, "%s", line, stacklevel=2)
+
+
+def log_results(log: logging.Logger, lines: Iterable[object]) -> None:
+    """Log each line, as of the caller's place, and print it to stdout where LogPlaces says so, without a prefix."""
+    prints = any(isinstance(handler, StderrHandler) and handler.prints_results for handler in LOG.handlers)
+    for line in lines:
+        log.info("%s", line, stacklevel=2, extra={_IS_RESULT: True})
+        if prints:
+            print(line)
 
 
 def number(value: float) -> str:

@@ -1,14 +1,38 @@
-"""A progress bar over the iterations of a run, on a terminal or in a notebook only."""
+"""A progress bar over the iterations of a run, on a terminal or in a notebook only, or what shows them in its place."""
 
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from tqdm import tqdm
+
+
+class ProgressObserver(Protocol):
+    """Shows the iterations of a run in place of its bar."""
+
+    def count_from(self, done: int, total: int) -> None:
+        """Note that a run begins, or continues, with ``done`` of ``total`` iterations."""
+
+    def advance_to(self, done: int, loss: float | None) -> None:
+        """Note that so many iterations are done; ``loss`` of the last one, ``None`` if it is not known."""
+
+
+_OBSERVERS: list[ProgressObserver] = []
+
+
+@contextmanager
+def showing_progress(observer: ProgressObserver) -> Iterator[None]:
+    """Let ``observer`` show the iterations of runs in the context, which draw no bar then."""
+    _OBSERVERS.append(observer)
+    try:
+        yield
+    finally:
+        _OBSERVERS.remove(observer)
 
 
 class ProgressBar:
@@ -22,6 +46,11 @@ class ProgressBar:
     """
 
     def __init__(self, total: int, done: int = 0, label: str = "", shown: bool = True) -> None:
+        self._observer = _OBSERVERS[-1] if shown and _OBSERVERS else None
+        self._done = done
+        if self._observer:
+            self._observer.count_from(done, total)
+            shown = False
         notebook = _in_notebook()
         self._bar: tqdm[Any] = (_notebook_bar() if notebook and shown else tqdm)(
             total=total,
@@ -35,12 +64,14 @@ class ProgressBar:
 
     def advance(self, loss: float | None = None) -> None:
         """Show that one more iteration is done."""
-        if loss is not None and not self._bar.disable:
-            self._bar.set_postfix_str(f"loss {loss:.4g}", refresh=False)
-        self._update(1)
+        self.to(self._done + 1, loss)
 
     def to(self, iterations: int, loss: float | None = None) -> None:
         """Show that this number of iterations of the whole run is done."""
+        self._done = iterations
+        if self._observer:
+            self._observer.advance_to(iterations, loss)
+            return
         if loss is not None and not self._bar.disable:
             self._bar.set_postfix_str(f"loss {loss:.4g}", refresh=False)
         self._update(iterations - self._bar.n)

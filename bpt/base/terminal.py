@@ -65,6 +65,14 @@ def _write_similar(error: UnicodeError) -> tuple[str | bytes, int]:
 codecs.register_error(_PLAIN, _write_similar)
 
 
+def is_same_file(one: TextIO, other: TextIO) -> bool:
+    """Return whether two streams lead to the same file, pipe or terminal."""
+    try:
+        return os.path.samestat(os.fstat(one.fileno()), os.fstat(other.fileno()))
+    except (AttributeError, OSError, ValueError):  # no file of the system
+        return one is other
+
+
 def say(text: str) -> None:
     """Write whole lines to stderr; if that fails, to the terminal if there is one, and to stdout."""
     if _write(sys.stderr, text):

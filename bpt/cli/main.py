@@ -197,6 +197,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
         set_omp_wait_policy()
         started = CpuTime.now()
+        if arguments.command == "train":
+            train.greet(arguments)
         from bpt.apps.commands.job import Job
         from bpt.base.log import check_log
         from bpt.system.comm import rank_failure

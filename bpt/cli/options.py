@@ -80,7 +80,9 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         hint = ""
         if unknown := re.match(r"unrecognized arguments: (\S+)", message):
-            hint = self._flag_for(unknown[1]) or did_you_mean(unknown[1].split("=")[0], self.long_flags())
+            hint = self._flag_for(unknown[1])
+            if not hint and not os.path.isfile(unknown[1]):
+                hint = did_you_mean(unknown[1].split("=")[0], self.long_flags())
         elif choice := re.match(r"argument <(\w+)>: invalid choice: '([^']*)' \(choose from (.*)\)", message):
             what, word, known = choice[1], choice[2], re.findall(r"\w+", choice[3])
             message = f'unknown {what} "{word}"'
@@ -148,6 +150,8 @@ class Parser(argparse.ArgumentParser):
         names = next(names for ending, names in _FLAGS_OF if word.endswith(ending))
         flags = self.long_flags()
         fitting = [name for name in names if f"--{name}" in flags]
+        if self.prog.split()[-1] == foreign_flags.COMMAND:  # which writes its log
+            fitting = [name for name in fitting if name != "log"]
         # If the command takes a solver and a network, the file's name decides: Caffe's solvers are called "solver".
         if len(fitting) > 1 and "solver" not in os.path.basename(word).lower():
             fitting.reverse()

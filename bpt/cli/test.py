@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 HELP = "score a model"
 DESCRIPTION = """\
-Runs a network in its TEST phase over a number of batches. Logs the outputs of each batch, then their means. The batch
-size is the network's, so it scores the first --iterations × batch_size samples. Under mpirun, the ranks divide each
-batch; if a net cannot divide its samples, each rank runs whole batches.
+Runs a network in its TEST phase over a number of batches. Logs the outputs of each batch, then their means, which
+stdout gets, too, without the log's prefix. The batch size is the network's, so it scores the first --iterations ×
+batch_size samples. Under mpirun, the ranks divide each batch; if a net cannot divide its samples, each rank runs whole
+batches.
 
   bpt test --model prototxt/lenet/train_val.prototxt --weights snapshots/lenet/lenet_iter_1000.caffemodel
 

@@ -15,8 +15,8 @@ HELP = "time every layer of a network"
 DESCRIPTION = """\
 Times the forward and backward passes of a network: each layer, and whole passes separately. A pass takes less than the
 sum of its layers, because timing every layer costs time. It shows the means in the lines of "caffe time", then a table
-of medians ± half the distance of the quartiles, parameters and work. With --solver it also times the update. It tests
-nothing and writes nothing.
+of medians ± half the distance of the quartiles, parameters and work. stdout gets the tables, too, without the log's
+prefix. With --solver it also times the update. It tests nothing and writes nothing.
 
 Under mpirun, --solver times training itself: the phases of an iteration on each rank (broadcast, forward, backward,
 exchange, update), and for each layer the bytes that it sent and how long that took. With exchange: CGDP, a cost model

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import time
 from typing import TYPE_CHECKING
 
 from bpt.base.errors import UsageError
+from bpt.base.terminal import say
+from bpt.base.version import VERSION
 from bpt.cli.options import Parser, add_gpu, add_solver, add_state, add_weights, need, plan_of
 
 if TYPE_CHECKING:
@@ -21,9 +24,13 @@ Trains the network that a solver names. It starts from weights that the fillers 
   bpt train --solver solver.prototxt --snapshot lenet_iter_500.solverstate
   bpt train --solver solver.prototxt --weights lenet_iter_500.caffemodel
 
-The log goes to stderr, in lines that Caffe's log parsers read. Every "snapshot" iterations and at the end, the weights
-go to <snapshot_prefix>_iter_<N>.caffemodel, and the rest of the state to a .solverstate beside it. Under mpirun, it
-trains on all ranks as parallel_param says, and only the first rank logs and writes:
+The log goes to stderr, in lines that Caffe's log parsers read. If stderr is a terminal, the terminal shows the progress
+of the run instead, and at the end its best score, its files and the next commands. The log then goes to
+<snapshot_prefix>_<time>.log; --log FILE names another file, and --log - leaves the log on the terminal.
+
+Every "snapshot" iterations and at the end, the weights go to <snapshot_prefix>_iter_<N>.caffemodel, and the rest of the
+state to a .solverstate beside it. Under mpirun, it trains on all ranks as parallel_param says, and only the first rank
+logs and writes:
 
   mpirun -n 4 bpt train --solver solver.prototxt
 
@@ -73,6 +80,13 @@ def add_arguments(parser: Parser) -> None:
         metavar="FILE.jsonl",
         default="",
     )
+    parser.flag(
+        "log",
+        "write the log to this file; --snapshot appends to it. If stderr is no terminal, it gets the log, too. "
+        '"-": leave the log on stderr, also if it is a terminal',
+        metavar="FILE|-",
+        default="",
+    )
     parser.flag("tensorboard", "write the same to this folder, for TensorBoard", metavar="DIR", default="")
     add_gpu(parser, default="what solver_mode says, if it is set, else the CPU")
     add_state(parser)
@@ -84,6 +98,16 @@ def add_arguments(parser: Parser) -> None:
         parser.flag(f"{signal}_effect", help, choices=EFFECTS, default=effect, metavar="EFFECT")
 
 
+def greet(arguments: argparse.Namespace) -> None:
+    """Tell a terminal that the run begins, before the libraries are loaded, which takes seconds."""
+    from bpt.base.live_block import is_live
+    from bpt.system.comm.launch import launchers_rank
+
+    arguments.started = time.monotonic()
+    if arguments.solver and not launchers_rank() and is_live(arguments.log):
+        say(f"bpt {VERSION}: training by {arguments.solver}\n")
+
+
 def run(arguments: argparse.Namespace, job: Job) -> None:
     """Run ``bpt train``: train or fine-tune a model."""
     need(arguments, "solver", "the text file that says what to train and how")
@@ -92,20 +116,25 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 
     # Imported here so that --help does not wait for torch.
     from bpt.apps.commands.training import train
+    from bpt.apps.commands.training_terminal import TrainingTerminal
     from bpt.base.signals import SignalAction, SignalActions
 
     plan = plan_of(arguments)
-    device = job.begin(plan, arguments.gpu)
-    job.report_neighbours()
-    signals = SignalActions(SignalAction(arguments.sigint_effect), SignalAction(arguments.sighup_effect))
-    train(
-        plan,
-        job.world,
-        device,
-        signals,
-        arguments.snapshot,
-        arguments.replay,
-        arguments.trace,
-        arguments.metrics,
-        arguments.tensorboard,
-    )
+    with TrainingTerminal(plan, job, arguments.log, bool(arguments.snapshot), arguments.started) as terminal:
+        device = job.begin(plan, arguments.gpu, terminal.places)
+        signals = SignalActions(SignalAction(arguments.sigint_effect), SignalAction(arguments.sighup_effect))
+        with terminal.showing():
+            job.report_neighbours()
+            train(
+                plan,
+                job.world,
+                device,
+                signals,
+                arguments.snapshot,
+                arguments.replay,
+                arguments.trace,
+                arguments.metrics,
+                arguments.tensorboard,
+                terminal.sink,
+            )
+    terminal.summarize()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bpt.base.errors import UsageError
-from bpt.base.glog import GlogSettings, take_flags
+from bpt.base.glog import GlogSettings, take_flags, wants_stderr
 from bpt.base.log import LOG, start_logging
 from bpt.cli.main import main
 
@@ -91,3 +91,24 @@ def test_commands_take_them(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert main(["device_query", "--minloglevel=2"]) == 0
     assert "] " not in capsys.readouterr().err
     assert main(["device_query", "--minloglevel=0"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("environ", "on_stderr", "asks"),
+    [
+        ({}, logging.WARNING, False),
+        ({"GLOG_stderrthreshold": "2"}, logging.ERROR, False),
+        ({"GLOG_stderrthreshold": "0"}, logging.INFO, False),
+        ({"GLOG_logtostderr": "1"}, logging.INFO, True),
+        ({"GLOG_alsologtostderr": "yes"}, logging.INFO, True),
+        ({"GLOG_logtostderr": "no"}, logging.WARNING, False),
+    ],
+)
+def test_stderr_gets_warnings_where_the_log_is_elsewhere(environ: dict[str, str], on_stderr: int, asks: bool) -> None:
+    assert GlogSettings.read(environ, is_elsewhere=True).least_on_stderr == on_stderr
+    assert wants_stderr(environ) == asks
+
+
+def test_a_switch_that_is_neither_on_nor_off() -> None:
+    with pytest.raises(UsageError, match='GLOG_logtostderr takes true or false, found "perhaps"'):
+        wants_stderr({"GLOG_logtostderr": "perhaps"})

@@ -2,53 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import logging
-import os
-import pty
-import struct
-import sys
-import termios
 
 import pytest
 
 from bpt.base.log import StderrHandler
-from bpt.base.progress import ProgressBar
+from bpt.base.progress import ProgressBar, showing_progress
+from tests.support.pseudo_terminal import Terminal, screen
 
-WIDTH = 80
 MESSAGES = [f"Iteration {number}, loss = {number / 8}" for number in range(5)]
-
-
-class Terminal:
-    """A pseudo-terminal that is stderr within the block."""
-
-    def __init__(self) -> None:
-        self._screen, end = pty.openpty()
-        fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, WIDTH, 0, 0))
-        self._file = os.fdopen(end, "w", buffering=1)
-
-    def __enter__(self) -> Terminal:
-        self._before, sys.stderr = sys.stderr, self._file
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        sys.stderr = self._before
-        with contextlib.suppress(OSError):  # what could not be written to a closed one
-            self._file.close()
-
-    def close_window(self) -> None:
-        os.close(self._screen)
-
-    def read(self) -> str:
-        """All that was written."""
-        self._file.write("\0")
-        self._file.flush()
-        text = b""
-        while not text.endswith(b"\0"):
-            text += os.read(self._screen, 65536)
-        os.close(self._screen)
-        return text[:-1].decode()
 
 
 def log(message: str) -> None:
@@ -60,17 +22,6 @@ def run(done: int = 0) -> None:
         for message in MESSAGES:
             progress.advance(loss=0.25)
             log(message)
-
-
-def screen(text: str) -> list[str]:
-    """The lines that stand on a terminal after ``text``."""
-    lines = []
-    for line in text.split("\n"):
-        cells = [" "] * WIDTH
-        for part in line.split("\r"):  # each overwrites what stood there
-            cells[: len(part)] = part
-        lines.append("".join(cells).rstrip())
-    return lines
 
 
 def test_on_a_terminal_the_log_stands_above_the_bar(capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,3 +57,31 @@ def test_a_closed_terminal_does_not_end_the_run() -> None:
         for _ in range(1000):
             progress.advance(loss=1.0)
             log("nobody reads this")
+
+
+def test_an_observer_takes_the_place_of_the_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    class Observer:
+        def __init__(self) -> None:
+            self.seen: list[tuple[int, float | None]] = []
+
+        def count_from(self, done: int, total: int) -> None:
+            self.seen.append((done, total))
+
+        def advance_to(self, done: int, loss: float | None) -> None:
+            self.seen.append((done, loss))
+
+    observer = Observer()
+    with Terminal() as terminal:
+        with (
+            showing_progress(observer),
+            ProgressBar(9, 4, "training") as progress,
+            ProgressBar(3, shown=False) as other,
+        ):
+            progress.advance(loss=0.5)
+            progress.to(7)
+            other.advance()
+        assert terminal.read() == ""
+        with ProgressBar(9):
+            pass
+        assert "0/9 [" in terminal.read()
+    assert observer.seen == [(4, 9), (5, 0.5), (7, None)]

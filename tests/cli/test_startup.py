@@ -56,6 +56,10 @@ def test_help_needs_no_library(tmp_path: Path) -> None:
     assert not found({"torch", "numpy", "google", "tqdm", "mpi4py"}, imported(tmp_path, "train", "--help"))
 
 
+def test_a_job_starts_at_once(tmp_path: Path) -> None:
+    assert not found({"torch", "google", "mpi4py"}, imported(tmp_path, "run", "--", "true"))
+
+
 def test_training_imports_what_the_net_and_the_solver_need(inputs: Path) -> None:
     modules = imported(
         inputs, "train", "--solver", "solver.prototxt", "--set", "max_iter: 1 snapshot_after_train: false"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from bpt.base.garbage_collection import freeze_objects
-from bpt.base.log import start_logging
+from bpt.base.log import LogPlaces, start_logging
 from bpt.config.plan.run_plan import RunPlan
 from bpt.system.comm import launch
 from bpt.system.comm.base import Communicator
@@ -45,9 +45,16 @@ class Job:
         """Whether this is the rank that logs and writes."""
         return self.world.rank == 0
 
-    def begin(self, plan: RunPlan | None = None, gpu: str = "") -> torch.device:
-        """Start logging on the first rank, and choose this rank's threads and device; a collective call."""
-        start_logging(first=self.is_first)
+    def begin(self, plan: RunPlan | None = None, gpu: str = "", log_places: LogPlaces | None = None) -> torch.device:
+        """Start logging on the first rank, and choose this rank's threads and device; a collective call.
+
+        Args:
+            plan: of the run that the device is for.
+            gpu: the value of ``--gpu``.
+            log_places: by default stderr, and stdout for results, unless a launcher may send both to one place.
+        """
+        places = log_places or LogPlaces(results_on_stdout=not launch.launched())
+        start_logging(first=self.is_first, places=places)
         freeze_objects()
         return self.choose(plan, gpu)
 

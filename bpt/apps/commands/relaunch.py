@@ -24,9 +24,9 @@ from types import FrameType
 from bpt.apps.commands import started_by_run
 from bpt.base.atomic import write_text
 from bpt.base.errors import UsageError, WriteError
+from bpt.base.private_folder import is_private
 from bpt.base.signals import STOP_SIGNAL
 from bpt.system.comm.launch import die_with_parent
-from bpt.train.state import in_memory
 
 LOG = logging.getLogger("bpt")
 
@@ -195,7 +195,7 @@ def join(process: int, argv: list[str]) -> None:
     """
     check_resumes(argv)
     desk = _path_of(process)
-    if not in_memory.is_own(desk.parent):
+    if not is_private(desk.parent):
         raise UsageError(f"process {process} is no bpt run of this user that is running on this host")
     if desk.exists():
         raise UsageError(f"process {process} is already about to continue with other ranks")
@@ -214,7 +214,7 @@ def _desk(process: int) -> Iterator[Path]:
         desk.parent.mkdir(mode=0o700, exist_ok=True)  # a killed process with the same id may have left one
     except OSError as error:
         raise WriteError(desk.parent, error.strerror or error) from None
-    if not in_memory.is_own(desk.parent):
+    if not is_private(desk.parent):
         raise WriteError(desk.parent, "is not a folder of this user alone; remove it")
     desk.unlink(missing_ok=True)
     try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bpt.train.state.in_memory import is_own
+from bpt.base.private_folder import is_private
 
 FOLDER = "BPT_RUN_FOLDER"
 """The environment variable that names the folder for announcements."""
@@ -23,7 +23,7 @@ _PREFIX = "rank_"
 def announced() -> Iterator[None]:
     """Announce this process, for the time of the context, to the ``bpt run`` of this host that started the job."""
     named = os.environ.get(FOLDER)
-    if not named or not is_own(Path(named)):  # bpt run is on another host
+    if not named or not is_private(Path(named)):  # bpt run is on another host
         yield
         return
     path = Path(named, f"{_PREFIX}{os.getpid()}")

@@ -22,6 +22,7 @@ from bpt.train import state as snapshot
 from bpt.train.runtime.run_facts import held_by_first
 from bpt.train.runtime.train_options import TrainOptions
 from bpt.train.solver.solver import RunOutcome, Solver
+from bpt.train.telemetry.status_sink import StatusSink
 from bpt.train.telemetry.telemetry import Sink, Telemetry
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def train(
     trace: str = "",
     metrics: str = "",
     tensorboard: str = "",
+    status: StatusSink | None = None,
 ) -> None:
     """Train as ``plan`` says; a collective call.
 
@@ -55,6 +57,7 @@ def train(
         trace: a file for the timelines of all ranks; docs/trace.md describes it.
         metrics: a file of JSON lines for losses, scores and loads of ranks; docs/metrics.md describes it.
         tensorboard: a folder for the same, for TensorBoard.
+        status: keeps what a terminal shows of the run; on the first rank only.
 
     Raises:
         UserError: ``trace`` or ``metrics`` is not writable, or the run has no metrics.
@@ -70,7 +73,7 @@ def train(
 
         choice = choose(plan, world, device, resume)
         plan, basis = choice.plan, choice.basis
-    sinks = _sinks(plan, world, metrics, tensorboard)
+    sinks = [*_sinks(plan, world, metrics, tensorboard), *([status] if status else ())]
     keep_memory(plan.parallel_param)
     if replay and not plan.is_outer:
         exchange = pb.ParallelParameter.Exchange.Name(plan.parallel_param.exchange)
@@ -87,7 +90,7 @@ def train(
         if plan.is_outer:
             from bpt.train.outer import train as train_outer  # noqa: PLC0415  as above
 
-            outcome = train_outer(plan, world, device, signals, resume, replay)
+            outcome = train_outer(plan, world, device, signals, resume, replay, [status] if status else ())
         else:
             outcome = _train_in_step(plan, world, device, signals, resume, sinks, basis, stop)
     if outcome.terminated:

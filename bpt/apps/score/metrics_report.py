@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from bpt.base.atomic import check_place, write_text
 from bpt.base.errors import FileError, UserError
-from bpt.base.log import columns, number
+from bpt.base.log import columns, log_results, number
 from bpt.base.user_files import UnreadableError, read_bytes
 from bpt.nn.net import Net
 from bpt.nn.net_graph import is_evaluated
@@ -176,13 +176,13 @@ class MetricsReport:
         found = self._confusions.result(samples) if self._confusions else None
         if found:
             for k in self._metrics.top_k:
-                LOG.info("Top-%d accuracy = %s", k, number(found.top(k)))
+                log_results(LOG, [f"Top-{k} accuracy = {number(found.top(k))}"])
             if self._metrics.per_class:
-                for line in columns(list(_rows(found, self._names)), left=1):
-                    LOG.info("    %s", line)
+                rows = columns(list(_rows(found, self._names)), left=1)
+                log_results(LOG, [f"    {line}" for line in rows])
         if self._scores:
             scores = self._scores.result(samples)
-            LOG.info("Macro AUC = %s%s", number(scores.auc), f" ({scores.note})" if scores.note else "")
+            log_results(LOG, [f"Macro AUC = {number(scores.auc)}" + (f" ({scores.note})" if scores.note else "")])
         if found and self._metrics.confusion and samples.rank == 0:  # last: whatever befalls the file, the rest is told
             write_confusion(self._metrics.confusion, found.matrix, self._names)
             LOG.info("Confusion matrix written to %s", self._metrics.confusion)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bpt.apps.score.metrics_report import Metrics, MetricsReport, check_confusion_path
-from bpt.base.log import number
+from bpt.base.log import log_results, number
 from bpt.base.progress import ProgressBar
 from bpt.config.plan.nets import file_plan
 from bpt.config.plan.run_plan import RunPlan
@@ -99,13 +99,13 @@ def score(
                 operator, iterations, each=show, debug=graph.debug_info, outputs=outputs, ap_version=metrics.ap_version
             )
         assert scores is not None
-        LOG.info("Loss: %s", number(scores.loss))
+        log_results(LOG, [f"Loss: {number(scores.loss)}"])
         for precisions in scores.precisions.values() if metrics.per_class else ():
             for label, value in precisions.by_label.items():
-                LOG.info("class%d: %s", label, number(value))
+                log_results(LOG, [f"class{label}: {number(value)}"])
         for edge in (edge for edge in graph.outputs if edge.blob in scores.outputs):
             for element in scores.outputs[edge.blob].flatten().tolist():
-                LOG.info("%s = %s%s", edge.blob, number(element), loss_note(edge.loss_weight, element))
+                log_results(LOG, [f"{edge.blob} = {number(element)}{loss_note(edge.loss_weight, element)}"])
         if world.rank == 0 or samples.size > 1:
             report.finish(samples)
         return scores

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from bpt.base.log import log_lines, number
+from bpt.base.log import log_lines, log_results, number
 from bpt.config.plan.nets import file_plan
 from bpt.config.plan.run_plan import RunPlan
 from bpt.config.proto import bpt_pb2 as pb
@@ -105,9 +105,9 @@ def _time(
     layers = time_layers(by_layer, iterations)
     log_lines(LOG, caffe_lines(layers, passes))
     LOG.info("*** Benchmark ends ***")
-    log_lines(LOG, table(net.graph, layers, passes, list(net.data_layers())))
+    log_results(LOG, table(net.graph, layers, passes, list(net.data_layers())))
     if readers:
-        LOG.info("%s", _wait(RepetitionTimes(tuple(waits)), passes.iteration))
+        log_results(LOG, [_wait(RepetitionTimes(tuple(waits)), passes.iteration)])
     if meter:
         meter.measure()
         _log_roofline(net, layers, passes, meter.peaks(), _unit(device), roofline or "")
@@ -125,7 +125,7 @@ def _log_roofline(
     precision = net.context.precision
     found = points(net.graph, layers, itemsizes_of(net), peaks)
     sources = [node.name for node in net.graph.nodes if not node.bottoms]
-    log_lines(LOG, roofline_lines(found, peaks, passes, precision.name, unit, sources))
+    log_results(LOG, roofline_lines(found, peaks, passes, precision.name, unit, sources))
     if picture:
         LOG.info("Picture: %s", draw_roofline(found, peaks, f"{net.graph.name}, {precision.name}, {unit}", picture))
     else:

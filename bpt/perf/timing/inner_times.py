@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bpt.base.log import columns, log_lines
+from bpt.base.log import columns, log_results
 from bpt.config.proto import bpt_pb2 as pb
 from bpt.parallel.task_dag import TaskDagCompute
 from bpt.parallel.task_dag.task_dag import Timeline
@@ -86,11 +86,10 @@ def log_inner_times(runtime: Runtime, iterations: int) -> None:
         compute.close()
     threads = f"{compute.threads} thread{'s' * (compute.threads != 1)}"
     each = f"{iterations} iteration{'s' * (iterations != 1)}"
-    LOG.info("Inner layer: both engines on %s in turn, %s each:", threads, each)
-    log_lines(
-        LOG, side_by_side(engines.seconds, is_library=not any(each.timelines for each in engines.passes["forward"]))
-    )
-    log_lines(LOG, task_tables(engines.passes))
+    is_library = not any(each.timelines for each in engines.passes["forward"])
+    log_results(LOG, [f"Inner layer: both engines on {threads} in turn, {each} each:"])
+    log_results(LOG, side_by_side(engines.seconds, is_library=is_library))
+    log_results(LOG, task_tables(engines.passes))
 
 
 def _measure(runtime: Runtime, compute: TaskDagCompute, iterations: int) -> Engines:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -27,6 +27,7 @@ from bpt.train.rules.violations import violations_of_net
 from bpt.train.runtime.binding import bind
 from bpt.train.runtime.runtime import Runtime
 from bpt.train.runtime.train_options import TrainOptions
+from bpt.train.solver.milestones import Listener
 from bpt.train.solver.solver import Solver
 
 LOG = logging.getLogger("bpt")
@@ -35,7 +36,12 @@ SILENT.addHandler(logging.NullHandler())
 
 
 def server_solver(
-    plan: RunPlan, device: torch.device, resume: str, seed: int | None, events: EventBus | None = None
+    plan: RunPlan,
+    device: torch.device,
+    resume: str,
+    seed: int | None,
+    events: EventBus | None = None,
+    listeners: Sequence[Listener] = (),
 ) -> Solver:
     """Return a solver that holds the global weights while they are tested or written; it trains nothing.
 
@@ -43,13 +49,14 @@ def server_solver(
         resume: see Solver.
         seed: of an earlier run that is repeated.
         events: of this rank.
+        listeners: of the solver.
     """
     own = plan.standalone()
     if own.engine == pb.SolverParameter.AUTO:
         own = replace(own, engine=pb.SolverParameter.CONTIGUOUS)  # there are no iterations to try layouts in
     if seed is not None:
         own = own.with_seed(seed)
-    return Solver(own, TrainOptions(device, resume=resume), world=SerialCommunicator(events))
+    return Solver(own, TrainOptions(device, resume=resume), world=SerialCommunicator(events), listeners=listeners)
 
 
 def worker_runtime(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
@@ -35,6 +35,7 @@ from bpt.train.runtime.flight_log import FlightLog
 from bpt.train.runtime.rank_group import RankGroup, heartbeat_of
 from bpt.train.runtime.run_facts import check_content, data_facts, facts_of
 from bpt.train.runtime.runtime import Runtime
+from bpt.train.solver.milestones import Listener
 from bpt.train.solver.solver import RunOutcome
 
 
@@ -45,6 +46,7 @@ def train(
     signals: SignalActions | None = None,
     resume: str = "",
     replay: str = "",
+    listeners: Sequence[Listener] = (),
 ) -> RunOutcome:
     """Train by SGWU, AGWU or ASGD, whichever the solver names; a collective call. Rank 0 logs and writes.
 
@@ -54,6 +56,7 @@ def train(
         signals: noted while it trains; ``None``: signals keep their usual effect.
         resume: a solver state to continue from, or "auto".
         replay: a replay log; the run that left it is repeated.
+        listeners: get the milestones of rank 0: its tests and its snapshots.
 
     Raises:
         UserError: a text, the log, or the number of ranks is wrong.
@@ -72,7 +75,8 @@ def train(
 
     def serve() -> Assignment:
         nonlocal serving
-        serving = ServerSession(plan, roles, device, resume, read_log(replay) if replay else None, world.events)
+        recorded = read_log(replay) if replay else None
+        serving = ServerSession(plan, roles, device, resume, recorded, world.events, listeners)
         return serving.assignment
 
     assignment = outcome_of_first(world, serve if roles.serves else None)

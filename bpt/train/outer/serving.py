@@ -51,6 +51,7 @@ from bpt.train.outer.worker_links import ToServer, ToWorker
 from bpt.train.outer.worker_ranks import WorkerRanks
 from bpt.train.rules.violations import ignored_settings
 from bpt.train.runtime.runtime import Runtime
+from bpt.train.solver.milestones import Listener
 from bpt.train.solver.solver import RunOutcome
 
 LOG = logging.getLogger("bpt")
@@ -65,6 +66,7 @@ class ServerSession:
         resume: see Solver.
         recorded: the run to repeat.
         events: of this rank.
+        listeners: of the solver.
 
     Attributes:
         solver: tests and writes.
@@ -82,12 +84,14 @@ class ServerSession:
         resume: str,
         recorded: RecordedRun | None,
         events: EventBus | None = None,
+        listeners: Sequence[Listener] = (),
     ) -> None:
         self._plan = plan
         parallel = plan.parallel_param
         self._roles = roles
         self._recorded = recorded
-        self.solver = server_solver(plan, device, resume, recorded.facts.seed if recorded else None, events)
+        seed = recorded.facts.seed if recorded else None
+        self.solver = server_solver(plan, device, resume, seed, events, listeners)
         net = self.solver.net
         self._samples = samples_of(net, parallel.exchange)
         self._flat = FlatWeights(net)

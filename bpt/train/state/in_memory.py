@@ -11,7 +11,6 @@ import hashlib
 import logging
 import os
 import shutil
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from bpt.base.errors import WriteError
+from bpt.base.private_folder import is_private
 from bpt.system.comm.base import Buffer, Communicator
 from bpt.system.comm.processes import shared_folder as place_in_memory
 
@@ -43,7 +43,7 @@ def prefix_in_memory(prefix: str) -> str | None:
 def prefixes(prefix: str) -> tuple[str, ...]:
     """Return the prefixes under which ``auto`` looks for snapshots."""
     ours = prefix_in_memory(prefix)
-    return (prefix, ours) if ours and is_own(Path(ours).parent) else (prefix,)
+    return (prefix, ours) if ours and is_private(Path(ours).parent) else (prefix,)
 
 
 def make_room(prefix: str) -> str:
@@ -60,7 +60,7 @@ def make_room(prefix: str) -> str:
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise WriteError(folder, error.strerror or error) from None
-    if not is_own(folder):
+    if not is_private(folder):
         raise WriteError(folder, "is not a folder of this user alone")
     return ours
 
@@ -76,7 +76,7 @@ def remove_older(path: str) -> None:
 def remove(prefix: str) -> None:
     """Remove the snapshots in memory: a newer one is on disk, or the run has ended."""
     ours = prefix_in_memory(prefix)
-    if ours and is_own(Path(ours).parent):
+    if ours and is_private(Path(ours).parent):
         shutil.rmtree(Path(ours).parent, ignore_errors=True)
 
 
@@ -116,17 +116,8 @@ def on_all_hosts(path: str, world: Communicator) -> Iterator[str]:
 def _put(path: Path, content: Buffer) -> None:
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        if not is_own(path.parent):
+        if not is_private(path.parent):
             raise WriteError(path.parent, "is not a folder of this user alone")
         content.tofile(path)
     except OSError as error:
         raise WriteError(path, error.strerror or error) from None
-
-
-def is_own(folder: Path) -> bool:
-    """Return whether only this user can write to the folder, since the names in memory are known to all."""
-    try:
-        about = folder.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o077
