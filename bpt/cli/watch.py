@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 HELP = "show the progress of a run in the terminal"
 DESCRIPTION = """\
 Reads the file that bpt train --metrics writes, and shows loss, scores, speed and the work of each rank, until the run
-ends or you type Ctrl-C. If stdout is no terminal, it shows the current state and ends.
+ends or you type Ctrl-C. It waits for a file that training has not made yet. If stdout is no terminal, it shows the
+current state and ends.
 
   bpt train --solver solver.prototxt --metrics run.jsonl
   bpt watch --metrics run.jsonl

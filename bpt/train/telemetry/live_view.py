@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
 from bpt.base.errors import FileError
@@ -22,19 +23,18 @@ Record = dict[str, Any]
 def watch(path: str, once: bool = False, out: TextIO = sys.stdout) -> None:
     """Show the run whose metrics are in ``path``, until it ends.
 
+    On a terminal it waits until training makes the file.
+
     Args:
         once: show what there is, and return.
 
     Raises:
-        FileError: the file is missing, or is none of metrics.
+        FileError: the file cannot be read, or has no metrics; or it is missing, and ``once`` is set, ``out`` is no
+            terminal, or its folder is missing.
     """
     records: list[Record] = []
     follows = not once and out.isatty()
-    try:
-        file = open(path, encoding="utf-8")  # noqa: SIM115  closed below
-    except OSError as error:
-        raise FileError(path, error.strerror or str(error)) from None
-    with file:
+    with _opened(path, follows, out) as file:
         rest = ""
         while True:
             rest += file.read()
@@ -47,6 +47,22 @@ def watch(path: str, once: bool = False, out: TextIO = sys.stdout) -> None:
             if not follows or (records and records[-1]["kind"] == "end"):
                 return
             time.sleep(_POLL)
+
+
+def _opened(path: str, waits: bool, out: TextIO) -> TextIO:
+    """Return the open file; with ``waits``, wait until it exists."""
+    told = False
+    while True:
+        try:
+            return open(path, encoding="utf-8")
+        except OSError as error:
+            if not (waits and isinstance(error, FileNotFoundError) and Path(path).parent.is_dir()):
+                raise FileError(path, error.strerror or str(error)) from None
+        if not told:
+            out.write(f"Waiting for {path}, which bpt train --metrics {path} makes. Ctrl-C ends.\n")
+            out.flush()
+            told = True
+        time.sleep(_POLL)
 
 
 def _record(path: str, line: int, text: str) -> Record:
