@@ -34,6 +34,10 @@ logs and writes:
 
   mpirun -n 4 bpt train --solver solver.prototxt
 
+Without MPI, PyTorch's launcher starts the ranks (docs/parallel.md says what differs):
+
+  torchrun --nproc-per-node 4 -m bpt train --solver solver.prototxt
+
 With parallel_param { exchange: AGWU } (or SGWU, ASGD) the first rank is a server. The other ranks train independently
 between submissions. Reports of the run go to <snapshot_prefix>_run/.
 
