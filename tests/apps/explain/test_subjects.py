@@ -57,7 +57,7 @@ def test_the_map_lies_on_the_scan(tmp_path: Path, axes: str, kind: type[Any]) ->
     heat = np.random.default_rng(4).random(VOXELS.shape).astype(np.float32) / np.float32(2)
     heat[3, 1, 2] = 1
     scan.write(str(tmp_path / "map"), heat, (3, 1, 2), "title")
-    own, written = nibabel.Nifti1Image.from_filename(path), nibabel.Nifti1Image.from_filename(tmp_path / "map.nii.gz")
+    own, written = kind.from_filename(path), kind.from_filename(tmp_path / "map.nii.gz")
     assert written.shape == own.shape
     assert type(written) is kind
     assert written.get_data_dtype() == np.float32
