@@ -46,7 +46,7 @@ def preprocess(net: ImageNet, *images: Path, preprocessing: Path = "") -> Images
         (N, channels, height, width), float32.
 
     Raises:
-        UserError: nothing says how images are prepared, or what is said does not fit the net.
+        UserError: nothing says how images are prepared, or the settings do not fit the net.
         DataError: a file is missing or no image; it is named.
     """
     files = [checked_path(each, "an image") for each in images]
