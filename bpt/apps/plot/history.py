@@ -64,10 +64,10 @@ class History(TrainingLog):
         return figure
 
     def __repr__(self) -> str:
-        told = [f"{len(self.losses)} losses, {len(self.test)} tests"]
+        parts = [f"{len(self.losses)} losses, {len(self.test)} tests"]
         for rows in (self.losses, self.test):
-            told += [f"iteration {row.iteration}: {_words(row.values)}" for row in rows[-1:]]
-        return f"<history of {self.name}: {'; '.join(told)}>"
+            parts += [f"iteration {row.iteration}: {_words(row.values)}" for row in rows[-1:]]
+        return f"<history of {self.name}: {'; '.join(parts)}>"
 
 
 def _numbers(outputs: Mapping[str, Tensor], prefix: str = "") -> dict[str, float]:
