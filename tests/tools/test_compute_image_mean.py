@@ -33,7 +33,7 @@ def test_images_of_two_sizes(tool: Tool, tmp_path: Path) -> None:
     images = [np.zeros((1, 2, 3), np.uint8), np.zeros((1, 3, 2), np.uint8)]
     outcome = tool("compute_image_mean", write_images(tmp_path / "lmdb", images), tmp_path / "mean")
     assert outcome.status == 1
-    assert 'record "00000001" has the shape (1, 3, 2), the first one (1, 2, 3)' in outcome.error
+    assert 'record "00000001" has the shape (1, 3, 2), but the first one has (1, 2, 3)' in outcome.error
     assert not (tmp_path / "mean").exists()
 
 

@@ -121,7 +121,7 @@ def compare(
     seed, replicas, staging, delays = world.bcast(conditions)  # a spare rank may become one that compares
     gradients: dict[Blob, Tensor] = {}
     weights: dict[Blob, Tensor] = {}
-    spread: Tensors = gradients, weights
+    on_ranks: Tensors = gradients, weights
 
     def work(runtime: Runtime) -> None:
         with injected(runtime, faults):
@@ -142,11 +142,11 @@ def compare(
     with bind(reference, None, None, TrainOptions(device, batch_factor=replicas, staging=staging)) as runtime:
         if delays:
             DelayedUpdates(runtime, delays)
-        alone = noted, _train(runtime, summed, noted, delays)
+        on_one = noted, _train(runtime, summed, noted, delays)
         if in_turn and summed < iterations:
             state, note = runtime.state().copy() if summed else None, partial(_note, noted)
-            alone = noted, train_in_turn(reference, local, in_turn, state, iterations, device, _settle, note)
-        return list(_compared(runtime.net.graph, spread, alone)), world
+            on_one = noted, train_in_turn(reference, local, in_turn, state, iterations, device, _settle, note)
+        return list(_compared(runtime.net.graph, on_ranks, on_one)), world
 
 
 class _Conditions(NamedTuple):
@@ -249,12 +249,12 @@ def trained(graph: LayerGraph) -> list[Param]:
     return [param for param in graph.learnable if param.learnable and param.lr_mult]
 
 
-def _compared(graph: LayerGraph, spread: Tensors, alone: Tensors) -> Iterator[Compared]:
+def _compared(graph: LayerGraph, on_ranks: Tensors, on_one: Tensors) -> Iterator[Compared]:
     for param in trained(graph):
         blob = blob_of(graph, param)
         # The rank that had the gradients of the first iteration may be lost.
-        gradient = TensorDifference.of(spread[0][blob], alone[0][blob]) if spread[0] else None
-        weight = TensorDifference.of(spread[1][blob], alone[1][blob])
+        gradient = TensorDifference.of(on_ranks[0][blob], on_one[0][blob]) if on_ranks[0] else None
+        weight = TensorDifference.of(on_ranks[1][blob], on_one[1][blob])
         yield Compared(f"{blob[0]}/{blob[1]}", gradient, weight, _excepted(graph, param))
 
 

@@ -29,7 +29,7 @@ class DelayedUpdates:
 
     Args:
         runtime: trains the whole net; its gradients are those of the batch of the iteration.
-        delays: of each layer.
+        delays: layer name → the iterations by which its gradients are late.
     """
 
     def __init__(self, runtime: Runtime, delays: Mapping[str, int]) -> None:

@@ -56,14 +56,14 @@ class LocalRun:
     """The division of training among the ranks.
 
     Attributes:
-        learners: the replicas, by their first ranks.
+        replicas: the replicas, by their first ranks.
         micro_batches: the cuts of each rank's share, if they change the result; as in Staging.
         gathers: as in Staging.
         ranks, keeps_batches, unweighted: as in ReplicaShare.
         factor: Parallel's ``batch_factor``.
     """
 
-    learners: tuple[LocalReplica, ...]
+    replicas: tuple[LocalReplica, ...]
     micro_batches: tuple[int, ...]
     gathers: frozenset[int]
     ranks: int
@@ -84,20 +84,20 @@ class LocalRun:
         _check(runtime.graph, parallel, faults)
         each = parallel.batches.samples.size // parallel.grid.replicas
         hosts = parallel.grid.world.allgather(parallel.grid.world.host)
-        together = [[replica] for replica in range(parallel.grid.replicas)]
+        groups = [[replica] for replica in range(parallel.grid.replicas)]
         if parallel.param.local_param.sum_within_hosts:
-            together = [[rank for rank, own in enumerate(hosts) if own == host] for host in dict.fromkeys(hosts)]
+            groups = [[rank for rank, own in enumerate(hosts) if own == host] for host in dict.fromkeys(hosts)]
         counts = [share.count for share in parallel.batches.shares(batch_of(runtime.graph))]
         if parallel.batches.unweighted:
             counts = [1] * len(counts)
-        learners = []
-        for replicas in together:
-            ranks = [replica * each + rank for replica in replicas for rank in range(each)]
+        replicas = []
+        for group in groups:
+            ranks = [replica * each + rank for replica in group for rank in range(each)]
             part = sum(counts[rank] for rank in ranks) / sum(counts)
-            learners.append(LocalReplica(_joined(parallel, ranks), part, len(ranks)))
+            replicas.append(LocalReplica(_joined(parallel, ranks), part, len(ranks)))
         staging = parallel.staging
         return cls(
-            tuple(learners),
+            tuple(replicas),
             staging.cuts if staging else (),
             staging.gathers if staging else frozenset(),
             parallel.batches.samples.size,
@@ -159,12 +159,12 @@ def train_in_turn(
     """
     with ExitStack() as stack:
         runtimes = []
-        for learner in run.learners:
-            share = ReplicaShare(learner.share, run.ranks, run.keeps_batches, run.unweighted)
-            staging = _staging(plan, run, learner)
+        for replica in run.replicas:
+            share = ReplicaShare(replica.share, run.ranks, run.keeps_batches, run.unweighted)
+            staging = _staging(plan, run, replica)
             options = TrainOptions(device, batch_factor=run.factor, staging=staging, replica_share=share, log=_UNHEARD)
             runtime = stack.enter_context(bind(plan, state, None, options))
-            runtime.updater.before_update.append(partial(_scale, runtime, learner.part))
+            runtime.updater.before_update.append(partial(_scale, runtime, replica.part))
             begin(runtime)
             runtimes.append(runtime)
         runtimes[0].updater.before_update.append(lambda loss: note(runtimes[0]))
@@ -172,14 +172,14 @@ def train_in_turn(
             for runtime in runtimes:
                 runtime.iterate()
             if (done - local.start_iter) % local.steps == 0:
-                _average(runtimes, [learner.part for learner in run.learners], local.momentum)
+                _average(runtimes, [replica.part for replica in run.replicas], local.momentum)
         return {blob: value.clone() for blob, value in runtimes[0].state().weights.items()}
 
 
-def _staging(plan: RunPlan, run: LocalRun, learner: LocalReplica) -> Staging | None:
-    """Return the parts of a learner's share as micro-batches, if a layer normalises by them."""
+def _staging(plan: RunPlan, run: LocalRun, replica: LocalReplica) -> Staging | None:
+    """Return the parts of a replica's share as micro-batches, if a layer normalises by them."""
     graph = build_graph_of(plan.train)
-    cuts = (learner.ranks, *run.micro_batches)
+    cuts = (replica.ranks, *run.micro_batches)
     if all(cut == 1 for cut in cuts) or not any(LAYERS[n.type].normalises_by_batch(n.spec) for n in graph.nodes):
         return None
     return Staging.alone(graph, cuts, run.gathers)
@@ -187,7 +187,7 @@ def _staging(plan: RunPlan, run: LocalRun, learner: LocalReplica) -> Staging | N
 
 @torch.no_grad()
 def _scale(runtime: Runtime, part: float, loss: float) -> None:
-    """Scale gradients to those of the mean loss of a learner's own samples."""
+    """Scale gradients to those of the mean loss of a replica's own samples."""
     for value in map(runtime.net.value, runtime.net.local_params):
         if value.grad is not None and part:
             value.grad /= part

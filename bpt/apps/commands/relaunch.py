@@ -76,19 +76,19 @@ class Relaunch:
         """
         check_resumes(self.argv)
         LOG.info("Starting %s; bpt join %d -- COMMAND continues on other ranks", shlex.join(self.argv), os.getpid())
-        with self._passing_on(), _desk(os.getpid()) as desk:
+        with self._passing_on(), _request_file(os.getpid()) as request:
             while True:
                 start = time.monotonic()
-                status = self._run_job(desk)
-                if asked := _take_request(desk):
+                status = self._run_job(request)
+                if asked := _take_request(request):
                     self._before, self.argv = self.argv, asked
                     LOG.info("The job has ended with status %d; starting %s", status, shlex.join(asked))
                 elif not self._is_to_restart(status, time.monotonic() - start):
                     return status
 
-    def _run_job(self, desk: Path) -> int:
+    def _run_job(self, request: Path) -> int:
         """Run the job once, and return its exit status."""
-        started_by_run.forget(desk.parent)
+        started_by_run.forget(request.parent)
         self._asked_rank, self._job = False, None
         if self._ended_by and not self._unsent:  # it was for the job before
             self._unsent.append(self._ended_by)
@@ -97,7 +97,7 @@ class Relaunch:
                 self.argv,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # so that it gets a Ctrl-C once, from this process
-                env={**os.environ, started_by_run.FOLDER: str(desk.parent)},
+                env={**os.environ, started_by_run.FOLDER: str(request.parent)},
                 preexec_fn=partial(die_with_parent, signal.SIGTERM),  # noqa: PLW1509  there are no threads here
             )
         except OSError as error:
@@ -110,7 +110,7 @@ class Relaunch:
             with suppress(subprocess.TimeoutExpired):
                 status = job.wait(_POLL_INTERVAL)
                 return 128 - status if status < 0 else status
-            if not asked and desk.exists():
+            if not asked and request.exists():
                 asked = True
                 LOG.info("bpt join has asked for other ranks; asking the job to stop")
                 self._send(job, STOP_SIGNAL)
@@ -194,46 +194,46 @@ def join(process: int, argv: list[str]) -> None:
         UsageError: this user has no such process here, or it has a request already.
     """
     check_resumes(argv)
-    desk = _path_of(process)
-    if not is_private(desk.parent):
+    request = _path_of(process)
+    if not is_private(request.parent):
         raise UsageError(f"process {process} is no bpt run of this user that is running on this host")
-    if desk.exists():
+    if request.exists():
         raise UsageError(f"process {process} is already about to continue with other ranks")
-    write_text(desk, json.dumps(argv))
+    write_text(request, json.dumps(argv))
 
 
 @contextmanager
-def _desk(process: int) -> Iterator[Path]:
+def _request_file(process: int) -> Iterator[Path]:
     """Yield the file for requests of ``bpt join``, in a folder that only this user can enter.
 
     Raises:
         WriteError: the folder cannot be made, or belongs to another user.
     """
-    desk = _path_of(process)
+    request = _path_of(process)
     try:
-        desk.parent.mkdir(mode=0o700, exist_ok=True)  # a killed process with the same id may have left one
+        request.parent.mkdir(mode=0o700, exist_ok=True)  # a killed process with the same id may have left one
     except OSError as error:
-        raise WriteError(desk.parent, error.strerror or error) from None
-    if not is_private(desk.parent):
-        raise WriteError(desk.parent, "is not a folder of this user alone; remove it")
-    desk.unlink(missing_ok=True)
+        raise WriteError(request.parent, error.strerror or error) from None
+    if not is_private(request.parent):
+        raise WriteError(request.parent, "is not a folder of this user alone; remove it")
+    request.unlink(missing_ok=True)
     try:
-        yield desk
+        yield request
     finally:
-        desk.unlink(missing_ok=True)
-        started_by_run.forget(desk.parent)
-        desk.parent.rmdir()
+        request.unlink(missing_ok=True)
+        started_by_run.forget(request.parent)
+        request.parent.rmdir()
 
 
 def _path_of(process: int) -> Path:
     return Path(tempfile.gettempdir(), f"bpt_run_{process}", "join.json")
 
 
-def _take_request(desk: Path) -> list[str]:
+def _take_request(request: Path) -> list[str]:
     """Remove a request of ``bpt join`` and return its command; an empty list without a request."""
     try:
-        argv = json.loads(desk.read_bytes())
-        desk.unlink()
+        argv = json.loads(request.read_bytes())
+        request.unlink()
     except FileNotFoundError:
         return []
     return [str(word) for word in argv]

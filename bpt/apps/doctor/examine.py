@@ -145,18 +145,18 @@ class _Examination:
         self._world = job.world
         self._wanted = wanted
         self._say = say
-        self._patience = Watchdog(job.world, say, seconds)
+        self._watchdog = Watchdog(job.world, say, seconds)
         self._report = ExaminationReport()
         self._prefix = ""
 
     def run(self) -> ExaminationReport:
-        with self._patience.during("Hosts"):
+        with self._watchdog.during("Hosts"):
             ranks = Ranks.meet(self._world)
         if self._job.is_first:
             self._say(ranks.described)
-        with self._patience.during("MPI"):
+        with self._watchdog.during("MPI"):
             self._add(check_mpi(ranks))
-        with self._patience.during("Versions"):
+        with self._watchdog.during("Versions"):
             section, same_program = check_versions(ranks)
             self._add(section)
         if same_program:
@@ -171,11 +171,11 @@ class _Examination:
     def _examine_ranks(self, ranks: Ranks) -> None:
         read = self._wanted.read
         texts = Texts.read(read, self._world.rank) if read else None
-        with self._patience.during("Hosts"):
+        with self._watchdog.during("Hosts"):
             device = self._device(texts)
             solver = texts.solver.value if texts else None
             self._add(check_hosts(ranks, device, bool(solver and solver.is_outer), self._job.loads()))
-        with self._patience.during("Connections"):
+        with self._watchdog.during("Connections"):
             measured = measure(ranks.world, ranks.hosts)
             self._add(check_links(ranks, measured))
         if texts is None:
@@ -185,7 +185,7 @@ class _Examination:
 
     def _examine_files(self, ranks: Ranks) -> None:
         """Check leftovers and the data that the user names, which belong to no run."""
-        with self._patience.during("Leftovers"):
+        with self._watchdog.during("Leftovers"):
             if left := check_leftovers(ranks, self._prefix, self._wanted.clean):
                 self._add(left)
         if self._wanted.data:
@@ -207,7 +207,7 @@ class _Examination:
 
     def _examine_run(self, ranks: Ranks, texts: Texts, device: torch.device, measured: MeasuredLinks) -> None:
         """Check the run that the texts describe."""
-        with self._patience.during("Solver and networks"):
+        with self._watchdog.during("Solver and networks"):
             section, wrong = check_texts(ranks, texts)
             self._add(section, wrong)
             resume = self._world.bcast(attempt(lambda: self._resume(texts)))
@@ -216,7 +216,7 @@ class _Examination:
         seen = {}
         if solver and plans:
             seen = read_inputs(inputs_of(plans, solver, resume.value or "", self._world.rank))
-        with self._patience.during("Data and files"):
+        with self._watchdog.during("Data and files"):
             self._add(check_inputs(ranks, seen))
             if self._wanted.resume == "auto" and not resume.value:
                 self._add(_NO_SNAPSHOT)
@@ -229,17 +229,17 @@ class _Examination:
             )
             return
         assert solver and plans
-        with self._patience.during("Plan"):
+        with self._watchdog.during("Plan"):
             reported = [message for _, message in seen.values() if message]
             if solver.is_outer:
                 checked = check_outer_plan(ranks, solver, plans, device, reported, _iteration(resume.value))
             else:
                 checked = check_plan(ranks, solver, plans, device, reported, measured)
             self._add(checked.section, checked.wrong)
-        with self._patience.during("Snapshots"):
+        with self._watchdog.during("Snapshots"):
             self._add(check_snapshots(ranks, solver, checked.snapshot))
         if self._wanted.cluster and not self._report.problems:
-            with self._patience.during("Cluster"):
+            with self._watchdog.during("Cluster"):
                 self._add(describe_cluster(ranks, solver, device, self._wanted.cluster))
 
     def _resume(self, texts: Texts) -> str:

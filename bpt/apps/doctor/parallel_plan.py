@@ -70,7 +70,7 @@ def check_plan(
         return CheckedPlan(_section(built.findings), built.wrong)
     graphs = built.by_name
     training = next(iter(graphs.values()))
-    placed = attempt(lambda: _spread(ranks, plan, graphs, device))
+    placed = attempt(lambda: _set_up(ranks, plan, graphs, device))
     messages = world.allgather(placed.message)
     if any(messages):
         return CheckedPlan(_section(list(errors_of(ranks, messages))))
@@ -101,7 +101,7 @@ def _section(findings: Sequence[Finding]) -> Section:
     return Section("Plan", tuple(findings))
 
 
-def _spread(
+def _set_up(
     ranks: Ranks, plan: RunPlan, graphs: Mapping[str, LayerGraph], device: torch.device
 ) -> tuple[Parallel, Part]:
     """Return the parallelisation, and this rank's part of the training net."""
@@ -143,11 +143,11 @@ def _divided(name: str, shares: Sequence[Share], parallel: Parallel, whole_batch
     text = f"{name}: a batch of {sum(counts)} samples"
     if len(counts) == 1:
         return ok(text)
-    sharers = "pipelines" if parallel.staging else "ranks"
+    units = "pipelines" if parallel.staging else "ranks"
     if len(set(counts)) == 1:
         kept = "; batches of this net cannot be divided" if whole_batches else ""
-        return ok(f"{text}, {counts[0]} for each of {len(counts)} {sharers}{kept}")
-    text += f", {min(counts)} to {max(counts)} for each of {len(counts)} {sharers}"
+        return ok(f"{text}, {counts[0]} for each of {len(counts)} {units}{kept}")
+    text += f", {min(counts)} to {max(counts)} for each of {len(counts)} {units}"
     if parallel.param.balance != pb.ParallelParameter.UNIFORM:
         return ok(text)
     return note(f"{text}: those with {min(counts)} wait for the others", f"a multiple of {len(counts)} divides evenly")
@@ -184,8 +184,8 @@ def _statistics(graph: LayerGraph, parallel: Parallel) -> Iterator[Finding]:
 def _memory(ranks: Ranks, plan: RunPlan, graph: LayerGraph, part: Part, device: torch.device) -> Iterator[Finding]:
     """Yield whether each rank has memory for its parameters; a collective call."""
     copies = 2 + num_moments(plan.optim)  # values, gradients, history
-    sharers = 1 if device.type == "cuda" else len(ranks.by_host[ranks.hosts[ranks.world.rank]])
-    mine = _num_parameters(graph, part) * plan.precision.master.itemsize * copies, Memory(device, sharers).room
+    ranks_on_device = 1 if device.type == "cuda" else len(ranks.by_host[ranks.hosts[ranks.world.rank]])
+    mine = _num_parameters(graph, part) * plan.precision.master.itemsize * copies, Memory(device, ranks_on_device).room
     needs = ranks.world.allgather(mine)
     short = [rank for rank, (need, room) in enumerate(needs) if need > room]
     if short:

@@ -69,8 +69,8 @@ class OutputDifference:
         return self.largest <= TOLERANCE * max(1.0, self.among)
 
     def __str__(self) -> str:
-        told = f"{self.output} {self.shape}: differs by {self.largest:.2g} at most, numbers up to {self.among:.4g}"
-        return f"{told}; the net in double precision by {self.rounding:.2g}" if self.rounding else told
+        text = f"{self.output} {self.shape}: differs by {self.largest:.2g} at most, numbers up to {self.among:.4g}"
+        return f"{text}; the net in double precision by {self.rounding:.2g}" if self.rounding else text
 
 
 def compare(module: nn.Module, runner: Runner, inputs: RandomInputs, times: Sequence[int]) -> list[OutputDifference]:

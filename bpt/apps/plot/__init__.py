@@ -1,1 +1,1 @@
-"""Reading and drawing of logs: ``bpt plot``."""
+"""``bpt plot``: read and draw the logs of training runs."""

@@ -1,4 +1,4 @@
-"""The history of a Solver, as a log that grows while it trains; ``solver.history`` from Python."""
+"""The history of a Solver: a log in memory that grows during training; ``solver.history`` in Python."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class History(TrainingLog):
-    """The losses, outputs and learning rates of a run, at each iteration that its ``display`` shows and at each test.
+    """The losses, outputs and learning rates of a run, at each displayed iteration and each test.
 
-    ``history.losses[-1].values["loss"]``, ``history.test[-1].values["accuracy"]``; each Row has its ``iteration``,
-    ``seconds`` since the run began, and ``rate``. A listener of a Solver.
+    Examples are ``history.losses[-1].values["loss"]`` and ``history.test[-1].values["accuracy"]``. Each LogRow also has
+    its ``iteration``, the ``seconds`` since the run began, and the learning ``rate``. The history listens to a Solver.
     """
 
     _start: float = 0.0
@@ -44,13 +44,13 @@ class History(TrainingLog):
                 self.test.append(LogRow(milestone.iteration, time.monotonic() - self._start, values=values))
 
     def plot(self, path: str = "") -> Figure:
-        """Return its figure, as ``bpt plot`` draws that of a log; also written to ``path``, a .png or .svg, if given.
+        """Return the figure that ``bpt plot`` draws of a log, and write it to ``path``, a .png or .svg, if given.
 
         Raises:
-            UserError: there is no matplotlib, or nothing to show yet.
+            UserError: matplotlib is missing, or there is nothing to show yet.
             WriteError: the file could not be written.
         """
-        # An extra; and a run without a figure does not wait for it.
+        # Imported here because matplotlib is an extra, and slow to import.
         from bpt.apps.plot.log_figure import check_figure, figure_of  # noqa: PLC0415
         from bpt.train.outer.report.style import save  # noqa: PLC0415
 
@@ -60,18 +60,18 @@ class History(TrainingLog):
         if path:
             save(figure, path)
         if "IPython" in sys.modules:
-            import matplotlib.pyplot  # noqa: F401, PLC0415  with it a notebook shows figures
+            import matplotlib.pyplot  # noqa: F401, PLC0415  without it, notebooks do not show figures
         return figure
 
     def __repr__(self) -> str:
-        told = [f"{len(self.losses)} losses, {len(self.test)} tests"]
+        parts = [f"{len(self.losses)} losses, {len(self.test)} tests"]
         for rows in (self.losses, self.test):
-            told += [f"iteration {row.iteration}: {_words(row.values)}" for row in rows[-1:]]
-        return f"<history of {self.name}: {'; '.join(told)}>"
+            parts += [f"iteration {row.iteration}: {_words(row.values)}" for row in rows[-1:]]
+        return f"<history of {self.name}: {'; '.join(parts)}>"
 
 
 def _numbers(outputs: Mapping[str, Tensor], prefix: str = "") -> dict[str, float]:
-    """Return outputs by name; of a blob with several numbers each, as ``name[1]``, but for the first."""
+    """Return the outputs by name; further numbers of the same blob are called ``name[1]``, ``name[2]`` and so on."""
     found: dict[str, float] = {}
     for blob, tensor in outputs.items():
         for index, value in enumerate(tensor.flatten().tolist()):

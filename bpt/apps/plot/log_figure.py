@@ -40,12 +40,18 @@ CHARTS = (
 )  # fmt: skip
 """The axes of the chart types 0 ... 7 of Caffe's plot_training_log.py."""
 _PANEL = 2.1  # inches
-_LEGEND, _LONGEST = 0.85, 56  # the legend's part of the figure's width; letters of a run's name that fit into it
-_DECADES = 30  # the largest loss or rate over the least, from which the axis is logarithmic
+_LEGEND, _LONGEST = 0.85, 56  # the legend's part of the figure's width; most letters of a run's name in it
+_DECADES = 30  # ratio of the largest to the smallest loss or rate above which the axis is logarithmic
 
 
 class Curve(NamedTuple):
-    """Points of one run. ``best``: which of them is marked; ``None``: none."""
+    """A curve of one run.
+
+    Attributes:
+        x: the iterations or seconds of the points.
+        y: the values of the points.
+        best: the number of the point that is marked; ``None``: none.
+    """
 
     x: list[float]
     y: list[float]
@@ -53,14 +59,19 @@ class Curve(NamedTuple):
 
 
 class CurvePanel(NamedTuple):
-    """Runs' curves of one kind: (run's number, what it is of, curve)."""
+    """The curves of one quantity.
+
+    Attributes:
+        label: the quantity.
+        curves: (number of the run, label of the curve, curve).
+    """
 
     label: str
     curves: list[tuple[int, str, Curve]]
 
 
 def check_figure(path: str) -> None:
-    """Raise a UserError if no such figure can be written to ``path``; better before the work than after it."""
+    """Raise a UserError if no figure can be written to ``path``, before the work is done."""
     check_picture(path, FORMATS, f"{path}: figures are written to files that end in {' or '.join(FORMATS)}")
     check_place(path)
 
@@ -77,11 +88,12 @@ def draw(logs: Sequence[TrainingLog], path: str, chart: int | None = None, secon
 
 @without_glyph_warnings()
 def figure_of(logs: Sequence[TrainingLog], chart: int | None = None, seconds: bool = False) -> Figure:
-    """Return the figure of ``logs``, which are laid over each other.
+    """Return the figure that shows ``logs`` over each other.
 
     Args:
-        chart: a number of CHARTS: only that one; ``None``: all that there is.
-        seconds: against time instead of iterations.
+        logs: the logs.
+        chart: the number of the only chart of CHARTS to draw; ``None``: draw all quantities.
+        seconds: draw them against time instead of iterations.
 
     Raises:
         UserError: there is nothing to show.
@@ -101,7 +113,10 @@ def figure_of(logs: Sequence[TrainingLog], chart: int | None = None, seconds: bo
 
 
 def panels(logs: Sequence[TrainingLog], seconds: bool = False, chart: int | None = None) -> list[CurvePanel]:
-    """Losses; each other test output; learning rates. Of a chart type only its part."""
+    """Return the panels of losses, of each other test output, and of learning rates; with ``chart``, only its curves.
+
+    A panel may have no curves. For the arguments see figure_of.
+    """
     wanted = CHARTS[chart].split(" vs. ")[0] if chart is not None else ""
     losses: list[tuple[int, str, Curve]] = []
     rates: list[tuple[int, str, Curve]] = []
@@ -133,7 +148,10 @@ def _curves(
     name: str,
     best: Callable[..., int] | None = None,
 ) -> list[tuple[int, str, Curve]]:
-    """One curve, or none if there are no points. Where a run began anew, what it did anew counts."""
+    """Return one curve, or none if there are no points.
+
+    If a run resumed from a snapshot, the repeated iterations replace the earlier ones.
+    """
     points: list[tuple[int, float, float]] = []
     for row in rows:
         value = row.rate if name == RATE else row.values.get(name)
@@ -149,7 +167,7 @@ def _curves(
 
 
 def _to_the_end(rates: list[tuple[int, str, Curve]], log: TrainingLog, seconds: bool) -> list[tuple[int, str, Curve]]:
-    """Return the last loss is shown without its rate: one that stood still is taken to go on so."""
+    """Extend each curve of rates to the last loss, whose rate the log lacks, if the rate was constant before."""
     for _, _, (x, y, _) in rates:
         last = log.losses[-1] if log.losses else None
         end = (last.seconds if seconds else float(last.iteration)) if last else math.nan
@@ -165,7 +183,7 @@ def _draw_panel(axes: Axes, panel: CurvePanel, several: bool) -> None:
     for run, label, (x, y, best) in panel.curves:
         kind = labels.index(label)
         colour = COLOURS[run % len(COLOURS)] if several else (BLUE, RED)[kind % 2]
-        dash = DASHES[(run if panel.label == RATE else kind) % len(DASHES)]  # equal rates hide each other
+        dash = DASHES[(run if panel.label == RATE else kind) % len(DASHES)]  # equal rates would hide each other
         steps = panel.label == RATE and len(set(y)) <= len(y) / 2
         plain = label == "training" or panel.label == RATE
         axes.plot(
@@ -177,7 +195,7 @@ def _draw_panel(axes: Axes, panel: CurvePanel, several: bool) -> None:
             axes.plot(x[best], y[best], marker="*", markersize=9, color=colour, markeredgecolor="black",
                       markeredgewidth=0.5, linestyle="", zorder=3)  # fmt: skip
             notes.append((f"best {y[best]:.4g} at {x[best]:,.0f}", colour if several else "black"))
-    low = panel.label != LOSS  # where there is room: losses fall, scores rise
+    low = panel.label != LOSS  # losses fall and scores rise, so the opposite corner is free for notes
     for number, (note, colour) in enumerate(reversed(notes) if low else notes):
         height = 0.05 + 0.1 * number if low else 0.95 - 0.1 * number
         axes.text(0.99, height, note, transform=axes.transAxes, ha="right", va="bottom" if low else "top",
@@ -195,7 +213,7 @@ def _draw_panel(axes: Axes, panel: CurvePanel, several: bool) -> None:
 
 
 def _draw_legend(axes: Axes, found: Sequence[CurvePanel], names: Sequence[str]) -> None:
-    """Over the first panel: runs by colour, if there are several, and what dashes mean."""
+    """Draw the legend over the first panel: the colours of runs, if there are several, and the meaning of dashes."""
     from matplotlib.lines import Line2D  # noqa: PLC0415  an extra, and slow to import
 
     first = found[0]
@@ -219,17 +237,17 @@ def _draw_legend(axes: Axes, found: Sequence[CurvePanel], names: Sequence[str]) 
         )
         for text in legend.get_texts():
             text.set_parse_math(False)
-        if legend.get_window_extent().width <= room:  # else the layout would make the panels narrow, to fit it in
+        if legend.get_window_extent().width <= room:  # a wider legend would make the panels narrow
             break
 
 
 def plot_logs(output: str, logs: Sequence[str], chart: int | None = None, seconds: bool = False) -> Path:
-    """Write the figure of the files ``logs``; see ``bpt.apps.plot.log_figure.draw``.
+    """Write the figure of the log files ``logs``, and return its path; for the arguments see figure_of.
 
     Raises:
-        UserError: there is no matplotlib, or nothing to show.
-        UsageError: figures are not written to files of that kind; there is no such chart; no log is named.
-        FileError: a log cannot be read, or is none.
+        UserError: matplotlib is missing, or there is nothing to show.
+        UsageError: the output's suffix is none of FORMATS, no chart has this number, or no log is named.
+        FileError: a file cannot be read, or is no log.
         WriteError: the figure could not be written.
     """
     if chart is not None and not 0 <= chart < len(CHARTS):

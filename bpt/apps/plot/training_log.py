@@ -1,4 +1,4 @@
-"""Reads logs of training, bpt's and Caffe's: losses, outputs of the nets and learning rates, by iteration."""
+"""Read training logs of bpt and Caffe: losses, outputs of the nets and learning rates, by iteration."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pathlib import Path
 
 from bpt.base.atomic import write_text
 from bpt.base.errors import FileError
-from bpt.base.user_files import UnreadableError, read_bytes
+from bpt.base.user_files import file_errors, read_bytes
 
 ITERATION, SECONDS, RATE = "NumIters", "Seconds", "LearningRate"
-# What a damaged line has instead of a number is no number.
+# The lookahead rejects what a damaged line has in place of a number, such as 0.5x.
 _NUMBER = r"([-+]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|nan|inf))(?![\w.])"
 _COUNT = r"([0-9]{1,18})(?![0-9])"
 # glog's head of a line: I1120 18:05:09.083197 or, since its version 0.5, I20261120 18:05:09.083197.
@@ -26,12 +26,19 @@ _LOSS = re.compile(rf"Iteration \d+(?: \([^()]*\))?, loss = {_NUMBER}")
 _LEARNING_RATE = re.compile(rf"Iteration \d+, lr = {_NUMBER}")
 _TESTING = re.compile(rf"Testing net \(#{_COUNT}\)")
 _OUTPUT = re.compile(rf"(Train|Test) net output #{_COUNT}: (\S+) = {_NUMBER}( \(\*)?")
-_LEAP = 2000  # a year that has all days, where the log does not tell it
+_LEAP = 2000  # a leap year, which has all days, for logs without years
 
 
 @dataclass
 class LogRow:
-    """The outputs of a net at an iteration; ``seconds`` since the run began, NaN if the log has no times."""
+    """The outputs of a net at an iteration.
+
+    Attributes:
+        iteration: the iteration.
+        seconds: the seconds since the run began; NaN if the log has no times.
+        rate: the learning rate; NaN if the log has none.
+        values: the outputs by name.
+    """
 
     iteration: int
     seconds: float
@@ -44,10 +51,11 @@ class TrainingLog:
     """The content of a log.
 
     Attributes:
-        name: of the file, without its end.
-        train, test: what the nets put out. Outputs of a second test net are called ``#1:accuracy``, and so on.
-        losses: the losses that lines "Iteration 10, loss = ..." show, which average_loss smooths, as ``loss``.
-        weighted: outputs that count towards the loss.
+        name: the name of the file, without its suffix.
+        train: the outputs of the training net.
+        test: the outputs of the test nets; those of a second one are called ``#1:accuracy``, and so on.
+        losses: the losses of the lines "Iteration 10, loss = ...", which average_loss smooths, as ``loss``.
+        weighted: the outputs with a loss weight.
     """
 
     name: str
@@ -60,16 +68,14 @@ class TrainingLog:
 def read_log(path: str) -> TrainingLog:
     """Return the log in the file ``path``.
 
-    The learning rate of a row is that of its iteration, which the log shows behind it. (Caffe's parse_log.py gives
-    each row the one before.)
+    The learning rate of a row is that of its iteration, which the log shows after the outputs. (Caffe's parse_log.py
+    gives each row the rate before.)
 
     Raises:
-        FileError: it cannot be read, or is no log of training.
+        FileError: the file cannot be read, or is no training log.
     """
-    try:
+    with file_errors(path):
         text = read_bytes(path).decode("utf-8", "replace")
-    except UnreadableError as error:
-        raise FileError(path, str(error)) from None
     log = parse_log(text.splitlines(), Path(path).name)
     if not (log.train or log.test or log.losses):
         raise FileError(path, 'is no log of training: it has no lines "Iteration 10, loss = ..." or "Test net output"')
@@ -115,7 +121,7 @@ def parse_log(lines: Iterable[str], name: str = "log") -> TrainingLog:
 
 
 def _set_rates(rows: Sequence[LogRow], rates: dict[int, float]) -> None:
-    """Each row's rate; between two shown ones that of the iteration before."""
+    """Set the rate of each row; between two iterations with a rate it is the earlier one."""
     shown = sorted(rates)
     at = 0
     for row in sorted(rows, key=lambda row: row.iteration):
@@ -126,7 +132,7 @@ def _set_rates(rows: Sequence[LogRow], rates: dict[int, float]) -> None:
 
 
 class _Clock:
-    """Seconds since the start, from the heads of the lines."""
+    """Reads the times of a log's lines, and returns the seconds since the run began."""
 
     def __init__(self) -> None:
         self._now: datetime.datetime | None = None
@@ -144,7 +150,7 @@ class _Clock:
         except ValueError:
             return
         if self._now and not year and now < self._now - datetime.timedelta(days=180):
-            now = now.replace(year=known + 4 if (now.month, now.day) == (2, 29) else known + 1)  # past New Year's Eve
+            now = now.replace(year=known + 4 if (now.month, now.day) == (2, 29) else known + 1)  # a new year has begun
         self._now = now
 
     def start(self) -> None:
@@ -160,7 +166,7 @@ class _Clock:
 
 
 def table(rows: Sequence[LogRow]) -> list[list[str]]:
-    """Return the rows as Caffe's parse_log.py writes them: a head, then NumIters, Seconds, LearningRate, outputs."""
+    """Return the rows as cells, with the head of Caffe's parse_log.py: NumIters, Seconds, LearningRate, outputs."""
     names = list(dict.fromkeys(name for row in rows for name in row.values))
     cells = [[ITERATION, SECONDS, RATE, *names]]
     for row in rows:
@@ -170,7 +176,7 @@ def table(rows: Sequence[LogRow]) -> list[list[str]]:
 
 
 def write_tables(log: TrainingLog, path: str, folder: str, delimiter: str = ",") -> list[Path]:
-    """Write ``log``, read from ``path``, to the folder's files ``<path's name>.train`` and ``.test``; which they are.
+    """Write ``log`` to the files ``<name of path>.train`` and ``.test`` in ``folder``, and return their paths.
 
     Raises:
         WriteError: a file could not be written.

@@ -1,1 +1,1 @@
-"""The scoring of a network: ``bpt test``."""
+"""``bpt test``: score a network."""

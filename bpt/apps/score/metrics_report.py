@@ -1,4 +1,4 @@
-"""Optional reports of ``bpt test``: top-k, accuracy and AUC of each class, the confusion matrix, also as a file."""
+"""Optional reports of ``bpt test``: top-k accuracy, accuracy of each class, AUC, and the confusion matrix."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from bpt.base.atomic import check_place, write_text
 from bpt.base.errors import FileError, UserError
-from bpt.base.log import columns, log_results, number
-from bpt.base.user_files import UnreadableError, read_bytes
+from bpt.base.log import columns, number
+from bpt.base.user_files import file_errors, read_lines
 from bpt.nn.net import Net
 from bpt.nn.net_graph import is_evaluated
 from bpt.system.comm.base import Communicator
@@ -28,13 +28,13 @@ from bpt.train.metrics.classifier_layer import classifying_node, find_classifier
 from bpt.train.outer.report.style import MEDIUM, SMALL, check_matplotlib, new_figure, save
 
 PICTURES = (".png", ".svg")
-NUMBERED = 15  # classes up to which a picture shows the numbers, too
-NAMED = 60  # classes up to which it names each
-INCHES_A_CLASS, LEAST, MOST = 0.32, 3.4, 9.0
+NUMBERED = 15  # largest number of classes for which a picture shows the counts
+NAMED = 60  # largest number of classes for which a picture names each class
+INCHES_A_CLASS, LEAST, MOST = 0.32, 3.4, 9.0  # inches of a class, and smallest and largest side of a picture
 
 
 def check_confusion_path(path: str) -> None:
-    """Raise a UserError if no confusion matrix can be written to ``path``; better before a long test than after it."""
+    """Raise a UserError if no confusion matrix can be written to ``path``, before a long test."""
     suffix = Path(path).suffix.lower()
     if suffix not in (".csv", *PICTURES):
         raise UserError(f'"{path}": a confusion matrix is written as .csv, {" or ".join(PICTURES)}')
@@ -44,14 +44,15 @@ def check_confusion_path(path: str) -> None:
 
 
 def write_confusion(path: str | os.PathLike[str], matrix: npt.NDArray[np.int64], names: Sequence[str]) -> None:
-    """Write ``matrix`` as a CSV file or, by the suffix of ``path``, as a PNG or SVG picture.
+    """Write ``matrix`` as a CSV file or as a PNG or SVG picture, by the suffix of ``path``.
 
     Args:
-        matrix: (classes, classes): the labels' classes down, those they were taken for across.
-        names: of the classes.
+        path: the file to write.
+        matrix: counts of (label, predicted class), (classes, classes).
+        names: the names of the classes.
 
     Raises:
-        WriteError: it could not be written.
+        WriteError: the file could not be written.
     """
     if Path(path).suffix.lower() in PICTURES:
         _draw(path, matrix, names)
@@ -64,7 +65,7 @@ def write_confusion(path: str | os.PathLike[str], matrix: npt.NDArray[np.int64],
 
 
 def _draw(path: str | os.PathLike[str], matrix: npt.NDArray[np.int64], names: Sequence[str]) -> None:
-    """Colours are shares of a row, so that rare classes are seen as well as frequent ones."""
+    """Draw the matrix; colours are shares of a row, so that rare classes are as visible as frequent ones."""
     classes = len(names)
     figure, (axes,) = new_figure()
     side = min(max(INCHES_A_CLASS * classes, LEAST), MOST)
@@ -99,12 +100,12 @@ class Metrics:
     """The reports that the user asks for.
 
     Attributes:
-        top_k: numbers of best scores, among which the label may be.
-        per_class: the accuracy of each class; of a net that detects objects, the average precision.
-        confusion: a file for the confusion matrix, which ``check_path`` has found good.
-        auc: the macro AUC.
-        class_names: a text file with the name of a class on each line; else they are numbers.
-        ap_version: how average precisions are taken; one of ``AP_VERSIONS``.
+        top_k: report for each of these K the share of samples whose label is among the K best scores.
+        per_class: report the accuracy of each class; the average precision if the net detects objects.
+        confusion: the file for the confusion matrix; "": none. The caller checks it by ``check_confusion_path``.
+        auc: report the macro AUC.
+        class_names: a text file with the name of a class on each line; "": the names are numbers.
+        ap_version: how average precisions are computed; one of ``AP_VERSIONS``.
     """
 
     top_k: tuple[int, ...] = ()
@@ -116,27 +117,27 @@ class Metrics:
 
     @property
     def counts(self) -> bool:
-        """Whether something of it is counted from the confusions."""
+        """Whether a report needs the confusion matrix."""
         return bool(self.top_k or self.per_class or self.confusion)
 
 
 class MetricsReport:
-    """Watches a net while it is entered, and logs its ``metrics`` afterwards.
+    """Watches a net inside its context, and logs the ``metrics`` afterwards.
 
     Args:
         net: the test net.
-        metrics: what is asked for.
+        metrics: the reports.
         model: the net's file, for messages.
 
     Raises:
-        UserError: the net does not classify, has fewer classes than ``top_k`` asks for, or not as many as there are
-            names; a file of them cannot be read.
+        UserError: the net does not classify, or the number of its classes does not fit ``top_k`` or the names.
+        FileError: the file of names cannot be read.
     """
 
     def __init__(self, net: Net, metrics: Metrics, model: str) -> None:
         self._metrics = metrics
         detects = any(is_evaluated(net.graph, edge) for edge in net.graph.outputs)
-        if detects and metrics.per_class:  # the test itself tells the precision of each class
+        if detects and metrics.per_class:  # the test itself reports the precision of each class
             metrics = replace(metrics, per_class=False)
             self._metrics = metrics
         self._confusions = ConfusionWatch(net) if metrics.counts else None
@@ -168,7 +169,7 @@ class MetricsReport:
         self._watching.close()
 
     def finish(self, samples: Communicator) -> None:
-        """Log what was asked for and write the file; collective over the ranks that share the batches.
+        """Log the reports and write the file; a collective call of ``samples``, the ranks that divide the batches.
 
         Raises:
             WriteError: the confusion matrix could not be written.
@@ -183,7 +184,7 @@ class MetricsReport:
         if self._scores:
             scores = self._scores.result(samples)
             log_results(LOG, [f"Macro AUC = {number(scores.auc)}" + (f" ({scores.note})" if scores.note else "")])
-        if found and self._metrics.confusion and samples.rank == 0:  # last: whatever befalls the file, the rest is told
+        if found and self._metrics.confusion and samples.rank == 0:  # last, so that an error loses no other report
             write_confusion(self._metrics.confusion, found.matrix, self._names)
             LOG.info("Confusion matrix written to %s", self._metrics.confusion)
 
@@ -204,15 +205,10 @@ def _shown(share: float) -> str:
 
 
 def _names(path: str, classes: int) -> list[str]:
-    try:
-        lines = read_bytes(Path(path)).decode().splitlines()
-    except UnreadableError as error:
-        raise FileError(path, str(error)) from None
-    except UnicodeDecodeError:
-        raise FileError(path, "is not a text file in UTF-8") from None
-    names = [line.strip() for line in lines]
+    with file_errors(path):
+        names = [line.strip() for line in read_lines(path, "that names a class on each line")]
     while names and not names[-1]:
         names.pop()
     if len(names) != classes:
-        raise FileError(path, f"has {len(names)} lines, and the net has {classes} classes: one name a line is wanted")
+        raise FileError(path, f"has {len(names)} lines, but the net has {classes} classes; write a name for each class")
     return names

@@ -1,4 +1,4 @@
-"""Scoring a trained model on its TEST phase, with the lines of ``caffe test``."""
+"""Score a trained model in its TEST phase, with the log lines of ``caffe test``."""
 
 from __future__ import annotations
 
@@ -50,16 +50,24 @@ def score(
     precision: str = "FLOAT32",
     missing: MissingWeights = MissingWeights.WARN,
 ) -> ScoresOfTest:
-    """Run ``iterations`` batches of the network text ``model`` with ``weights``, log and return the means.
+    """Run batches of a network, log their outputs, and log and return the means; a collective call.
 
-    The ranks of ``world`` (by default this one alone) divide each batch among them, or each runs all of it where its
-    samples belong together; all get the means. What is asked for in ``metrics`` is logged, too. ``precision`` is the
-    name of the one to compute in, ``missing`` what is done about layers that are in none of the weights, besides a
-    warning.
+    Args:
+        model: the network's text file.
+        weights: the files of weights.
+        iterations: the number of batches.
+        device: the device of this rank.
+        level: the network's level.
+        stages: the network's stages.
+        world: the ranks that divide each batch; ``None``: this one alone. If a net cannot divide its samples, each rank
+            runs whole batches.
+        metrics: further reports.
+        precision: the name of the precision.
+        missing: how to treat layers that no file of weights has.
 
     Raises:
-        UserError: a file is wrong, a layer's weights are missing and that is refused,
-            the weights are those of another net, or the confusion matrix has no place.
+        UserError: a file is wrong, a layer's weights are missing and that is refused, the weights are those of another
+            net, or the confusion matrix cannot be written.
     """
     metrics, world = metrics or Metrics(), world or SerialCommunicator()
     LOG.info("%s", use_line(device))
@@ -79,7 +87,7 @@ def score(
     with parallel, closing(net):
         report = MetricsReport(net, metrics, model)
         if graph.inputs:
-            LOG.warning("Nobody sets the net's inputs (%s): they hold zeros", ", ".join(graph.inputs))
+            LOG.warning("Nothing sets the net's inputs (%s): they are zeros", ", ".join(graph.inputs))
         load_trained(net, weights, model, world, missing=missing)
         again, remedy = wraparound_of_test_set(net, "the test", iterations, "--iterations")
         if again:

@@ -1,1 +1,1 @@
-"""A net as a plain module of torch: what ``bpt.load_module`` returns and ``bpt export`` writes."""
+"""A net as a plain module of torch, which ``bpt.load_module`` returns and ``bpt export`` writes."""

@@ -1,4 +1,4 @@
-"""Whether a module's net can work on the inputs that it is called with, told before it runs."""
+"""Check before a module runs whether its net can take the inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ Shapes = tuple[Shape, ...]
 
 
 class Fitting:
-    """Checks the inputs of a net, of which ``plan`` has made ``graph``. What was found to fit is not tried again."""
+    """Checks the inputs of a net; it remembers the shapes that fit.
+
+    Args:
+        graph: the net's graph.
+        plan: the plan that the graph was built from.
+    """
 
     def __init__(self, graph: LayerGraph, plan: NetPlan) -> None:
         self._graph = graph
@@ -27,10 +32,10 @@ class Fitting:
         self._passed: set[tuple[Shape | None, ...]] = set()  # as they were given
 
     def check(self, inputs: Sequence[object]) -> None:
-        """Raise a UserError, which names an input and its shape, unless these are tensors that the net can work on.
+        """Raise a UserError, which names an input and its shape, unless these are tensors that the net can take.
 
-        Batches of any size fit, if the inputs are in the proportion that the text has them in; other shapes must
-        suit the layers.
+        Batches of any size fit if the sizes of the inputs have the same ratios as in the text. Other shapes must suit
+        the layers.
         """
         given = tuple(value.shape if isinstance(value, Tensor) else None for value in inputs)
         if given in self._passed:
@@ -55,7 +60,7 @@ class Fitting:
         self._passed.add(given)
 
     def explain_dtype(self, inputs: Sequence[Tensor], params: Iterable[Tensor], error: BptError) -> None:
-        """After ``error``: raise a UserError if an input is of another type of numbers than the parameters."""
+        """Raise a UserError if an input has another dtype than the parameters, which may have caused ``error``."""
         types = {value.dtype for value in params}
         for edge, value in zip(self._edges, inputs, strict=True):
             if len(types) == 1 and value.dtype not in types:
@@ -66,7 +71,7 @@ class Fitting:
                 ) from error
 
     def _in_batches_of_the_text(self, shapes: Sequence[Shape]) -> Shapes:
-        """Return the shapes with axis 0 as in the text, if it has become larger or smaller alike in all of them."""
+        """Return the shapes with axis 0 as in the text, if axis 0 of all inputs has changed by the same factor."""
         text = [edge.shape for edge in self._edges]
         pairs = list(zip(shapes, text, strict=True))
         if pairs and all(given and stated for given, stated in pairs):
@@ -76,6 +81,7 @@ class Fitting:
         return tuple(shapes)
 
     def _try(self, asked: Shapes, shapes: Sequence[Shape]) -> None:
+        """Raise a UserError about ``shapes``, the given ones, unless the net can take the shapes ``asked``."""
         if asked == tuple(edge.shape for edge in self._edges):
             return
         try:
@@ -86,10 +92,10 @@ class Fitting:
                 for edge, shape in zip(self._edges, shapes, strict=True)
                 if shape != edge.shape
             )
-            raise UserError(f"the net cannot work on input {given}: {error}") from None
+            raise UserError(f"the net cannot take input {given}: {error}") from None
 
     def _infer(self, inputs: Shapes) -> None:
-        """Build the graph for these shapes: its parameters must be those that the net has."""
+        """Build the graph for these shapes; raise a LayerError if its parameters would have other shapes."""
         graph = build_graph_of(self._plan, {edge.blob: shape for edge, shape in zip(self._edges, inputs, strict=True)})
         for before, param in zip(self._graph.params, graph.params, strict=True):
             if param.shape != before.shape:

@@ -1,4 +1,4 @@
-"""Files of weights into the nets of Python programs, with what pycaffe tells of them on stderr."""
+"""Load files of weights into the nets of Python programs, with the warnings of pycaffe on stderr."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ def load_files(
     remedy: str = ", or leave strict=True out",
     now: str = "it is as its fillers made it",
 ) -> WeightCoverage:
-    """Load ``files`` into ``net``, and warn of layers that are in none of them, and of those that the net lacks.
+    """Load ``files`` into ``net``, and warn of layers that no file has, and of layers that the net lacks.
 
     Warnings go to the program's own log or, if it has none, to stderr.
 
     Args:
-        coverage: what files have given the net before.
+        net: the net.
+        files: the files of weights.
+        coverage: the layers that earlier files have loaded; ``None``: none.
         missing, remedy, now: see WeightCoverage.check.
 
     Returns:
-        Which of the net's layers all these files have.
+        The net's layers that all files together have.
 
     Raises:
-        FileError: a file is none of weights, or does not fit; or a layer's weights are missing, and that is refused;
-            then the last file is not loaded.
+        FileError: a file has no weights, or does not fit. Or a layer's weights are missing, and that is refused; then
+            the last file is not loaded.
     """
     paths = [os.fspath(file) for file in files]
     coverage = coverage or WeightCoverage(net.graph)

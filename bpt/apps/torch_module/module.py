@@ -1,4 +1,4 @@
-"""Module: a net as a module for anything else in the PyTorch world."""
+"""Module: a net as an ``nn.Module``, for use in any PyTorch program."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ from bpt.train.state import MissingWeights
 
 
 class Module(nn.Module):
-    """A net that is called with a tensor for each of ``inputs`` and returns ``outputs``: a tensor, or a tuple of them.
+    """A net that takes a tensor for each of ``inputs`` and returns ``outputs``: one tensor, or a tuple of tensors.
 
-    ``inputs`` and ``outputs`` are lists of names, the latter sorted. The children are the layers under their names, so
-    parameters are called ``conv1.blobs.0`` (weights) and ``conv1.blobs.1`` (bias). Dots in a layer's name, which torch
-    forbids, become ``_``, as do quotes and backslashes, which its exporter cannot read; a name that is taken, by torch
-    or by another layer, gets a ``_`` at its end.
+    ``inputs`` and ``outputs`` are lists of names; ``outputs`` is sorted. The children are the layers under their names,
+    so parameters are called ``conv1.blobs.0`` (weights) and ``conv1.blobs.1`` (bias). Dots in a layer's name, which
+    torch forbids, become ``_``. So do quotes and backslashes, which torch's exporter cannot read. A name that torch or
+    another layer uses already gets the suffix ``_``.
 
-    It can be copied, and pickled: as the net's text and its parameters, without the files that the text names.
+    A Module can be copied and pickled. The pickle has the net's text and its parameters, without the files that the
+    text names.
     """
 
     def __init__(self, net: core.Net, plan: NetPlan, weights: Sequence[str] = ()) -> None:
@@ -61,7 +62,7 @@ class Module(nn.Module):
         self.training = net.training
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
-        if is_compiling_or_tracing():  # tracers make other things of shapes, and stumble over what catches errors
+        if is_compiling_or_tracing():  # tracers replace shapes by symbols, and cannot trace exception handlers
             return self._run(*inputs)
         self._fitting.check(inputs)
         try:
@@ -79,8 +80,8 @@ class Module(nn.Module):
             module(module.preprocess("cat.jpg"))
 
         Raises:
-            UserError: nothing says how images are prepared, or what is said does not fit the net.
-            FileError: a file is missing or no image; it is named.
+            UserError: nothing says how images are prepared, or the settings do not fit the net.
+            FileError: a file is missing or no image; the error names it.
         """
         return torch.from_numpy(
             prepare_files(
@@ -92,12 +93,12 @@ class Module(nn.Module):
         )
 
     def fixed_parameters(self) -> AbstractContextManager[None]:
-        """Return a scope in which no parameter changes, so that passes without gradients may prepare for that.
+        """Return a context in which no parameter changes, which makes evaluation without gradients faster.
 
-        In it, in evaluation, BatchNorm, Scale and Bias are folded into the convolutions before them, weights are laid
-        out for the processor once, and on a CPU images go channels-last, as they may then come back. A change of
-        parameters inside has no effect until the end of the scope. From then on the process keeps memory that is freed,
-        as that of the command line does.
+        Inside it, BatchNorm, Scale and Bias are folded into the convolutions before them, and the processor's layout of
+        weights is prepared once. On a CPU, images are channels-last, and outputs may be, too. A change of parameters
+        has no effect until the end of the context. From the first call on, the process keeps freed memory for reuse, as
+        the command line does.
 
             with module.eval().fixed_parameters(), torch.inference_mode():
                 scores = [module(batch) for batch in batches]
@@ -156,7 +157,7 @@ def _unpickled(
 
 @not_compiled  # it would compile anew for each count
 def _count_pass(net: Net) -> None:
-    """Every pass in training has random numbers of its own."""
+    """Count a training pass, so that each has its own random numbers."""
     net.enter(replace(net.context, pass_number=net.context.pass_number + 1))
 
 
@@ -170,18 +171,19 @@ def module_of(
     """Return the net of ``plan`` as a module.
 
     Args:
-        weights: files of weights, of which the last one that has a layer counts.
-        precision: in which numbers it computes, as a solver's ``precision`` says it.
+        plan: the net's text.
+        weights: the files of weights; a layer is taken from the last file that has it.
+        precision: the precision to compute in, as in a solver's ``precision``.
         missing, remedy: see WeightCoverage.check.
 
     Raises:
-        PrototxtError: the text is wrong; says where.
-        FileError: the weights cannot be read, or do not fit the net, or lack a layer and ``strict`` is set.
+        PrototxtError: the text is wrong; the error says where.
+        FileError: the weights cannot be read, do not fit the net, or lack a layer, and ``missing`` refuses that.
         RunError: there is not enough memory.
     """
     text = pb.NetParameter()
     text.CopyFrom(plan.source.param)
-    text.force_backward = True  # what the gradients are wanted for is not in the text
+    text.force_backward = True  # the text does not say which gradients the caller needs
     plan = replace(plan, source=replace(plan.source, param=text))
     net = net_in(precision, build_graph_of(plan), CPU)
     for param in net.graph.params:

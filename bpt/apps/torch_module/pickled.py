@@ -1,6 +1,7 @@
 """The pickled form of a Module: the text of its net, its parameters, and the changes to its layers.
 
-The layers themselves are made anew: they may have files open, and classes that only their text tells how to find.
+The layers themselves are made again from the text, because they may have open files, or classes that pickle cannot
+find.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ class ModuleState:
     """The state of a net's layers that is neither in its text nor a parameter.
 
     Attributes:
-        parts: name of a layer, or of a module in one → those of its attributes that are kept: buffers, ``training``,
-            and a layer's hooks.
-        kept: name → the states that a recurrent layer goes on from.
-        positions: name of a data layer → the samples that it has handed out.
+        parts: name of a layer, or of a module in it → the attributes to keep: buffers, ``training``, and a layer's
+            hooks.
+        kept: name of a recurrent layer → its hidden state.
+        positions: name of a data layer → the number of samples that it has read.
     """
 
     parts: Mapping[str, Mapping[str, object]]
@@ -51,28 +52,29 @@ def parameters_of(net: Net, parts: frozenset[str]) -> Values:
     """Return the parameters from which ``made_again`` makes the net.
 
     Args:
-        parts: those of the net when it was made.
+        net: the net.
+        parts: ``parts_of`` the net when it was made.
 
     Raises:
-        UserError: a layer has something else instead of a parameter, or more than its class makes, or cannot be there
-            twice.
+        UserError: the net cannot be pickled: a parameter is computed from others, modules were added or removed, or a
+            layer writes a file.
     """
     for layer in net.layers:
         if isinstance(layer, HDF5Output):
-            raise layer.spec.error("cannot be pickled: both would write the same file", "type")
+            raise layer.spec.error("cannot be pickled: the copy would write the same file", "type")
     found = {param.index: blob for param, blob in _blobs(net)}
     for param in net.graph.params:
         if not isinstance(found[param.index], nn.Parameter):
-            raise _error(net, param, "is computed from others, as one that is pruned or parametrized")
+            raise _error(net, param, "is computed from others, because it is pruned or parametrized")
         if found[param.index] is not found[param.owner]:
-            raise _error(net, param, "is no longer the one that it shares in the text")
+            raise _error(net, param, "is no longer the parameter that it shares in the text")
         if found[param.index].is_meta:
             raise _error(net, param, "is on the device meta, and has no values")
     for name in sorted(parts_of(net) ^ parts):
         index, _, inner = name.partition(".")
         raise net.layer(net.graph.nodes[int(index)]).spec.error(
-            f'cannot be pickled: "{inner}" has been {"removed" if name in parts else "added"} since it was made, and '
-            "only its class makes it again; pickle the module's state_dict()"
+            f'cannot be pickled: "{inner}" was {"removed" if name in parts else "added"} after the layer was made, so '
+            "its class cannot make it again; pickle the module's state_dict()"
         )
     return {(net.graph.nodes[param.layer].name, param.blob): found[param.index] for param in net.graph.learnable}
 
@@ -81,7 +83,7 @@ def made_again(plan: NetPlan, values: Values, context: PassContext) -> Net:
     """Return the net of ``plan`` with ``values`` as its parameters.
 
     Raises:
-        UserError: the layers are not as they were, or do not find what they read.
+        UserError: the layers have changed, or do not find the files that they read.
     """
     graph = build_graph_of(plan)
     wanted = {(graph.nodes[param.layer].name, param.blob) for param in graph.learnable}
@@ -92,13 +94,13 @@ def made_again(plan: NetPlan, values: Values, context: PassContext) -> Net:
     lost = [value for value in values.values() if value.isnan().all()]
     net = Net(graph, context, values)
     with torch.no_grad():
-        for value in lost:  # a Python layer takes them for new ones, and fills them
+        for value in lost:  # a Python layer takes parameters of NaN for new ones, and fills them
             value.fill_(torch.nan)
     return net
 
 
 def state_of(net: Net) -> ModuleState:
-    """Return what ``set_state`` gives to a net that was made again."""
+    """Return the state of the net's layers, which ``set_state`` restores."""
     recurrent = {name: part for name, part in net.layers.named_modules() if isinstance(part, Recurrent)}
     return ModuleState(
         {name: dict(_attributes(part)) for name, part in net.layers.named_modules()},
@@ -108,13 +110,13 @@ def state_of(net: Net) -> ModuleState:
 
 
 def set_state(net: Net, state: ModuleState) -> None:
-    """Raise a UserError if a Python layer's class has other modules than before."""
+    """Restore the state of the net's layers; raise a UserError if a Python layer's class has other modules now."""
     parts = dict(net.layers.named_modules())
     for name, attributes in state.parts.items():
         if name not in parts:
             index, _, inner = name.partition(".")
             raise net.layer(net.graph.nodes[int(index)]).spec.error(
-                f'has no "{inner}", as it had when the module was pickled', "type"
+                f'has no "{inner}", but had one when the module was pickled', "type"
             )
         parts[name].__dict__.update(attributes)
     for name, hidden_state in state.kept.items():

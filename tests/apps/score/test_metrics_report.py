@@ -142,7 +142,7 @@ def test_ranks_report_as_one(more: str, monkeypatch: pytest.MonkeyPatch, caplog:
         (Metrics(confusion="c.gif"), '"c.gif": a confusion matrix is written as .csv, .png or .svg'),
         (
             Metrics(per_class=True, class_names="few"),
-            "few: has 2 lines, and the net has 3 classes: one name a line is wanted",
+            "few: has 2 lines, but the net has 3 classes; write a name for each class",
         ),
         (Metrics(per_class=True, class_names="nmes"), 'nmes: no such file; did you mean "names"?'),
     ],

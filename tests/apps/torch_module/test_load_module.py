@@ -229,12 +229,12 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
     [
         (
             torch.zeros(5, 3, 28, 28),
-            'the net cannot work on input "data" (5, 3, 28, 28) (in the text (1, 1, 28, 28)): § layer "conv1": would '
+            'the net cannot take input "data" (5, 3, 28, 28) (in the text (1, 1, 28, 28)): § layer "conv1": would '
             "need a parameter of shape (20, 3, 5, 5) for bottom (1, 3, 28, 28); it has one of (20, 1, 5, 5)",
         ),
         (
             torch.zeros(1, 1, 32, 32),
-            'the net cannot work on input "data" (1, 1, 32, 32) (in the text (1, 1, 28, 28)): § layer "ip1": would '
+            'the net cannot take input "data" (1, 1, 32, 32) (in the text (1, 1, 28, 28)): § layer "ip1": would '
             "need a parameter of shape (500, 1250) for bottom (1, 50, 5, 5); it has one of (500, 800)",
         ),
         (

@@ -203,7 +203,7 @@ class TestPython:
         [
             ("nn.Linear(3, 3)", "nn.Identity()", '^layer "y" had a parameter 5 when the module was pickled$'),
             ("nn.Linear(3, 3)", "nn.LSTM(3, 3)", '^layer "y" did not have a parameter 7 when'),
-            ("linear", "first", r'layer "y": has no "module\.linear", as it had when the module was pickled'),
+            ("linear", "first", r'layer "y": has no "module\.linear", but had one when the module was pickled'),
         ],
     )
     def test_a_class_that_has_changed(self, old: str, new: str, message: str, module: nn.Module) -> None:
@@ -223,7 +223,7 @@ def test_parameters_that_are_computed_are_refused(how: str, tmp_path: Path) -> N
     else:
         parametrize.register_parametrization(blobs, "1", nn.Tanh())
     message = (
-        'the module cannot be pickled: parameter 1 of layer "y" is computed from others, as one that is pruned or '
+        'the module cannot be pickled: parameter 1 of layer "y" is computed from others, because it is pruned or '
         r"parametrized; pickle its state_dict\(\)"
     )
     with pytest.raises(UserError, match=message):
@@ -235,7 +235,9 @@ def test_sharing_that_has_ended_is_refused(tmp_path: Path) -> None:
     text = inputs(x=(1, 3)) + inner_product("x", "a", 3, share) + inner_product("a", "b", 3, share)
     module = bpt.load_module(write(tmp_path, text))
     module.load_state_dict({name: values.clone() for name, values in module.state_dict().items()}, assign=True)
-    with pytest.raises(UserError, match='parameter 0 of layer "b" is no longer the one that it shares in the text'):
+    with pytest.raises(
+        UserError, match='parameter 0 of layer "b" is no longer the parameter that it shares in the text'
+    ):
         pickle.dumps(module)
 
 
@@ -266,7 +268,7 @@ def test_a_layer_that_writes_is_refused(tmp_path: Path) -> None:
     text = inputs(x=(1, 2), y=(1,)) + layer(
         "HDF5Output", "x y", more=f'hdf5_output_param {{ file_name: "{tmp_path}/o" }}'
     )
-    with pytest.raises(LayerError, match="cannot be pickled: both would write the same file"):
+    with pytest.raises(LayerError, match="cannot be pickled: the copy would write the same file"):
         pickle.dumps(bpt.load_module(write(tmp_path, text)))
 
 
