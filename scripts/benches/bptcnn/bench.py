@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--level", type=float, default=0.97, help="accuracy to take the time to (default %(default)s)")
     parser.add_argument("--calibrate", type=float, default=10, help="seconds of it (default %(default)s)")
     parser.add_argument("--servers", type=at_least(0), default=0, help="parameter servers apart (default %(default)s)")
-    parser.add_argument("--rival", action="store_true", help="ASGD, too; it always is")
+    parser.add_argument("--rival", action="store_true", help="has no effect: asynchronous SGD is always trained")
     parser.add_argument("--agwu", default="", metavar="FIELDS", help="of agwu_param, for SGWU and AGWU")
     parser.add_argument("--quick", action="store_true", help="little work on this host alone; a parameter server, too")
     parser.add_argument("--full", action="store_true", help="tell what a cluster would run, and end")
