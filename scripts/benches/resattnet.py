@@ -36,7 +36,8 @@ from scripts.benches.speedup import Training, epochs_until, terms
 HELP = "3D-ResAttNet on 1 to 4 ranks: accuracy, training time (Hybrid, Table 3), and the terms of its Eq. 13"
 SOLVER = "prototxt/resattnet18_3d/solver_small.prototxt"
 HYBRID_SOLVER = "prototxt/resattnet18_3d/solver_small_hybrid.prototxt"
-QUICK = {"ways": "1,2,hybrid2x1,hybrid2x2", "epochs": 6.0, "accuracy": 0.75, "forecast": 8}
+WAYS, FEW_WAYS = "1,2,3,4,2x2,hybrid2x1,hybrid2x2", "1,2,hybrid2x1,hybrid2x2"
+FEW_EPOCHS, ACCURACY, LOW_ACCURACY = 6.0, 0.95, 0.75  # the first and the last with --quick
 DEPTHS = (18, 34)  # of the networks that are forecast
 
 
@@ -53,9 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--hybrid-solver", default=HYBRID_SOLVER, help="what the published hybrid trains (default %(default)s)"
     )
     parser.add_argument(
-        "--ways", default="1,2,3,4,2x2,hybrid2x1,hybrid2x2",
+        "--ways",
         help="ranks, stages x replicas, or hybrid and these, by commas; the others are compared with the first "
-        "(default %(default)s)",
+        f"(default {WAYS}; with --quick {FEW_WAYS})",
     )  # fmt: skip
     parser.add_argument("--epochs", type=float, default=0, help="how many to train (default: the solver's max_iter)")
     parser.add_argument("--iterations", type=int, default=0, help="how many to train, instead of epochs")
@@ -66,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--turn", type=int, default=20, help="iterations of such a turn (default %(default)s)")
     parser.add_argument(
-        "--accuracy", type=float, default=0.95, help="of a net that has converged (default %(default)s)"
+        "--accuracy", type=float, help=f"of a net that has converged (default {ACCURACY}; with --quick {LOW_ACCURACY})"
     )
     parser.add_argument("--exchange", default="RING", help="how gradients are summed (default %(default)s)")
     parser.add_argument(
@@ -81,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--forecast", type=at_least(0), default=8, metavar="N", help="GPUs to forecast; 0: none (default %(default)s)"
     )
-    parser.add_argument("--quick", action="store_true", help="few ways and epochs, until an accuracy of 0.75")
+    parser.add_argument("--quick", action="store_true", help="few ways and epochs, unless others are given")
     add_output(parser, ROOT / "bench" / "resattnet", "CSV files")
 
 
@@ -202,9 +203,17 @@ def train_asynchronously(way: Way, order: Mapping[str, Any], threads: int, timeo
     )  # fmt: skip
 
 
+def settle(arguments: argparse.Namespace) -> None:
+    """Set what was not given, by whether the run is to be quick."""
+    quick: bool = arguments.quick
+    arguments.ways = arguments.ways or (FEW_WAYS if quick else WAYS)
+    arguments.accuracy = arguments.accuracy or (LOW_ACCURACY if quick else ACCURACY)
+    if quick and not arguments.iterations:
+        arguments.epochs = arguments.epochs or FEW_EPOCHS
+
+
 def run(arguments: argparse.Namespace) -> None:
-    if arguments.quick:
-        arguments = argparse.Namespace(**vars(arguments) | QUICK)
+    settle(arguments)
     ways = [Way.read(text) for text in arguments.ways.split(",")]
     print(
         f"{arguments.solver}, exchange {arguments.exchange}, batch_scope {arguments.scope}; cores available: "

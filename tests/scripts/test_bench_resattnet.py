@@ -55,12 +55,22 @@ def arguments_of(*words: str) -> argparse.Namespace:
 
 def test_one_to_four_ranks_and_a_hybrid_are_the_default() -> None:
     arguments = arguments_of()
+    resattnet.settle(arguments)
+    assert (arguments.epochs, arguments.accuracy) == (0, 0.95)
     ways = [Way.read(text) for text in arguments.ways.split(",")]
     assert [(way.stages, way.replicas, way.ranks) for way in ways] == [
         (1, 1, 1), (1, 2, 2), (1, 3, 3), (1, 4, 4), (2, 2, 4), (2, 1, 2), (2, 2, 4),
     ]  # fmt: skip
     assert [way.published for way in ways] == [False] * 5 + [True] * 2
     assert (ROOT / arguments.solver).exists() and (ROOT / arguments.hybrid_solver).exists()
+
+
+def test_quick_is_small_and_keeps_what_was_asked_for() -> None:
+    arguments, own = arguments_of("--quick"), arguments_of("--quick", "--ways", "1,hybrid2x2", "--epochs", "2")
+    for each in (arguments, own):
+        resattnet.settle(each)
+    assert (arguments.ways, arguments.epochs, arguments.accuracy) == ("1,2,hybrid2x1,hybrid2x2", 6, 0.75)
+    assert (own.ways, own.epochs, own.accuracy) == ("1,hybrid2x2", 2, 0.75)
 
 
 @pytest.mark.parametrize("text", ["2x2x2", "0", "2x0", "hybrid2"])

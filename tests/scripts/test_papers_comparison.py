@@ -88,6 +88,24 @@ def test_an_order_that_is_not_the_papers_is_told_with_its_cause(tmp_path: Path) 
         assert ("too few passes" in found.remark) == is_inverted
 
 
+@pytest.mark.parametrize(
+    ("fdg", "is_least", "words"),
+    [
+        ("6.0", 1, "HYBRID on 2 5.0 s, FDG on 2 6.0 s"),
+        ("4.0", 0, "1.25 times as long as FDG, which differs from it by"),
+    ],
+)
+def test_whether_the_hybrid_takes_least_time(fdg: str, is_least: int, words: str, tmp_path: Path) -> None:
+    """One process is no rival; where another one is faster, the remark says by how much, also against the placement."""
+    place = tmp_path / "05_hybrid_rivals_quick"
+    place.mkdir()
+    (place / "rivals.csv").write_text(
+        f"way,ranks,training_seconds\nONE,1,1.0\nFDG,2,{fdg}\nHYBRID,2,5.0\nHYBRID_ASGD,4,7.0\n"
+    )
+    found = SOURCES["hybrid_least"](Results(tmp_path))
+    assert found is not None and found.number == is_least and words in found.remark
+
+
 def test_forecasts_near_the_papers_numbers(tmp_path: Path) -> None:
     """AlexNet's costs are the paper's own, so its speed-up must come out."""
     results = Results(tmp_path)

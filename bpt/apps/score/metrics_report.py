@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from bpt.base.atomic import check_place, write_text
 from bpt.base.errors import FileError, UserError
-from bpt.base.log import columns, number
+from bpt.base.log import columns, log_results, number
 from bpt.base.user_files import file_errors, read_lines
 from bpt.nn.net import Net
 from bpt.nn.net_graph import is_evaluated

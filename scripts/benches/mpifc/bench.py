@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, default=ROOT / "data", help="folder of data sets (default %(default)s)")
     parser.add_argument("--hosts", help="also on a test bed of these, such as a:0.5,b:0.5,c:0.5 (Linux, root)")
     parser.add_argument("--bandwidth", default="1gbit", help="of each host's link (default %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="small sizes, K up to 2, a minute")
+    parser.add_argument("--quick", action="store_true", help="small sizes, K up to 2, two minutes")
     add_output(parser, ROOT / "bench" / "mpifc", "CSV and PNG files")
 
 
@@ -65,7 +65,7 @@ def made_quick(arguments: argparse.Namespace) -> None:
     """Smaller layers and shorter runs; the batch is the paper's (section 4.2: 64 passes of 1)."""
     arguments.slaves, arguments.inputs, arguments.outputs = [1, 2], 512, [256, 1024]
     arguments.rounds, arguments.iterations = 2, 3
-    arguments.train, arguments.ones = 60, 10
+    arguments.train, arguments.ones = 60, 5
 
 
 def time_layers(arguments: argparse.Namespace, run: Job, note: Callable[[str], None]) -> list[Timed]:
