@@ -387,7 +387,7 @@ def test_a_loss_that_is_not_finite_is_told_once_and_training_goes_on(bpt: Bpt) -
     outcome = bpt(*TRAIN, "--set=base_lr: 1e30 max_iter: 8 display: 1 on_nan: GO_ON")
     assert outcome.status == 0
     [warning] = [line for line in outcome.err.splitlines() if line.startswith("W")]
-    assert "is not finite; training goes on" in warning
+    assert "is not finite; training continues" in warning
     assert "] Iteration 7 (" in outcome.err
 
 

@@ -101,7 +101,7 @@ class Colocated:
     def hurried(self) -> bool:
         """Whether the server has asked for a submission after this iteration."""
         if not self._hurried and not self._orders.empty():
-            assert self._orders.get() is None, "an order that nobody has asked for"
+            assert self._orders.get() is None, "an order without a request"
             self._hurried = True
         return self._hurried
 

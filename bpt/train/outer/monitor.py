@@ -115,10 +115,11 @@ class Monitor:
         )
         if taken_over and self._samples[worker]:
             LOG.warning(
-                "The run goes on: its %d samples go to the other workers, with their next passes", self._samples[worker]
+                "The run continues: its %d samples go to the other workers, with their next passes",
+                self._samples[worker],
             )
         elif self._samples[worker]:
-            LOG.warning("Its %d samples are not trained any more: nobody else has a pass left", self._samples[worker])
+            LOG.warning("Its %d samples are no longer trained: no other worker has a pass left", self._samples[worker])
 
     def settled(self, settled: Settled) -> None:
         """Log how a worker has chosen to compute."""

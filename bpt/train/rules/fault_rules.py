@@ -56,7 +56,7 @@ def ignored_settings(plan: RunPlan) -> Iterator[IgnoredSetting]:
     if plan.is_outer:
         for field in ("on_loss", "min_ranks", "copies", "copy_interval", "memory_snapshot", "spares"):
             if plan.given(PARALLEL, PARAM, field):
-                why = "with SGWU, AGWU and ASGD, which go on without a worker that is lost"
+                why = "with SGWU, AGWU and ASGD, which continue without a lost worker"
                 yield IgnoredSetting((PARALLEL, PARAM, field), why)
         return
     for field in ("min_ranks", "copies", "copy_interval", "spares"):

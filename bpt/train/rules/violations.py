@@ -145,7 +145,7 @@ def ignored_settings(plan: RunPlan, on_gpu: bool = False, graph: LayerGraph | No
         *(pipeline_rules.ignored_settings_of_net(plan, graph) if graph else ()),
     ]
     if plan.given("layer_wise_reduce"):
-        why = ": gradients travel while backward goes on; see parallel_param"
+        why = ": gradients travel during backward; see parallel_param"
         found.append(IgnoredSetting(("layer_wise_reduce",), why, f"layer_wise_reduce has no effect{why}"))
     found += unused_settings.ignored_settings(plan.optim)
     for field, reason in fork_fields.NO_EFFECT["SolverParameter"].items():

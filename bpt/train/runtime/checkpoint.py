@@ -94,7 +94,7 @@ class Checkpoint:
                 in_memory.remove_older(path)
         except WriteError as error:
             self._has_room = False
-            LOG.warning("memory_snapshot: %s; the run goes on without snapshots in memory", error)
+            LOG.warning("memory_snapshot: %s; the run continues without snapshots in memory", error)
 
     def forget_in_memory(self) -> None:
         """Remove the snapshot in memory: a newer one is on disk, or the run has ended."""
@@ -203,7 +203,7 @@ class Checkpoint:
         if saved.HasField("random_seed") and saved.random_seed != state.seed:
             LOG.warning(
                 "the snapshot was made with random_seed %d, this run has %d: data order, augmentation and dropout "
-                "go on with other random numbers",
+                "continue with other random numbers",
                 saved.random_seed,
                 state.seed,
             )
@@ -233,7 +233,7 @@ class Checkpoint:
 def _forgotten(plan: RunPlan) -> str:
     """Return words for the effect of changed ranks on the memory of an exchange."""
     if plan.parallel_param.exchange == pb.ParallelParameter.LOCAL:
-        return "all of these go on from the average of those' weights"
+        return "all of these continue from the average of those' weights"
     return "what each of them had left out of its gradients is not known here, and residuals begin anew"
 
 

@@ -54,7 +54,7 @@ def check_loss(loss: float, iteration: int, optim: OptimSpec, net: Net, world: C
             again()
         found, why = _first(world, min(seen, default=None)), "though its bottoms and weights are"
     if found is None:
-        where = "all blobs and weights are finite when they are looked at again"
+        where = "all blobs and weights are finite when they are checked again"
     elif found.drawn:
         where = f"{found.words} is not finite: it is the data"
     else:

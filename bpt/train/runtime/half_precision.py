@@ -153,7 +153,7 @@ class HalfLayers:
         elif state:
             LOG.warning(
                 "the snapshot knows which of %d layers compute in half precision, here there are %d to choose among: "
-                "the run goes on in other numbers",
+                "the run continues in other numbers",
                 len(state),
                 len(self._candidates),
             )

@@ -34,9 +34,9 @@ LOG = logging.getLogger("bpt")
 
 _WELL = 1  # bit of a rank that has finished its work
 _ONLY_WAITED = 2  # bit of a spare rank; if all live ranks have it, no rank that did the work is left
-_HELD = "; what it held nobody else has"
+_HELD = "; no other rank has what it held"
 _REMEDY = f"{_HELD}: fault_param {{ copies: 1 }} keeps a copy in the memory of another rank"
-_NO_COPY = f"{_HELD}: the rank with its copy is lost, too; --snapshot auto goes on from the last snapshot"
+_NO_COPY = f"{_HELD}: the rank with its copy is lost, too; --snapshot auto continues from the last snapshot"
 
 
 def start(plan: RunPlan, everyone: Communicator, options: TrainOptions) -> Runtime | SpareRank:
@@ -147,7 +147,7 @@ def heal(
         except LostRankError:  # another rank was lost meanwhile
             _break_off(everyone)
             continue
-        LOG.info("Healed: %.3g s to find each other, %.3g s to go on", found - start, time.monotonic() - found)
+        LOG.info("Healed: %.3g s to find each other, %.3g s to continue", found - start, time.monotonic() - found)
         return healed
 
 

@@ -226,7 +226,7 @@ class Heartbeat:
                 names = standings.names
                 self._finish(
                     f"{names[other]} and {names[one]} have waited for each other for {self._timeout:.3g} s: no message "
-                    f"gets through between them; so that the others can go on, {names[other]} leaves",
+                    f"gets through between them; so that the others can continue, {names[other]} leaves",
                     os.getpid(),
                 )
         elif own == standings.first:
@@ -239,7 +239,7 @@ class Heartbeat:
         for rank in standings.lost_spares if standings.first_not_lost == self._comm.rank else ():
             if rank not in self._reported_spares:
                 self._reported_spares.add(rank)
-                self._warn(f"{standings.names[rank]}, which was spare, is lost; the run goes on")
+                self._warn(f"{standings.names[rank]}, which was spare, is lost; the run continues")
 
     def _finish(self, message: str, process: int | None) -> None:
         self._log.write(message)

@@ -61,7 +61,7 @@ class SmoothedLoss:
         if not math.isfinite(loss) and not self._warned:
             self._warned = True
             LOG.warning(
-                "Iteration %d: loss = %g is not finite; training goes on, but its result is of no use. "
+                "Iteration %d: loss = %g is not finite; training continues, but its result is useless. "
                 "A smaller base_lr or clip_gradients often helps.",
                 iteration,
                 loss,

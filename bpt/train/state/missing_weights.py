@@ -116,7 +116,7 @@ class WeightCoverage:
             names = ", ".join(node.name for node in missing[:_MOST]) + ", …" * (len(missing) > _MOST)
             several = len(missing) > 1
             why = (
-                ", so what the net says would be made of numbers that nobody has trained"
+                ", so what the net says would be made of untrained numbers"
                 if treatment is MissingWeights.REFUSE_RANDOM
                 else ""
             )

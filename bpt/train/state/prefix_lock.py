@@ -28,7 +28,7 @@ _UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 def held_for(plan: RunPlan) -> AbstractContextManager[object]:
-    """Return the lock for a run of ``plan``, or no lock if it writes no snapshots; report if no lock is possible."""
+    """Return the lock for a run of ``plan``, or no lock if it writes no snapshots or cannot write them here."""
     writes = (plan.snapshot or plan.snapshot_after_train) and not any(violations(plan))
     return PrefixLock(plan.snapshot_prefix) if writes else nullcontext()
 

@@ -226,6 +226,6 @@ def _check_complete(net: Net, stored: StoredLayers, path: str) -> None:
         names = ", ".join(f'"{name}"' for name in missing)
         raise FileError(
             path,
-            f"has no parameters of layer{'s' * (len(missing) > 1)} {names}, so the run cannot go on from it; it was "
+            f"has no parameters of layer{'s' * (len(missing) > 1)} {names}, so the run cannot continue from it; it was "
             f"written for another net: start from its weights with {from_weights()}",
         )

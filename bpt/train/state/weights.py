@@ -130,7 +130,7 @@ def open_weights(path: str) -> Iterator[StoredLayers]:
 
 
 def kind_of_file(path: str) -> FileKind:
-    """Return the kind of the content of the file at ``path``; UNKNOWN if it cannot be read."""
+    """Return the kind of the content of the file at ``path``; "unknown" if it cannot be read."""
     try:
         return sniff(path)
     except (OSError, ValueError):  # a name with a null character is a ValueError
